@@ -1,0 +1,1 @@
+"""The native protocol, as docs/protocol.md writes it down."""

@@ -1,0 +1,1 @@
+"""The journal: records in, records out. It knows nothing of the broker."""
