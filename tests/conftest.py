@@ -1,0 +1,80 @@
+"""Fixtures that all tests share, and the account of what was skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.process import HomingCommand, Server
+
+_skips_over_limit = pytest.StashKey[str]()
+
+
+@pytest.fixture
+def start_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    """Starts real servers: ``start_server({"address-settings": …}, name="second")``. All are ended with the test."""
+    servers: list[Server] = []
+
+    def start(config: Mapping[str, Any] | None = None, *, name: str = "broker") -> Server:
+        server = Server(tmp_path / name, config)
+        servers.append(server)
+        return server.start()
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+@pytest.fixture
+def server(start_server: Callable[..., Server]) -> Server:
+    """A real server with dead letters on, on a free port, with data of its own."""
+    return start_server()
+
+
+@pytest.fixture
+def homing(tmp_path: Path) -> HomingCommand:
+    """The command line, run as a process in an empty directory."""
+    directory = tmp_path / "shell"
+    directory.mkdir()
+    return HomingCommand(directory)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--expected-skips", type=int, default=None, help="fail when more tests than this are skipped")
+
+
+def _skipped(terminal: Any) -> dict[str, list[str]]:
+    """Reason -> tests. A reason says why and, after 'enable:', what brings the test back."""
+    reasons: dict[str, list[str]] = {}
+    for report in terminal.stats.get("skipped", []):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        reasons.setdefault(reason.removeprefix("Skipped: "), []).append(report.nodeid)
+    return reasons
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    expected = session.config.getoption("--expected-skips")
+    terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+    if expected is None or terminal is None:
+        return
+    count = sum(len(tests) for tests in _skipped(terminal).values())
+    if count > expected:
+        session.config.stash[_skips_over_limit] = f"{count} tests were skipped, {expected} are expected: see the reasons above"
+        if exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    reasons = _skipped(terminalreporter)
+    if reasons:
+        terminalreporter.section("skipped, and what enables it")
+        for reason, tests in sorted(reasons.items()):
+            terminalreporter.write_line(reason)
+            for test in tests:
+                terminalreporter.write_line(f"    {test}")
+    if _skips_over_limit in config.stash:
+        terminalreporter.write_line(config.stash[_skips_over_limit], red=True)

@@ -1,0 +1,169 @@
+"""A real Homing server as a process, for tests: started on port 0 with its own data, stopped by its own pid."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+ROOT = Path(__file__).parent.parent
+START_TIMEOUT_S = 20.0
+STOP_TIMEOUT_S = 20.0
+
+
+class Server:
+    """``homing serve`` under ``directory``. ``config`` is laid over the defaults below, top key by top key.
+
+    ``start()`` returns when the ready line came; ``stop()`` sends SIGTERM and returns the exit code; ``kill()`` is SIGKILL.
+    Starting again after either uses the same data, and the same port unless it was free to choose (then a new one; ask ``url``).
+    """
+
+    def __init__(self, directory: Path, config: Mapping[str, Any] | None = None) -> None:
+        self.directory = directory
+        self.config: dict[str, Any] = {
+            "data-directory": "data",
+            "native": {"port": 0},
+            "address-settings": {"#": {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True}},
+            **(config or {}),
+        }
+        self.process: subprocess.Popen[str] | None = None
+        self.ready: dict[str, Any] = {}
+        self._port = 0
+
+    @property
+    def data(self) -> Path:
+        return self.directory / "data"
+
+    @property
+    def config_path(self) -> Path:
+        return self.directory / "broker.yaml"
+
+    @property
+    def log_path(self) -> Path:
+        return self.directory / "server.log"
+
+    @property
+    def url(self) -> str:
+        return f"homing://{self.ready['native']}"
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None, "the server is not running"
+        return self.process.pid
+
+    def write_config(self) -> Path:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with self.config_path.open("w") as out:
+            YAML(typ="safe").dump(self.config, out)
+        return self.config_path
+
+    def start(self, *, same_port: bool = True) -> Server:
+        """Starts and waits for the ready line. After a first start the same port is asked for, so that clients can come back."""
+        if same_port and self._port:
+            self.config["native"] = {**self.config["native"], "port": self._port}
+        self.write_config()
+        command = [sys.executable, "-m", "broker", "serve", "--config", str(self.config_path), "--json"]
+        with self.log_path.open("a") as log:
+            self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True)
+        line = self._first_line()
+        if not line:
+            code = self.wait()
+            raise AssertionError(f"the server did not become ready (exit code {code}):\n{self.log_path.read_text()[-4000:]}")
+        self.ready = json.loads(line)
+        self._port = int(self.ready["native"].rpartition(":")[2])
+        return self
+
+    def _first_line(self) -> str:
+        assert self.process is not None
+        assert self.process.stdout is not None
+        readable, _, _ = select.select([self.process.stdout], [], [], START_TIMEOUT_S)
+        if not readable:
+            self.process.kill()
+            return ""
+        return self.process.stdout.readline()
+
+    def wait(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
+        assert self.process is not None, "the server is not running"
+        try:
+            code = self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError(f"the server did not stop within {timeout_s} s:\n{self.log_path.read_text()[-4000:]}") from None
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self.process = None
+        return code
+
+    def stop(self) -> int:
+        """SIGTERM, the orderly way; returns the exit code."""
+        os.kill(self.pid, signal.SIGTERM)
+        return self.wait()
+
+    def kill(self) -> int:
+        """SIGKILL: what a power cut looks like to everybody else."""
+        os.kill(self.pid, signal.SIGKILL)
+        return self.wait()
+
+    def restart(self) -> Server:
+        self.stop()
+        return self.start()
+
+    def close(self) -> None:
+        """Ends the process if a test left it running."""
+        if self.process is not None:
+            self.kill()
+
+
+class HomingCommand:
+    """Runs ``homing …`` as a process of its own. ``url`` is where commands look for a broker unless they say otherwise."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.url: str | None = None
+
+    def __call__(
+        self, *arguments: str | Path, url: str | None = None, stdin: str | None = None, timeout_s: float = 40.0
+    ) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "COLUMNS": "120"}
+        environment.pop("HOMING_URL", None)
+        if url or self.url:
+            environment["HOMING_URL"] = url or self.url or ""
+        return subprocess.run(
+            [sys.executable, "-m", "broker", *map(str, arguments)],
+            cwd=self.directory,
+            env=environment,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+
+    def json(self, *arguments: str | Path, url: str | None = None) -> Any:
+        """The one JSON document that a command prints with ``--json``; fails the test when the command fails."""
+        done = self(*arguments, "--json", url=url)
+        assert done.returncode == 0, f"exit code {done.returncode}: {done.stderr}"
+        return json.loads(done.stdout)
+
+    def json_lines(self, *arguments: str | Path, url: str | None = None) -> list[Any]:
+        done = self(*arguments, "--json", url=url)
+        assert done.returncode == 0, f"exit code {done.returncode}: {done.stderr}"
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def wait_until(what: str, holds: Any, timeout_s: float = 20.0) -> None:
+    """Polls ``holds()`` until it is true; for effects that a test sees from outside and cannot be told about."""
+    end = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < end, f"waited {timeout_s} s in vain until {what}"
+        time.sleep(0.02)
