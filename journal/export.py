@@ -1,0 +1,193 @@
+"""Export of a journal, live or stopped, to Parquet: docs/export-schema.md, one snapshot, appearing whole or not at all.
+
+The journal is read through one ``mode=ro`` connection and one read transaction. While that lasts no checkpoint can pass it,
+so the write-ahead log grows under a busy broker; past a budget the export gives up with an error, never the producers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from journal import export_parquet, export_rows
+from journal.export_parquet import SCHEMA_VERSION, TABLES, Table
+from journal.export_rows import Row, Snapshot
+
+DATABASE_NAME = "journal.db"
+MANIFEST_NAME = "_homing_export.json"
+#: Rows turned into columns at once; also how often the write-ahead log is looked at.
+BATCH_ROWS = 5_000
+NEWEST_JOURNAL_VERSION = 1
+
+#: Called with (table, rows written so far), once a batch and once more when the table is done.
+Progress = Callable[[str, int], None]
+
+
+class ExportError(Exception):
+    """An export that could not be made. ``code`` is stable, ``fix`` says what to do. Nothing is left under the final name."""
+
+    def __init__(self, code: str, message: str, fix: str) -> None:
+        super().__init__(f"{message} {fix}")
+        self.code = code
+        self.message = message
+        self.fix = fix
+
+
+@dataclass(frozen=True, slots=True)
+class ExportSummary:
+    out: Path
+    broker_id: str
+    exported_at_us: int
+    #: table -> rows
+    rows: dict[str, int]
+    bytes_written: int
+
+
+def export(
+    directory: Path,
+    out: Path,
+    *,
+    with_tracebacks: bool = False,
+    progress: Progress | None = None,
+    wal_budget_bytes: int = 256 * 1024 * 1024,
+) -> ExportSummary:
+    """Write the journal in ``directory`` to the new directory ``out``.
+
+    ``wal_budget_bytes``: how much the journal's write-ahead log may grow meanwhile. Raises ExportError: no-analytics, no-journal,
+    journal-newer, journal-damaged, out-exists, wal-budget, export-io.
+    """
+    export_parquet.require_pyarrow(ExportError)
+    out = Path(os.path.abspath(out))
+    _check_out(out)
+    database = _find_database(Path(directory))
+    partial = out.parent / f".{out.name}.{secrets.token_hex(4)}.partial"
+    try:
+        partial.mkdir(parents=True)
+        with _snapshot(database, with_tracebacks) as snapshot:
+            watch = _WalWatch(database, wal_budget_bytes)
+            rows = {table.name: _write_table(snapshot, table, partial, watch, progress) for table in TABLES}
+        _write_manifest(partial, snapshot, rows)
+        bytes_written = export_parquet.make_durable(partial)
+        _check_out(out)
+        os.rename(partial, out)
+        export_parquet.fsync_directory(out.parent)
+    except sqlite3.DatabaseError as error:
+        raise _journal_error(database, error) from error
+    except OSError as error:
+        raise ExportError("export-io", f"Writing the export failed: {error}.", f"Free or name another place than {out.parent}.") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return ExportSummary(out, snapshot.broker_id, snapshot.now_ms * 1000, rows, bytes_written)
+
+
+def _check_out(out: Path) -> None:
+    if out.is_dir() and not any(out.iterdir()):
+        return
+    if out.exists() or out.is_symlink():
+        raise ExportError("out-exists", f"{out} is there already and not an empty directory.", "Name a new directory, or remove that one.")
+
+
+def _find_database(directory: Path) -> Path:
+    database = directory / DATABASE_NAME
+    if not database.is_file():
+        raise ExportError("no-journal", f"There is no journal in {directory}.", "Name the broker's data directory with --data.")
+    return database
+
+
+@contextmanager
+def _snapshot(database: Path, with_tracebacks: bool) -> Iterator[Snapshot]:
+    """A read transaction that has begun: everything read in it shows the same instant."""
+    connection = sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+    with closing(connection):
+        connection.execute("BEGIN")
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version > NEWEST_JOURNAL_VERSION:
+            raise ExportError(
+                "journal-newer", f"The journal has version {version}, this homing knows {NEWEST_JOURNAL_VERSION}.", "Use a newer homing."
+            )
+        meta = dict(connection.execute("SELECT key, value FROM meta"))
+        names = dict(connection.execute("SELECT queue_id, name FROM queue"))
+        now_ms = max(time.time_ns() // 1_000_000, int(meta.get("clock_ms", 0)))
+        yield Snapshot(connection, now_ms, with_tracebacks, str(meta["broker_id"]), names)
+
+
+class _WalWatch:
+    """Ends the export when the write-ahead log outgrows the budget, as the log cannot be cut while the snapshot is open."""
+
+    def __init__(self, database: Path, budget_bytes: int) -> None:
+        self._wal = database.with_name(database.name + "-wal")
+        self._budget_bytes = budget_bytes
+        self._start_bytes = self._size()
+
+    def _size(self) -> int:
+        try:
+            return self._wal.stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def check(self) -> None:
+        grown = self._size() - self._start_bytes
+        if grown > self._budget_bytes:
+            raise ExportError(
+                "wal-budget",
+                f"The journal's write-ahead log grew by {grown:,} bytes during the export, more than the {self._budget_bytes:,} allowed.",
+                "Export when the broker is less busy, or allow more.",
+            )
+
+
+def _write_table(snapshot: Snapshot, table: Table, partial: Path, watch: _WalWatch, progress: Progress | None) -> int:
+    rows = 0
+    with closing(export_parquet.TableWriter(table, partial, snapshot.broker_id)) as writer:
+        for batch in _batches(table.rows(snapshot)):
+            writer.write(batch)
+            rows += len(batch)
+            watch.check()
+            if progress is not None:
+                progress(table.name, rows)
+    if progress is not None and rows == 0:
+        progress(table.name, 0)
+    return rows
+
+
+def _batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
+    batch: list[Row] = []
+    for row in rows:
+        batch.append(row)
+        if len(batch) == BATCH_ROWS:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _write_manifest(partial: Path, snapshot: Snapshot, rows: dict[str, int]) -> None:
+    at = datetime.fromtimestamp(snapshot.now_ms / 1000, UTC)
+    manifest: dict[str, Any] = {
+        "format": "homing-export",
+        "schema_version": SCHEMA_VERSION,
+        "broker_id": snapshot.broker_id,
+        "exported_at": at.isoformat(timespec="milliseconds"),
+        "exported_at_us": snapshot.now_ms * 1000,
+        "with_tracebacks": snapshot.with_tracebacks,
+        "rows": rows,
+    }
+    (partial / MANIFEST_NAME).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+
+
+def _journal_error(database: Path, error: sqlite3.DatabaseError) -> ExportError:
+    if isinstance(error, sqlite3.OperationalError) and "unable to open" in str(error):
+        return ExportError("no-journal", f"{database} cannot be opened: {error}.", "Check that you may read it and its directory.")
+    return ExportError("journal-damaged", f"{database} cannot be read: {error}.", "Run `homing journal check`.")
+
+
+__all__ = ["DATABASE_NAME", "MANIFEST_NAME", "ExportError", "ExportSummary", "Progress", "export", "export_rows"]

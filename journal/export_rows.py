@@ -1,0 +1,278 @@
+"""The rows of an export: what each table of docs/export-schema.md reads from one snapshot of the journal.
+
+Every function yields tuples in the order of its table's columns, without the two that all share. Journal times are
+milliseconds, the export's are microseconds. Nothing is held but the row at hand, so memory does not grow with the journal.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+import msgpack
+
+from journal.records import ReferenceState
+
+Row = tuple[Any, ...]
+FETCH_ROWS = 1000
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """One read transaction on the journal, and the little that every table needs."""
+
+    connection: sqlite3.Connection
+    now_ms: int
+    with_tracebacks: bool
+    broker_id: str
+    queue_names: dict[int, str]
+    #: queue_id -> [ready, scheduled, parked]; filled while the messages are read.
+    here: dict[int, list[int]] = field(default_factory=dict)
+
+    def select(self, sql: str, *parameters: Any) -> Iterator[Row]:
+        cursor = self.connection.execute(sql, parameters)
+        try:
+            while rows := cursor.fetchmany(FETCH_ROWS):
+                yield from rows
+        finally:
+            cursor.close()
+
+    def queue_name(self, queue_id: int) -> str:
+        return self.queue_names.get(queue_id, f"queue {queue_id}")
+
+    def state_of(self, state: int, due_at_ms: int | None) -> int:
+        """0 ready, 1 scheduled, 2 parked."""
+        if state & ReferenceState.PARKED:
+            return 2
+        return 1 if due_at_ms is not None and due_at_ms > self.now_ms else 0
+
+
+STATES = ("ready", "scheduled", "parked")
+
+
+def us(at_ms: int | None) -> int | None:
+    return None if at_ms is None else at_ms * 1000
+
+
+def unpack(blob: bytes | None) -> Any:
+    return None if blob is None else msgpack.unpackb(blob, strict_map_key=False)
+
+
+def as_json(value: Any) -> str:
+    """Settings and options are plain values; bytes, which JSON lacks, are shown as text."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, default=lambda v: v.decode("utf-8", "replace"))
+
+
+def error_class(outcome: str, fault: dict[str, Any] | None) -> str:
+    return str((fault or {}).get("error_type") or outcome)
+
+
+# --- messages -------------------------------------------------------------------------------------------------------
+
+_HERE = """
+SELECT r.queue_id, r.rank, r.sequence, r.message_id, r.delivery_count, r.failed, r.state, r.due_at_ms, r.expires_at_ms,
+       r.entered_at_ms, r.overlay_blob, coalesce(r.message_blob, m.message_blob)
+FROM reference r LEFT JOIN message m ON m.message_id = r.message_id AND r.message_blob IS NULL
+ORDER BY r.queue_id, r.rank, r.sequence
+"""
+
+
+def messages(snapshot: Snapshot) -> Iterator[Row]:
+    for row in snapshot.select(_HERE):
+        yield _message_here(snapshot, row)
+    for row in snapshot.select("SELECT message_id, sequence, queue_id, at_ms, outcome, outcome_blob FROM outcome"):
+        yield _message_settled(snapshot, row)
+
+
+def _message_here(snapshot: Snapshot, row: Row) -> Row:
+    queue_id, rank, sequence, message_id, delivery_count, failed, state, due_at_ms, expires_at_ms, entered_at_ms, overlay, blob = row
+    which = snapshot.state_of(state, due_at_ms)
+    snapshot.here.setdefault(queue_id, [0, 0, 0])[which] += 1
+    address, body, sent_at_ms = _message_parts(blob)
+    return (
+        message_id, sequence, queue_id, snapshot.queue_name(queue_id), address, STATES[which], None,
+        failed, failed, delivery_count, None, bool(state & ReferenceState.SUSPECT), 9 - rank, len(body), len(unpack(overlay) or ()),
+        us(sent_at_ms), us(entered_at_ms), us(due_at_ms), us(expires_at_ms), None, None,
+    )  # fmt: skip
+
+
+def _message_parts(blob: bytes) -> tuple[str, bytes, int]:
+    """(address, body, sent_at_ms) of a packed message."""
+    _, address, body, _, _, sent_at_ms, *_ = unpack(blob)
+    return address, body, sent_at_ms
+
+
+def _message_settled(snapshot: Snapshot, row: Row) -> Row:
+    message_id, sequence, queue_id, at_ms, outcome, blob = row
+    detail = unpack(blob)
+    failed = detail.get("attempts", 0)
+    return (
+        message_id, sequence, queue_id, snapshot.queue_name(queue_id), detail.get("address"), "settled", outcome,
+        failed + (outcome == "succeeded"), failed, detail.get("delivery_count", failed), detail.get("reason"), None, None, None, None,
+        us(detail.get("sent_at_ms")), us(detail.get("entered_at_ms")), None, None, us(at_ms), target_queues(detail),
+    )  # fmt: skip
+
+
+def target_queues(detail: dict[str, Any]) -> list[str]:
+    return list(detail.get("target_queues") or ())
+
+
+# --- attempts -------------------------------------------------------------------------------------------------------
+
+
+def attempts(snapshot: Snapshot) -> Iterator[Row]:
+    for row in snapshot.select("SELECT message_id, sequence, attempt, queue_id, at_ms, attempt_blob FROM attempt ORDER BY at_ms"):
+        yield _attempt(snapshot, row)
+
+
+def _attempt(snapshot: Snapshot, row: Row) -> Row:
+    message_id, sequence, attempt, queue_id, at_ms, blob = row
+    detail = unpack(blob)
+    fault = detail.get("fault") or {}
+    return (
+        message_id, sequence, queue_id, snapshot.queue_name(queue_id), detail.get("original_address"), attempt, us(at_ms),
+        us(detail.get("assigned_at_ms")), us(detail.get("given_at_ms")), detail["outcome"], error_class(detail["outcome"], fault),
+        fault.get("error_type"), fault.get("error_text"), fault.get("reason"),
+        fault.get("traceback") if snapshot.with_tracebacks else None, fault.get("fingerprint"),
+        detail.get("consumer"), detail.get("connection"), detail.get("delivery_count"), detail.get("failed"),
+        detail.get("decision"), detail.get("delay_ms"), us(detail.get("due_at_ms")), detail.get("policy"),
+    )  # fmt: skip
+
+
+# --- dead letters ---------------------------------------------------------------------------------------------------
+
+# Both sides are read in the order of message_id, so that one message's deaths and copies meet without a table in memory;
+# SQLite sorts the second through its own temporary file where it is long.
+_DEATHS = (
+    "SELECT message_id, sequence, queue_id, at_ms, outcome_blob FROM outcome WHERE outcome = 'dead-lettered' ORDER BY message_id, sequence"
+)
+_COPIES = "SELECT message_id, queue_id, sequence, overlay_blob FROM reference WHERE overlay_blob IS NOT NULL ORDER BY message_id, sequence"
+
+
+def dead_letters(snapshot: Snapshot) -> Iterator[Row]:
+    deaths = ((row[0], row) for row in snapshot.select(_DEATHS))
+    copies = ((row[0], row) for row in snapshot.select(_COPIES))
+    for died, lying in _merge(deaths, copies):
+        yield from _deaths_of_one(snapshot, died, lying)
+
+
+def _merge(left: Iterable[tuple[int, Row]], right: Iterable[tuple[int, Row]]) -> Iterator[tuple[list[Row], list[Row]]]:
+    """Rows of the two sides with the same key, keys ascending."""
+    lefts = ((key, [row for _, row in rows]) for key, rows in groupby(left, key=itemgetter(0)))
+    rights = ((key, [row for _, row in rows]) for key, rows in groupby(right, key=itemgetter(0)))
+    a, b = next(lefts, None), next(rights, None)
+    while a is not None or b is not None:
+        if b is None or (a is not None and a[0] < b[0]):
+            assert a is not None
+            yield a[1], []
+            a = next(lefts, None)
+        elif a is None or b[0] < a[0]:
+            yield [], b[1]
+            b = next(rights, None)
+        else:
+            yield a[1], b[1]
+            a, b = next(lefts, None), next(rights, None)
+
+
+@dataclass(slots=True)
+class _Death:
+    died_at_ms: int
+    queue: str
+    sequence: int | None = None
+    queue_id: int | None = None
+    detail: dict[str, Any] = field(default_factory=dict)
+    lies_in: list[str] = field(default_factory=list)
+    hops: list[dict[str, Any]] = field(default_factory=list)
+
+
+def _deaths_of_one(snapshot: Snapshot, died: list[Row], lying: list[Row]) -> Iterator[Row]:
+    deaths: dict[tuple[str, int], _Death] = {}
+    for _, sequence, queue_id, at_ms, blob in died:
+        queue = snapshot.queue_name(queue_id)
+        deaths[queue, at_ms] = _Death(at_ms, queue, sequence, queue_id, unpack(blob))
+    for _, queue_id, _, overlay in lying:
+        _add_hops(deaths, unpack(overlay), snapshot.queue_name(queue_id))
+    message_id = died[0][0] if died else lying[0][0]
+    for death in sorted(deaths.values(), key=lambda d: (d.died_at_ms, d.queue)):
+        yield _death_row(snapshot, message_id, death)
+
+
+def _add_hops(deaths: dict[tuple[str, int], _Death], hops: list[dict[str, Any]], lies_in: str) -> None:
+    """Match a copy's hops, newest first, with the deaths on record; a hop whose outcome was forgotten makes a death of its own."""
+    for index, hop in enumerate(hops):
+        key = (hop["queue"], hop["at_ms"])
+        death = deaths.get(key)
+        if death is None:
+            if hop.get("reason") == "expired":
+                continue
+            death = deaths[key] = _Death(hop["at_ms"], hop["queue"])
+        death.hops = death.hops or hops[index:]
+        if index == 0:
+            death.lies_in.append(lies_in)
+
+
+def _death_row(snapshot: Snapshot, message_id: int, death: _Death) -> Row:
+    newest = death.hops[0] if death.hops else {}
+    detail = death.detail
+    outcome, fault = _last_attempt(snapshot, message_id, death.sequence)
+    return (
+        message_id, death.sequence, death.queue_id, death.queue, detail.get("address", newest.get("address")), us(death.died_at_ms),
+        detail.get("reason", newest.get("reason")), detail.get("attempts", newest.get("attempts")),
+        error_class(outcome, fault) if outcome else None, fault.get("error_type"), fault.get("error_text"), us(detail.get("sent_at_ms")),
+        target_queues(detail) or death.lies_in, death.lies_in,
+        [_hop(hop) for hop in death.hops],
+    )  # fmt: skip
+
+
+def _hop(hop: dict[str, Any]) -> dict[str, Any]:
+    return {name: hop.get(name) for name in ("queue", "address", "reason", "attempts")} | {"at": us(hop.get("at_ms"))}
+
+
+def _last_attempt(snapshot: Snapshot, message_id: int, sequence: int | None) -> tuple[str | None, dict[str, Any]]:
+    """(outcome, fault) of the stay's latest attempt; (None, {}) where none is on record."""
+    if sequence is None:
+        return None, {}
+    sql = "SELECT attempt_blob FROM attempt WHERE message_id = ? AND sequence = ? ORDER BY attempt DESC LIMIT 1"
+    for (blob,) in snapshot.select(sql, message_id, sequence):
+        detail = unpack(blob)
+        return detail["outcome"], detail.get("fault") or {}
+    return None, {}
+
+
+# --- queues, settings, policies, minutes ----------------------------------------------------------------------------
+
+
+def queues(snapshot: Snapshot) -> Iterator[Row]:
+    """After ``messages``, which counts what is here."""
+    sql = """SELECT queue_id, name, address, routing_type, selector, durable, auto_created, paused, options_blob, created_at_ms,
+                    deleted_at_ms FROM queue ORDER BY queue_id"""
+    for queue_id, name, address, routing_type, selector, durable, auto, paused, options, created, deleted in snapshot.select(sql):
+        ready, scheduled, parked = snapshot.here.get(queue_id, (0, 0, 0))
+        yield (
+            queue_id, name, address, routing_type, selector, bool(durable), bool(auto), bool(paused), as_json(unpack(options)),
+            us(created), us(deleted), ready, scheduled, parked,
+        )  # fmt: skip
+
+
+def settings(snapshot: Snapshot) -> Iterator[Row]:
+    for from_ms, blob in snapshot.select("SELECT from_ms, settings_blob FROM setting ORDER BY from_ms"):
+        for pattern, values in sorted(unpack(blob).items()):
+            for setting, value in sorted(values.items()):
+                yield us(from_ms), pattern, setting, as_json(value)
+
+
+def policies(snapshot: Snapshot) -> Iterator[Row]:
+    for policy, from_ms, blob in snapshot.select("SELECT policy, from_ms, policy_blob FROM policy ORDER BY from_ms, policy"):
+        yield policy, us(from_ms), as_json(unpack(blob))
+
+
+def deliveries_by_minute(snapshot: Snapshot) -> Iterator[Row]:
+    sql = """SELECT queue_id, minute, sent, moved_in, delivered, succeeded, first_try, failed, dead_lettered, expired, dropped,
+                    purged, moved_out FROM minute ORDER BY queue_id, minute"""
+    for queue_id, minute, *counts in snapshot.select(sql):
+        yield (queue_id, snapshot.queue_name(queue_id), minute * 60_000_000, *counts)

@@ -1,0 +1,303 @@
+"""The export, from a journal written row by row with plain SQLite."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sqlite3
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from journal import export as export_module
+from journal.export import DATABASE_NAME, MANIFEST_NAME, ExportError, export
+from journal.export_parquet import TABLES
+
+SCHEMA = Path(export_module.__file__).with_name("schema.sql").read_text(encoding="utf-8")
+T0 = 1_790_000_000_000
+DAY_MS = 86_400_000
+ORDERS, DLQ = 1, 2
+
+
+def pack(value: Any) -> bytes:
+    packed: bytes = msgpack.packb(value)
+    return packed
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    """A live journal: in WAL mode, with a writer that stays connected."""
+    (tmp_path / "data").mkdir()
+    connection = sqlite3.connect(tmp_path / "data" / DATABASE_NAME, isolation_level=None)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.executescript(SCHEMA)
+    connection.execute("INSERT INTO meta VALUES ('broker_id', 'b-1'), ('clock_ms', ?)", (T0,))
+    for queue_id, name in ((ORDERS, "orders"), (DLQ, "DLQ.orders")):
+        connection.execute(
+            "INSERT INTO queue VALUES (?, ?, ?, 'anycast', NULL, 1, 1, 0, ?, ?, NULL)",
+            (queue_id, name, name, pack({"max_consumers": -1}), T0),
+        )
+    yield connection
+    connection.close()
+
+
+def add_reference(journal: sqlite3.Connection, queue_id: int, message_id: int, sequence: int, **given: Any) -> None:
+    message = pack([message_id, "orders", b"body", {"k": "v"}, 4, T0, None, "c/1"])
+    row = {
+        "queue_id": queue_id,
+        "rank": 5,
+        "sequence": sequence,
+        "message_id": message_id,
+        "delivery_count": 0,
+        "failed": 0,
+        "assigned": 0,
+        "state": 0,
+        "due_at_ms": None,
+        "expires_at_ms": None,
+        "entered_at_ms": T0,
+        "overlay_blob": None,
+        "message_blob": message,
+        "checksum": 0,
+    } | given
+    journal.execute(f"INSERT INTO reference ({','.join(row)}) VALUES ({','.join('?' * len(row))})", tuple(row.values()))
+
+
+def add_attempt(journal: sqlite3.Connection, message_id: int, sequence: int, attempt: int, at_ms: int, **fault: Any) -> None:
+    detail = {
+        "original_address": "orders",
+        "outcome": "listener",
+        "consumer": "c1",
+        "connection": "7",
+        "assigned_at_ms": at_ms - 20,
+        "given_at_ms": at_ms - 10,
+        "delivery_count": attempt,
+        "failed": attempt,
+        "delay_ms": 1000,
+        "due_at_ms": at_ms + 1000,
+        "decision": "redeliver",
+        "policy": "p1",
+        "fault": fault or None,
+    }
+    journal.execute("INSERT INTO attempt VALUES (?, ?, ?, ?, ?, ?)", (message_id, sequence, attempt, ORDERS, at_ms, pack(detail)))
+
+
+def add_outcome(journal: sqlite3.Connection, message_id: int, sequence: int, outcome: str, at_ms: int, **detail: Any) -> None:
+    blob = pack({"address": "orders", "sent_at_ms": T0, "entered_at_ms": T0, "attempts": 1, "delivery_count": 1} | detail)
+    journal.execute("INSERT INTO outcome VALUES (?, ?, ?, ?, ?, ?)", (message_id, sequence, ORDERS, at_ms, outcome, blob))
+
+
+def table(out: Path, name: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = ds.dataset(out / name, partitioning="hive").to_table().to_pylist()
+    return rows
+
+
+def at(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def test_messages_here_and_settled(journal: sqlite3.Connection, tmp_path: Path) -> None:
+    add_reference(journal, ORDERS, 10, 100)
+    add_reference(journal, ORDERS, 11, 101, due_at_ms=T0 + 10_000 * DAY_MS, failed=2, delivery_count=3)
+    add_reference(journal, ORDERS, 12, 102, state=3)
+    journal.execute("INSERT INTO message VALUES (13, ?, 0)", (pack([13, "news", b"longer", None, 4, T0, None, ""]),))
+    add_reference(journal, ORDERS, 13, 103, message_blob=None)
+    add_outcome(journal, 14, 104, "succeeded", T0 + 7000, attempts=2, delivery_count=3)
+    add_outcome(journal, 15, 105, "expired", T0 + 9000, attempts=2, delivery_count=2)
+    summary = export(tmp_path / "data", tmp_path / "out")
+
+    rows = {row["message_id"]: row for row in table(tmp_path / "out", "messages")}
+    assert [rows[i]["state"] for i in range(10, 16)] == ["ready", "scheduled", "parked", "ready", "settled", "settled"]
+    assert (rows[11]["failed_attempts"], rows[11]["delivery_count"]) == (2, 3)
+    assert (rows[12]["suspect"], rows[10]["suspect"]) == (True, False)
+    assert (rows[13]["address"], rows[13]["body_bytes"]) == ("news", 6)
+    assert (rows[14]["outcome"], rows[14]["attempts"], rows[14]["failed_attempts"]) == ("succeeded", 3, 2)
+    assert (rows[15]["outcome"], rows[15]["attempts"]) == ("expired", 2)
+    assert rows[14]["settled_at"] - rows[14]["sent_at"] == at(T0 + 7000) - at(T0)
+    assert all(row["broker_id"] == "b-1" and row["schema_version"] == 1 for row in rows.values())
+    assert summary.rows["messages"] == 6
+    queue = next(row for row in table(tmp_path / "out", "queues") if row["queue"] == "orders")
+    assert (queue["ready"], queue["scheduled"], queue["parked"]) == (2, 1, 1)
+    assert json.loads(queue["options_json"]) == {"max_consumers": -1}
+
+
+def test_attempts_by_day_and_tracebacks_only_when_asked(journal: sqlite3.Connection, tmp_path: Path) -> None:
+    add_attempt(journal, 10, 100, 1, T0, error_type="Timeout", error_text="slow", traceback="Traceback…", fingerprint="f1")
+    add_attempt(journal, 10, 100, 2, T0 + DAY_MS)
+    export(tmp_path / "data", tmp_path / "out")
+    export(tmp_path / "data", tmp_path / "full", with_tracebacks=True)
+
+    days = sorted(path.name for path in (tmp_path / "out" / "attempts").iterdir())
+    assert days == [f"day={at(T0):%Y-%m-%d}", f"day={at(T0 + DAY_MS):%Y-%m-%d}"]
+    first, second = sorted(table(tmp_path / "out", "attempts"), key=lambda row: row["attempt"])
+    assert (first["error_class"], first["error_text"], first["fingerprint"], first["traceback"]) == ("Timeout", "slow", "f1", None)
+    assert (second["error_class"], second["error_type"]) == ("listener", None)
+    assert (first["at"], first["due_at"], first["delay_ms"]) == (at(T0), at(T0 + 1000), 1000)
+    assert {row["traceback"] for row in table(tmp_path / "full", "attempts")} == {"Traceback…", None}
+
+
+def test_dead_letters_with_their_hops(journal: sqlite3.Connection, tmp_path: Path) -> None:
+    hop = {"queue": "orders", "address": "orders", "reason": "delivery_limit", "at_ms": T0 + 5000, "attempts": 3}
+    add_attempt(journal, 10, 100, 3, T0 + 5000, error_type="ValueError", error_text="bad")
+    add_outcome(journal, 10, 100, "dead-lettered", T0 + 5000, attempts=3, reason="delivery_limit", target_queues=["DLQ.orders"])
+    add_reference(journal, DLQ, 10, 200, overlay_blob=pack([hop]))
+    add_reference(journal, DLQ, 11, 201, overlay_blob=pack([hop]))  # its outcome is older than the retention
+    add_outcome(journal, 12, 102, "dead-lettered", T0 + 6000, attempts=1, target_queues=[])  # no dead-letter address: removed
+    add_outcome(journal, 13, 103, "succeeded", T0 + 6000)
+    export(tmp_path / "data", tmp_path / "out")
+
+    known, forgotten, removed = table(tmp_path / "out", "dead_letters")
+    assert (known["message_id"], known["sequence"], known["queue"], known["attempts"]) == (10, 100, "orders", 3)
+    assert (known["error_class"], known["error_text"], known["reason"]) == ("ValueError", "bad", "delivery_limit")
+    assert known["lies_in"] == known["target_queues"] == ["DLQ.orders"]
+    expected_hop = {"queue": "orders", "address": "orders", "reason": "delivery_limit", "at": at(T0 + 5000), "attempts": 3}
+    assert known["hops"] == [expected_hop]
+    assert (forgotten["message_id"], forgotten["sequence"], forgotten["queue"], forgotten["lies_in"]) == (
+        11,
+        None,
+        "orders",
+        ["DLQ.orders"],
+    )
+    assert (forgotten["attempts"], forgotten["died_at"]) == (3, at(T0 + 5000))
+    assert (removed["message_id"], removed["lies_in"], removed["hops"], removed["error_class"]) == (12, [], [], None)
+
+
+def test_two_deaths_of_one_message_are_two_rows(journal: sqlite3.Connection, tmp_path: Path) -> None:
+    first = {"queue": "orders", "address": "orders", "reason": "delivery_limit", "at_ms": T0, "attempts": 3}
+    second = {"queue": "DLQ.orders", "address": "DLA", "reason": "rejected", "at_ms": T0 + 9, "attempts": 1}
+    add_reference(journal, DLQ, 10, 300, overlay_blob=pack([second, first]))
+    export(tmp_path / "data", tmp_path / "out")
+    older, newer = table(tmp_path / "out", "dead_letters")
+    assert (older["queue"], older["lies_in"], len(older["hops"])) == ("orders", [], 1)
+    assert (newer["queue"], newer["lies_in"], len(newer["hops"])) == ("DLQ.orders", ["DLQ.orders"], 2)
+
+
+def test_settings_policies_and_minutes(journal: sqlite3.Connection, tmp_path: Path) -> None:
+    journal.execute("INSERT INTO setting VALUES (?, ?)", (T0, pack({"": {"a": 1}, "orders.#": {"redelivery-delay": 5000}})))
+    journal.execute("INSERT INTO policy VALUES (?, 'p1', ?)", (T0, pack({"max-delivery-attempts": 10})))
+    minute = T0 // 60_000
+    journal.execute("INSERT INTO minute (queue_id, minute, sent, succeeded) VALUES (1, ?, 5, 4)", (minute,))
+    export(tmp_path / "data", tmp_path / "out")
+    settings = [(row["pattern"], row["setting"], row["value_json"]) for row in table(tmp_path / "out", "settings")]
+    assert settings == [("", "a", "1"), ("orders.#", "redelivery-delay", "5000")]
+    assert table(tmp_path / "out", "policies")[0]["settings_json"] == '{"max-delivery-attempts": 10}'
+    (counts,) = table(tmp_path / "out", "deliveries_by_minute")
+    assert (counts["queue"], counts["sent"], counts["succeeded"], counts["failed"]) == ("orders", 5, 4, 0)
+    assert counts["minute"] == at(minute * 60_000)
+
+
+def test_an_empty_journal_exports_every_table_with_its_columns(journal: sqlite3.Connection, tmp_path: Path) -> None:
+    seen: list[tuple[str, int]] = []
+    summary = export(tmp_path / "data", tmp_path / "out", progress=lambda name, rows: seen.append((name, rows)))
+    assert [name for name, _ in seen] == [t.name for t in TABLES]
+    assert summary.rows["messages"] == 0
+    for t in TABLES:
+        names = pq.read_schema(tmp_path / "out" / t.name / "part-00000.parquet").names
+        assert names == ["broker_id", "schema_version", *(name for name, _ in t.fields())]
+    manifest = json.loads((tmp_path / "out" / MANIFEST_NAME).read_text())
+    assert (manifest["format"], manifest["schema_version"], manifest["broker_id"]) == ("homing-export", 1, "b-1")
+    assert manifest["rows"] == summary.rows
+
+
+def test_a_stopped_journal(journal: sqlite3.Connection, tmp_path: Path) -> None:
+    add_reference(journal, ORDERS, 10, 100)
+    journal.close()
+    assert not (tmp_path / "data" / (DATABASE_NAME + "-wal")).exists()
+    assert export(tmp_path / "data", tmp_path / "out").rows["messages"] == 1
+
+
+def test_one_snapshot_while_the_broker_writes(journal: sqlite3.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export_module, "BATCH_ROWS", 10)
+    for i in range(50):
+        add_reference(journal, ORDERS, i, i)
+
+    fresh = itertools.count(1000)
+
+    def write_meanwhile(name: str, rows: int) -> None:
+        number = next(fresh)
+        add_reference(journal, ORDERS, number, number)
+        journal.execute("INSERT INTO minute (queue_id, minute, sent) VALUES (1, ?, 1)", (number,))
+
+    summary = export(tmp_path / "data", tmp_path / "out", progress=write_meanwhile)
+    assert summary.rows["messages"] == 50
+    assert summary.rows["deliveries_by_minute"] == 0
+    assert len(table(tmp_path / "out", "messages")) == 50
+
+
+def test_it_gives_up_when_the_write_ahead_log_grows(journal: sqlite3.Connection, tmp_path: Path) -> None:
+    add_reference(journal, ORDERS, 1, 1)
+
+    def write_meanwhile(name: str, rows: int) -> None:
+        if name == "messages":
+            journal.execute("INSERT INTO message VALUES (99, ?, 0)", (bytes(200_000),))
+
+    add_attempt(journal, 1, 1, 1, T0)
+    with pytest.raises(ExportError) as raised:
+        export(tmp_path / "data", tmp_path / "out", progress=write_meanwhile, wal_budget_bytes=100_000)
+    assert raised.value.code == "wal-budget"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
+
+
+def test_nothing_is_overwritten(journal: sqlite3.Connection, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    export(tmp_path / "data", tmp_path / "out")  # an empty directory may be used
+    before = sorted((tmp_path / "out").iterdir())
+    with pytest.raises(ExportError) as raised:
+        export(tmp_path / "data", tmp_path / "out")
+    assert raised.value.code == "out-exists"
+    assert sorted((tmp_path / "out").iterdir()) == before
+
+
+def test_an_export_that_fails_leaves_nothing(journal: sqlite3.Connection, tmp_path: Path) -> None:
+    def stop(name: str, rows: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        export(tmp_path / "data", tmp_path / "out", progress=stop)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
+
+
+def test_many_rows_in_bounded_batches(journal: sqlite3.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("journal.export_parquet.FILE_ROWS", 2_000)
+    monkeypatch.setattr(export_module, "BATCH_ROWS", 500)
+    journal.execute("BEGIN")
+    for i in range(5_000):
+        add_reference(journal, ORDERS, i, i)
+    journal.execute("COMMIT")
+    export(tmp_path / "data", tmp_path / "out")
+    files = sorted((tmp_path / "out" / "messages").iterdir())
+    assert [pq.read_metadata(file).num_rows for file in files] == [2_000, 2_000, 1_000]
+
+
+def test_no_journal(tmp_path: Path) -> None:
+    with pytest.raises(ExportError) as raised:
+        export(tmp_path, tmp_path / "out")
+    assert raised.value.code == "no-journal"
+
+
+def test_a_file_that_is_no_journal(tmp_path: Path) -> None:
+    (tmp_path / DATABASE_NAME).write_bytes(b"not a database" * 1000)
+    with pytest.raises(ExportError) as raised:
+        export(tmp_path, tmp_path / "out")
+    assert raised.value.code == "journal-damaged"
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_journal_from_the_future(journal: sqlite3.Connection, tmp_path: Path) -> None:
+    journal.execute("PRAGMA user_version = 99")
+    with pytest.raises(ExportError) as raised:
+        export(tmp_path / "data", tmp_path / "out")
+    assert raised.value.code == "journal-newer"
+
+
+def test_without_pyarrow_the_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ExportError, match=r"homing\[analytics\]") as raised:
+        export(tmp_path, tmp_path / "out")
+    assert raised.value.code == "no-analytics"
