@@ -19,9 +19,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from journal import export_parquet, export_rows
+from journal import export_parquet
+from journal.errors import JournalError
 from journal.export_parquet import SCHEMA_VERSION, TABLES, Table
 from journal.export_rows import Row, Snapshot
+from journal.packing import Damaged
 
 DATABASE_NAME = "journal.db"
 MANIFEST_NAME = "_homing_export.json"
@@ -33,14 +35,15 @@ NEWEST_JOURNAL_VERSION = 1
 Progress = Callable[[str, int], None]
 
 
-class ExportError(Exception):
-    """An export that could not be made. ``code`` is stable, ``fix`` says what to do. Nothing is left under the final name."""
+class ExportError(JournalError):
+    """An export that could not be made. Nothing is left under the final name. Codes beside ``journal-newer`` and ``journal-damaged``:
 
-    def __init__(self, code: str, message: str, fix: str) -> None:
-        super().__init__(f"{message} {fix}")
-        self.code = code
-        self.message = message
-        self.fix = fix
+    - ``no-analytics``: pyarrow is not installed.
+    - ``no-journal``: there is none in that directory.
+    - ``out-exists``: the place for the export is taken.
+    - ``wal-budget``: the broker wrote more meanwhile than may wait for a checkpoint.
+    - ``export-io``: the export could not be written.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +66,7 @@ def export(
 ) -> ExportSummary:
     """Write the journal in ``directory`` to the new directory ``out``.
 
-    ``wal_budget_bytes``: how much the journal's write-ahead log may grow meanwhile. Raises ExportError: no-analytics, no-journal,
-    journal-newer, journal-damaged, out-exists, wal-budget, export-io.
+    ``wal_budget_bytes``: how much the journal's write-ahead log may grow meanwhile. Raises ExportError.
     """
     export_parquet.require_pyarrow(ExportError)
     out = Path(os.path.abspath(out))
@@ -81,7 +83,7 @@ def export(
         _check_out(out)
         os.rename(partial, out)
         export_parquet.fsync_directory(out.parent)
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, Damaged) as error:
         raise _journal_error(database, error) from error
     except OSError as error:
         raise ExportError("export-io", f"Writing the export failed: {error}.", f"Free or name another place than {out.parent}.") from error
@@ -184,10 +186,7 @@ def _write_manifest(partial: Path, snapshot: Snapshot, rows: dict[str, int]) -> 
     (partial / MANIFEST_NAME).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
 
 
-def _journal_error(database: Path, error: sqlite3.DatabaseError) -> ExportError:
+def _journal_error(database: Path, error: Exception) -> ExportError:
     if isinstance(error, sqlite3.OperationalError) and "unable to open" in str(error):
         return ExportError("no-journal", f"{database} cannot be opened: {error}.", "Check that you may read it and its directory.")
     return ExportError("journal-damaged", f"{database} cannot be read: {error}.", "Run `homing journal check`.")
-
-
-__all__ = ["DATABASE_NAME", "MANIFEST_NAME", "ExportError", "ExportSummary", "Progress", "export", "export_rows"]

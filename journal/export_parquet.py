@@ -91,7 +91,16 @@ def _arrow_type(kind: str) -> Any:
 
     time_type = pa.timestamp("us", tz="UTC")
     hop = pa.struct(
-        [("queue", pa.string()), ("address", pa.string()), ("reason", pa.string()), ("at", time_type), ("attempts", pa.int32())],
+        [
+            ("sequence", pa.int64()),
+            ("queue", pa.string()),
+            ("address", pa.string()),
+            ("reason", pa.string()),
+            ("at", time_type),
+            ("attempts", pa.int32()),
+            ("delivery_count", pa.int32()),
+            ("expires_at", time_type),
+        ]
     )
     types = {"string": pa.string(), "bool": pa.bool_(), "int32": pa.int32(), "int64": pa.int64(), "time": time_type}
     return types.get(kind) or {"strings": pa.list_(pa.string()), "hops": pa.list_(hop)}[kind]

@@ -14,9 +14,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-import msgpack
-
-from journal.records import ReferenceState
+from journal.packing import unpack
+from journal.records import AttemptRecord, MessageRecord, ReferenceState
 
 Row = tuple[Any, ...]
 FETCH_ROWS = 1000
@@ -59,10 +58,6 @@ def us(at_ms: int | None) -> int | None:
     return None if at_ms is None else at_ms * 1000
 
 
-def unpack(blob: bytes | None) -> Any:
-    return None if blob is None else msgpack.unpackb(blob, strict_map_key=False)
-
-
 def as_json(value: Any) -> str:
     """Settings and options are plain values; bytes, which JSON lacks, are shown as text."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False, default=lambda v: v.decode("utf-8", "replace"))
@@ -93,18 +88,16 @@ def _message_here(snapshot: Snapshot, row: Row) -> Row:
     queue_id, rank, sequence, message_id, delivery_count, failed, state, due_at_ms, expires_at_ms, entered_at_ms, overlay, blob = row
     which = snapshot.state_of(state, due_at_ms)
     snapshot.here.setdefault(queue_id, [0, 0, 0])[which] += 1
-    address, body, sent_at_ms = _message_parts(blob)
+    message = MessageRecord(*unpack(blob))
     return (
-        message_id, sequence, queue_id, snapshot.queue_name(queue_id), address, STATES[which], None,
-        failed, failed, delivery_count, None, bool(state & ReferenceState.SUSPECT), 9 - rank, len(body), len(unpack(overlay) or ()),
-        us(sent_at_ms), us(entered_at_ms), us(due_at_ms), us(expires_at_ms), None, None,
+        message_id, sequence, queue_id, snapshot.queue_name(queue_id), message.address, STATES[which], None,
+        failed, failed, delivery_count, None, bool(state & ReferenceState.SUSPECT), 9 - rank, len(message.body), hop_count(overlay),
+        us(message.sent_at_ms), us(entered_at_ms), us(due_at_ms), us(expires_at_ms), None, None,
     )  # fmt: skip
 
 
-def _message_parts(blob: bytes) -> tuple[str, bytes, int]:
-    """(address, body, sent_at_ms) of a packed message."""
-    _, address, body, _, _, sent_at_ms, *_ = unpack(blob)
-    return address, body, sent_at_ms
+def hop_count(overlay: bytes | None) -> int:
+    return 0 if overlay is None else len(unpack(overlay))
 
 
 def _message_settled(snapshot: Snapshot, row: Row) -> Row:
@@ -131,17 +124,20 @@ def attempts(snapshot: Snapshot) -> Iterator[Row]:
 
 
 def _attempt(snapshot: Snapshot, row: Row) -> Row:
-    message_id, sequence, attempt, queue_id, at_ms, blob = row
-    detail = unpack(blob)
-    fault = detail.get("fault") or {}
+    record = attempt_record(*row)
+    fault = record.fault or {}
     return (
-        message_id, sequence, queue_id, snapshot.queue_name(queue_id), detail.get("original_address"), attempt, us(at_ms),
-        us(detail.get("assigned_at_ms")), us(detail.get("given_at_ms")), detail["outcome"], error_class(detail["outcome"], fault),
-        fault.get("error_type"), fault.get("error_text"), fault.get("reason"),
-        fault.get("traceback") if snapshot.with_tracebacks else None, fault.get("fingerprint"),
-        detail.get("consumer"), detail.get("connection"), detail.get("delivery_count"), detail.get("failed"),
-        detail.get("decision"), detail.get("delay_ms"), us(detail.get("due_at_ms")), detail.get("policy"),
+        record.message_id, record.sequence, record.queue_id, snapshot.queue_name(record.queue_id), record.original_address,
+        record.attempt, us(record.at_ms), us(record.assigned_at_ms), us(record.given_at_ms), record.outcome,
+        error_class(record.outcome, fault), fault.get("error_type"), fault.get("error_text"), fault.get("reason"),
+        fault.get("traceback") if snapshot.with_tracebacks else None, fault.get("fingerprint"), record.consumer, record.connection,
+        record.delivery_count, record.failed, record.decision, record.delay_ms, us(record.due_at_ms), record.policy,
     )  # fmt: skip
+
+
+def attempt_record(message_id: int, sequence: int, attempt: int, queue_id: int, at_ms: int, blob: bytes) -> AttemptRecord:
+    """The blob holds the fields that have no column, in their order."""
+    return AttemptRecord(message_id, sequence, attempt, queue_id, at_ms, *unpack(blob))
 
 
 # --- dead letters ---------------------------------------------------------------------------------------------------
@@ -181,9 +177,9 @@ def _merge(left: Iterable[tuple[int, Row]], right: Iterable[tuple[int, Row]]) ->
 
 @dataclass(slots=True)
 class _Death:
-    died_at_ms: int
+    sequence: int
     queue: str
-    sequence: int | None = None
+    died_at_ms: int
     queue_id: int | None = None
     detail: dict[str, Any] = field(default_factory=dict)
     lies_in: list[str] = field(default_factory=list)
@@ -191,26 +187,25 @@ class _Death:
 
 
 def _deaths_of_one(snapshot: Snapshot, died: list[Row], lying: list[Row]) -> Iterator[Row]:
-    deaths: dict[tuple[str, int], _Death] = {}
+    deaths: dict[int, _Death] = {}
     for _, sequence, queue_id, at_ms, blob in died:
-        queue = snapshot.queue_name(queue_id)
-        deaths[queue, at_ms] = _Death(at_ms, queue, sequence, queue_id, unpack(blob))
+        deaths[sequence] = _Death(sequence, snapshot.queue_name(queue_id), at_ms, queue_id, unpack(blob))
     for _, queue_id, _, overlay in lying:
         _add_hops(deaths, unpack(overlay), snapshot.queue_name(queue_id))
     message_id = died[0][0] if died else lying[0][0]
-    for death in sorted(deaths.values(), key=lambda d: (d.died_at_ms, d.queue)):
+    for _, death in sorted(deaths.items()):
         yield _death_row(snapshot, message_id, death)
 
 
-def _add_hops(deaths: dict[tuple[str, int], _Death], hops: list[dict[str, Any]], lies_in: str) -> None:
+def _add_hops(deaths: dict[int, _Death], hops: list[dict[str, Any]], lies_in: str) -> None:
     """Match a copy's hops, newest first, with the deaths on record; a hop whose outcome was forgotten makes a death of its own."""
     for index, hop in enumerate(hops):
-        key = (hop["queue"], hop["at_ms"])
-        death = deaths.get(key)
+        sequence = hop["sequence"]
+        death = deaths.get(sequence)
         if death is None:
-            if hop.get("reason") == "expired":
+            if hop["reason"] == "expired":  # on its way to an expiry queue: no death
                 continue
-            death = deaths[key] = _Death(hop["at_ms"], hop["queue"])
+            death = deaths[sequence] = _Death(sequence, hop["queue"], hop["at_ms"])
         death.hops = death.hops or hops[index:]
         if index == 0:
             death.lies_in.append(lies_in)
@@ -218,30 +213,28 @@ def _add_hops(deaths: dict[tuple[str, int], _Death], hops: list[dict[str, Any]],
 
 def _death_row(snapshot: Snapshot, message_id: int, death: _Death) -> Row:
     newest = death.hops[0] if death.hops else {}
+    first_address = death.hops[-1]["address"] if death.hops else None
     detail = death.detail
-    outcome, fault = _last_attempt(snapshot, message_id, death.sequence)
+    last = _last_attempt(snapshot, message_id, death.sequence)
+    fault = (last.fault if last else None) or {}
     return (
-        message_id, death.sequence, death.queue_id, death.queue, detail.get("address", newest.get("address")), us(death.died_at_ms),
+        message_id, death.sequence, death.queue_id, death.queue, detail.get("address", first_address), us(death.died_at_ms),
         detail.get("reason", newest.get("reason")), detail.get("attempts", newest.get("attempts")),
-        error_class(outcome, fault) if outcome else None, fault.get("error_type"), fault.get("error_text"), us(detail.get("sent_at_ms")),
-        target_queues(detail) or death.lies_in, death.lies_in,
-        [_hop(hop) for hop in death.hops],
+        error_class(last.outcome, fault) if last else None, fault.get("error_type"), fault.get("error_text"),
+        us(detail.get("sent_at_ms")), target_queues(detail) or death.lies_in, death.lies_in, [_hop(hop) for hop in death.hops],
     )  # fmt: skip
 
 
 def _hop(hop: dict[str, Any]) -> dict[str, Any]:
-    return {name: hop.get(name) for name in ("queue", "address", "reason", "attempts")} | {"at": us(hop.get("at_ms"))}
+    shown = ("sequence", "queue", "address", "reason", "attempts", "delivery_count")
+    return {name: hop.get(name) for name in shown} | {"at": us(hop["at_ms"]), "expires_at": us(hop.get("expires_at_ms"))}
 
 
-def _last_attempt(snapshot: Snapshot, message_id: int, sequence: int | None) -> tuple[str | None, dict[str, Any]]:
-    """(outcome, fault) of the stay's latest attempt; (None, {}) where none is on record."""
-    if sequence is None:
-        return None, {}
-    sql = "SELECT attempt_blob FROM attempt WHERE message_id = ? AND sequence = ? ORDER BY attempt DESC LIMIT 1"
-    for (blob,) in snapshot.select(sql, message_id, sequence):
-        detail = unpack(blob)
-        return detail["outcome"], detail.get("fault") or {}
-    return None, {}
+def _last_attempt(snapshot: Snapshot, message_id: int, sequence: int) -> AttemptRecord | None:
+    sql = """SELECT message_id, sequence, attempt, queue_id, at_ms, attempt_blob FROM attempt
+             WHERE message_id = ? AND sequence = ? ORDER BY attempt DESC LIMIT 1"""
+    row = snapshot.connection.execute(sql, (message_id, sequence)).fetchone()
+    return None if row is None else attempt_record(*row)
 
 
 # --- queues, settings, policies, minutes ----------------------------------------------------------------------------

@@ -19,6 +19,7 @@ import pytest
 from journal import export as export_module
 from journal.export import DATABASE_NAME, MANIFEST_NAME, ExportError, export
 from journal.export_parquet import TABLES
+from journal.records import AttemptRecord
 
 SCHEMA = Path(export_module.__file__).with_name("schema.sql").read_text(encoding="utf-8")
 T0 = 1_790_000_000_000
@@ -70,22 +71,32 @@ def add_reference(journal: sqlite3.Connection, queue_id: int, message_id: int, s
 
 
 def add_attempt(journal: sqlite3.Connection, message_id: int, sequence: int, attempt: int, at_ms: int, **fault: Any) -> None:
-    detail = {
-        "original_address": "orders",
-        "outcome": "listener",
-        "consumer": "c1",
-        "connection": "7",
-        "assigned_at_ms": at_ms - 20,
-        "given_at_ms": at_ms - 10,
-        "delivery_count": attempt,
-        "failed": attempt,
-        "delay_ms": 1000,
-        "due_at_ms": at_ms + 1000,
-        "decision": "redeliver",
-        "policy": "p1",
-        "fault": fault or None,
-    }
-    journal.execute("INSERT INTO attempt VALUES (?, ?, ?, ?, ?, ?)", (message_id, sequence, attempt, ORDERS, at_ms, pack(detail)))
+    record = AttemptRecord(
+        message_id,
+        sequence,
+        attempt,
+        ORDERS,
+        at_ms,
+        original_address="orders",
+        outcome="listener",
+        consumer="c1",
+        connection="7",
+        assigned_at_ms=at_ms - 20,
+        given_at_ms=at_ms - 10,
+        delivery_count=attempt,
+        failed=attempt,
+        delay_ms=1000,
+        due_at_ms=at_ms + 1000,
+        decision="redeliver",
+        policy="p1",
+        fault=fault or None,
+    )
+    journal.execute("INSERT INTO attempt VALUES (?, ?, ?, ?, ?, ?)", (*record[:5], pack(record[5:])))
+
+
+def a_hop(queue: str, sequence: int, reason: str, at_ms: int, attempts: int) -> dict[str, Any]:
+    counts = {"attempts": attempts, "delivery_count": attempts, "expires_at_ms": None}
+    return {"queue": queue, "address": queue, "sequence": sequence, "reason": reason, "at_ms": at_ms} | counts
 
 
 def add_outcome(journal: sqlite3.Connection, message_id: int, sequence: int, outcome: str, at_ms: int, **detail: Any) -> None:
@@ -143,39 +154,48 @@ def test_attempts_by_day_and_tracebacks_only_when_asked(journal: sqlite3.Connect
 
 
 def test_dead_letters_with_their_hops(journal: sqlite3.Connection, tmp_path: Path) -> None:
-    hop = {"queue": "orders", "address": "orders", "reason": "delivery_limit", "at_ms": T0 + 5000, "attempts": 3}
     add_attempt(journal, 10, 100, 3, T0 + 5000, error_type="ValueError", error_text="bad")
     add_outcome(journal, 10, 100, "dead-lettered", T0 + 5000, attempts=3, reason="delivery_limit", target_queues=["DLQ.orders"])
-    add_reference(journal, DLQ, 10, 200, overlay_blob=pack([hop]))
-    add_reference(journal, DLQ, 11, 201, overlay_blob=pack([hop]))  # its outcome is older than the retention
+    add_reference(journal, DLQ, 10, 200, overlay_blob=pack([a_hop("orders", 100, "delivery_limit", T0 + 5000, 3)]))
+    # Its outcome is older than the retention.
+    add_reference(journal, DLQ, 11, 201, overlay_blob=pack([a_hop("orders", 101, "delivery_limit", T0 + 4000, 2)]))
     add_outcome(journal, 12, 102, "dead-lettered", T0 + 6000, attempts=1, target_queues=[])  # no dead-letter address: removed
     add_outcome(journal, 13, 103, "succeeded", T0 + 6000)
+    add_reference(journal, DLQ, 14, 204, overlay_blob=pack([a_hop("orders", 104, "expired", T0, 0)]))  # no death
     export(tmp_path / "data", tmp_path / "out")
 
     known, forgotten, removed = table(tmp_path / "out", "dead_letters")
     assert (known["message_id"], known["sequence"], known["queue"], known["attempts"]) == (10, 100, "orders", 3)
     assert (known["error_class"], known["error_text"], known["reason"]) == ("ValueError", "bad", "delivery_limit")
     assert known["lies_in"] == known["target_queues"] == ["DLQ.orders"]
-    expected_hop = {"queue": "orders", "address": "orders", "reason": "delivery_limit", "at": at(T0 + 5000), "attempts": 3}
-    assert known["hops"] == [expected_hop]
-    assert (forgotten["message_id"], forgotten["sequence"], forgotten["queue"], forgotten["lies_in"]) == (
+    (hop,) = known["hops"]
+    assert (hop["queue"], hop["sequence"], hop["reason"], hop["at"], hop["attempts"]) == ("orders", 100, "delivery_limit", at(T0 + 5000), 3)
+    assert (forgotten["message_id"], forgotten["queue_id"], forgotten["queue"], forgotten["lies_in"]) == (
         11,
         None,
         "orders",
         ["DLQ.orders"],
     )
-    assert (forgotten["attempts"], forgotten["died_at"]) == (3, at(T0 + 5000))
+    assert (forgotten["attempts"], forgotten["died_at"], forgotten["reason"]) == (2, at(T0 + 4000), "delivery_limit")
     assert (removed["message_id"], removed["lies_in"], removed["hops"], removed["error_class"]) == (12, [], [], None)
 
 
 def test_two_deaths_of_one_message_are_two_rows(journal: sqlite3.Connection, tmp_path: Path) -> None:
-    first = {"queue": "orders", "address": "orders", "reason": "delivery_limit", "at_ms": T0, "attempts": 3}
-    second = {"queue": "DLQ.orders", "address": "DLA", "reason": "rejected", "at_ms": T0 + 9, "attempts": 1}
+    first, second = a_hop("orders", 100, "delivery_limit", T0, 3), a_hop("DLQ.orders", 200, "rejected", T0 + 9, 1)
     add_reference(journal, DLQ, 10, 300, overlay_blob=pack([second, first]))
     export(tmp_path / "data", tmp_path / "out")
     older, newer = table(tmp_path / "out", "dead_letters")
     assert (older["queue"], older["lies_in"], len(older["hops"])) == ("orders", [], 1)
     assert (newer["queue"], newer["lies_in"], len(newer["hops"])) == ("DLQ.orders", ["DLQ.orders"], 2)
+
+
+def test_a_record_that_cannot_be_read(journal: sqlite3.Connection, tmp_path: Path) -> None:
+    add_attempt(journal, 10, 100, 1, T0)
+    journal.execute("UPDATE attempt SET attempt_blob = x'c1'")
+    with pytest.raises(ExportError) as raised:
+        export(tmp_path / "data", tmp_path / "out")
+    assert raised.value.code == "journal-damaged"
+    assert not (tmp_path / "out").exists()
 
 
 def test_settings_policies_and_minutes(journal: sqlite3.Connection, tmp_path: Path) -> None:
