@@ -6,7 +6,9 @@ whole journal; together with the priority it is also the order within the queue.
 
 from __future__ import annotations
 
-from enum import IntFlag
+import math
+from collections.abc import Mapping
+from enum import IntEnum, IntFlag
 from typing import Any, NamedTuple
 
 PropertyValue = str | int | float | bool | bytes | None
@@ -19,6 +21,59 @@ class ReferenceState(IntFlag):
     READY = 0
     PARKED = 1
     SUSPECT = 2
+
+
+class MinuteColumn(IntEnum):
+    """Places in the row of increments that ``Group.counts`` hands out: the columns of table ``minute`` after its key."""
+
+    SENT = 0
+    MOVED_IN = 1
+    DELIVERED = 2
+    SUCCEEDED = 3
+    FIRST_TRY = 4
+    FAILED = 5
+    DEAD_LETTERED = 6
+    EXPIRED = 7
+    DROPPED = 8
+    PURGED = 9
+    MOVED_OUT = 10
+
+
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
+
+def check_properties(properties: Mapping[Any, Any]) -> None:
+    """Raise ValueError, with a sentence that names the property, unless every name and value can be stored.
+
+    Names: non-empty str. Values: str, int within 64 bits signed, finite float, bool, bytes, None; no str with a lone
+    surrogate. SQLite and msgpack refuse such values only when the group is half written, or turn them into something
+    else, so they are kept out before a message joins a group.
+    """
+    for name, value in properties.items():
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"a property name must be a non-empty string, not {name!r}")
+        kind = type(value)
+        if kind is str:
+            _check_text(f"the value of property {name!r}", value)
+        elif kind is int:
+            if not INT64_MIN <= value <= INT64_MAX:
+                raise ValueError(f"property {name!r} holds an integer beyond 64 bits signed; send it as a string")
+        elif kind is float:
+            if not math.isfinite(value):
+                raise ValueError(f"property {name!r} holds {value}, which is not a finite number; leave it out or send it as a string")
+        elif value is not None and kind is not bool and kind is not bytes:
+            raise ValueError(
+                f"property {name!r} holds a {kind.__name__}; a property is a string, an integer, a float, a boolean, bytes or null"
+            )
+        _check_text(f"the property name {name!r}", name)
+
+
+def _check_text(what: str, text: str) -> None:
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"{what} holds a lone surrogate, which cannot be written as UTF-8; send it as bytes") from None
 
 
 class MessageRecord(NamedTuple):
@@ -117,7 +172,10 @@ class AttemptRecord(NamedTuple):
 
 
 class OutcomeRecord(NamedTuple):
-    """How a stay in a queue ended. ``detail`` carries address, sent_at_ms, entered_at_ms, attempts, delivery_count, reason, target queues."""
+    """How a stay in a queue ended.
+
+    ``detail`` carries address, sent_at_ms, entered_at_ms, attempts, delivery_count, reason, target_queues.
+    """
 
     message_id: int
     sequence: int
@@ -151,3 +209,5 @@ class Recovered(NamedTuple):
     #: address -> duplicate ids, oldest first
     duplicates: dict[str, list[str]]
     committed: dict[str, int]
+    #: One sentence for each row that was set aside because it failed its checksum (``on_damage="quarantine"`` only).
+    quarantined: list[str]

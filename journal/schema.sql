@@ -5,7 +5,8 @@ CREATE TABLE meta (
   key   TEXT PRIMARY KEY,
   value ANY
 ) STRICT, WITHOUT ROWID;
--- keys: broker_id, created_at_ms, reserved_up_to (ids below it may be in use), clock_ms (latest broker time seen), clean_stop (0/1)
+-- keys: broker_id, created_at_ms, reserved_up_to (ids below it may be in use), next_queue_id, clock_ms (latest broker time seen),
+-- clean_stop (0/1), history_bytes (blobs of attempt and outcome together)
 
 -- Addresses and queues as declared or auto-created. Queue ids are never reused: a deleted queue keeps its row while history speaks of it.
 CREATE TABLE address (
@@ -30,11 +31,13 @@ CREATE TABLE queue (
 ) STRICT;
 CREATE UNIQUE INDEX queue_live_name ON queue (name) WHERE deleted_at_ms IS NULL;
 
--- One message in one queue, in delivery order. rank = 9 - priority. sequence is unique over the whole journal.
+-- One message in one queue. rank = 9 - priority. sequence is unique over the whole journal and is the row's own key, so that
+-- arrivals append; reference_order is the delivery order (an index entry ends in the row's key) and answers counts without
+-- reading a body (figures: docs/decisions/0001-journal-layout.md).
 CREATE TABLE reference (
   queue_id       INTEGER NOT NULL,
   rank           INTEGER NOT NULL,
-  sequence       INTEGER NOT NULL,
+  sequence       INTEGER PRIMARY KEY,
   message_id     INTEGER NOT NULL,
   delivery_count INTEGER NOT NULL,
   failed         INTEGER NOT NULL,
@@ -45,10 +48,12 @@ CREATE TABLE reference (
   entered_at_ms  INTEGER NOT NULL,
   overlay_blob   BLOB,                     -- list of hops, newest first; NULL before the first move
   message_blob   BLOB,                     -- the packed message; NULL: it stands in table message
-  checksum       INTEGER NOT NULL,         -- crc32 of message_blob (0 without one)
-  PRIMARY KEY (queue_id, rank, sequence)
-) STRICT, WITHOUT ROWID;
+  checksum       INTEGER NOT NULL          -- crc32 of message_blob (0 without one)
+) STRICT;
+CREATE INDEX reference_order ON reference (queue_id, rank);
 CREATE INDEX reference_due ON reference (queue_id, due_at_ms) WHERE due_at_ms IS NOT NULL;
+-- Where a message went: moved and shared ones only, since an index over all costs every send (the rest have one reference, the first).
+CREATE INDEX reference_message ON reference (message_id) WHERE overlay_blob IS NOT NULL OR message_blob IS NULL;
 
 -- Bodies that several queues share, and large ones.
 CREATE TABLE message (
@@ -112,7 +117,7 @@ CREATE TABLE duplicate (
   number       INTEGER NOT NULL,           -- ascending; the oldest go first
   PRIMARY KEY (address, duplicate_id)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX duplicate_number ON duplicate (number);
+CREATE INDEX duplicate_number ON duplicate (address, number);
 
 CREATE TABLE committed (
   transaction_id TEXT PRIMARY KEY,
@@ -130,3 +135,13 @@ CREATE TABLE policy (
   policy_blob  BLOB NOT NULL,
   PRIMARY KEY (policy)
 ) STRICT, WITHOUT ROWID;
+
+-- Rows that failed their checksum at a start that was told to set them aside: everything that was readable, as msgpack.
+CREATE TABLE quarantine (
+  sequence     INTEGER PRIMARY KEY,        -- of the reference
+  queue_id     INTEGER NOT NULL,
+  message_id   INTEGER NOT NULL,
+  at_ms        INTEGER NOT NULL,
+  reason       TEXT NOT NULL,
+  row_blob     BLOB NOT NULL               -- map: column -> value of the reference, plus shared_blob where the body stood apart
+) STRICT;

@@ -1,0 +1,197 @@
+"""What happens on the store's thread: commit a group, and the upkeep between groups. Decides what a failure means.
+
+A failed write or sync leaves the outcome unknown (a commit reported as failed may be there after a restart), so it ends
+everything. A full disk does not: SQLite rolls back cleanly, the reserve is spent, and the same group is tried once more.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from journal.disk import Disk
+from journal.errors import JournalError
+from journal.group_commit import Group
+from journal.group_write import GroupWriter, Written
+from journal.options import JournalOptions
+from journal.retention import Retention
+from journal.sqlite_store import WalMeter
+
+#: Room kept for "one group", however small the last ones were.
+_LEAST_GROUP_BYTES = 4 << 20
+_IDLE_CHECKPOINT_BYTES = 1 << 20
+
+
+@dataclass(slots=True)
+class Statistics:
+    """Since the start. Times in milliseconds; read by anyone, written by the writer's thread."""
+
+    groups: int = 0
+    references_added: int = 0
+    references_changed: int = 0
+    references_deleted: int = 0
+    references_elided: int = 0
+    references_not_found: int = 0
+    bytes_written: int = 0
+    commit_ms: float = 0.0
+    commit_ms_max: float = 0.0
+    checkpoints: int = 0
+    checkpoint_ms: float = 0.0
+    checkpoint_ms_max: float = 0.0
+    history_rows_removed: int = 0
+    pages_given_back: int = 0
+    full_disk_retries: int = 0
+
+
+@dataclass(slots=True)
+class Standing:
+    """How things stand after a commit or upkeep, for the loop."""
+
+    space_low: bool
+    wal_bytes: int
+    upkeep_due: bool
+
+
+@dataclass
+class Committer:
+    writer: GroupWriter
+    disk: Disk
+    meter: WalMeter
+    options: JournalOptions
+    statistics: Statistics = field(default_factory=Statistics)
+
+    def __post_init__(self) -> None:
+        self.retention = Retention(self.options)
+        self._group_bytes = _LEAST_GROUP_BYTES
+
+    def commit(self, connection: sqlite3.Connection, group: Group, reserve_up_to: int | None) -> Standing:
+        """Write the group and say how things stand. Raises JournalError when the broker must stop."""
+        started = time.perf_counter()
+        written = self._attempt(connection, group, reserve_up_to)
+        elapsed_ms = (time.perf_counter() - started) * 1000
+        self._count(group, written, elapsed_ms)
+        self._group_bytes = max(_LEAST_GROUP_BYTES, 2 * written.bytes, self._group_bytes * 7 // 8)
+        return self.standing()
+
+    def _attempt(self, connection: sqlite3.Connection, group: Group, reserve_up_to: int | None) -> Written:
+        try:
+            return self.writer.write(connection, group, reserve_up_to)
+        except sqlite3.DatabaseError as error:
+            if not is_full(error):
+                raise _failure(connection, error) from error
+            return self._retry(connection, group, reserve_up_to, error)
+        except Exception as error:
+            roll_back(connection)
+            raise _bad_record(error) from error
+
+    def _retry(self, connection: sqlite3.Connection, group: Group, reserve_up_to: int | None, first: Exception) -> Written:
+        """Once more with the reserve spent, acknowledgements first and history left out."""
+        self.statistics.full_disk_retries += 1
+        try:
+            roll_back(connection)
+            self.disk.release_reserve()
+            self.disk.space_low = True
+            self._checkpoint(connection)
+            return self.writer.write(connection, group, reserve_up_to, history=False)
+        except sqlite3.DatabaseError as error:
+            if not is_full(error):
+                raise _failure(connection, error) from error
+            roll_back(connection)
+            raise JournalError(
+                "journal-full",
+                "The disk is full and the reserve did not make room for what has to be written.",
+                "Nothing confirmed is lost; free space on the data directory's file system, then start the broker again.",
+            ) from first
+
+    def upkeep(self, connection: sqlite3.Connection, idle: bool) -> Standing:
+        """One bounded step of each: checkpoint, history, giving pages back, free space."""
+        try:
+            limit = _IDLE_CHECKPOINT_BYTES if idle else self.options.checkpoint_every_bytes
+            if self.meter.pending_bytes() >= limit:
+                self._checkpoint(connection)
+            if not self.disk.space_low:
+                self._tolerating_full(connection, self._tidy)
+        except sqlite3.DatabaseError as error:
+            raise _failure(connection, error) from error
+        return self.standing()
+
+    def _tidy(self, connection: sqlite3.Connection) -> None:
+        if self.retention.due():
+            removed = self.retention.step(connection, self.writer.state)
+            self.statistics.history_rows_removed += removed
+        self.statistics.pages_given_back += self.retention.give_back(connection)
+
+    def _tolerating_full(self, connection: sqlite3.Connection, step: Callable[[sqlite3.Connection], Any]) -> None:
+        """Upkeep that finds the disk full is put off; the next group finds the same and deals with it."""
+        try:
+            step(connection)
+        except sqlite3.DatabaseError as error:
+            if not is_full(error):
+                raise
+            roll_back(connection)
+            self.disk.space_low = True
+
+    def _checkpoint(self, connection: sqlite3.Connection) -> None:
+        started = time.perf_counter()
+        self._tolerating_full(connection, self._checkpoint_passive)
+        elapsed_ms = (time.perf_counter() - started) * 1000
+        self.statistics.checkpoints += 1
+        self.statistics.checkpoint_ms += elapsed_ms
+        self.statistics.checkpoint_ms_max = max(self.statistics.checkpoint_ms_max, elapsed_ms)
+
+    def _checkpoint_passive(self, connection: sqlite3.Connection) -> None:
+        _, _, copied = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        self.meter.note_checkpoint(max(copied, 0))
+
+    def standing(self) -> Standing:
+        pending = self.meter.pending_bytes()
+        space_low = self.disk.look(pending, self._group_bytes)
+        due = pending >= self.options.checkpoint_every_bytes or (self.retention.due() and not space_low)
+        return Standing(space_low, pending, due)
+
+    def _count(self, group: Group, written: Written, elapsed_ms: float) -> None:
+        statistics = self.statistics
+        statistics.groups += 1
+        statistics.references_added += written.added
+        statistics.references_changed += written.changed
+        statistics.references_deleted += written.deleted
+        statistics.references_elided += group.elided
+        statistics.references_not_found += written.not_found
+        statistics.bytes_written += written.bytes
+        statistics.commit_ms += elapsed_ms
+        statistics.commit_ms_max = max(statistics.commit_ms_max, elapsed_ms)
+
+
+def is_full(error: sqlite3.Error) -> bool:
+    return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+
+
+def roll_back(connection: sqlite3.Connection) -> None:
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
+
+
+_IO_FIX = "Nobody was answered for what is uncertain; check the disk and the kernel log, then start again: the broker reads what is there."
+
+
+def io_failure(what: str) -> JournalError:
+    return JournalError("journal-io", f"The journal could not be written: {what}.", _IO_FIX)
+
+
+def _failure(connection: sqlite3.Connection, error: sqlite3.DatabaseError) -> JournalError:
+    """A refusal of the record itself (no error of the disk) is rolled back; anything else leaves the outcome unknown and stays as it is."""
+    if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError | sqlite3.DataError | sqlite3.InterfaceError):
+        roll_back(connection)
+        return _bad_record(error)
+    return io_failure(f"{getattr(error, 'sqlite_errorname', type(error).__name__)}, {error}")
+
+
+def _bad_record(error: BaseException) -> JournalError:
+    return JournalError(
+        "journal-bad-record",
+        f"A record that cannot be stored reached the journal ({type(error).__name__}: {error}); its group was rolled back whole.",
+        "This is a fault of the broker: please report it with this text; a start goes on from the last commit.",
+    )

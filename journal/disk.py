@@ -1,0 +1,148 @@
+"""The data directory: who may use it, how much room is left, and the reserve that is spent when there is none."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import logging
+import os
+import struct
+from pathlib import Path
+
+from journal.errors import JournalError
+from journal.sqlite_store import APPLICATION_ID
+
+log = logging.getLogger("homing.journal")
+
+DATABASE_NAME = "homing.db"
+LOCK_NAME = "homing.lock"
+RESERVE_NAME = "homing.reserve"
+_HEADER_BYTES = 100
+
+
+def prepare_directory(directory: Path) -> None:
+    """Create the directory with mode 0700; one that is empty or holds a journal is closed to others, any other is left as it is."""
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if directory.stat().st_mode & 0o077:
+            names = {entry.name for entry in directory.iterdir()}
+            if not names or DATABASE_NAME in names:
+                directory.chmod(0o700)
+            else:
+                log.warning("the data directory %s holds other files and can be read by others; give the journal one of its own", directory)
+    except OSError as error:
+        raise JournalError(
+            "journal-io",
+            f"The data directory {directory} cannot be used: {error.strerror}.",
+            "Name a directory that this user may write to (data-directory, or --data).",
+        ) from error
+
+
+def check_header(database: Path) -> None:
+    """Refuse a file that is no journal before SQLite touches it. To be called only while this process has it open nowhere else.
+
+    Closing a second descriptor on a database drops the process's POSIX locks on it; at this moment there are none.
+    """
+    if Path(f"{database}-journal").exists():
+        return
+    try:
+        with database.open("rb") as file:
+            header = file.read(_HEADER_BYTES)
+    except FileNotFoundError:
+        return
+    if not header:
+        return
+    if len(header) < _HEADER_BYTES or not header.startswith(b"SQLite format 3\0"):
+        raise damaged(f"{DATABASE_NAME} is not an SQLite database")
+    if struct.unpack(">I", header[68:72])[0] != APPLICATION_ID:
+        raise damaged(f"{DATABASE_NAME} is a database of another program")
+
+
+def damaged(what: str) -> JournalError:
+    return JournalError(
+        "journal-damaged",
+        f"The journal is damaged: {what}.",
+        "Nothing was changed; run `homing journal check` to see how much is affected, then restore a copy"
+        " or start with `journal: {on-damage: quarantine}` to set the rows aside that fail their checksum.",
+    )
+
+
+class DirectoryLock:
+    """An flock on homing.lock, so that two brokers never write one journal. It ends with the process, however that ends."""
+
+    def __init__(self, directory: Path) -> None:
+        #: Set once a journal answers for it; until then whoever opens has to release it.
+        self.held_by_journal = False
+        self._descriptor = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(self._descriptor)
+            raise JournalError(
+                "journal-locked",
+                f"Another broker, process {holder}, uses the journal in {directory}.",
+                "Stop that broker first, or give this one a data directory of its own.",
+            ) from None
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class Disk:
+    """Free space and the reserve file of one directory. Called on the writer's thread only, once it runs."""
+
+    def __init__(self, directory: Path, reserve_bytes: int) -> None:
+        self._directory = directory
+        self._reserve = directory / RESERVE_NAME
+        self._reserve_bytes = reserve_bytes
+        self.space_low = False
+        self.has_reserve = False
+
+    def free_bytes(self) -> int:
+        found = os.statvfs(self._directory)
+        return found.f_bavail * found.f_frsize
+
+    def take_reserve(self) -> None:
+        """Allocate the reserve if there is room for it and as much again; otherwise go on without, space low."""
+        if self.has_reserve or self._reserve_bytes <= 0:
+            return
+        with contextlib.suppress(FileNotFoundError):
+            if self._reserve.stat().st_blocks * 512 >= self._reserve_bytes:
+                self.has_reserve = True
+                return
+        if self.free_bytes() < 2 * self._reserve_bytes:
+            return
+        descriptor = os.open(self._reserve, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            os.posix_fallocate(descriptor, 0, self._reserve_bytes)
+            self.has_reserve = True
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            self._reserve.unlink()
+        finally:
+            os.close(descriptor)
+
+    def release_reserve(self) -> None:
+        """Give the reserve back to the file system: room for the acknowledgements that make room."""
+        with contextlib.suppress(FileNotFoundError):
+            self._reserve.unlink()
+        self.has_reserve = False
+
+    def look(self, pending_wal_bytes: int, group_bytes: int) -> bool:
+        """Update ``space_low``: below un-checkpointed WAL + one group + reserve; back above it by half the reserve, at least 1 MiB."""
+        free = self.free_bytes()
+        limit = pending_wal_bytes + group_bytes + self._reserve_bytes
+        if self.space_low:
+            self.space_low = free < limit + max(self._reserve_bytes // 2, 1 << 20)
+            if not self.space_low:
+                self.take_reserve()
+        else:
+            self.space_low = free < limit
+        return self.space_low

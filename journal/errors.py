@@ -1,0 +1,30 @@
+"""What the journal refuses or breaks on. Every error: a stable code, one sentence, what to do."""
+
+from __future__ import annotations
+
+#: Exit codes of the command line (docs/semantics, section 13) for the codes that have one of their own.
+EXIT_CODES = {"journal-newer": 6, "journal-damaged": 6, "journal-io": 70, "journal-full": 70, "journal-bad-record": 70}
+
+
+class JournalError(Exception):
+    """Codes:
+
+    - ``journal-locked``: another process holds this directory.
+    - ``journal-newer``: written by a later version of Homing.
+    - ``journal-damaged``: the file is not what it should be; nothing was changed.
+    - ``journal-io``: a write or a commit failed, so its outcome is unknown: answer nobody and stop.
+    - ``journal-full``: the disk is full and the reserve is spent.
+    - ``journal-bad-record``: a record that cannot be stored reached the journal, a fault of the caller's checks; its group was rolled back.
+    - ``journal-ids``: more ids were asked for than are reserved on disk.
+    - ``journal-closed``: used after close().
+    """
+
+    def __init__(self, code: str, message: str, fix: str) -> None:
+        super().__init__(f"{code}: {message} {fix}")
+        self.code = code
+        self.message = message
+        self.fix = fix
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES.get(self.code, 1)

@@ -1,0 +1,268 @@
+"""The open group: what the next commit will write.
+
+A group is a map from key to final state, so that add, change and delete of one thing within one group cannot collide, and
+what was both added and deleted within it need not be written at all. Everything here is a few dict operations, because it
+runs for every message on the loop's thread; packing and SQL are the writer's, on its own thread (group_write.py).
+
+Records are handed over: neither they nor the maps and lists inside them may change afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from journal.records import (
+    AddressRecord,
+    AttemptRecord,
+    MessageRecord,
+    MinuteColumn,
+    OutcomeRecord,
+    PolicyRecord,
+    QueueRecord,
+    ReferenceChange,
+    ReferenceRecord,
+)
+
+MINUTE_COLUMNS = len(MinuteColumn)
+
+
+def _nothing() -> None:
+    """Stands for "already awake"."""
+
+
+class Group:
+    """Everything between two commits. ``wake`` is called at the first touch; ``elide``: add and delete cancel out."""
+
+    __slots__ = (
+        "_after",
+        "_wake",
+        "added",
+        "addresses",
+        "attempts",
+        "attempts_deleted",
+        "changed",
+        "clock_ms",
+        "deleted",
+        "deleted_first",
+        "duplicates",
+        "elide",
+        "elided",
+        "messages",
+        "messages_deleted",
+        "minutes",
+        "outcomes",
+        "policies",
+        "producers",
+        "queues",
+        "settings_rows",
+        "touched",
+        "transactions",
+    )
+
+    def __init__(self, wake: Callable[[], None] = _nothing, elide: bool = True) -> None:
+        self._wake = wake
+        self.elide = elide
+        self.touched = False
+        #: References that were added and deleted within this group and so never reach the disk.
+        self.elided = 0
+        self.added: dict[int, ReferenceRecord] = {}
+        self.changed: dict[int, ReferenceChange] = {}
+        self.deleted: set[int] = set()
+        #: Deleted, then added again under the same sequence: deleted before the insert instead of after it.
+        self.deleted_first: set[int] = set()
+        self.messages: dict[int, MessageRecord] = {}
+        self.messages_deleted: set[int] = set()
+        self.attempts: dict[tuple[int, int, int], AttemptRecord] = {}
+        self.attempts_deleted: set[tuple[int, int, int]] = set()
+        self.outcomes: dict[tuple[int, int], OutcomeRecord] = {}
+        self.minutes: dict[tuple[int, int], list[int]] = {}
+        self.queues: dict[int, QueueRecord] = {}
+        #: None: to be deleted.
+        self.addresses: dict[str, AddressRecord | None] = {}
+        self.producers: dict[str, tuple[int, int] | None] = {}
+        #: In the order of arrival.
+        self.duplicates: dict[tuple[str, str], None] = {}
+        self.transactions: dict[str, int] = {}
+        self.policies: dict[str, PolicyRecord] = {}
+        self.settings_rows: dict[int, dict[str, Any]] = {}
+        self.clock_ms = 0
+        self._after: list[Callable[[], None]] = []
+
+    def touch(self) -> None:
+        """Wake the writer, once."""
+        if not self.touched:
+            self.touched = True
+            self._wake()
+
+    @property
+    def after(self) -> list[Callable[[], None]]:
+        """Callbacks for the loop, called in order once this group, and so everything before it, is on disk.
+
+        One for a frame, never one for a message. A group that holds nothing else is not written, only waited for.
+        """
+        if not self.touched:
+            self.touch()
+        return self._after
+
+    def add(self, record: ReferenceRecord) -> None:
+        if not self.touched:
+            self.touch()
+        sequence = record.sequence
+        if sequence in self.deleted:
+            self.deleted.discard(sequence)
+            self.deleted_first.add(sequence)
+        self.added[sequence] = record
+
+    def change(self, change: ReferenceChange) -> None:
+        """Set counts, state and times in place; where the reference was added in this group, in what will be written."""
+        if not self.touched:
+            self.touch()
+        sequence = change.sequence
+        added = self.added.get(sequence)
+        if added is None:
+            if sequence not in self.deleted:
+                self.changed[sequence] = change
+            return
+        queue_id, priority, _, delivery_count, failed, assigned, state, due_at_ms, expires_at_ms = change
+        self.added[sequence] = ReferenceRecord(
+            queue_id,
+            priority,
+            sequence,
+            delivery_count,
+            failed,
+            assigned,
+            state,
+            due_at_ms,
+            expires_at_ms,
+            added.entered_at_ms,
+            added.hops,
+            added.message,
+            added.shared,
+        )
+
+    def delete(self, queue_id: int, priority: int, sequence: int) -> None:
+        """Remove a reference. Sequences are unique over the journal, so ``sequence`` alone is the key."""
+        if not self.touched:
+            self.touch()
+        if sequence in self.added and self.elide:
+            del self.added[sequence]
+            self.elided += 1
+            # Re-added over a row that is on disk: that row still has to go.
+            if sequence in self.deleted_first:
+                self.deleted_first.discard(sequence)
+                self.deleted.add(sequence)
+            return
+        self.changed.pop(sequence, None)
+        self.deleted.add(sequence)
+
+    def add_message(self, message: MessageRecord) -> None:
+        """A body that several references share (or a large one)."""
+        if not self.touched:
+            self.touch()
+        self.messages_deleted.discard(message.message_id)
+        self.messages[message.message_id] = message
+
+    def delete_message(self, message_id: int) -> None:
+        if not self.touched:
+            self.touch()
+        if self.messages.pop(message_id, None) is None or not self.elide:
+            self.messages_deleted.add(message_id)
+
+    def attempt(self, record: AttemptRecord) -> None:
+        if not self.touched:
+            self.touch()
+        self.attempts[record.message_id, record.sequence, record.attempt] = record
+
+    def delete_attempt(self, message_id: int, sequence: int, attempt: int) -> None:
+        if not self.touched:
+            self.touch()
+        key = (message_id, sequence, attempt)
+        if self.attempts.pop(key, None) is None:
+            self.attempts_deleted.add(key)
+
+    def outcome(self, record: OutcomeRecord) -> None:
+        if not self.touched:
+            self.touch()
+        self.outcomes[record.message_id, record.sequence] = record
+
+    def counts(self, queue_id: int, minute: int) -> list[int]:
+        """The row of increments of one queue and minute, indexed by MinuteColumn; add to it in place."""
+        if not self.touched:
+            self.touch()
+        row = self.minutes.get((queue_id, minute))
+        if row is None:
+            row = self.minutes[queue_id, minute] = [0] * MINUTE_COLUMNS
+        return row
+
+    def queue(self, record: QueueRecord) -> None:
+        """Set a queue's row. ``deleted_at_ms`` set: deleted; the row stays while history speaks of it."""
+        self.touch()
+        self.queues[record.queue_id] = record
+
+    def address(self, record: AddressRecord) -> None:
+        self.touch()
+        self.addresses[record.name] = record
+
+    def delete_address(self, name: str) -> None:
+        self.touch()
+        self.addresses[name] = None
+
+    def producer_mark(self, producer: str, mark: int, at_ms: int) -> None:
+        """The highest number stored for a producer. It may rise only together with what it stands for, in one group."""
+        if not self.touched:
+            self.touch()
+        self.producers[producer] = (mark, at_ms)
+
+    def forget_producer(self, producer: str) -> None:
+        self.touch()
+        self.producers[producer] = None
+
+    def duplicate(self, address: str, duplicate_id: str) -> None:
+        """Remember an id given by hand. The journal numbers them and keeps the newest N of an address (an option)."""
+        if not self.touched:
+            self.touch()
+        self.duplicates[address, duplicate_id] = None
+
+    def committed(self, transaction_id: str, at_ms: int) -> None:
+        self.touch()
+        self.transactions[transaction_id] = at_ms
+
+    def policy(self, record: PolicyRecord) -> None:
+        """Unless it is known already, which is no error: the key is a hash of the content."""
+        self.touch()
+        self.policies[record.policy] = record
+
+    def settings(self, from_ms: int, settings: dict[str, Any]) -> None:
+        self.touch()
+        self.settings_rows[from_ms] = settings
+
+    def clock(self, now_ms: int) -> None:
+        """The broker's time; a restart never begins before the latest one seen here."""
+        if not self.touched:
+            self.touch()
+        if now_ms > self.clock_ms:
+            self.clock_ms = now_ms
+
+    def writes(self) -> bool:
+        """Whether there is anything for the disk, as against only callbacks."""
+        return bool(
+            self.added
+            or self.changed
+            or self.deleted
+            or self.minutes
+            or self.attempts
+            or self.outcomes
+            or self.messages
+            or self.producers
+            or self.deleted_first
+            or self.messages_deleted
+            or self.attempts_deleted
+            or self.queues
+            or self.addresses
+            or self.duplicates
+            or self.transactions
+            or self.policies
+            or self.settings_rows
+            or self.clock_ms
+        )

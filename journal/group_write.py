@@ -1,0 +1,236 @@
+"""Write one group: pack, BEGIN IMMEDIATE, statements in one table order, COMMIT. Runs on the store's thread.
+
+All or nothing: either the commit returned and the whole group is on disk, or WriteFailed is raised. What the writer carries from
+group to group (the number of the next duplicate, the size of history, the ids reserved) changes only after a commit.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from typing import Any
+
+from journal.group_commit import MINUTE_COLUMNS, Group
+from journal.packing import pack, pack_message
+from journal.records import AttemptRecord, MinuteColumn, QueueRecord, ReferenceRecord
+from journal.statements import delete_integers, run_keys, run_values
+
+_REFERENCE_WIDTH = 14
+#: An attempt's first five fields are columns; the rest is a map.
+_ATTEMPT_DETAIL = AttemptRecord._fields[5:]
+_MINUTE_NAMES = [column.name.lower() for column in MinuteColumn]
+
+INSERT_REFERENCE = "INSERT INTO reference VALUES {values}"
+# The comparison names v's columns by place: a VALUES table has no names of its own.
+CHANGE_REFERENCE = (
+    "UPDATE reference SET delivery_count = v.column2, failed = v.column3, assigned = v.column4, state = v.column5,"
+    " due_at_ms = v.column6, expires_at_ms = v.column7 FROM (VALUES {values}) AS v WHERE reference.sequence = v.column1"
+)
+INSERT_MESSAGE = "INSERT OR REPLACE INTO message VALUES {values}"
+INSERT_ATTEMPT = "INSERT OR REPLACE INTO attempt VALUES {values}"
+DELETE_ATTEMPT = "DELETE FROM attempt WHERE (message_id, sequence, attempt) IN (VALUES {values})"
+SIZE_ATTEMPT = "SELECT coalesce(sum(length(attempt_blob)), 0) FROM attempt WHERE (message_id, sequence, attempt) IN (VALUES {values})"
+INSERT_OUTCOME = "INSERT OR REPLACE INTO outcome VALUES {values}"
+COUNT_MINUTE = "INSERT INTO minute VALUES {values} ON CONFLICT (queue_id, minute) DO UPDATE SET " + ", ".join(
+    f"{name} = {name} + excluded.{name}" for name in _MINUTE_NAMES
+)
+SET_QUEUE = (
+    "INSERT INTO queue VALUES {values} ON CONFLICT (queue_id) DO UPDATE SET name = excluded.name, address = excluded.address,"
+    " routing_type = excluded.routing_type, selector = excluded.selector, durable = excluded.durable, auto_created = excluded.auto_created,"
+    " paused = excluded.paused, options_blob = excluded.options_blob, created_at_ms = excluded.created_at_ms,"
+    " deleted_at_ms = excluded.deleted_at_ms"
+)
+SET_ADDRESS = "INSERT OR REPLACE INTO address VALUES {values}"
+DELETE_ADDRESS = "DELETE FROM address WHERE name IN (VALUES {values})"
+SET_PRODUCER = "INSERT OR REPLACE INTO producer VALUES {values}"
+DELETE_PRODUCER = "DELETE FROM producer WHERE producer IN (VALUES {values})"
+SET_DUPLICATE = "INSERT OR REPLACE INTO duplicate VALUES {values}"
+TRIM_DUPLICATE = (
+    "DELETE FROM duplicate WHERE address = ?1 AND number <="
+    " (SELECT number FROM duplicate WHERE address = ?1 ORDER BY number DESC LIMIT 1 OFFSET ?2)"
+)
+SET_COMMITTED = "INSERT OR REPLACE INTO committed VALUES {values}"
+SET_POLICY = "INSERT OR IGNORE INTO policy VALUES {values}"
+SET_SETTING = "INSERT OR REPLACE INTO setting VALUES {values}"
+SET_META = "INSERT OR REPLACE INTO meta VALUES {values}"
+
+
+@dataclass(slots=True)
+class Written:
+    """What one group did, in rows and bytes."""
+
+    added: int = 0
+    changed: int = 0
+    deleted: int = 0
+    bytes: int = 0
+    #: Changes and deletes of references that were not there: a fault of the caller's bookkeeping, harmless to the journal.
+    not_found: int = 0
+
+
+@dataclass(slots=True)
+class WriterState:
+    """What the writer carries from group to group; as it stands on disk."""
+
+    clock_ms: int
+    next_queue_id: int
+    next_duplicate: int
+    history_bytes: int
+    #: address -> rows in table duplicate (never fewer than there are).
+    duplicates: dict[str, int]
+
+    def copy(self) -> WriterState:
+        return WriterState(self.clock_ms, self.next_queue_id, self.next_duplicate, self.history_bytes, dict(self.duplicates))
+
+
+class GroupWriter:
+    """Turns groups into transactions. ``duplicate_ids_per_address``: how many the trim leaves."""
+
+    def __init__(self, state: WriterState, duplicate_ids_per_address: int) -> None:
+        self.state = state
+        self._duplicate_limit = duplicate_ids_per_address
+
+    def write(self, connection: sqlite3.Connection, group: Group, reserve_up_to: int | None, history: bool = True) -> Written:
+        """Write and commit. ``reserve_up_to``: raise the block of reserved ids to this in the same transaction.
+
+        ``history`` False: the retry on a full disk, acknowledgements first, attempts and outcomes left out.
+        Raises whatever SQLite or packing raise, with the transaction still open if there is one: the caller decides.
+        """
+        connection.execute("BEGIN IMMEDIATE")
+        state = self.state.copy() if group.duplicates else self.state
+        before = (state.clock_ms, state.next_queue_id, state.next_duplicate, state.history_bytes)
+        try:
+            written = self._statements(connection, group, state, reserve_up_to, history)
+            connection.execute("COMMIT")
+        except BaseException:
+            state.clock_ms, state.next_queue_id, state.next_duplicate, state.history_bytes = before
+            raise
+        self.state = state
+        return written
+
+    def _statements(
+        self, connection: sqlite3.Connection, group: Group, state: WriterState, reserve_up_to: int | None, history: bool
+    ) -> Written:
+        written = Written()
+        meta: list[Any] = []
+        if not history:
+            _delete_references(connection, group.deleted - group.added.keys(), written)
+        _write_declarations(connection, group, state, meta)
+        _write_references(connection, group, written, deletes=group.deleted if history else group.deleted & group.added.keys())
+        if history:
+            _write_history(connection, group, state, meta)
+        _write_counts(connection, group)
+        self._write_marks(connection, group, state)
+        if group.clock_ms > state.clock_ms:
+            state.clock_ms = group.clock_ms
+            meta += ["clock_ms", group.clock_ms]
+        if reserve_up_to is not None:
+            meta += ["reserved_up_to", reserve_up_to]
+        run_values(connection, SET_META, 2, meta)
+        return written
+
+    def _write_marks(self, connection: sqlite3.Connection, group: Group, state: WriterState) -> None:
+        gone = [(name,) for name, mark in group.producers.items() if mark is None]
+        run_keys(connection, DELETE_PRODUCER, 1, gone)
+        run_values(connection, SET_PRODUCER, 3, [v for name, mark in group.producers.items() if mark for v in (name, *mark)])
+        run_values(connection, SET_COMMITTED, 2, [value for row in group.transactions.items() for value in row])
+        if not group.duplicates:
+            return
+        flat: list[Any] = []
+        for address, duplicate_id in group.duplicates:
+            flat += (address, duplicate_id, state.next_duplicate)
+            state.next_duplicate += 1
+            state.duplicates[address] = state.duplicates.get(address, 0) + 1
+        run_values(connection, SET_DUPLICATE, 3, flat)
+        for address in {address for address, _ in group.duplicates}:
+            # Some slack, so that the trim runs once in a while and not for every message.
+            if state.duplicates[address] > self._duplicate_limit + self._duplicate_limit // 16:
+                connection.execute(TRIM_DUPLICATE, (address, self._duplicate_limit))
+                state.duplicates[address] = self._duplicate_limit
+
+
+def _write_declarations(connection: sqlite3.Connection, group: Group, state: WriterState, meta: list[Any]) -> None:
+    run_keys(connection, DELETE_ADDRESS, 1, [(name,) for name, record in group.addresses.items() if record is None])
+    run_values(connection, SET_ADDRESS, 4, [value for record in group.addresses.values() if record for value in record])
+    if group.queues:
+        # Deleted ones first: a name may have gone to a new queue in the same group.
+        ordered = sorted(group.queues.values(), key=lambda record: record.deleted_at_ms is None)
+        run_values(connection, SET_QUEUE, 11, [value for record in ordered for value in _queue_row(record)])
+        newest = max(group.queues)
+        if newest >= state.next_queue_id:
+            state.next_queue_id = newest + 1
+            meta += ["next_queue_id", newest + 1]
+    run_values(
+        connection, SET_POLICY, 3, [v for record in group.policies.values() for v in (record.from_ms, record.policy, pack(record.settings))]
+    )
+    run_values(connection, SET_SETTING, 2, [v for from_ms, settings in group.settings_rows.items() for v in (from_ms, pack(settings))])
+
+
+def _queue_row(record: QueueRecord) -> tuple[Any, ...]:
+    return (*record[:8], pack(record.options), record.created_at_ms, record.deleted_at_ms)
+
+
+def _write_references(connection: sqlite3.Connection, group: Group, written: Written, deletes: set[int]) -> None:
+    _delete_references(connection, group.deleted_first, written)
+    bodies: list[Any] = []
+    for message in group.messages.values():
+        bodies += (message.message_id, *pack_message(message))
+        written.bytes += len(bodies[-2])
+    run_values(connection, INSERT_MESSAGE, 3, bodies)
+    flat: list[Any] = []
+    for record in group.added.values():
+        written.bytes += _append_reference(flat, record)
+    written.added += run_values(connection, INSERT_REFERENCE, _REFERENCE_WIDTH, flat)
+    if group.changed:
+        changes = [value for change in group.changed.values() for value in (change.sequence, *change[3:])]
+        changed = run_values(connection, CHANGE_REFERENCE, 7, changes)
+        written.changed += changed
+        written.not_found += len(group.changed) - changed
+    _delete_references(connection, deletes, written)
+    if group.messages_deleted:
+        delete_integers(connection, "message", "message_id", group.messages_deleted)
+
+
+def _append_reference(flat: list[Any], record: ReferenceRecord) -> int:
+    """Add the fourteen columns of a reference to ``flat`` and return the bytes of its blobs."""
+    queue_id, priority, sequence, delivery_count, failed, assigned, state, due, expires, entered, hops, message, shared = record
+    blob, checksum = (None, 0) if shared else pack_message(message)
+    overlay = None if hops is None else pack(hops)
+    flat += (queue_id, 9 - priority, sequence, message.message_id, delivery_count, failed, assigned, state)
+    flat += (due, expires, entered, overlay, blob, checksum)
+    return len(blob or b"") + len(overlay or b"")
+
+
+def _delete_references(connection: sqlite3.Connection, sequences: set[int], written: Written) -> None:
+    if sequences:
+        deleted = delete_integers(connection, "reference", "sequence", sequences)
+        written.deleted += deleted
+        written.not_found += len(sequences) - deleted
+
+
+def _write_history(connection: sqlite3.Connection, group: Group, state: WriterState, meta: list[Any]) -> None:
+    before = state.history_bytes
+    if group.attempts_deleted:
+        gone = list(group.attempts_deleted)
+        for start in range(0, len(gone), 2048):
+            part = gone[start : start + 2048]
+            marks = ",".join(["(?,?,?)"] * len(part))
+            state.history_bytes -= connection.execute(SIZE_ATTEMPT.format(values=marks), [v for key in part for v in key]).fetchone()[0]
+        run_keys(connection, DELETE_ATTEMPT, 3, gone)
+    flat: list[Any] = []
+    for attempt in group.attempts.values():
+        blob = pack(dict(zip(_ATTEMPT_DETAIL, attempt[5:], strict=True)))
+        state.history_bytes += len(blob)
+        flat += (*attempt[:5], blob)
+    run_values(connection, INSERT_ATTEMPT, 6, flat)
+    flat = []
+    for outcome in group.outcomes.values():
+        blob = pack(outcome.detail)
+        state.history_bytes += len(blob)
+        flat += (*outcome[:5], blob)
+    run_values(connection, INSERT_OUTCOME, 6, flat)
+    if state.history_bytes != before:
+        meta += ["history_bytes", state.history_bytes]
+
+
+def _write_counts(connection: sqlite3.Connection, group: Group) -> None:
+    run_values(connection, COUNT_MINUTE, 2 + MINUTE_COLUMNS, [value for key, row in group.minutes.items() for value in (*key, *row)])

@@ -1,0 +1,288 @@
+"""The journal as the broker sees it: open and recover, an open group to append to, and what is on disk.
+
+Everything here runs on the loop; SQL runs on the store's thread (committer.py). While one group commits, the next gathers;
+there is no timer in the path of a message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sqlite3
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from journal.committer import Committer, Standing, Statistics, io_failure
+from journal.disk import DATABASE_NAME, DirectoryLock, Disk, check_header, damaged, prepare_directory
+from journal.errors import JournalError
+from journal.group_commit import Group
+from journal.group_write import GroupWriter
+from journal.migrations import bring_up
+from journal.options import JournalOptions
+from journal.records import Recovered
+from journal.recover import recover
+from journal.sqlite_store import Store, WalMeter, open_store
+
+__all__ = ["Journal", "JournalError", "JournalOptions"]
+
+log = logging.getLogger("homing.journal")
+
+_IDLE_S = 1.0
+
+
+def _ignore(_: bool) -> None:
+    """Stands for "nobody asked to be told"."""
+
+
+class Journal:
+    """One directory, one writer. Make it with ``open``; end it with ``close``, also after a failure."""
+
+    def __init__(self, directory: Path, store: Store, committer: Committer, lock: DirectoryLock, first_id: int) -> None:
+        self.directory = directory
+        #: Gets the JournalError of the first failure; after it nobody is answered and the process is to end with its exit code.
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.space_low = False
+        #: Called on the loop with the new value each time space_low changes: producers stop, or go on.
+        self.on_space: Callable[[bool], None] = _ignore
+        #: Un-checkpointed WAL. Above options.wal_limit_bytes ``on_wal_limit(True)`` is called: a long reader holds it up.
+        self.wal_bytes = 0
+        self.on_wal_limit: Callable[[bool], None] = _ignore
+        self._wal_over = False
+        self._options = committer.options
+        self._store = store
+        self._committer = committer
+        self._lock = lock
+        self._next_id = first_id
+        self._reserved_up_to = first_id + 2 * self._options.id_block
+        self._wakeup = asyncio.Event()
+        self._in_flight: Group | None = None
+        self._flushes: set[asyncio.Future[None]] = set()
+        self._closing = False
+        self._closed = False
+        #: The open group. Always reached as ``journal.group``: it is swapped at each commit.
+        self.group = self._new_group()
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="journal")
+
+    @classmethod
+    async def open(cls, directory: Path, options: JournalOptions, now_ms: int) -> tuple[Journal, Recovered]:
+        """Lock the directory, create or migrate or recover what is in it, and start the writer.
+
+        Raises JournalError: ``journal-locked``, ``journal-newer``, ``journal-damaged``, ``journal-io``, ``journal-full``.
+        """
+        prepare_directory(directory)
+        lock = DirectoryLock(directory)
+        try:
+            check_header(directory / DATABASE_NAME)
+            return await cls._open(directory, options, now_ms, lock)
+        except sqlite3.Error as error:
+            raise _open_error(error) from error
+        except OSError as error:
+            raise io_failure(f"{error.strerror} ({error.filename})") from error
+        finally:
+            if not lock.held_by_journal:
+                lock.release()
+
+    @classmethod
+    async def _open(cls, directory: Path, options: JournalOptions, now_ms: int, lock: DirectoryLock) -> tuple[Journal, Recovered]:
+        store = await open_store(directory / DATABASE_NAME)
+        try:
+            await store.run(bring_up)
+            recovered, state, first_id = await store.run(
+                recover, now_ms, options.id_block, options.duplicate_ids_per_address, options.on_damage == "quarantine"
+            )
+            disk = Disk(directory, options.disk_reserve_bytes)
+            disk.take_reserve()
+            writer = GroupWriter(state, options.duplicate_ids_per_address)
+            committer = Committer(writer, disk, WalMeter(directory / DATABASE_NAME), options)
+            standing = await store.run(committer.upkeep, True)
+        except BaseException:
+            await store.close()
+            raise
+        lock.held_by_journal = True
+        journal = cls(directory, store, committer, lock, first_id)
+        journal._take(standing)
+        return journal, recovered
+
+    @property
+    def statistics(self) -> Statistics:
+        return self._committer.statistics
+
+    def next_id(self) -> int:
+        """A message id or sequence. Reserved on disk before use, so that none ever comes twice, whatever happens."""
+        next_id = self._next_id
+        if next_id >= self._reserved_up_to:
+            raise JournalError(
+                "journal-ids",
+                "More messages arrived during one commit than there are ids reserved.",
+                "Raise journal: {id-block} or look into why a commit takes so long.",
+            )
+        self._next_id = next_id + 1
+        return next_id
+
+    def wake(self) -> None:
+        """Start a commit of the open group if it holds anything. Cheap, idempotent; the group's first touch does it by itself."""
+        if self.group.touched:
+            self._wakeup.set()
+
+    def busy(self) -> bool:
+        """Whether something appended is not on disk yet."""
+        return self.group.touched or self._in_flight is not None
+
+    async def flush(self) -> None:
+        """Wait until everything appended so far is on disk and its callbacks ran. Raises what ``failed`` holds after a failure."""
+        if self.failed.done():
+            self.failed.result()
+        group = self.group if self.group.touched else self._in_flight
+        if group is None:
+            return
+        flushed = asyncio.get_running_loop().create_future()
+        self._flushes.add(flushed)
+        group.after.append(partial(_settle, flushed))
+        try:
+            await flushed
+        finally:
+            self._flushes.discard(flushed)
+
+    async def close(self) -> None:
+        """Flush, mark a clean stop, empty the WAL, release the directory. After a failure: release what can be, touch nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            with contextlib.suppress(JournalError):
+                await self.flush()
+            self._closing = True
+            self._wakeup.set()
+            await self._task
+            if not self.failed.done():
+                await self._close_cleanly()
+        finally:
+            await self._release()
+
+    async def _close_cleanly(self) -> None:
+        try:
+            await self._store.run(_mark_clean_stop, self._next_id)
+        except sqlite3.Error as error:
+            self._fail(io_failure(str(error)))
+            raise self._failure() from error
+
+    async def _release(self) -> None:
+        self._committer.meter.close()
+        if self.failed.done():
+            # The lock stays until the process ends, like the connection: see Store.abandon.
+            self._store.abandon()
+            self.failed.exception()
+            return
+        await self._store.close()
+        self._lock.release()
+
+    def _failure(self) -> BaseException:
+        failure = self.failed.exception()
+        assert failure is not None
+        return failure
+
+    def _new_group(self) -> Group:
+        return Group(self._wakeup.set, self._options.elide)
+
+    async def _run(self) -> None:
+        """The writer: commit what has gathered, answer, look after the file, repeat."""
+        try:
+            while not self.failed.done():
+                if self.group.touched:
+                    await self._commit()
+                elif self._closing:
+                    return
+                else:
+                    await self._rest()
+        except JournalError as error:
+            self._fail(error)
+        except Exception as error:
+            log.exception("the journal's writer broke")
+            self._fail(io_failure(f"{type(error).__name__}, {error}"))
+
+    async def _commit(self) -> None:
+        group = self._in_flight = self.group
+        self.group = self._new_group()
+        self._wakeup.clear()
+        standing = None
+        reserve = self._reserve_wanted()
+        if group.writes() or reserve is not None:
+            standing = await self._store.run(self._committer.commit, group, reserve)
+            if reserve is not None:
+                self._reserved_up_to = reserve
+        self._in_flight = None
+        for callback in group.after:
+            try:
+                callback()
+            except Exception:
+                # One listener's fault must not keep the others from their answers.
+                log.exception("a callback after a commit failed")
+        if standing is not None:
+            self._take(standing)
+            if standing.upkeep_due:
+                self._take(await self._store.run(self._committer.upkeep, False))
+
+    def _reserve_wanted(self) -> int | None:
+        """Raise the reservation while a whole block is still ahead, so that it is on disk long before it is needed."""
+        block = self._options.id_block
+        if self._reserved_up_to - self._next_id >= block:
+            return None
+        return self._next_id + 2 * block
+
+    async def _rest(self) -> None:
+        try:
+            async with asyncio.timeout(_IDLE_S):
+                await self._wakeup.wait()
+            if not self.group.touched:
+                self._wakeup.clear()
+        except TimeoutError:
+            self._take(await self._store.run(self._committer.upkeep, True))
+
+    def _take(self, standing: Standing) -> None:
+        self.wal_bytes = standing.wal_bytes
+        over = standing.wal_bytes > self._options.wal_limit_bytes
+        if over != self._wal_over:
+            self._wal_over = over
+            self.on_wal_limit(over)
+        if standing.space_low != self.space_low:
+            self.space_low = standing.space_low
+            if self.space_low:
+                log.warning("the data directory's file system is nearly full: producers wait until there is room")
+            else:
+                log.info("there is room on the data directory's file system again: producers go on")
+            self.on_space(self.space_low)
+
+    def _fail(self, error: JournalError) -> None:
+        log.critical("%s", error)
+        if not self.failed.done():
+            self.failed.set_exception(error)
+        for flushed in self._flushes:
+            if not flushed.done():
+                flushed.set_exception(error)
+
+
+def _settle(flushed: asyncio.Future[None]) -> None:
+    if not flushed.done():
+        flushed.set_result(None)
+
+
+def _mark_clean_stop(connection: sqlite3.Connection, next_id: int) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("INSERT OR REPLACE INTO meta VALUES ('clean_stop', 1), ('reserved_up_to', ?)", (next_id,))
+    connection.execute("COMMIT")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+def _open_error(error: sqlite3.Error) -> JournalError:
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return damaged(str(error))
+    if code == sqlite3.SQLITE_FULL:
+        return JournalError(
+            "journal-full",
+            "The disk is too full to open the journal.",
+            "Free space on the data directory's file system, then start again; nothing confirmed is lost.",
+        )
+    return io_failure(f"{getattr(error, 'sqlite_errorname', type(error).__name__)}, {error}")

@@ -1,0 +1,32 @@
+"""What can be set on a journal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+_DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class JournalOptions:
+    """Every default is the one that broker.yaml shows."""
+
+    #: Kept back as a file of its own, and given up when the disk is full.
+    disk_reserve_bytes: int = 64 << 20
+    #: Un-checkpointed WAL beyond this: ``on_wal_limit`` is called, so that a long reader can be cut off; producers never are.
+    wal_limit_bytes: int = 1 << 30
+    #: A checkpoint each time this much WAL has gathered.
+    checkpoint_every_bytes: int = 32 << 20
+    history_retention_ms: int = 7 * _DAY_MS
+    #: Attempts and outcomes together; beyond it the oldest go first.
+    history_max_bytes: int = 1 << 30
+    #: Producers' marks and transaction ids are kept this long.
+    marks_retention_ms: int = _DAY_MS
+    #: What was consumed before it was written is not written.
+    elide: bool = True
+    #: Ids reserved on disk at a time; at least one block is always ahead.
+    id_block: int = 1 << 20
+    duplicate_ids_per_address: int = 20_000
+    #: What to do with rows that fail their checksum at start.
+    on_damage: Literal["refuse", "quarantine"] = "refuse"

@@ -1,0 +1,50 @@
+"""A message, and the maps beside it, as msgpack blobs, with the checksum that proves a body on the way back."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+from zlib import crc32
+
+import msgpack
+
+from journal.records import MessageRecord
+
+_MESSAGE_FIELDS = len(MessageRecord._fields)
+
+
+class Damaged(Exception):
+    """A blob that is not what was written. The text says why, as the second half of a sentence."""
+
+
+def pack(value: Any) -> bytes:
+    """Any map or list of ours. A value that msgpack cannot take is a fault of the caller's checks and raises."""
+    packed: bytes = msgpack.packb(value)
+    return packed
+
+
+def unpack(blob: bytes) -> Any:
+    try:
+        return msgpack.unpackb(blob, strict_map_key=False)
+    except (ValueError, TypeError) as error:
+        raise Damaged(f"holds no msgpack ({error})") from error
+
+
+def pack_message(message: MessageRecord) -> tuple[bytes, int]:
+    """One array of the record's fields in their order, and its crc32."""
+    blob: bytes = msgpack.packb(message)
+    return blob, crc32(blob)
+
+
+def unpack_message(blob: bytes, checksum: int, message_id: int) -> MessageRecord:
+    """Raises Damaged unless the blob is, byte for byte, what was packed for this message."""
+    if crc32(blob) != checksum:
+        raise Damaged("fails its checksum")
+    fields = unpack(blob)
+    if not isinstance(fields, list) or len(fields) != _MESSAGE_FIELDS:
+        raise Damaged("is not a packed message")
+    message = MessageRecord(*fields)
+    if message.message_id != message_id:
+        raise Damaged(f"holds message {message.message_id}")
+    # A backlog names few addresses and producers many times.
+    return message._replace(address=sys.intern(message.address), producer=sys.intern(message.producer))

@@ -1,0 +1,204 @@
+"""Read everything back after a stop of any kind. Runs on the store's thread before anything else does.
+
+Rows come a few thousand at a time: nothing else runs yet, so the interpreter's lock is free and no bulk packing is needed here
+(beside a busy loop it would be: see statements.py). References are read in the order of their rows, which is the order they lie on
+disk, sorted in memory, and counted against their order index.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import sys
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+from journal.disk import damaged
+from journal.group_write import WriterState
+from journal.packing import Damaged, pack, unpack, unpack_message
+from journal.records import AddressRecord, MessageRecord, QueueRecord, Recovered, ReferenceRecord
+from journal.statements import delete_integers
+
+log = logging.getLogger("homing.journal")
+
+_PAGE_ROWS = 2_000
+_REFERENCE_COLUMNS = (
+    "queue_id, rank, sequence, message_id, delivery_count, failed, assigned, state,"
+    " due_at_ms, expires_at_ms, entered_at_ms, overlay_blob, message_blob, checksum"
+)
+
+
+def recover(
+    connection: sqlite3.Connection, now_ms: int, id_block: int, duplicate_limit: int, quarantine: bool
+) -> tuple[Recovered, WriterState, int]:
+    """Recovered, the writer's state, and the first id that may be handed out.
+
+    Reserves two blocks of ids, sweeps bodies that no reference needs any more, and marks the journal as in use, in one transaction.
+    A row that fails its checksum: JournalError ``journal-damaged``, or, with ``quarantine``, moved to that table.
+    """
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        result = _recover(connection, now_ms, id_block, duplicate_limit, quarantine)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return result
+
+
+def _recover(
+    connection: sqlite3.Connection, now_ms: int, id_block: int, duplicate_limit: int, quarantine: bool
+) -> tuple[Recovered, WriterState, int]:
+    meta = dict(connection.execute("SELECT key, value FROM meta"))
+    reader = _References(connection, quarantine, now_ms)
+    references = reader.read()
+    queues = _queues(connection)
+    live = {queue.queue_id for queue in queues}
+    stray = {reference.queue_id for reference in references if reference.queue_id not in live}
+    if stray:
+        raise damaged(f"messages stand in queues that are not there (queue {min(stray)})")
+    duplicates, counts, next_duplicate = _duplicates(connection, duplicate_limit)
+    recovered = Recovered(
+        broker_id=str(meta.get("broker_id") or uuid.uuid4()),
+        # A new journal was not stopped uncleanly.
+        clean_stop=bool(meta.get("clean_stop", 1)),
+        clock_ms=int(meta.get("clock_ms", 0)),
+        addresses=[AddressRecord(name, types, bool(auto), at) for name, types, auto, at in connection.execute("SELECT * FROM address")],
+        queues=queues,
+        next_queue_id=int(meta.get("next_queue_id", 1)),
+        references=references,
+        producers={name: (mark, at_ms) for name, mark, at_ms in connection.execute("SELECT producer, mark, at_ms FROM producer")},
+        duplicates=duplicates,
+        committed=dict(connection.execute("SELECT transaction_id, at_ms FROM committed ORDER BY at_ms")),
+        quarantined=reader.quarantined,
+    )
+    first_id = int(meta.get("reserved_up_to", 1))
+    fresh = {"broker_id": recovered.broker_id, "clean_stop": 0, "reserved_up_to": first_id + 2 * id_block}
+    if "created_at_ms" not in meta:
+        fresh |= {"created_at_ms": now_ms, "next_queue_id": 1, "clock_ms": 0, "history_bytes": 0}
+    connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", fresh.items())
+    clock_ms = max(now_ms, recovered.clock_ms)
+    return recovered, WriterState(clock_ms, recovered.next_queue_id, next_duplicate, int(meta.get("history_bytes", 0)), counts), first_id
+
+
+def rows(connection: sqlite3.Connection, sql: str) -> Iterator[tuple[Any, ...]]:
+    cursor = connection.execute(sql)
+    while page := cursor.fetchmany(_PAGE_ROWS):
+        yield from page
+
+
+def _queues(connection: sqlite3.Connection) -> list[QueueRecord]:
+    found = []
+    for row in rows(connection, "SELECT * FROM queue WHERE deleted_at_ms IS NULL ORDER BY queue_id"):
+        queue_id, name, address, routing_type, selector, durable, auto_created, paused, options, created_at_ms, deleted_at_ms = row
+        try:
+            unpacked = unpack(options)
+        except Damaged as error:
+            raise damaged(f"the options of queue {name} {error}") from error
+        found.append(
+            QueueRecord(
+                queue_id,
+                name,
+                address,
+                routing_type,
+                selector,
+                bool(durable),
+                bool(auto_created),
+                bool(paused),
+                unpacked,
+                created_at_ms,
+                deleted_at_ms,
+            )
+        )
+    return found
+
+
+def _duplicates(connection: sqlite3.Connection, limit: int) -> tuple[dict[str, list[str]], dict[str, int], int]:
+    found: dict[str, list[str]] = {}
+    highest = 0
+    for address, duplicate_id, number in rows(connection, "SELECT address, duplicate_id, number FROM duplicate ORDER BY address, number"):
+        found.setdefault(sys.intern(address), []).append(duplicate_id)
+        highest = max(highest, number)
+    counts = {address: len(ids) for address, ids in found.items()}
+    return {address: ids[-limit:] for address, ids in found.items()}, counts, highest + 1
+
+
+class _References:
+    """Reads table reference and the bodies it shares, and decides about rows that are not what was written."""
+
+    def __init__(self, connection: sqlite3.Connection, quarantine: bool, now_ms: int) -> None:
+        self._connection = connection
+        self._quarantine = quarantine
+        self._now_ms = now_ms
+        self._bodies: dict[int, MessageRecord | Damaged] = {}
+        self._used: set[int] = set()
+        self.quarantined: list[str] = []
+
+    def read(self) -> list[ReferenceRecord]:
+        self._read_bodies()
+        found: list[ReferenceRecord] = []
+        bad: list[tuple[tuple[Any, ...], Damaged]] = []
+        for row in rows(self._connection, f"SELECT {_REFERENCE_COLUMNS} FROM reference ORDER BY sequence"):
+            try:
+                found.append(self._reference(row))
+            except Damaged as error:
+                bad.append((row, error))
+        counted = self._connection.execute("SELECT count(*) FROM reference INDEXED BY reference_order").fetchone()[0]
+        if counted != len(found) + len(bad):
+            raise damaged(f"{len(found) + len(bad)} messages are readable and the order index names {counted}")
+        for row, why in bad:
+            self._set_aside(row, why)
+        self._sweep()
+        found.sort(key=lambda reference: (reference.queue_id, -reference.priority, reference.sequence))
+        return found
+
+    def _read_bodies(self) -> None:
+        for message_id, blob, checksum in rows(self._connection, "SELECT message_id, message_blob, checksum FROM message"):
+            try:
+                self._bodies[message_id] = unpack_message(blob, checksum, message_id)
+            except Damaged as error:
+                self._bodies[message_id] = error
+
+    def _reference(self, row: tuple[Any, ...]) -> ReferenceRecord:
+        queue_id, rank, sequence, message_id, delivery_count, failed, assigned, state, due, expires, entered, overlay, blob, checksum = row
+        shared = blob is None
+        if shared:
+            self._used.add(message_id)
+            body = self._bodies.get(message_id)
+            if body is None:
+                raise Damaged("names a body that is not there")
+            if isinstance(body, Damaged):
+                raise body
+            message = body
+        else:
+            message = unpack_message(blob, checksum, message_id)
+        hops = None if overlay is None else unpack(overlay)
+        if not 0 <= rank <= 9:
+            raise Damaged(f"has rank {rank}")
+        return ReferenceRecord(
+            queue_id, 9 - rank, sequence, delivery_count, failed, assigned, state, due, expires, entered, hops, message, shared
+        )
+
+    def _set_aside(self, row: tuple[Any, ...], why: Damaged) -> None:
+        queue_id, _, sequence, message_id, *_ = row
+        sentence = f"message {message_id} in queue {queue_id} (row {sequence} of table reference) {why}"
+        if not self._quarantine:
+            raise damaged(sentence)
+        kept = dict(zip(_REFERENCE_COLUMNS.replace(" ", "").split(","), row, strict=True))
+        if kept["message_blob"] is None:
+            shared = self._connection.execute("SELECT message_blob FROM message WHERE message_id = ?", (message_id,)).fetchone()
+            kept["shared_blob"] = shared and shared[0]
+        values = (sequence, queue_id, message_id, self._now_ms, str(why), pack(kept))
+        self._connection.execute("INSERT OR REPLACE INTO quarantine VALUES (?, ?, ?, ?, ?, ?)", values)
+        self._connection.execute("DELETE FROM reference WHERE sequence = ?", (sequence,))
+        self.quarantined.append(sentence)
+        log.error("set aside: %s", sentence)
+
+    def _sweep(self) -> None:
+        """Bodies whose last reference went while their own row was to go later, or that were set aside."""
+        broken = {message_id for message_id, body in self._bodies.items() if isinstance(body, Damaged)}
+        orphans = (self._bodies.keys() - self._used) | (broken if self._quarantine else set())
+        if orphans:
+            delete_integers(self._connection, "message", "message_id", orphans)

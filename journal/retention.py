@@ -1,0 +1,138 @@
+"""How long things outlive their message, and giving pages back. Each step is bounded and a transaction of its own.
+
+By age: attempts and outcomes older than the retention go, but an attempt stays as long as its message is still in a queue.
+By size: above ``history_max_bytes`` the oldest go, whosever they are. Sizes are summed and rows deleted by one statement
+each: a row at a time would wait for the interpreter's lock at each row.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from typing import Any
+
+from journal.group_write import WriterState
+from journal.options import JournalOptions
+from journal.sqlite_store import PAGE_BYTES
+
+_STEP_ROWS = 4_096
+_PERIOD_S = 60.0
+#: Pages moved in one step, and the free pages worth the work: a quarter of the file and 64 MiB.
+_VACUUM_PAGES = 64
+_VACUUM_LEAST_PAGES = (64 << 20) // PAGE_BYTES
+
+_ALIVE = (
+    "(EXISTS (SELECT 1 FROM reference r WHERE r.sequence = attempt.sequence) OR EXISTS (SELECT 1 FROM reference r"
+    " INDEXED BY reference_message WHERE r.message_id = attempt.message_id AND (r.overlay_blob IS NOT NULL OR r.message_blob IS NULL)))"
+)
+
+
+class Retention:
+    """Where the sweep stands. ``due`` is cheap and may be asked after every group."""
+
+    def __init__(self, options: JournalOptions) -> None:
+        self._options = options
+        self._next_s = time.monotonic()
+        self._vacuum_next_s = self._next_s
+        #: Attempts up to here were looked at in this sweep: (at_ms, message_id, sequence, attempt).
+        self._cursor: tuple[int, int, int, int] | None = None
+
+    def due(self) -> bool:
+        return time.monotonic() >= self._next_s
+
+    def step(self, connection: sqlite3.Connection, state: WriterState) -> int:
+        """Remove up to a few thousand rows in one transaction. Returns how many went; when all is done, rests for a minute."""
+        connection.execute("BEGIN IMMEDIATE")
+        before = state.history_bytes
+        try:
+            removed, more = self._history(connection, state)
+            removed += _marks(connection, state.clock_ms - self._options.marks_retention_ms)
+            removed += _deleted_queues(connection, state.clock_ms - self._options.history_retention_ms)
+            if state.history_bytes != before:
+                connection.execute("INSERT OR REPLACE INTO meta VALUES ('history_bytes', ?)", (state.history_bytes,))
+            connection.execute("COMMIT")
+        except BaseException:
+            state.history_bytes = before
+            raise
+        if not more:
+            self._cursor = None
+            self._next_s = time.monotonic() + _PERIOD_S
+        return removed
+
+    def _history(self, connection: sqlite3.Connection, state: WriterState) -> tuple[int, bool]:
+        cutoff_ms = state.clock_ms - self._options.history_retention_ms
+        if state.history_bytes > self._options.history_max_bytes:
+            removed = self._oldest(connection, state)
+            return removed, removed > 0 and state.history_bytes > self._options.history_max_bytes
+        aged, looked_at = self._aged_attempts(connection, state, cutoff_ms)
+        outcomes = _remove(connection, state, "outcome", "at_ms < ?", (cutoff_ms,))
+        return aged + outcomes, looked_at == _STEP_ROWS or outcomes == _STEP_ROWS
+
+    def _oldest(self, connection: sqlite3.Connection, state: WriterState) -> int:
+        """The oldest of both tables, up to the time at which the first of them has a full step."""
+        find = f"SELECT max(at_ms) FROM (SELECT at_ms FROM {{}} ORDER BY at_ms LIMIT {_STEP_ROWS})"
+        latest = [connection.execute(find.format(table)).fetchone()[0] for table in ("attempt", "outcome")]
+        until_ms = min((at_ms for at_ms in latest if at_ms is not None), default=0)
+        excess = state.history_bytes - self._options.history_max_bytes
+        removed = _remove(connection, state, "attempt", "at_ms <= ?", (until_ms,), excess)
+        excess = state.history_bytes - self._options.history_max_bytes
+        return removed + (_remove(connection, state, "outcome", "at_ms <= ?", (until_ms,), excess) if excess > 0 else 0)
+
+    def _aged_attempts(self, connection: sqlite3.Connection, state: WriterState, cutoff_ms: int) -> tuple[int, int]:
+        """(removed, looked at) of the next attempts past the cursor that are older than the cutoff."""
+        start = self._cursor or (-1, 0, 0, 0)
+        where = "(at_ms, message_id, sequence, attempt) > (?, ?, ?, ?) AND at_ms < ?"
+        chunk = f"SELECT at_ms, message_id, sequence, attempt FROM attempt WHERE {where} ORDER BY 1, 2, 3, 4 LIMIT {_STEP_ROWS}"
+        looked_at = connection.execute(f"SELECT count(*) FROM ({chunk})", (*start, cutoff_ms)).fetchone()[0]
+        if not looked_at:
+            return 0, 0
+        last = connection.execute(f"SELECT * FROM ({chunk}) LIMIT 1 OFFSET ?", (*start, cutoff_ms, looked_at - 1)).fetchone()
+        span = "(at_ms, message_id, sequence, attempt) > (?, ?, ?, ?) AND (at_ms, message_id, sequence, attempt) <= (?, ?, ?, ?)"
+        removed = _remove(connection, state, "attempt", f"{span} AND NOT {_ALIVE}", (*start, *last))
+        self._cursor = last
+        return removed, looked_at
+
+    def give_back(self, connection: sqlite3.Connection) -> int:
+        """Return a few free pages to the file system when a quarter of the file, and 64 MiB at least, lies free."""
+        if time.monotonic() < self._vacuum_next_s:
+            return 0
+        free = connection.execute("PRAGMA freelist_count").fetchone()[0]
+        total = connection.execute("PRAGMA page_count").fetchone()[0]
+        if free < _VACUUM_LEAST_PAGES or free * 4 < total:
+            self._vacuum_next_s = time.monotonic() + _PERIOD_S
+            return 0
+        connection.execute(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})").fetchall()
+        return _VACUUM_PAGES
+
+
+def _remove(
+    connection: sqlite3.Connection, state: WriterState, table: str, where: str, values: tuple[Any, ...], most_bytes: int | None = None
+) -> int:
+    """Delete the oldest rows of a history table that match, one step at most; with ``most_bytes`` no more than make up that size."""
+    key = "message_id, sequence, attempt" if table == "attempt" else "message_id, sequence"
+    chosen = f"SELECT {key}, length({table}_blob) AS bytes FROM {table} WHERE {where} ORDER BY at_ms LIMIT {_STEP_ROWS}"
+    if most_bytes is not None:
+        running = "sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS passed"
+        chosen = f"SELECT {key}, bytes FROM (SELECT *, {running} FROM ({chosen})) WHERE passed < {most_bytes}"
+    count, size = connection.execute(f"SELECT count(*), coalesce(sum(bytes), 0) FROM ({chosen})", values).fetchone()
+    if count:
+        connection.execute(f"DELETE FROM {table} WHERE ({key}) IN (SELECT {key} FROM ({chosen}))", values)
+        state.history_bytes -= size
+    return int(count)
+
+
+def _marks(connection: sqlite3.Connection, before_ms: int) -> int:
+    removed = connection.execute("DELETE FROM producer WHERE at_ms < ?", (before_ms,)).rowcount
+    return removed + connection.execute("DELETE FROM committed WHERE at_ms < ?", (before_ms,)).rowcount
+
+
+def _deleted_queues(connection: sqlite3.Connection, before_ms: int) -> int:
+    """A deleted queue's row, and its counts, go when all history left is younger than its end."""
+    both = "SELECT min(at_ms) AS at_ms FROM attempt UNION ALL SELECT min(at_ms) FROM outcome"
+    oldest = connection.execute(f"SELECT min(at_ms) FROM ({both})").fetchone()[0]
+    before_ms = before_ms if oldest is None else min(before_ms, oldest)
+    found = connection.execute("SELECT queue_id FROM queue WHERE deleted_at_ms < ? LIMIT 8", (before_ms,)).fetchall()
+    for (queue_id,) in found:
+        connection.execute("DELETE FROM minute WHERE queue_id = ?", (queue_id,))
+        connection.execute("DELETE FROM queue WHERE queue_id = ?", (queue_id,))
+    return len(found)
