@@ -1,0 +1,1 @@
+"""Things to try. Nothing here is installed with the package."""
