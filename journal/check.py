@@ -1,0 +1,243 @@
+"""Is the journal whole? Reads everything, changes nothing; on a stopped journal or beside a running broker.
+
+It runs in steps that each hold a snapshot no longer than they must, except the counts of the minute equation, which are of one
+moment. A running broker is not disturbed beyond a WAL that grows while a step lasts.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from journal.disk import DATABASE_NAME
+from journal.errors import JournalError
+from journal.migrations import version_of
+from journal.packing import Damaged, unpack, unpack_message
+from journal.reader import open_read_only
+
+#: Told (step, done, total); total 0: not known.
+Progress = Callable[[str, int, int], None]
+
+_PAGE_ROWS = 1_000
+#: Findings of one kind that are spelled out; the rest are counted.
+_MOST_SHOWN = 20
+
+
+@dataclass(slots=True)
+class CheckReport:
+    """What was looked at and what is wrong with it: one sentence for each finding, none when all is well."""
+
+    directory: Path
+    version: int = 0
+    #: table -> rows looked at
+    rows: dict[str, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+def _silent(step: str, done: int, total: int) -> None:
+    """Nobody watches."""
+
+
+def check(directory: Path, progress: Progress = _silent, *, quick: bool = False) -> CheckReport:
+    """Check pages (``quick``: without comparing indexes to their tables), rows, checksums and the sums between them.
+
+    Raises JournalError ``journal-missing`` or ``journal-newer``; damage of any kind is a finding, not an exception.
+    """
+    report = CheckReport(directory)
+    try:
+        connection = open_read_only(directory)
+    except JournalError as error:
+        if error.code != "journal-damaged":
+            raise
+        report.problems.append(error.message)
+        return report
+    try:
+        report.version = version_of(connection)
+        for step in (_pages_quick if quick else _pages, _references, _shared_bodies, _history, _sums):
+            _run(step, connection, report, progress)
+    finally:
+        connection.close()
+    return report
+
+
+Step = Callable[[sqlite3.Connection, CheckReport, Progress], None]
+
+
+def _run(step: Step, connection: sqlite3.Connection, report: CheckReport, progress: Progress) -> None:
+    try:
+        step(connection, report, progress)
+    except sqlite3.DatabaseError as error:
+        report.problems.append(f"{DATABASE_NAME} cannot be read through ({step.__name__.strip('_')}): {error}.")
+
+
+def _pages(connection: sqlite3.Connection, report: CheckReport, progress: Progress) -> None:
+    _pragma(connection, "integrity_check", report, progress)
+
+
+def _pages_quick(connection: sqlite3.Connection, report: CheckReport, progress: Progress) -> None:
+    _pragma(connection, "quick_check", report, progress)
+
+
+def _pragma(connection: sqlite3.Connection, name: str, report: CheckReport, progress: Progress) -> None:
+    progress("pages", 0, 0)
+    for (finding,) in connection.execute(f"PRAGMA {name}({_MOST_SHOWN})").fetchall():
+        if finding != "ok":
+            report.problems.append(f"SQLite's {name}: {finding}.")
+
+
+def _paged(connection: sqlite3.Connection, table: str, key: str, columns: str) -> Iterator[tuple[Any, ...]]:
+    """Rows in key order, a page at a time by key, so that no snapshot stands for the whole table."""
+    last = -(2**63)
+    while True:
+        sql = f"SELECT {key}, {columns} FROM {table} WHERE {key} > ? ORDER BY {key} LIMIT {_PAGE_ROWS}"
+        page = connection.execute(sql, (last,)).fetchall()
+        if not page:
+            return
+        yield from page
+        last = page[-1][0]
+
+
+class _Findings:
+    """Adds the first few findings of a step, and how many more there were."""
+
+    def __init__(self, report: CheckReport) -> None:
+        self._report = report
+        self._count = 0
+
+    def add(self, sentence: str) -> None:
+        self._count += 1
+        if self._count <= _MOST_SHOWN:
+            self._report.problems.append(sentence)
+
+    def close(self) -> None:
+        if self._count > _MOST_SHOWN:
+            self._report.problems.append(f"… and {self._count - _MOST_SHOWN} more of this kind.")
+
+
+def _references(connection: sqlite3.Connection, report: CheckReport, progress: Progress) -> None:
+    """Each reference: its queue is there, its counts are possible, its body is what was written."""
+    findings = _Findings(report)
+    seen = 0
+    total = connection.execute("SELECT count(*) FROM reference").fetchone()[0]
+    columns = "queue_id, rank, message_id, delivery_count, failed, assigned, overlay_blob, message_blob, checksum"
+    for row in _paged(connection, "reference", "sequence", columns):
+        seen += 1
+        if seen % _PAGE_ROWS == 0:
+            progress("messages", seen, total)
+        problem = _reference_problem(connection, row)
+        if problem:
+            findings.add(f"Message {row[3]} in queue {row[1]} (row {row[0]} of table reference) {problem}.")
+    findings.close()
+    report.rows["reference"] = seen
+    progress("messages", seen, seen)
+
+
+def _reference_problem(connection: sqlite3.Connection, row: tuple[Any, ...]) -> str | None:
+    sequence, queue_id, rank, message_id, delivery_count, failed, assigned, overlay, blob, checksum = row
+    if not 0 <= rank <= 9:
+        return f"has rank {rank}"
+    if min(delivery_count, failed, assigned) < 0:
+        return "has a count below zero"
+    try:
+        if overlay is not None and not isinstance(unpack(overlay), list):
+            return "has hops that are no list"
+        if blob is not None:
+            unpack_message(blob, checksum, message_id)
+    except Damaged as error:
+        return str(error)
+    if blob is None and not _there(connection, "SELECT 1 FROM message WHERE message_id = ?", message_id, sequence):
+        return "names a body that is not there"
+    if not _there(connection, "SELECT 1 FROM queue WHERE queue_id = ? AND deleted_at_ms IS NULL", queue_id, sequence):
+        return "stands in a queue that is not there"
+    return None
+
+
+def _there(connection: sqlite3.Connection, sql: str, key: int, sequence: int) -> bool:
+    """Whether a row is there; or the reference that needs it has gone meanwhile, beside a running broker."""
+    if connection.execute(sql, (key,)).fetchone():
+        return True
+    return connection.execute("SELECT 1 FROM reference WHERE sequence = ?", (sequence,)).fetchone() is None
+
+
+def _shared_bodies(connection: sqlite3.Connection, report: CheckReport, progress: Progress) -> None:
+    findings = _Findings(report)
+    seen = 0
+    for message_id, blob, checksum in _paged(connection, "message", "message_id", "message_blob, checksum"):
+        seen += 1
+        try:
+            unpack_message(blob, checksum, message_id)
+        except Damaged as error:
+            findings.add(f"The shared body of message {message_id} {error}.")
+    findings.close()
+    report.rows["message"] = seen
+    progress("shared bodies", seen, seen)
+
+
+def _history(connection: sqlite3.Connection, report: CheckReport, progress: Progress) -> None:
+    findings = _Findings(report)
+    report.rows["attempt"] = _history_table(connection, "attempt", "sequence, attempt", findings, progress)
+    report.rows["outcome"] = _history_table(connection, "outcome", "sequence, 0", findings, progress)
+    findings.close()
+
+
+def _history_table(connection: sqlite3.Connection, table: str, rest: str, findings: _Findings, progress: Progress) -> int:
+    count, last = 0, (-1, -1, -1)
+    page = (
+        f"SELECT message_id, {rest}, {table}_blob FROM {table} WHERE (message_id, {rest}) > (?, ?, ?) ORDER BY 1, 2, 3 LIMIT {_PAGE_ROWS}"
+    )
+    while rows := connection.execute(page, last).fetchall():
+        for message_id, sequence, number, blob in rows:
+            try:
+                if not isinstance(unpack(blob), dict):
+                    raise Damaged("holds no map")
+            except Damaged as error:
+                findings.add(f"The {table} of message {message_id} (stay {sequence}, {number}) {error}.")
+        count += len(rows)
+        last = rows[-1][:3]
+        progress(f"{table}s", count, 0)
+    return count
+
+
+_EQUATION = """
+SELECT q.name, total.came, total.went,
+       (SELECT count(*) FROM reference r WHERE r.queue_id = q.queue_id),
+       (SELECT count(*) FROM quarantine x WHERE x.queue_id = q.queue_id)
+FROM queue q JOIN (
+  SELECT queue_id, sum(sent + moved_in) AS came, sum(succeeded + dead_lettered + expired + dropped + purged + moved_out) AS went
+  FROM minute GROUP BY queue_id) AS total USING (queue_id)
+ORDER BY q.name
+"""
+_BOTH = "SELECT r.message_id, r.queue_id, o.outcome FROM outcome o JOIN reference r ON r.sequence = o.sequence LIMIT 20"
+_BELOW_ZERO = "SELECT count(*) FROM minute WHERE min(sent, moved_in, succeeded, dead_lettered, expired, dropped, purged, moved_out) < 0"
+
+
+def _sums(connection: sqlite3.Connection, report: CheckReport, progress: Progress) -> None:
+    """What came into each queue = what left it + what is there; of one moment."""
+    progress("sums", 0, 0)
+    connection.execute("BEGIN")
+    try:
+        report.rows["quarantine"] = connection.execute("SELECT count(*) FROM quarantine").fetchone()[0]
+        rows = connection.execute(_EQUATION).fetchall()
+        below = connection.execute(_BELOW_ZERO).fetchone()[0]
+        doubled = connection.execute(_BOTH).fetchall()
+        uncounted = connection.execute(
+            "SELECT DISTINCT queue_id FROM reference WHERE queue_id NOT IN (SELECT queue_id FROM minute)"
+        ).fetchall()
+    finally:
+        connection.execute("ROLLBACK")
+    for name, came, went, here, set_aside in rows:
+        if came != went + here + set_aside:
+            report.problems.append(f"Queue {name}: {came} came, {went} left and {here + set_aside} are there, which does not add up.")
+    if below:
+        report.problems.append(f"{below} rows of table minute hold a count below zero.")
+    for message_id, queue_id, outcome in doubled:
+        report.problems.append(f"Message {message_id} is {outcome} and still stands in queue {queue_id}.")
+    for (queue_id,) in uncounted:
+        report.problems.append(f"Queue {queue_id} holds messages that were never counted in.")
