@@ -1,0 +1,53 @@
+"""The messages that failed most, with the error they failed with last."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+LIMIT = 50
+
+
+def failed_most(messages: DataFrame, attempts: DataFrame, limit: int = LIMIT) -> DataFrame:
+    """The ``limit`` messages with most failed attempts over all their stays, most first, then by message_id.
+
+    ``queue``, ``state``, ``outcome``, ``address`` are those of the latest stay; ``failed_in``: the queue they failed in last;
+    ``last_error_class``, ``last_error_text``, ``last_failed_at``: of the last attempt on record, null where history has forgotten it;
+    ``first_failed_at``: of the first on record.
+    """
+    from pyspark.sql import functions as F
+
+    key = ["broker_id", "message_id"]
+    latest = F.max_by(F.struct("queue", "state", "outcome"), "sequence")
+    most = (
+        messages.groupBy(*key)
+        .agg(F.sum("failed_attempts").alias("failed_attempts"), latest.alias("now"), F.max("address").alias("address"))
+        .where("failed_attempts > 0")
+        .orderBy(F.desc("failed_attempts"), "message_id")
+        .limit(limit)
+    )
+    last = F.max_by(F.struct("queue", "error_class", "error_text"), F.struct("at", "sequence", "attempt"))
+    errors = (
+        attempts.join(F.broadcast(most.select(*key)), key, "left_semi")
+        .groupBy(*key)
+        .agg(last.alias("last"), F.max("at").alias("last_failed_at"), F.min("at").alias("first_failed_at"))
+    )
+    return (
+        most.join(errors, key, "left")
+        .select(
+            *key,
+            "address",
+            "failed_attempts",
+            F.col("last.queue").alias("failed_in"),
+            F.col("now.queue").alias("queue"),
+            F.col("now.state").alias("state"),
+            F.col("now.outcome").alias("outcome"),
+            F.col("last.error_class").alias("last_error_class"),
+            F.col("last.error_text").alias("last_error_text"),
+            "first_failed_at",
+            "last_failed_at",
+        )
+        .orderBy(F.desc("failed_attempts"), "message_id")
+    )

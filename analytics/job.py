@@ -1,0 +1,180 @@
+"""The job: an export in, tables and one page out. ``homing analyze``, ``spark-submit analytics/job.py`` or a function call."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if __package__ in (None, ""):  # spark-submit runs this file by its path
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from analytics.errors import AnalyticsError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from analytics.inputs import Export
+    from analytics.outputs import Output
+
+#: Called with (what was finished, steps done, steps in all).
+Progress = Callable[[str, int, int], None]
+#: Small reports spend their time waiting for one another's single tasks; a few at a time fill the cores.
+PARALLEL_REPORTS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysisSummary:
+    out: str
+    #: The page.
+    report: str
+    #: table -> rows written
+    rows: dict[str, int]
+
+
+def analyze(
+    dump: str | Path, out: str | Path, master: str | None = None, *, ui: bool = False, progress: Progress | None = None
+) -> AnalysisSummary:
+    """Analyse the export ``dump`` into the directory ``out``: report.html, parquet/, csv/.
+
+    Both may be paths on any file system that Spark knows. ``master``: where Spark runs, this machine by default. An earlier report in
+    ``out`` is replaced. Raises AnalyticsError.
+    """
+    from analytics.inputs import check_local, read_export
+    from analytics.spark import spark_session
+
+    dump, out = str(dump), str(out)
+    steps = _Steps(progress)
+    check_local(dump)
+    steps.done("checked the export")
+    with spark_session(master, ui=ui) as spark:
+        steps.done("started Spark")
+        export = read_export(spark, dump)
+        steps.done("read the export")
+        return _run(spark, export, dump, out, steps)
+
+
+def _run(spark: SparkSession, export: Export, dump: str, out: str, steps: _Steps) -> AnalysisSummary:
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    from analytics.inputs import damaged
+    from analytics.outputs import Output
+    from analytics.report import Results, render
+
+    try:
+        output = Output(spark, out)
+    except Py4JError as error:
+        raise AnalyticsError("out-io", f"{out} cannot be written: {_cause(error)}", "Name another place.") from error
+    try:
+        tables = _write_tables(export, output, steps)
+        output.write_report(render(export.manifest, Results(**tables), dump))
+        rows = {name: frame.count() for name, frame in tables.items()}
+        for frame in tables.values():
+            frame.unpersist()
+    except (PySparkException, Py4JError) as error:
+        raise damaged(dump, error) from error
+    steps.done("wrote the page")
+    return AnalysisSummary(out, output.report_path, rows)
+
+
+def _write_tables(export: Export, output: Output, steps: _Steps) -> dict[str, DataFrame]:
+    """Compute and write every report, a few at a time."""
+
+    def write(item: tuple[str, DataFrame]) -> tuple[str, DataFrame]:
+        name, frame = item
+        written = output.write_table(name, frame)
+        steps.done(f"computed {name}")
+        return name, written
+
+    with ThreadPoolExecutor(PARALLEL_REPORTS) as pool:
+        return dict(pool.map(write, reports(export).items()))
+
+
+def reports(export: Export) -> dict[str, DataFrame]:
+    """Every table that is written, by name; nothing is computed yet."""
+    from analytics.attempts_to_success import attempts_to_success
+    from analytics.dead_letters import dead_letters
+    from analytics.failed_most import failed_most
+    from analytics.overview import overview
+    from analytics.retry_load import retry_load
+    from analytics.time_to_success import time_to_success, time_to_success_histogram
+
+    return {
+        "overview": overview(export.messages, export.deliveries_by_minute),
+        "attempts_to_success": attempts_to_success(export.messages, export.deliveries_by_minute),
+        "time_to_success": time_to_success(export.messages),
+        "time_to_success_histogram": time_to_success_histogram(export.messages),
+        "dead_letters": dead_letters(export.dead_letters, export.manifest.exported_at_us),
+        "retry_load": retry_load(export.attempts, export.deliveries_by_minute),
+        "failed_most": failed_most(export.messages, export.attempts),
+    }
+
+
+def _cause(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return next((line for line in lines if "Exception:" in line), lines[0] if lines else repr(error))[:300]
+
+
+class _Steps:
+    """Counts what is finished; called from several threads, one append each."""
+
+    TOTAL = 11
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self._finished: list[str] = []
+
+    def done(self, what: str) -> None:
+        self._finished.append(what)
+        if self._progress is not None:
+            self._progress(what, len(self._finished), self.TOTAL)
+
+
+@contextmanager
+def shown_progress() -> Iterator[Progress]:
+    """Progress on stderr: a bar where rich is installed and stderr is a terminal, else a line a step."""
+
+    def line(what: str, done: int, total: int) -> None:
+        print(f"[{done}/{total}] {what}", file=sys.stderr, flush=True)
+
+    try:
+        from rich.console import Console
+        from rich.progress import Progress as Bar
+    except ImportError:
+        yield line
+        return
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield line
+        return
+    with Bar(console=console, transient=True) as bar:
+        task = bar.add_task("analysing", total=_Steps.TOTAL)
+        yield lambda what, done, total: bar.update(task, completed=done, total=total, description=what)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line. Returns 0 done, 1 failed, 2 usage."""
+    parser = argparse.ArgumentParser(prog="homing analyze", description="Reports on an export of the journal.")
+    parser.add_argument("dump", help="the directory that `homing journal export` made")
+    parser.add_argument("--out", required=True, help="the directory for the report")
+    parser.add_argument("--master", help="where Spark runs, such as spark://host:7077 (default: here)")
+    parser.add_argument("--ui", action="store_true", help="Spark's own pages while it runs")
+    given = parser.parse_args(arguments)
+    try:
+        with shown_progress() as progress:
+            summary = analyze(given.dump, given.out, given.master, ui=given.ui, progress=progress)
+    except AnalyticsError as error:
+        print(f"{error.code}: {error.message} {error.fix}", file=sys.stderr)
+        return 1
+    print(summary.report)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

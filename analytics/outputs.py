@@ -1,0 +1,47 @@
+"""The results on disk: every table as Parquet and as one CSV file with a header, and the page beside them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from analytics.errors import AnalyticsError
+from analytics.files import Files
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+REPORT_NAME = "report.html"
+#: Lies in every directory written by this package, which may therefore be written again.
+MARKER_NAME = ".homing-report"
+
+
+class Output:
+    """A report's directory: ``report.html``, ``parquet/TABLE/``, ``csv/TABLE.csv``. Nothing else is touched in it."""
+
+    def __init__(self, spark: SparkSession, out: str) -> None:
+        """Raises AnalyticsError out-exists for a directory with anything in it that no report made."""
+        self._files = Files(spark)
+        self._out = out.rstrip("/") or "/"
+        names = self._files.names(self._out)
+        if names and MARKER_NAME not in names:
+            raise AnalyticsError("out-exists", f"{out} is not empty and holds no report.", "Name a new directory, or an earlier report's.")
+        self._files.remove(self.report_path)
+        self._files.write_text(f"{self._out}/{MARKER_NAME}", "")
+
+    @property
+    def report_path(self) -> str:
+        return f"{self._out}/{REPORT_NAME}"
+
+    def write_table(self, name: str, frame: DataFrame) -> DataFrame:
+        """Write ``frame`` in its order, as Parquet and CSV, computing it once. Returns it as computed; unpersist it when done."""
+        computed = frame.coalesce(1).persist()
+        computed.write.mode("overwrite").parquet(f"{self._out}/parquet/{name}")
+        scratch = f"{self._out}/csv/.{name}"
+        computed.write.mode("overwrite").csv(scratch, header=True, timestampFormat="yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", emptyValue='""')
+        part = next(part for part in self._files.names(scratch) if part.startswith("part-"))
+        self._files.move(f"{scratch}/{part}", f"{self._out}/csv/{name}.csv")
+        self._files.remove(scratch)
+        return computed
+
+    def write_report(self, html: str) -> None:
+        self._files.write_text(self.report_path, html)

@@ -1,0 +1,40 @@
+"""Where all messages of each queue ended up, and whether the sum comes out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+COUNTS = (
+    *("sent", "moved_in", "delivered", "succeeded", "first_try", "failed"),
+    *("dead_lettered", "expired", "dropped", "purged", "moved_out"),
+)
+HERE = ("ready", "scheduled", "parked")
+
+
+def overview(messages: DataFrame, deliveries_by_minute: DataFrame) -> DataFrame:
+    """One row a queue, by name: the counts of ``deliveries_by_minute`` summed, and
+
+    - ``ready``, ``scheduled``, ``parked``, ``here``: messages still here;
+    - ``succeeded_later``: succeeded after failing at least once;
+    - ``difference``: sent + moved_in less everything that became of them; 0 unless the export is wrong;
+    - ``success_share``: succeeded among the stays that are over; null where none is.
+    """
+    from pyspark.sql import functions as F
+
+    counts = deliveries_by_minute.groupBy("queue").agg(*(F.sum(name).alias(name) for name in COUNTS))
+    still = messages.where("state <> 'settled'").groupBy("queue").agg(*(F.count_if(F.col("state") == name).alias(name) for name in HERE))
+    joined = counts.join(still, "queue", "full").fillna(0, [*COUNTS, *HERE])
+    here = F.col("ready") + F.col("scheduled") + F.col("parked")
+    ended = F.col("succeeded") + F.col("dead_lettered") + F.col("expired") + F.col("dropped") + F.col("purged")
+    return joined.select(
+        "queue",
+        *COUNTS,
+        *HERE,
+        here.alias("here"),
+        (F.col("succeeded") - F.col("first_try")).alias("succeeded_later"),
+        (F.col("sent") + F.col("moved_in") - ended - F.col("moved_out") - here).alias("difference"),
+        F.when(ended > 0, F.col("succeeded") / ended).alias("success_share"),
+    ).orderBy(F.desc("sent"), "queue")

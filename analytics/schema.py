@@ -1,0 +1,43 @@
+"""The columns of an export that this package reads and makes samples of: docs/export-schema.md, version 1."""
+
+from __future__ import annotations
+
+SCHEMA_VERSION = 1
+MANIFEST_NAME = "_homing_export.json"
+
+_SHARED = "broker_id:string schema_version:int32"
+_STAY = f"{_SHARED} message_id:int64 sequence:int64 queue_id:int64 queue:string address:string"
+
+_COLUMNS = {
+    "messages": f"{_STAY} state:string outcome:string attempts:int32 failed_attempts:int32 delivery_count:int32 reason:string suspect:bool "
+    "priority:int32 body_bytes:int64 hops:int32 sent_at:time entered_at:time due_at:time expires_at:time settled_at:time "
+    "target_queues:strings",
+    "attempts": f"{_STAY} attempt:int32 at:time assigned_at:time given_at:time outcome:string error_class:string error_type:string "
+    "error_text:string reason:string traceback:string fingerprint:string consumer:string connection:string delivery_count:int32 "
+    "failed_attempts:int32 decision:string delay_ms:int64 due_at:time policy:string",
+    "dead_letters": f"{_STAY} died_at:time reason:string attempts:int32 error_class:string error_type:string error_text:string "
+    "sent_at:time target_queues:strings lies_in:strings hops:hops",
+    "queues": f"{_SHARED} queue_id:int64 queue:string address:string routing_type:string selector:string durable:bool auto_created:bool "
+    "paused:bool options_json:string created_at:time deleted_at:time ready:int64 scheduled:int64 parked:int64",
+    "settings": f"{_SHARED} from_at:time pattern:string setting:string value_json:string",
+    "policies": f"{_SHARED} policy:string from_at:time settings_json:string",
+    "deliveries_by_minute": f"{_SHARED} queue_id:int64 queue:string minute:time sent:int64 moved_in:int64 delivered:int64 succeeded:int64 "
+    "first_try:int64 failed:int64 dead_lettered:int64 expired:int64 dropped:int64 purged:int64 moved_out:int64",
+}
+
+#: table -> [(column, kind)]; a kind is a key of SPARK_TYPES.
+TABLES: dict[str, list[tuple[str, str]]] = {
+    table: [(name, kind) for name, _, kind in (column.partition(":") for column in columns.split())] for table, columns in _COLUMNS.items()
+}
+
+#: kind -> how Spark writes the type
+SPARK_TYPES = {
+    "string": "string",
+    "bool": "boolean",
+    "int32": "int",
+    "int64": "bigint",
+    "time": "timestamp",
+    "strings": "array<string>",
+    "hops": "array<struct<sequence:bigint,queue:string,address:string,reason:string,at:timestamp,attempts:int,delivery_count:int,"
+    "expires_at:timestamp>>",
+}

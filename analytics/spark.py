@@ -1,0 +1,114 @@
+"""A Spark session that suits a laptop: loopback only, quiet, no pages, and quick on small inputs."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analytics.errors import AnalyticsError
+from analytics.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+
+
+@contextmanager
+def spark_session(master: str | None = None, *, ui: bool = False) -> Iterator[SparkSession]:
+    """A session on ``master`` (default: this machine's cores), stopped at the end if it was started here.
+
+    Under spark-submit, or inside another program's session, that one is used as it is. Raises AnalyticsError: no-analytics, no-java,
+    spark-start.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as missing:
+        raise AnalyticsError("no-analytics", "Analysing needs pyspark, which is not installed.", "Install homing[analytics].") from missing
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        yield active
+        return
+    session = _start(master, ui)
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def _start(master: str | None, ui: bool) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    _import_quietly()
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    builder = SparkSession.builder.appName("homing analyze")
+    for key, value in _settings(master, ui, submitted).items():
+        builder = builder.config(key, value)
+    with _environment({} if submitted else _variables(master)):
+        try:
+            session = builder.getOrCreate()
+        except Exception as error:  # py4j, pyspark and the launcher each raise their own
+            first_line = (str(error).strip() or repr(error)).splitlines()[0]
+            raise AnalyticsError("spark-start", f"Spark did not start: {first_line}", "See the lines above; check --master.") from error
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _import_quietly() -> None:
+    """pyspark imports this with its first literal, and where a newer pandas happens to be installed (which nothing here uses) it warns."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import pyspark.testing.utils  # noqa: F401
+
+
+def _is_local(master: str | None) -> bool:
+    return master is None or master.startswith("local")
+
+
+def _variables(master: str | None) -> dict[str, str]:
+    variables = {"JAVA_HOME": str(find_java().home)}
+    if _is_local(master):
+        variables["SPARK_LOCAL_IP"] = "127.0.0.1"
+    return variables
+
+
+def _settings(master: str | None, ui: bool, submitted: bool) -> dict[str, str]:
+    """What the session is started with. Under spark-submit its own options win, so only what the reports need is set."""
+    settings = {"spark.sql.session.timeZone": "UTC", "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
+    if submitted and master is None:
+        return settings
+    settings |= {
+        "spark.master": master or "local[*]",
+        "spark.ui.enabled": str(ui).lower(),
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.adaptive.enabled": "true",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}",
+    }
+    if _is_local(master):
+        settings |= {
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            # 200, the default, spends seconds on empty tasks; adaptive execution splits what is too large.
+            "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
+            "spark.default.parallelism": str(os.cpu_count() or 1),
+        }
+    return settings
+
+
+@contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    """Set for the launch only: the Java process keeps its copy."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
