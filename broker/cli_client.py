@@ -1,0 +1,34 @@
+"""How a command talks to a broker: through the public client, one connection, which is not tried for long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import client
+
+T = TypeVar("T")
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator[client.Connection]:
+    """A connection that reports at once when there is no broker, rather than waiting for one."""
+    async with client.connect(url, reconnect=False) as connection:
+        yield connection
+
+
+def talk(url: str, conversation: Callable[[client.Connection], Awaitable[T]]) -> T:
+    """Connects, runs ``conversation(connection)`` and closes in order."""
+
+    async def run() -> T:
+        async with connected(url) as connection:
+            return await conversation(connection)
+
+    return asyncio.run(run())
+
+
+def call(url: str, verb: str, **arguments: Any) -> Any:
+    """One management call (docs/protocol.md, 2.7) and its value."""
+    return talk(url, lambda connection: connection.call(verb, **arguments))

@@ -1,0 +1,69 @@
+"""``homing journal …``: the journal as files, with or without a broker that runs on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from broker.cli_output import ExitCode, Json, print_json, progress_bar, stdout
+from broker.cli_settings import data_directory
+
+app = typer.Typer(help="Look into the journal, live or stopped.", no_args_is_help=True)
+
+Data = Annotated[Path | None, typer.Option("--data", help="The data directory.", show_default="broker.yaml's")]
+
+
+@app.command()
+def export(
+    out: Annotated[Path, typer.Option("--out", "-o", help="The directory to make; appears when it is whole.")],
+    data: Data = None,
+    with_tracebacks: Annotated[bool, typer.Option("--with-tracebacks", help="Include tracebacks; they may tell secrets.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Write one snapshot of the journal as Parquet, for Spark and others. docs/export-schema.md describes it."""
+    from journal.export import export as export_journal
+
+    with progress_bar(counted=False) as progress:
+        task = progress.add_task("exporting", total=None)
+        summary = export_journal(
+            data_directory(data),
+            out,
+            with_tracebacks=with_tracebacks,
+            progress=lambda table, rows: progress.update(task, description=f"exporting {table} {rows:,}"),
+        )
+    if as_json:
+        print_json({"out": str(summary.out), "broker_id": summary.broker_id, "rows": summary.rows, "bytes": summary.bytes_written})
+        return
+    stdout.print(f"exported to [bold]{escape(str(summary.out))}[/]  [dim]{summary.bytes_written:,} bytes[/]")
+    for table, rows in summary.rows.items():
+        stdout.print(f"  {rows:>10,}  {table}")
+
+
+@app.command()
+def check(
+    data: Data = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Do not compare indexes with their tables.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Read every page, row and checksum of the journal and say what is wrong. Changes nothing."""
+    from journal.check import check as check_journal
+
+    with progress_bar() as progress:
+        task = progress.add_task("checking the journal", total=None)
+
+        def show(step: str, done: int, total: int) -> None:
+            progress.update(task, description=f"checking {step}", completed=done, total=total or None)
+
+        report = check_journal(data_directory(data), show, quick=quick)
+    if as_json:
+        print_json({"ok": report.ok, "version": report.version, "problems": report.problems, "rows": report.rows})
+    else:
+        for problem in report.problems:
+            stdout.print(f"[red]damaged[/]  {escape(problem)}")
+        counts = ", ".join(f"{rows:,} {table}" for table, rows in report.rows.items())
+        stdout.print(f"{'[red]problems found[/]' if report.problems else '[green]the journal is whole[/]'}  [dim]{counts}[/]")
+    if report.problems:
+        raise typer.Exit(ExitCode.JOURNAL)

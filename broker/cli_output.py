@@ -1,0 +1,161 @@
+"""What all commands share: exit codes, errors as one sentence and a fix, JSON or pretty output, progress.
+
+Results go to stdout, everything else to stderr, so that ``homing … --json | jq`` always works.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from enum import IntEnum
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+stdout = Console(highlight=False, soft_wrap=True)
+stderr = Console(stderr=True, highlight=False, soft_wrap=True)
+
+DEFAULT_URL: Final = "homing://127.0.0.1:7171"
+
+Url = Annotated[str, typer.Option("--url", envvar="HOMING_URL", help="The broker to talk to.", show_envvar=True)]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs; nothing else goes to stdout.")]
+
+
+class ExitCode(IntEnum):
+    """What every command's exit code means."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    NO_BROKER = 3
+    NOT_FOUND = 4
+    CONFIG = 5
+    JOURNAL = 6
+    IO_ERROR = 70
+
+
+#: Error codes of the client, the broker, the journal and the configuration that have an exit code of their own.
+_EXIT_CODE_OF: Final = {
+    "no-broker": ExitCode.NO_BROKER,
+    "connect-failed": ExitCode.NO_BROKER,
+    "connection-refused": ExitCode.NO_BROKER,
+    "no-journal": ExitCode.NOT_FOUND,
+    "no-export": ExitCode.NOT_FOUND,
+    "journal-missing": ExitCode.NOT_FOUND,
+    "no-such-message": ExitCode.NOT_FOUND,
+    "no-such-queue": ExitCode.NOT_FOUND,
+    "no-such-address": ExitCode.NOT_FOUND,
+    "unknown-queue": ExitCode.NOT_FOUND,
+    "unknown-address": ExitCode.NOT_FOUND,
+    "journal-newer": ExitCode.JOURNAL,
+    "journal-damaged": ExitCode.JOURNAL,
+    "journal-io": ExitCode.IO_ERROR,
+}
+
+
+class CommandError(Exception):
+    """A failure that was reckoned with: shown as one sentence and what to do, without a traceback."""
+
+    def __init__(self, exit_code: ExitCode, message: str, fix: str, *, code: str = "failed") -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+        self.code = code
+        self.message = message
+        self.fix = fix
+
+
+def as_command_error(error: BaseException) -> CommandError | None:
+    """An error of ours (they all carry ``code``, ``message`` and ``fix``) as a CommandError; None for anything unforeseen."""
+    if isinstance(error, CommandError):
+        return error
+    code, fix = getattr(error, "code", None), getattr(error, "fix", None)
+    if not isinstance(code, str) or not isinstance(fix, str):
+        return None
+    exit_code = _EXIT_CODE_OF.get(code, ExitCode.FAILED)
+    if type(error).__name__.startswith("Config"):
+        exit_code = ExitCode.CONFIG
+    elif exit_code is ExitCode.FAILED and hasattr(error, "exit_code"):
+        exit_code = ExitCode(error.exit_code)
+    elif exit_code is ExitCode.FAILED and getattr(error, "connection_lost", False):
+        exit_code = ExitCode.NO_BROKER
+    return CommandError(exit_code, str(getattr(error, "message", error)), fix, code=code)
+
+
+def show_error(error: CommandError) -> None:
+    stderr.print(f"[bold red]error[/] [dim]{escape(error.code)}[/]  {escape(error.message)}")
+    if error.fix:
+        stderr.print(f"  [bold]→[/] {escape(error.fix)}")
+
+
+def note(text: str) -> None:
+    """A remark for people: to stderr, so that stdout holds only results."""
+    stderr.print(f"[dim]{escape(text)}[/]")
+
+
+def print_json(value: Any, *, line: bool = False) -> None:
+    """One JSON document; with ``line`` on a single line, for JSON Lines."""
+    text = json.dumps(value, ensure_ascii=False, default=_jsonable, indent=None if line else 2)
+    sys.stdout.write(text + "\n")
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return body_json(bytes(value))
+    if isinstance(value, Iterable):
+        return list(value)
+    return str(value)
+
+
+def body_json(body: bytes) -> Any:
+    """A body as text where it is UTF-8, else as ``{"base64": …}``: nothing is ever changed on the way."""
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(body).decode()}
+
+
+def body_text(body: bytes, limit: int = 4096) -> str:
+    """A body for people: control characters made visible, what is binary or very long only described."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return f"({len(body):,} bytes, binary)"
+    shown = "".join(each if each.isprintable() or each in "\n\t" else "�" for each in text[:limit])
+    return shown if len(text) <= limit else f"{shown}… ({len(body):,} bytes)"
+
+
+def clock(at_ms: int | None, *, date: bool = False) -> str:
+    """A point in time in the reader's own time zone, to the millisecond."""
+    if at_ms is None:
+        return "–"
+    at = datetime.fromtimestamp(at_ms / 1000, UTC).astimezone()
+    return f"{at:%Y-%m-%d %H:%M:%S}.{at_ms % 1000:03d}" if date else f"{at:%H:%M:%S}.{at_ms % 1000:03d}"
+
+
+def span(duration_ms: float) -> str:
+    """A duration as people say it: ``0 s``, ``340 ms``, ``1.2 s``, ``2 min 5 s``, ``3 h 10 min``, ``7 d``."""
+    if duration_ms < 1:
+        return "0 s"
+    if duration_ms < 1000:
+        return f"{duration_ms:.0f} ms"
+    if duration_ms < 60_000:
+        return f"{duration_ms / 1000:.1f}".removesuffix(".0") + " s"
+    seconds = round(duration_ms / 1000)
+    for unit, small, size, part in (("d", "h", 86_400, 3600), ("h", "min", 3600, 60), ("min", "s", 60, 1)):
+        if seconds >= size:
+            whole, rest = divmod(seconds, size)
+            return f"{whole:,} {unit} {rest // part} {small}" if rest // part else f"{whole:,} {unit}"
+    return f"{seconds} s"
+
+
+def progress_bar(*, counted: bool = True) -> Progress:
+    """A progress bar on stderr; shows nothing when that is no terminal."""
+    count = (BarColumn(), MofNCompleteColumn()) if counted else ()
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), *count, TimeElapsedColumn())
+    return Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal)

@@ -1,0 +1,147 @@
+"""The command line where no broker is needed: configuration, policies, help, and what happens when something is missing."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.process import ROOT, HomingCommand
+
+CONFIG = """\
+native: {port: 0}
+address-settings:
+  "#": {dead-letter-address: DLA, auto-create-dead-letter-resources: true, max-delivery-attempts: 5}
+  "orders.#":
+    redelivery-delay: 5s
+    redelivery-delay-multiplier: 2
+    max-redelivery-delay: 15s
+"""
+
+COMMANDS = [
+    *(["serve"], ["send"], ["receive"], ["peek"], ["redrive"], ["queues"], ["history"], ["explain"], ["analyze"]),
+    *(["policy"], ["policy", "explain"], ["config"], ["config", "check"], ["user"], ["user", "hash"]),
+    *(["journal"], ["journal", "export"], ["journal", "check"]),
+]
+
+
+@pytest.fixture
+def config(homing: HomingCommand) -> Path:
+    path = homing.directory / "orders.yaml"
+    path.write_text(CONFIG)
+    return path
+
+
+def test_help_names_every_command_and_the_exit_codes(homing: HomingCommand) -> None:
+    shown = homing("--help").stdout
+    for words in COMMANDS:
+        assert re.search(rf"\b{words[0]}\b", shown)
+    assert "70 I/O error" in shown
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_command_explains_itself(homing: HomingCommand, words: list[str]) -> None:
+    done = homing(*words, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Usage: homing " + " ".join(words) in done.stdout
+
+
+def test_explain_names_the_line_of_each_value(homing: HomingCommand, config: Path) -> None:
+    settings = {each["key"]: each for each in homing.json("explain", "orders.eu", "--config", config)["settings"]}
+    assert settings["redelivery-delay"] == {"key": "redelivery-delay", "value": 5000, "pattern": "orders.#", "line": 5}
+    assert settings["max-delivery-attempts"] == {"key": "max-delivery-attempts", "value": 5, "pattern": "#", "line": 3}
+    assert settings["redelivery-back-off"]["pattern"] == "default"
+    shown = homing("explain", "orders.eu", "--config", config).stdout
+    assert re.search(r'redelivery-delay +5s +"orders\.#", line 5', shown)
+
+
+def test_policy_explain_tells_each_attempt_and_the_end(homing: HomingCommand, config: Path) -> None:
+    policy = homing.json("policy", "explain", "orders.eu", "--config", config)
+    assert [row["max_delay_ms"] for row in policy["attempts"]] == [0, 5000, 10_000, 15_000, 15_000]
+    assert (policy["min_total_ms"], policy["max_total_ms"], policy["warning"]) == (45_000, 45_000, None)
+    shown = homing("policy", "explain", "orders.eu", "--config", config).stdout
+    assert re.search(r"5 +15 s +45 s", shown)
+    assert "After 5 attempts, after 45 s, not counting the time that the attempts take, it goes to DLA." in shown
+
+
+def test_policy_explain_warns_of_a_short_life(homing: HomingCommand, config: Path) -> None:
+    done = homing("policy", "explain", "payments", "--config", config)
+    assert done.returncode == 0
+    assert done.stderr.startswith("warning")
+    assert "all 5 attempts at once" in done.stderr
+
+
+def test_policy_without_an_end_is_said_to_have_none(homing: HomingCommand) -> None:
+    (homing.directory / "broker.yaml").write_text('address-settings: {"#": {max-delivery-attempts: -1, redelivery-delay: 1s}}')
+    policy = homing.json("policy", "explain", "orders", "--config", "broker.yaml", "--attempts", "3")
+    assert (len(policy["attempts"]), policy["max_delivery_attempts"], policy["max_total_ms"]) == (3, -1, None)
+    assert "without end" in homing("policy", "explain", "orders", "--config", "broker.yaml").stdout
+
+
+def test_config_check_says_what_is_wrong_and_where(homing: HomingCommand) -> None:
+    (homing.directory / "wrong.yaml").write_text("native: {port: 0}\nnatve: {port: 1}\n")
+    done = homing("config", "check", "wrong.yaml")
+    assert (done.returncode, done.stdout) == (5, "")
+    assert "line 2, natve: there is no such setting" in done.stderr
+    assert "did you mean native?" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_config_check_of_a_sound_file(homing: HomingCommand, config: Path) -> None:
+    report = homing.json("config", "check", config)
+    assert report["valid"] is True
+    assert len(report["warnings"]) == 1
+
+
+def test_the_shipped_configuration_is_sound(homing: HomingCommand) -> None:
+    assert homing.json("config", "check", ROOT / "broker.yaml")["valid"] is True
+
+
+def test_errors_are_json_when_asked(homing: HomingCommand) -> None:
+    done = homing("config", "check", "missing.yaml", "--json")
+    error = json.loads(done.stderr)
+    assert (done.returncode, error["code"], error["exit_code"], done.stdout) == (5, "config-not-found", 5, "")
+    assert error["fix"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "said"),
+    [
+        (["journal", "check", "--data", "nowhere"], 4, "journal-missing"),
+        (["journal", "export", "--out", "dump", "--data", "nowhere"], 4, "no-journal"),
+        (["history", "1", "--data", "nowhere"], 4, "journal-missing"),
+        (["analyze", "nowhere", "--out", "report"], 4, "no-export"),
+        (["serve", "--config", "nowhere.yaml"], 5, "config-not-found"),
+        (["send", "orders"], 2, "--file or --body"),
+        (["send", "orders", "--body", "x", "--property", "k"], 2, "name=text"),
+        (["send", "orders", "--body", "x", "--ttl", "soon"], 2, "250ms"),
+        (["receive", "orders", "--fail", "why", "--ack-mode", "auto"], 2, "individual"),
+        (["history", "soon"], 2, "message_id"),
+        (["fly"], 2, "No such command"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_failures_have_a_code_and_no_traceback(homing: HomingCommand, arguments: list[str], exit_code: int, said: str) -> None:
+    done = homing(*arguments)
+    assert (done.returncode, done.stdout) == (exit_code, "")
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["queues"], ["send", "orders", "--body", "x"], ["receive", "orders"], ["history", "1"]], ids=" ".join
+)
+def test_no_broker_is_said_at_once(homing: HomingCommand, arguments: list[str]) -> None:
+    done = homing(*arguments, url="homing://127.0.0.1:1")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "127.0.0.1:1" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_password_becomes_a_hash_that_verifies(homing: HomingCommand) -> None:
+    from argon2 import PasswordHasher
+
+    hashed = homing.json("user", "hash", "--password", "feather")["hash"]
+    assert PasswordHasher().verify(hashed, "feather")
