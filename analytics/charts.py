@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from analytics.words import number
+from analytics.words import number, span
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -87,3 +87,14 @@ def log_position(value: float, low: float, high: float) -> float:
     if high <= low:
         return 50.0
     return 100 * (math.log(max(value, low)) - math.log(low)) / (math.log(high) - math.log(low))
+
+
+def log_ticks(low_ms: float, high_ms: float) -> list[tuple[float, str]]:
+    """(position, label) of round times on a logarithmic axis, far enough apart to be read."""
+    rounds = (1, 10, 100, 1_000, 10_000, 60_000, 600_000, 3_600_000, 36_000_000, 86_400_000, 864_000_000)
+    ticks: list[tuple[float, str]] = []
+    for at in rounds:
+        position = log_position(at, low_ms, high_ms)
+        if low_ms <= at <= high_ms and position < 97 and (not ticks or position - ticks[-1][0] > 7):
+            ticks.append((position, span(at)))
+    return ticks

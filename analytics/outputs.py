@@ -37,7 +37,9 @@ class Output:
         computed = frame.coalesce(1).persist()
         computed.write.mode("overwrite").parquet(f"{self._out}/parquet/{name}")
         scratch = f"{self._out}/csv/.{name}"
-        computed.write.mode("overwrite").csv(scratch, header=True, timestampFormat="yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", emptyValue='""')
+        # Quotes doubled, as spreadsheets and csv readers expect; null is empty, an empty string is "".
+        written = computed.write.mode("overwrite").options(header=True, escape='"', emptyValue='""')
+        written.csv(scratch, timestampFormat="yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX")
         part = next(part for part in self._files.names(scratch) if part.startswith("part-"))
         self._files.move(f"{scratch}/{part}", f"{self._out}/csv/{name}.csv")
         self._files.remove(scratch)

@@ -56,7 +56,7 @@ def render(manifest: Manifest, results: Results, dump: str) -> str:
         lstrip_blocks=True,
     )
     environment.filters.update(number=words.number, span=words.span, moment=words.moment)
-    environment.globals.update(share=words.share, plural=words.plural, log_position=charts.log_position)
+    environment.globals.update(share=words.share, plural=words.plural, log_position=charts.log_position, log_ticks=charts.log_ticks)
     return environment.get_template("report.html.j2").render(
         dump=dump.rstrip("/").rsplit("/", 1)[-1],
         broker_id=manifest.broker_id,

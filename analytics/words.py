@@ -1,8 +1,11 @@
-"""Numbers, shares and spans as people read them."""
+"""Numbers, shares and spans as people read them. A number and its unit are never parted by a line's end."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+
+#: A space at which no line ends.
+NB = "\N{NO-BREAK SPACE}"
 
 
 def number(value: float) -> str:
@@ -15,25 +18,25 @@ def share(part: float, whole: float) -> str:
         return "–"
     percent = 100 * part / whole
     if 0 < percent < 0.1:
-        return "< 0.1 %"
+        return f"<{NB}0.1{NB}%"
     if 99.9 < percent < 100:
-        return "> 99.9 %"
-    return f"{percent:.0f} %" if percent in (0, 100) else f"{percent:.1f} %"
+        return f">{NB}99.9{NB}%"
+    return f"{percent:.0f}{NB}%" if percent in (0, 100) else f"{percent:.1f}{NB}%"
 
 
 def span(ms: float) -> str:
     """Milliseconds as the largest units that matter: 870 ms, 5.1 s, 1 min 15 s, 1 h 2 min, 3 d 4 h."""
     if ms < 1_000:
-        return f"{ms:.0f} ms"
+        return f"{ms:.0f}{NB}ms"
     seconds = ms / 1000
     if seconds < 59.95:
-        return f"{seconds:.1f} s".replace(".0 s", " s")
+        return f"{seconds:.1f}".removesuffix(".0") + f"{NB}s"
     for large, unit_s, small, small_s in (("min", 60, "s", 1), ("h", 3600, "min", 60), ("d", 86_400, "h", 3600)):
         parts = round(seconds / small_s)
         per = unit_s // small_s
         if large == "d" or seconds < unit_s * (60 if large == "min" else 24) - small_s / 2:
             whole, rest = divmod(parts, per)
-            return f"{whole} {large} {rest} {small}" if rest else f"{whole} {large}"
+            return f"{whole}{NB}{large} {rest}{NB}{small}" if rest else f"{whole}{NB}{large}"
     raise AssertionError("the last unit takes every span")
 
 

@@ -1,0 +1,89 @@
+"""Exports that cannot be analysed are refused before Spark starts, with a code and what to do."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analytics import job
+from analytics.errors import AnalyticsError
+from analytics.inputs import check_local
+from analytics.sample import write_sample
+from analytics.schema import MANIFEST_NAME
+
+
+@pytest.fixture
+def dump(tmp_path: Path) -> Path:
+    write_sample(tmp_path / "dump", messages=20)
+    return tmp_path / "dump"
+
+
+def change_manifest(dump: Path, **values: Any) -> None:
+    path = dump / MANIFEST_NAME
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def refused(dump: Path) -> str:
+    with pytest.raises(AnalyticsError) as raised:
+        check_local(str(dump))
+    assert raised.value.fix
+    return raised.value.code
+
+
+def test_a_whole_export(dump: Path) -> None:
+    check_local(str(dump))
+
+
+def test_no_directory(tmp_path: Path) -> None:
+    assert refused(tmp_path / "missing") == "no-export"
+
+
+def test_a_directory_that_is_no_export(tmp_path: Path) -> None:
+    assert refused(tmp_path) == "not-an-export"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "other"}', '{"format": "homing-export"}', "null"])
+def test_a_manifest_that_is_none(dump: Path, text: str) -> None:
+    (dump / MANIFEST_NAME).write_text(text)
+    assert refused(dump) == "not-an-export"
+
+
+def test_another_schema_version(dump: Path) -> None:
+    change_manifest(dump, schema_version=2)
+    assert refused(dump) == "export-version"
+
+
+def test_nothing_in_it(dump: Path) -> None:
+    change_manifest(dump, rows={"messages": 0, "queues": 3})
+    assert refused(dump) == "export-empty"
+
+
+def test_a_table_is_missing(dump: Path) -> None:
+    shutil.rmtree(dump / "attempts")
+    assert refused(dump) == "export-incomplete"
+
+
+def test_the_command_tells_code_and_fix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert job.main([str(tmp_path / "missing"), "--out", str(tmp_path / "out")]) == 1
+    assert capsys.readouterr().err.startswith("no-export: ")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_sample_is_the_same_every_time(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert write_sample(first, seed=7, messages=50) == write_sample(second, seed=7, messages=50)
+    files = sorted(path.relative_to(first) for path in first.rglob("*") if path.is_file())
+    assert all((first / name).read_bytes() == (second / name).read_bytes() for name in files)
+
+
+def test_importing_the_job_brings_no_library_along() -> None:
+    heavy = ("pyspark", "pyarrow", "jinja2", "rich")
+    code = f"import sys, analytics.job, analytics.inputs, analytics.report; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,89 @@
+"""Finding a Java that Spark can run on."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from analytics import java
+from analytics.errors import AnalyticsError
+from analytics.java import Java, find_java, java_version, make_shim
+
+
+def fake_java(home: Path, version: str) -> Path:
+    """A JAVA_HOME whose java says it has this version, and otherwise prints its arguments."""
+    binary = home / "bin" / "java"
+    binary.parent.mkdir(parents=True)
+    said = f'openjdk version "{version}" 2025-04-15'
+    binary.write_text(f"#!/bin/bash\nif [[ $1 == -version ]]; then echo '{said}' >&2; else printf '%s\\n' \"$@\"; fi\n")
+    binary.chmod(0o755)
+    return home
+
+
+def environ(tmp_path: Path, **more: str) -> dict[str, str]:
+    return {"PATH": str(tmp_path / "path" / "bin"), "HOME": str(tmp_path / "home"), **more}
+
+
+@pytest.mark.parametrize(("text", "major"), [("17.0.15", 17), ("21.0.2", 21), ("25", 25), ("1.8.0_402", 1)])
+def test_the_version_that_java_tells(tmp_path: Path, text: str, major: int) -> None:
+    assert java_version(fake_java(tmp_path / "jdk", text) / "bin" / "java") == major
+
+
+def test_something_that_is_no_java(tmp_path: Path) -> None:
+    assert java_version(tmp_path / "nothing") is None
+
+
+def test_java_home_comes_before_the_path(tmp_path: Path) -> None:
+    home, on_path = fake_java(tmp_path / "jdk21", "21.0.1"), fake_java(tmp_path / "path", "17.0.1")
+    assert find_java(environ(tmp_path, JAVA_HOME=str(home))) == Java(home, 21, packaged=False)
+    assert find_java(environ(tmp_path)) == Java(on_path, 17, packaged=False)
+
+
+def test_a_java_that_does_not_fit_is_passed_over(tmp_path: Path) -> None:
+    on_path = fake_java(tmp_path / "path", "17.0.1")
+    old = fake_java(tmp_path / "jdk11", "11.0.2")
+    assert find_java(environ(tmp_path, JAVA_HOME=str(old))).home == on_path
+
+
+def test_the_packaged_one_where_there_is_no_other_and_where_asked_for(tmp_path: Path) -> None:
+    found = find_java(environ(tmp_path))
+    assert found.packaged
+    assert found.version in java.SUPPORTED
+    fake_java(tmp_path / "path", "17.0.1")
+    assert find_java(environ(tmp_path, HOMING_JAVA="packaged")) == found
+    assert not find_java(environ(tmp_path, HOMING_JAVA="system")).packaged
+
+
+def test_no_java_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(java, "_packaged", lambda environ: None)
+    fake_java(tmp_path / "path", "11.0.2")
+    with pytest.raises(AnalyticsError, match="version 11") as raised:
+        find_java(environ(tmp_path))
+    assert raised.value.code == "no-java"
+    assert "homing[analytics]" in raised.value.fix
+
+
+def test_a_wish_that_means_nothing(tmp_path: Path) -> None:
+    with pytest.raises(AnalyticsError) as raised:
+        find_java(environ(tmp_path, HOMING_JAVA="newest"))
+    assert raised.value.code == "homing-java-unknown"
+
+
+def test_the_shim_leaves_one_argument_out_and_passes_the_rest_as_it_is(tmp_path: Path) -> None:
+    real = fake_java(tmp_path / "it's a jdk", "25.0.1") / "bin" / "java"
+    shim = make_shim(real, environ(tmp_path))
+    arguments = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "two words", "", "*"]
+    done = subprocess.run([shim / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["-Xmx1g", "two words", "", "*"]
+    made_at = (shim / "bin" / "java").stat().st_mtime_ns
+    assert make_shim(real, environ(tmp_path)) == shim
+    assert (shim / "bin" / "java").stat().st_mtime_ns == made_at
+
+
+def test_a_home_that_cannot_be_written(tmp_path: Path) -> None:
+    real = fake_java(tmp_path / "jdk", "25.0.1") / "bin" / "java"
+    (tmp_path / "home").write_text("a file, not a directory")
+    shim = make_shim(real, environ(tmp_path))
+    assert java_version(shim / "bin" / "java") == 25
