@@ -43,6 +43,7 @@ class Journal:
         self.directory = directory
         #: Gets the JournalError of the first failure; after it nobody is answered and the process is to end with its exit code.
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        #: Set from the start on where the disk is nearly full already.
         self.space_low = False
         #: Called on the loop with the new value each time space_low changes: producers stop, or go on.
         self.on_space: Callable[[bool], None] = _ignore

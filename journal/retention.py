@@ -101,7 +101,8 @@ class Retention:
         if free < _VACUUM_LEAST_PAGES or free * 4 < total:
             self._vacuum_next_s = time.monotonic() + _PERIOD_S
             return 0
-        connection.execute(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})").fetchall()
+        # As a script: ``execute`` would step it once, and so move a single page.
+        connection.executescript(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})")
         return _VACUUM_PAGES
 
 

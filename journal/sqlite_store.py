@@ -88,11 +88,11 @@ def _connect(path: Path) -> sqlite3.Connection:
 def _configure(connection: sqlite3.Connection, path: Path) -> None:
     connection.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, MAX_VARIABLES)
     connection.execute("PRAGMA trusted_schema = OFF")
-    # The order matters: these two cannot change once the first table, or WAL mode, is there.
-    connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
-    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-    if connection.execute("PRAGMA page_count").fetchone()[0] == 0:
-        # First and in rollback mode, so that the file's own header always says whose it is (see disk.check_header).
+    if path.stat().st_size == 0:
+        # The order matters: none of these can change once the first table, or WAL mode, is there. The application id is written
+        # here, in rollback mode, so that the file's own header always says whose it is (see disk.check_header).
+        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute("PRAGMA journal_mode = WAL").fetchall()
     connection.execute("PRAGMA synchronous = FULL")

@@ -1,0 +1,86 @@
+"""Records for journal tests, and a journal that is opened and closed around a block."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+from journal.journal import Journal, JournalOptions
+from journal.records import (
+    AttemptRecord,
+    MessageRecord,
+    MinuteColumn,
+    OutcomeRecord,
+    QueueRecord,
+    Recovered,
+    ReferenceChange,
+    ReferenceRecord,
+)
+
+NOW_MS = 1_700_000_000_000
+#: Small, so that a test neither fills the disk nor takes time.
+OPTIONS: dict[str, Any] = {"disk_reserve_bytes": 1 << 20, "id_block": 1_000}
+
+
+@asynccontextmanager
+async def opened(directory: Path, now_ms: int = NOW_MS, **options: Any) -> AsyncIterator[tuple[Journal, Recovered]]:
+    journal, recovered = await Journal.open(directory, JournalOptions(**{**OPTIONS, **options}), now_ms)
+    try:
+        yield journal, recovered
+    finally:
+        await journal.close()
+
+
+def queue(queue_id: int = 1, name: str | None = None, **fields: Any) -> QueueRecord:
+    name = name or f"q{queue_id}"
+    return QueueRecord(queue_id, name, name, "anycast", None, True, True, False, {"max_length": 5}, NOW_MS)._replace(**fields)
+
+
+def message(message_id: int, body: bytes = b"body", **fields: Any) -> MessageRecord:
+    return MessageRecord(message_id, "orders", body, {"k": "v", "n": 7}, 4, NOW_MS, None, "client/1")._replace(**fields)
+
+
+def reference(sequence: int, queue_id: int = 1, of: MessageRecord | None = None, **fields: Any) -> ReferenceRecord:
+    stored = of or message(sequence)
+    return ReferenceRecord(queue_id, 4, sequence, 0, 0, 0, 0, None, None, NOW_MS, None, stored, False)._replace(**fields)
+
+
+def change(sequence: int, queue_id: int = 1, **fields: Any) -> ReferenceChange:
+    return ReferenceChange(queue_id, 4, sequence, 1, 1, 1, 0, NOW_MS + 5_000, None)._replace(**fields)
+
+
+def attempt(message_id: int, sequence: int, number: int, at_ms: int = NOW_MS, **fields: Any) -> AttemptRecord:
+    return AttemptRecord(
+        message_id, sequence, number, 1, at_ms, "orders", "nack", "c1", "7", at_ms - 3, at_ms - 2, number, number, 5_000, at_ms + 5_000,
+        "redeliver", "abc", {"error_type": "Timeout", "error_text": "no answer"},
+    )._replace(**fields)  # fmt: skip
+
+
+def outcome(message_id: int, sequence: int, at_ms: int = NOW_MS, **fields: Any) -> OutcomeRecord:
+    return OutcomeRecord(message_id, sequence, 1, at_ms, "succeeded", {"address": "orders", "attempts": 1})._replace(**fields)
+
+
+def send(journal: Journal, sequence: int, queue_id: int = 1, **fields: Any) -> ReferenceRecord:
+    """Add a reference and count it in, as the broker does."""
+    record = reference(sequence, queue_id, **fields)
+    journal.group.add(record)
+    journal.group.counts(queue_id, 1)[MinuteColumn.SENT] += 1
+    return record
+
+
+def settle(journal: Journal, sequence: int, queue_id: int = 1) -> None:
+    journal.group.delete(queue_id, 4, sequence)
+    journal.group.counts(queue_id, 1)[MinuteColumn.SUCCEEDED] += 1
+
+
+def query(directory: Path, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+    """What is on disk now, through a connection of its own."""
+    with closing(sqlite3.connect(f"{(directory / 'homing.db').as_uri()}?mode=ro", uri=True)) as connection:
+        return connection.execute(sql, values).fetchall()
+
+
+def sequences(directory: Path) -> list[int]:
+    return [row[0] for row in query(directory, "SELECT sequence FROM reference ORDER BY sequence")]

@@ -1,0 +1,110 @@
+"""The open group as a map from key to final state."""
+
+from __future__ import annotations
+
+from journal.group_commit import Group
+from journal.records import MinuteColumn
+from tests.unit.journal_support import attempt, change, message, reference
+
+
+def test_add_and_delete_in_one_group_leave_nothing() -> None:
+    group = Group()
+    group.add(reference(7))
+    group.delete(1, 4, 7)
+    assert (group.added, group.deleted, group.elided) == ({}, set(), 1)
+    assert not group.writes()
+
+
+def test_without_elision_both_are_kept() -> None:
+    group = Group(elide=False)
+    group.add(reference(7))
+    group.delete(1, 4, 7)
+    assert (set(group.added), group.deleted, group.elided) == ({7}, {7}, 0)
+
+
+def test_elision_can_be_switched_off_for_an_open_group() -> None:
+    group = Group()
+    group.add(reference(7))
+    group.elide = False
+    group.delete(1, 4, 7)
+    assert group.deleted == {7}
+
+
+def test_change_of_what_was_added_here_lands_in_the_record_itself() -> None:
+    group = Group()
+    group.add(reference(7, hops=[{"queue": "a"}], shared=True))
+    group.change(change(7, delivery_count=3, failed=2, assigned=4, state=1, due_at_ms=99, expires_at_ms=100))
+    assert group.changed == {}
+    assert group.added[7] == reference(
+        7, hops=[{"queue": "a"}], shared=True, delivery_count=3, failed=2, assigned=4, state=1, due_at_ms=99, expires_at_ms=100
+    )
+
+
+def test_last_change_wins_and_delete_ends_it() -> None:
+    group = Group()
+    group.change(change(7, failed=1))
+    group.change(change(7, failed=2))
+    assert group.changed[7].failed == 2
+    group.delete(1, 4, 7)
+    assert (group.changed, group.deleted) == ({}, {7})
+    group.change(change(7, failed=3))
+    assert group.changed == {}
+
+
+def test_delete_then_add_replaces_the_row_on_disk() -> None:
+    group = Group()
+    group.delete(1, 4, 7)
+    group.add(reference(7))
+    assert (set(group.added), group.deleted, group.deleted_first) == ({7}, set(), {7})
+    group.delete(1, 4, 7)
+    assert (group.added, group.deleted, group.deleted_first) == ({}, {7}, set())
+
+
+def test_shared_body_added_and_deleted_here_leaves_nothing() -> None:
+    group = Group()
+    group.add_message(message(3))
+    group.delete_message(3)
+    assert (group.messages, group.messages_deleted) == ({}, set())
+    group.delete_message(4)
+    group.add_message(message(4))
+    assert (set(group.messages), group.messages_deleted) == ({4}, set())
+
+
+def test_attempt_deleted_here_leaves_nothing_and_one_on_disk_is_named() -> None:
+    group = Group()
+    group.attempt(attempt(1, 1, 1))
+    group.delete_attempt(1, 1, 1)
+    group.delete_attempt(1, 1, 2)
+    assert (group.attempts, group.attempts_deleted) == ({}, {(1, 1, 2)})
+
+
+def test_counts_are_one_row_for_each_queue_and_minute() -> None:
+    group = Group()
+    group.counts(1, 10)[MinuteColumn.SENT] += 2
+    group.counts(1, 10)[MinuteColumn.MOVED_OUT] += 1
+    group.counts(1, 11)[MinuteColumn.SENT] += 1
+    assert group.minutes == {(1, 10): [2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1], (1, 11): [1] + [0] * 10}
+
+
+def test_first_touch_wakes_the_writer_once() -> None:
+    woken: list[int] = []
+    group = Group(wake=lambda: woken.append(1))
+    assert not group.touched
+    group.after.append(lambda: None)
+    group.add(reference(1))
+    group.clock(5)
+    assert woken == [1]
+
+
+def test_a_group_of_callbacks_only_has_nothing_to_write() -> None:
+    group = Group()
+    group.after.append(lambda: None)
+    assert group.touched
+    assert not group.writes()
+
+
+def test_clock_never_goes_back() -> None:
+    group = Group()
+    group.clock(5)
+    group.clock(3)
+    assert group.clock_ms == 5

@@ -1,0 +1,392 @@
+"""The journal from outside: append, commit, close or not, open again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from journal.disk import Disk, prepare_directory
+from journal.errors import JournalError
+from journal.journal import Journal, JournalOptions
+from journal.records import AddressRecord, MinuteColumn, PolicyRecord
+from tests.unit.journal_support import (
+    NOW_MS,
+    OPTIONS,
+    attempt,
+    change,
+    message,
+    opened,
+    outcome,
+    query,
+    queue,
+    reference,
+    send,
+    sequences,
+    settle,
+)
+
+
+async def test_an_empty_directory_becomes_a_journal(tmp_path: Path) -> None:
+    directory = tmp_path / "deep" / "data"
+    async with opened(directory) as (_, recovered):
+        assert recovered.clean_stop
+        assert (recovered.addresses, recovered.queues, recovered.references, recovered.next_queue_id) == ([], [], [], 1)
+        assert len(recovered.broker_id) == 36
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    assert stat.S_IMODE((directory / "homing.db").stat().st_mode) == 0o600
+    async with opened(directory) as (_, again):
+        assert again.broker_id == recovered.broker_id
+        assert again.clean_stop
+
+
+async def test_everything_comes_back_as_it_was(tmp_path: Path) -> None:
+    hops = [{"queue": "q1", "reason": "rejected", "headers": {"x": b"\x00"}}]
+    shared = message(50, b"shared" * 100)
+    records = [
+        reference(10, 1, message(10, b"\x00\xff" * 600), delivery_count=2, failed=1, assigned=3, state=2, due_at_ms=NOW_MS + 9),
+        reference(11, 1, priority=9, expires_at_ms=NOW_MS + 60_000),
+        reference(12, 2, message(12, b"", properties=None, expires_at_ms=5, producer=""), hops=hops),
+        reference(13, 1, shared, shared=True),
+        reference(14, 2, shared, shared=True),
+    ]
+    async with opened(tmp_path) as (journal, _):
+        group = journal.group
+        group.address(AddressRecord("orders", 3, True, NOW_MS))
+        group.queue(queue(1))
+        group.queue(queue(2, name="other", selector="k = 'v'", paused=True, options={}))
+        group.add_message(shared)
+        for record in records:
+            group.add(record)
+        group.producer_mark("client/1", 17, NOW_MS)
+        group.duplicate("orders", "first")
+        group.duplicate("orders", "second")
+        group.committed("t-1", NOW_MS)
+        group.policy(PolicyRecord("abc", NOW_MS, {"max": 3}))
+        group.settings(NOW_MS, {"#": {"a": 1}})
+        group.clock(NOW_MS + 77)
+    async with opened(tmp_path) as (_, recovered):
+        by_order = [records[1], records[0], records[3], records[2], records[4]]
+        assert recovered.references == by_order
+        assert recovered.references[2].message is recovered.references[4].message
+        assert recovered.addresses == [AddressRecord("orders", 3, True, NOW_MS)]
+        assert recovered.queues == [queue(1), queue(2, name="other", selector="k = 'v'", paused=True, options={})]
+        assert recovered.next_queue_id == 3
+        assert recovered.producers == {"client/1": (17, NOW_MS)}
+        assert recovered.duplicates == {"orders": ["first", "second"]}
+        assert recovered.committed == {"t-1": NOW_MS}
+        assert recovered.clock_ms == NOW_MS + 77
+
+
+async def test_a_group_is_on_disk_before_its_callbacks_and_they_come_in_order(tmp_path: Path) -> None:
+    seen: list[tuple[int, bool]] = []
+
+    def note(number: int) -> None:
+        seen.append((number, number in sequences(tmp_path)))
+
+    async with opened(tmp_path) as (journal, _):
+        journal.group.queue(queue())
+        for number in range(1, 41):
+            send(journal, number)
+            journal.group.after.append(lambda number=number: note(number))  # type: ignore[misc]
+            if number % 3 == 0:
+                await asyncio.sleep(0)
+        await journal.flush()
+        assert seen == [(number, True) for number in range(1, 41)]
+        assert 1 < journal.statistics.groups < 40
+
+
+async def test_flush_waits_for_the_group_in_flight_too(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        journal.group.queue(queue())
+        send(journal, 1)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not journal.group.touched
+        assert journal.busy()
+        await journal.flush()
+        assert not journal.busy()
+        assert sequences(tmp_path) == [1]
+        await journal.flush()
+
+
+async def test_a_group_of_callbacks_only_is_answered_without_a_commit(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        called = asyncio.Event()
+        journal.group.after.append(called.set)
+        await asyncio.wait_for(called.wait(), 5)
+        assert journal.statistics.groups == 0
+
+
+async def test_a_failing_callback_does_not_keep_the_next_from_its_answer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def broken() -> None:
+        raise RuntimeError("a session that is gone")
+
+    async with opened(tmp_path) as (journal, _):
+        called = asyncio.Event()
+        journal.group.after.extend([broken, called.set])
+        await asyncio.wait_for(called.wait(), 5)
+        assert not journal.failed.done()
+    assert "a callback after a commit failed" in caplog.text
+
+
+async def test_what_was_consumed_before_it_was_written_is_not_written(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        journal.group.queue(queue())
+        for sequence in range(1, 101):
+            send(journal, sequence)
+            settle(journal, sequence)
+        journal.group.duplicate("orders", "kept")
+        journal.group.attempt(attempt(5, 5, 1))
+        await journal.flush()
+        statistics = journal.statistics
+        assert (statistics.references_added, statistics.references_deleted, statistics.references_elided) == (0, 0, 100)
+        assert query(tmp_path, "SELECT sent, succeeded FROM minute") == [(100, 100)]
+        assert query(tmp_path, "SELECT duplicate_id FROM duplicate") == [("kept",)]
+        assert query(tmp_path, "SELECT message_id, attempt FROM attempt") == [(5, 1)]
+
+
+async def test_without_elision_the_row_is_written_and_removed(tmp_path: Path) -> None:
+    async with opened(tmp_path, elide=False) as (journal, _):
+        journal.group.queue(queue())
+        send(journal, 1)
+        settle(journal, 1)
+        await journal.flush()
+        assert (journal.statistics.references_added, journal.statistics.references_deleted) == (1, 1)
+        assert sequences(tmp_path) == []
+
+
+async def test_changes_and_deletes_reach_rows_of_earlier_groups(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        journal.group.queue(queue())
+        for sequence in range(1, 1_001):
+            send(journal, sequence)
+        await journal.flush()
+        for sequence in range(1, 1_001):
+            journal.group.change(change(sequence, failed=sequence, due_at_ms=None if sequence % 2 else sequence))
+        for sequence in (1, 2, *range(100, 200), 333, 1_000):
+            settle(journal, sequence)
+        await journal.flush()
+        gone = {1, 2, *range(100, 200), 333, 1_000}
+        expected = [(n, n, None if n % 2 else n) for n in range(1, 1_001) if n not in gone]
+        assert query(tmp_path, "SELECT sequence, failed, due_at_ms FROM reference ORDER BY sequence") == expected
+        assert journal.statistics.references_not_found == 0
+
+
+async def test_a_change_of_what_is_not_there_is_counted_not_hidden(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        journal.group.change(change(1))
+        journal.group.delete(1, 4, 2)
+        await journal.flush()
+        assert journal.statistics.references_not_found == 2
+
+
+async def test_a_row_replaced_within_one_group(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        journal.group.queue(queue())
+        send(journal, 1)
+        await journal.flush()
+        journal.group.delete(1, 4, 1)
+        journal.group.add(reference(1, failed=9))
+        await journal.flush()
+        assert query(tmp_path, "SELECT failed FROM reference") == [(9,)]
+
+
+async def test_minute_counts_add_up_over_groups(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        for _ in range(3):
+            journal.group.counts(4, 10)[MinuteColumn.MOVED_OUT] += 2
+            journal.group.counts(4, 10)[MinuteColumn.SENT] += 1
+            await journal.flush()
+        assert query(tmp_path, "SELECT queue_id, minute, sent, moved_out, failed FROM minute") == [(4, 10, 3, 6, 0)]
+
+
+async def test_a_name_passes_to_a_new_queue_in_one_group_and_ids_are_not_reused(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        journal.group.queue(queue(1, name="orders"))
+        await journal.flush()
+        journal.group.queue(queue(2, name="orders"))
+        journal.group.queue(queue(1, name="orders", deleted_at_ms=NOW_MS))
+        journal.group.queue(queue(3, name="passing"))
+        await journal.flush()
+        journal.group.queue(queue(3, name="passing", deleted_at_ms=NOW_MS))
+    async with opened(tmp_path) as (_, recovered):
+        assert [(record.queue_id, record.name) for record in recovered.queues] == [(2, "orders")]
+        assert recovered.next_queue_id == 4
+
+
+async def test_addresses_producers_and_shared_bodies_can_go(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        journal.group.address(AddressRecord("a", 1, True, 1))
+        journal.group.producer_mark("p", 4, NOW_MS)
+        journal.group.add_message(message(9))
+        await journal.flush()
+        assert query(tmp_path, "SELECT count(*) FROM message") == [(1,)]
+        journal.group.delete_address("a")
+        journal.group.forget_producer("p")
+        journal.group.delete_message(9)
+        await journal.flush()
+        assert query(
+            tmp_path, "SELECT (SELECT count(*) FROM message), (SELECT count(*) FROM address), (SELECT count(*) FROM producer)"
+        ) == [(0, 0, 0)]
+
+
+async def test_the_newest_duplicates_of_an_address_stay(tmp_path: Path) -> None:
+    async with opened(tmp_path, duplicate_ids_per_address=100) as (journal, _):
+        for number in range(250):
+            journal.group.duplicate("orders", f"id-{number}")
+            if number % 10 == 0:
+                await journal.flush()
+        journal.group.duplicate("other", "one")
+        await journal.flush()
+        assert 100 <= query(tmp_path, "SELECT count(*) FROM duplicate WHERE address = 'orders'")[0][0] <= 117
+    async with opened(tmp_path, duplicate_ids_per_address=100) as (_, recovered):
+        assert recovered.duplicates == {"orders": [f"id-{number}" for number in range(150, 250)], "other": ["one"]}
+
+
+async def test_a_body_that_nothing_refers_to_is_swept_at_start(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        journal.group.queue(queue())
+        journal.group.add_message(message(1))
+        journal.group.add_message(message(2))
+        journal.group.add(reference(3, of=message(2), shared=True))
+        await journal.flush()
+    async with opened(tmp_path) as (_, recovered):
+        assert [record.message.message_id for record in recovered.references] == [2]
+        assert query(tmp_path, "SELECT message_id FROM message") == [(2,)]
+
+
+async def test_ids_go_on_after_a_clean_stop_and_leap_after_any_other(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        first = [journal.next_id() for _ in range(5)]
+        assert first == [1, 2, 3, 4, 5]
+    journal, recovered = await Journal.open(tmp_path, JournalOptions(**OPTIONS), NOW_MS)
+    assert recovered.clean_stop
+    assert journal.next_id() == 6
+    await _leave_as_if_killed(journal)
+    async with opened(tmp_path) as (journal, recovered):
+        assert not recovered.clean_stop
+        assert journal.next_id() == 6 + 2 * OPTIONS["id_block"]
+
+
+async def _leave_as_if_killed(journal: Journal) -> None:
+    """End the writer's task and drop its connection without marking a clean stop."""
+    journal._task.cancel()
+    await asyncio.gather(journal._task, return_exceptions=True)
+    await journal._store.close()
+    journal._lock.release()
+
+
+async def test_ids_are_reserved_on_disk_ahead_of_their_use(tmp_path: Path) -> None:
+    async with opened(tmp_path, id_block=10) as (journal, _):
+        for _ in range(20):
+            highest = max(journal.next_id() for _ in range(7))
+            journal.group.clock(NOW_MS + highest)
+            await journal.flush()
+            assert query(tmp_path, "SELECT value FROM meta WHERE key = 'reserved_up_to'")[0][0] > highest + 1
+
+
+async def test_more_ids_than_reserved_is_an_error_with_a_code(tmp_path: Path) -> None:
+    async with opened(tmp_path, id_block=10) as (journal, _):
+        for _ in range(20):
+            journal.next_id()
+        with pytest.raises(JournalError) as caught:
+            journal.next_id()
+        assert caught.value.code == "journal-ids"
+
+
+async def test_a_second_open_names_the_holder(tmp_path: Path) -> None:
+    async with opened(tmp_path):
+        with pytest.raises(JournalError) as caught:
+            await Journal.open(tmp_path, JournalOptions(**OPTIONS), NOW_MS)
+        assert caught.value.code == "journal-locked"
+        assert str(os.getpid()) in caught.value.message
+    async with opened(tmp_path):
+        pass
+
+
+def test_a_directory_that_others_use_keeps_its_mode(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "letters.txt").write_text("mine")
+    prepare_directory(tmp_path)
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
+    assert "give the journal one of its own" in caplog.text
+
+
+@pytest.mark.parametrize("bad", [{"n": 2**70}, {"text": "\ud800"}, {"set": {1}}])
+async def test_a_record_that_cannot_be_stored_rolls_its_group_back_and_stops(tmp_path: Path, bad: dict[str, Any]) -> None:
+    answered: list[str] = []
+    journal, _ = await Journal.open(tmp_path, JournalOptions(**OPTIONS), NOW_MS)
+    journal.group.queue(queue())
+    send(journal, 1)
+    await journal.flush()
+    send(journal, 2)
+    send(journal, 3, of=message(3, properties=bad))
+    journal.group.after.append(lambda: answered.append("too early"))
+    with pytest.raises(JournalError) as caught:
+        await journal.flush()
+    assert caught.value.code == "journal-bad-record"
+    with pytest.raises(JournalError):
+        journal.failed.result()
+    with pytest.raises(JournalError):
+        await journal.flush()
+    await journal.close()
+    assert answered == []
+    assert sequences(tmp_path) == [1]
+
+
+async def test_a_number_that_sqlite_refuses_at_bind_time_rolls_back_too(tmp_path: Path) -> None:
+    journal, _ = await Journal.open(tmp_path, JournalOptions(**OPTIONS), NOW_MS)
+    journal.group.queue(queue())
+    journal.group.outcome(outcome(1, 2**63))
+    send(journal, 1)
+    with pytest.raises(JournalError) as caught:
+        await journal.flush()
+    await journal.close()
+    assert (caught.value.code, caught.value.exit_code) == ("journal-bad-record", 70)
+    assert query(tmp_path, "SELECT (SELECT count(*) FROM queue), (SELECT count(*) FROM reference)") == [(0, 0)]
+
+
+async def test_little_room_tells_producers_to_wait_and_room_lets_them_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[bool] = []
+    free = [1 << 40]
+    monkeypatch.setattr("journal.disk.Disk.free_bytes", lambda disk: free[0])
+    async with opened(tmp_path) as (journal, _):
+        journal.on_space = told.append
+        free[0] = 3 << 20
+        journal.group.clock(NOW_MS + 1)
+        await journal.flush()
+        await asyncio.sleep(0)
+        assert journal.space_low
+        free[0] = 1 << 40
+        journal.group.clock(NOW_MS + 3)
+        await journal.flush()
+        await asyncio.sleep(0)
+        assert told == [True, False]
+
+
+def test_space_has_hysteresis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mib, free = 1 << 20, [1 << 40]
+    monkeypatch.setattr("journal.disk.Disk.free_bytes", lambda disk: free[0])
+    disk = Disk(tmp_path, reserve_bytes=10 * mib)
+    seen = []
+    for free_mib in (36, 34, 36, 39, 41, 36):
+        free[0] = free_mib * mib
+        seen.append(disk.look(pending_wal_bytes=20 * mib, group_bytes=5 * mib))
+    assert seen == [False, True, True, True, False, False]
+
+
+def test_the_reserve_is_taken_released_and_taken_again(tmp_path: Path) -> None:
+    disk = Disk(tmp_path, reserve_bytes=1 << 20)
+    disk.take_reserve()
+    reserve = tmp_path / "homing.reserve"
+    assert reserve.stat().st_blocks * 512 >= 1 << 20
+    disk.release_reserve()
+    assert not reserve.exists()
+    disk.space_low = True
+    assert not disk.look(0, 0)
+    assert reserve.exists()

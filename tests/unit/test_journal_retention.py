@@ -1,0 +1,178 @@
+"""What outlives a message, for how long, and pages given back."""
+
+from __future__ import annotations
+
+import sqlite3
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from journal.journal import Journal
+from tests.unit.journal_support import NOW_MS, attempt, message, opened, outcome, query, queue, reference, send
+
+DAY_MS = 86_400_000
+
+
+@pytest.fixture(autouse=True)
+def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("journal.retention._STEP_ROWS", 10)
+
+
+async def _sweep(journal: Journal) -> None:
+    """Run upkeep as often as it says it is due: bounded steps, so several."""
+    committer = journal._committer
+    committer.retention._next_s = 0.0
+    for _ in range(200):
+        if not committer.retention.due():
+            return
+        await journal._store.run(committer.upkeep, False)
+    raise AssertionError("the sweep does not come to an end")
+
+
+def _history_bytes(directory: Path) -> tuple[int, int]:
+    """(as kept, as counted)."""
+    kept = query(directory, "SELECT value FROM meta WHERE key = 'history_bytes'")[0][0]
+    parts = [query(directory, f"SELECT coalesce(sum(length({name}_blob)), 0) FROM {name}")[0][0] for name in ("attempt", "outcome")]
+    return kept, sum(parts)
+
+
+async def test_history_goes_by_age_but_not_while_its_message_is_here(tmp_path: Path) -> None:
+    async with opened(tmp_path, history_retention_ms=7 * DAY_MS) as (journal, _):
+        journal.group.queue(queue())
+        journal.group.add_message(message(3_000))
+        send(journal, 1_000)
+        journal.group.add(reference(2_001, of=message(2_000), hops=[{"queue": "q1"}]))
+        journal.group.add(reference(3_001, of=message(3_000), shared=True))
+        for message_id in (1_000, 2_000, 3_000, *range(1, 41)):
+            journal.group.attempt(attempt(message_id, message_id, 1))
+            journal.group.outcome(outcome(message_id, message_id))
+        journal.group.attempt(attempt(41, 41, 1, NOW_MS + 7 * DAY_MS))
+        journal.group.clock(NOW_MS + 7 * DAY_MS + 1)
+        await journal.flush()
+        await _sweep(journal)
+        assert [row[0] for row in query(tmp_path, "SELECT message_id FROM attempt ORDER BY 1")] == [41, 1_000, 2_000, 3_000]
+        assert query(tmp_path, "SELECT count(*) FROM outcome") == [(0,)]
+        kept, counted = _history_bytes(tmp_path)
+        assert kept == counted > 0
+        assert journal.statistics.history_rows_removed == 40 + 43
+
+
+async def test_history_above_its_size_loses_the_oldest_first(tmp_path: Path) -> None:
+    async with opened(tmp_path, history_max_bytes=4_000) as (journal, _):
+        for number in range(1, 101):
+            journal.group.attempt(attempt(number, number, 1, NOW_MS + number))
+            journal.group.outcome(outcome(number, number, NOW_MS + number))
+        await journal.flush()
+        await _sweep(journal)
+        kept, counted = _history_bytes(tmp_path)
+        assert kept == counted
+        assert 3_000 < kept <= 4_000
+        attempts = [row[0] for row in query(tmp_path, "SELECT message_id FROM attempt ORDER BY 1")]
+        outcomes = [row[0] for row in query(tmp_path, "SELECT message_id FROM outcome ORDER BY 1")]
+        assert attempts == list(range(attempts[0], 101))
+        assert outcomes == list(range(outcomes[0], 101))
+        assert abs(attempts[0] - outcomes[0]) <= 10
+
+
+async def test_the_size_survives_a_restart_and_deleted_attempts(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        for number in range(1, 31):
+            journal.group.attempt(attempt(1, 1, number))
+        await journal.flush()
+        for number in range(11, 21):
+            journal.group.delete_attempt(1, 1, number)
+        await journal.flush()
+    async with opened(tmp_path) as (journal, _):
+        kept, counted = _history_bytes(tmp_path)
+        assert journal._committer.writer.state.history_bytes == kept == counted
+        assert query(tmp_path, "SELECT count(*) FROM attempt") == [(20,)]
+
+
+async def test_marks_and_transactions_go_after_a_day(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        journal.group.producer_mark("old", 1, NOW_MS)
+        journal.group.producer_mark("new", 1, NOW_MS + DAY_MS)
+        journal.group.committed("old", NOW_MS)
+        journal.group.committed("new", NOW_MS + DAY_MS)
+        journal.group.clock(NOW_MS + DAY_MS + 1)
+        await journal.flush()
+        await _sweep(journal)
+        assert query(tmp_path, "SELECT producer FROM producer") == [("new",)]
+        assert query(tmp_path, "SELECT transaction_id FROM committed") == [("new",)]
+
+
+async def test_a_deleted_queue_stays_while_history_may_speak_of_it(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        journal.group.queue(queue(1, deleted_at_ms=NOW_MS))
+        journal.group.queue(queue(2))
+        journal.group.counts(1, 1)[0] += 1
+        journal.group.clock(NOW_MS + 6 * DAY_MS)
+        await journal.flush()
+        await _sweep(journal)
+        assert query(tmp_path, "SELECT queue_id FROM queue") == [(1,), (2,)]
+        journal.group.clock(NOW_MS + 8 * DAY_MS)
+        await journal.flush()
+        await _sweep(journal)
+        assert query(tmp_path, "SELECT queue_id FROM queue") == [(2,)]
+        assert query(tmp_path, "SELECT count(*) FROM minute") == [(0,)]
+    async with opened(tmp_path) as (_, recovered):
+        assert recovered.next_queue_id == 3
+
+
+async def test_free_pages_go_back_in_bounded_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("journal.retention._VACUUM_LEAST_PAGES", 100)
+    async with opened(tmp_path) as (journal, _):
+        journal.group.queue(queue())
+        for sequence in range(1, 501):
+            send(journal, sequence, of=message(sequence, b"x" * 12_000))
+        await journal.flush()
+        for sequence in range(1, 501):
+            journal.group.delete(1, 4, sequence)
+        await journal.flush()
+        committer = journal._committer
+        before = query(tmp_path, "PRAGMA page_count")[0][0]
+        sizes = [before]
+        for _ in range(12):
+            committer.retention._vacuum_next_s = 0.0
+            await journal._store.run(committer.upkeep, False)
+            sizes.append(query(tmp_path, "PRAGMA page_count")[0][0])
+        assert all(0 <= earlier - later <= 65 for earlier, later in pairwise(sizes))
+        assert sizes[-1] < before - 300
+        assert journal.statistics.pages_given_back >= 300
+
+
+async def test_checkpoints_come_every_so_much_wal_and_it_is_used_again(tmp_path: Path) -> None:
+    async with opened(tmp_path, checkpoint_every_bytes=1 << 20) as (journal, _):
+        journal.group.queue(queue())
+        for sequence in range(1, 401):
+            send(journal, sequence, of=message(sequence, b"x" * 12_000))
+            if sequence % 10 == 0:
+                await journal.flush()
+        assert journal.statistics.checkpoints >= 3
+        assert journal.wal_bytes < 2 << 20
+        assert (tmp_path / "homing.db-wal").stat().st_size < 3 << 20
+    assert not (tmp_path / "homing.db-wal").exists()
+
+
+async def test_a_reader_that_holds_the_wal_is_told_of_and_nobody_waits(tmp_path: Path) -> None:
+    told: list[bool] = []
+    async with opened(tmp_path, checkpoint_every_bytes=1 << 20, wal_limit_bytes=2 << 20) as (journal, _):
+        journal.on_wal_limit = told.append
+        journal.group.queue(queue())
+        send(journal, 1)
+        await journal.flush()
+        reader = sqlite3.connect(f"{(tmp_path / 'homing.db').as_uri()}?mode=ro", uri=True, isolation_level=None)
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM reference").fetchone()
+        for sequence in range(2, 402):
+            send(journal, sequence, of=message(sequence, b"x" * 12_000))
+            if sequence % 10 == 0:
+                await journal.flush()
+        assert told == [True]
+        reader.close()
+        send(journal, 402)
+        await journal.flush()
+        send(journal, 403)
+        await journal.flush()
+        assert told == [True, False]
