@@ -91,7 +91,7 @@ def _from_broker(url: str, message_id: int) -> tuple[dict[str, Any], list[dict[s
 def _homes(found: dict[str, Any]) -> list[dict[str, Any]]:
     """For each place it lies in as a dead letter: the queue and address it would be sent back to."""
     return [
-        {"lies_in": reference["queue"], "queue": reference["hops"][0]["queue"], "address": reference["hops"][0]["address"]}
+        {"lies_in": reference["queue"], "queue": reference["hops"][-1]["queue"], "address": reference["hops"][-1]["address"]}
         for reference in found["references"]
         if reference["hops"]
     ]

@@ -55,6 +55,12 @@ class Config(Section):
     users: dict[str, UserHash] = Field(default_factory=dict)
 
     _lines: Mapping[KeyPath, int] = PrivateAttr(default_factory=dict)
+    _source_path: Path | None = PrivateAttr(default=None)
+
+    @property
+    def source_path(self) -> Path | None:
+        """The file it was loaded from, which a reload reads again; None without one."""
+        return self._source_path
 
     def settings_repository(self) -> AddressSettingsRepository:
         """The address settings; ``explain`` names the line of each value."""
@@ -107,7 +113,9 @@ def load(path: Path) -> Config:
         raise ConfigError(
             [ConfigProblem("", None, f"it cannot be read ({error.strerror})", "check the file's permissions")], str(path)
         ) from None
-    return parse(text, path.absolute().parent, str(path))
+    config = parse(text, path.absolute().parent, str(path))
+    config._source_path = path.absolute()
+    return config
 
 
 def parse(text: str, directory: Path | None = None, source: str = "broker.yaml") -> Config:

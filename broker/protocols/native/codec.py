@@ -157,13 +157,15 @@ def encode(frame: Frame | tuple[Any, ...]) -> bytes:
 
 
 def check_ranges(ranges: Any) -> list[int]:
-    """A flat list of tags ``[first, last, …]``, each pair ascending and > 0; raises ProtocolError otherwise."""
+    """A flat list of tags ``[first, last, …]``, > 0, ascending and apart; raises ProtocolError otherwise."""
     if type(ranges) is not list or len(ranges) % 2:
         raise ProtocolError("malformed-frame", "ranges must be a flat array of first, last pairs", "see docs/protocol.md, 2.4")
+    previous = 0
     for at in range(0, len(ranges), 2):
         first, last = ranges[at], ranges[at + 1]
-        if type(first) is not int or type(last) is not int or not 0 < first <= last:
-            raise ProtocolError("malformed-frame", "a range must be two tags, the first not above the last", "see docs/protocol.md, 2.4")
+        if type(first) is not int or type(last) is not int or not previous < first <= last < 1 << 63:
+            raise ProtocolError("malformed-frame", "ranges must be pairs of tags, ascending and apart", "see docs/protocol.md, 2.4")
+        previous = last
     return ranges
 
 

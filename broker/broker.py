@@ -1,0 +1,393 @@
+"""Broker: the verbs that every front end calls. It decides nothing itself; it knows whom to ask, and in which order.
+
+Nothing here waits: what must be on disk first is answered through ``when_safe`` callbacks. The loop calls
+``drain`` once a turn in which something became dispatchable, and ``tick`` when ``next_ms`` says so and at least once a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final
+
+from broker.connection import Connection, FrontEnd
+from broker.core.address_settings import AddressSettingsRepository
+from broker.core.consumer import Consumer
+from broker.core.dead_letter import EXPIRED, POISON
+from broker.core.message import Message, MessageReference, Where
+from broker.core.queue import Queue
+from broker.core.redelivery import ConsumerPolicy, Failure, PolicyMap
+from broker.dead_letter_office import DeadLetterOffice
+from broker.errors import Refused
+from broker.ledger import JournalPort, Ledger
+from broker.producers import FlowControl, Producer
+from broker.resources import Resources, check_name, parse_selector
+from broker.sending import Intake
+from broker.settlement import Settlement
+from broker.state import BrokerState
+from broker.transactions import Transactions
+
+#: Messages one queue hands out in one turn of the loop.
+DISPATCH_BUDGET: Final = 2000
+#: Due or expired references looked at in one turn.
+SWEEP_BUDGET: Final = 5000
+_SECOND_MS: Final = 1000
+#: A producer that has been gone this long is forgotten, with its mark.
+_FORGET_AFTER_MS: Final = 24 * 3_600_000
+#: An acknowledgement "expired" is believed when the message expires within this time: clocks differ.
+_CLOCK_SLACK_MS: Final = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLimits:
+    memory_bytes: int = 512 * 1024 * 1024
+    store_bytes: int | None = None
+    temp_bytes: int | None = None
+    transaction_operations: int = 10_000
+    transaction_bytes: int = 64 * 1024 * 1024
+    transaction_timeout_ms: int = 300_000
+    max_hops: int = 32
+    duplicate_ids: int = 20_000
+    consumers_per_connection: int = 10_000
+    parked_retry_ms: int = 30_000
+
+
+class Broker:
+    def __init__(
+        self,
+        journal: JournalPort,
+        settings: AddressSettingsRepository,
+        now_ms: Callable[[], int],
+        rng: Random,
+        wake: Callable[[], None],
+        limits: BrokerLimits | None = None,
+        keep_all_history: bool = False,
+        disk_low: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.limits = limits or BrokerLimits()
+        self.now_ms = now_ms
+        self.ledger = Ledger(journal, now_ms, keep_all_history)
+        self.state = BrokerState(self.ledger, settings, now_ms, rng, wake, self.limits.max_hops)
+        self.resources = Resources(self.state)
+        self.office = DeadLetterOffice(self.state, self.resources)
+        self.settlement = Settlement(self.state, self.office)
+        self.intake = Intake(self.state, self.resources, self.office, self.limits.duplicate_ids)
+        self.flow = FlowControl(self.state, self.limits.memory_bytes, self.limits.store_bytes, self.limits.temp_bytes, disk_low)
+        self.transactions = Transactions(self)
+        self.connections: dict[int, Connection] = {}
+        self._by_client: dict[str, Connection] = {}
+        self._next_connection = 1
+        #: producer key -> [mark, last use]; kept 24 h beyond the connection.
+        self.marks: dict[str, list[int]] = {}
+        #: Consumers whose pull has a deadline.
+        self._pulls: dict[Consumer, tuple[Connection, int]] = {}
+        self._next_second_ms = 0
+        self._next_parked_ms = 0
+
+    # -- connections -------------------------------------------------------------------------------------------------
+
+    def connect(self, client_id: str, user: str, front_end: FrontEnd, policies: PolicyMap | None = None) -> Connection:
+        """A client has logged in. An older connection of the same client is ended first, so that nothing of it can come later."""
+        older = self._by_client.get(client_id) if client_id else None
+        if older is not None:
+            if older.user != user:
+                raise Refused("client-id-in-use", "this client_id is connected as another user", "use a client_id of your own (a new UUID)")
+            self.disconnect(older, lost=True)
+            older.front_end.end("taken-over", "the same client has connected again", "nothing; the newer connection goes on")
+        connection = Connection(self._next_connection, client_id, user, front_end, policies)
+        self._next_connection += 1
+        self.connections[connection.number] = connection
+        if client_id:
+            self._by_client[client_id] = connection
+        return connection
+
+    def disconnect(self, connection: Connection, lost: bool) -> None:
+        """The connection has ended: cleanly, or it was lost. What it held goes back; open transactions are undone."""
+        if not connection.open:
+            return
+        connection.open = False
+        del self.connections[connection.number]
+        if self._by_client.get(connection.client_id) is connection:
+            del self._by_client[connection.client_id]
+        for producer in list(connection.producers.values()):
+            self.close_producer(connection, producer.number)
+        now_ms = self.now_ms()
+        consumers = [*connection.consumers.values(), *connection.retired.values()]
+        for consumer in consumers:
+            self._pulls.pop(consumer, None)
+            consumer.queue.detach(consumer, now_ms)
+        connection.transactions.clear()
+        if lost:
+            self.settlement.lost(consumers)
+        else:
+            for consumer in consumers:
+                if consumer.transacted:
+                    self.settlement.rolled_back(consumer)
+                else:
+                    self.settlement.closed(consumer)
+        connection.consumers.clear()
+        connection.retired.clear()
+
+    # -- sending -----------------------------------------------------------------------------------------------------
+
+    def open_producer(self, connection: Connection, number: int, address: str) -> Producer:
+        """The producer with its mark. Answer it through ``when_safe``; credit follows with ``flow.open``."""
+        if number in connection.producers:
+            raise Refused("producer-exists", f"producer {number} is open already", "choose another number")
+        check_name(address, "address")
+        key = f"{connection.client_id or connection.name}/{number}"
+        mark = self.marks.get(key)
+        producer = Producer(key, number, address, mark[0] if mark else 0, connection.front_end)
+        connection.producers[number] = producer
+        self.resources.named[address] = self.resources.named.get(address, 0) + 1
+        return producer
+
+    def close_producer(self, connection: Connection, number: int) -> None:
+        producer = connection.producers.pop(number, None)
+        if producer is None:
+            return
+        self.flow.close(producer)
+        left = self.resources.named[producer.address] - 1
+        if left:
+            self.resources.named[producer.address] = left
+        else:
+            del self.resources.named[producer.address]
+
+    def send(self, producer: Producer, first: int, messages: list[Message], delays_ms: list[int]) -> tuple[int, Refused] | None:
+        """Stores messages numbered from ``first``; repeats are passed over. Returns (number, why) of a refused one, which ends the frame.
+
+        Frames that do not begin where the numbering stands (what followed a refused message) are ignored: returns None and the
+        mark has not moved.
+        """
+        if not producer.settled_first:
+            producer.settled_first = True
+            producer.mark = max(producer.mark, first - 1)
+        durable = False
+        refused: tuple[int, Refused] | None = None
+        for number, (message, delay_ms) in enumerate(zip(messages, delays_ms, strict=True), first):
+            if number <= producer.mark:
+                continue
+            if number != producer.mark + 1:
+                break
+            try:
+                if not self.intake.duplicate(message):
+                    queues = self.intake.queues_for(message)
+                    self.intake.store(message, queues, delay_ms)
+                    durable = durable or message.durable
+            except Refused as error:
+                refused = number, error
+                break
+            producer.mark = number
+        if durable:
+            now_ms = self.now_ms()
+            self.marks[producer.key] = [producer.mark, now_ms]
+            self.ledger.group.producer_mark(producer.key, producer.mark, now_ms)
+        return refused
+
+    # -- consuming ---------------------------------------------------------------------------------------------------
+
+    def subscribe(self, connection: Connection, number: int, name: str, options: dict[str, Any]) -> Consumer:
+        """A consumer on the queue that ``name`` means. Options: prefetch, selector, redelivery_policy, session, transacted."""
+        if number in connection.consumers or number in connection.retired:
+            raise Refused("consumer-exists", f"consumer {number} was used already", "number consumers upwards")
+        if len(connection.consumers) >= self.limits.consumers_per_connection:
+            raise Refused("too-many-consumers", "this connection has as many consumers as it may", "open another connection")
+        queue = self.resources.queue_for_consumer(name)
+        self._check_admission(connection, queue)
+        policy: ConsumerPolicy | None = options.get("redelivery_policy")
+        if policy is None and connection.policies is not None:
+            policy = connection.policies.resolve(queue.address)
+        consumer = Consumer(
+            number,
+            connection.name,
+            connection.front_end,
+            options.get("prefetch", queue.settings.consumer_prefetch),
+            parse_selector(options.get("selector")),
+            policy,
+            options.get("session", 0),
+            options.get("transacted", False),
+        )
+        connection.consumers[number] = consumer
+        queue.attach(consumer)
+        self.state.mark_ready(queue)
+        return consumer
+
+    def _check_admission(self, connection: Connection, queue: Queue) -> None:
+        exclusive = queue.options.get("exclusive", queue.settings.default_exclusive)
+        if exclusive and any(consumer.connection != connection.name for consumer in queue.consumers):
+            raise Refused("queue-exclusive", f"queue {queue.name} is exclusive and has a consumer", "wait until that one is gone")
+        most = queue.options.get("max_consumers", queue.settings.default_max_consumers)
+        if most >= 0 and len(queue.consumers) >= most:
+            raise Refused("too-many-consumers", f"queue {queue.name} takes {most} consumers", "wait, or raise max-consumers")
+
+    def unsubscribe(self, connection: Connection, consumer: Consumer) -> None:
+        """A clean end. In a transacted session what was given stays with the session until that ends."""
+        consumer.queue.detach(consumer, self.now_ms())
+        connection.consumers.pop(consumer.number, None)
+        self._pulls.pop(consumer, None)
+        if not consumer.transacted:
+            self.settlement.closed(consumer)
+            return
+        self.settlement.give_back(consumer, consumer.split_unsettled()[1])
+        if consumer.unsettled:
+            connection.retired[consumer.number] = consumer
+
+    def pull(self, connection: Connection, consumer: Consumer, timeout_ms: int) -> None:
+        """One credit; without a message within ``timeout_ms`` (-1: without end) it is taken back and answered."""
+        consumer.pulls += 1
+        self.state.mark_ready(consumer.queue)
+        if timeout_ms >= 0:
+            self._pulls[consumer] = (connection, self.now_ms() + timeout_ms)
+
+    def _end_pulls(self, now_ms: int) -> None:
+        for consumer, (connection, deadline_ms) in list(self._pulls.items()):
+            if consumer.pulls <= 0 or not consumer.open:
+                del self._pulls[consumer]
+            elif deadline_ms <= now_ms and consumer.queue not in self.state.ready:
+                del self._pulls[consumer]
+                consumer.pulls = 0
+                connection.front_end.pull_empty(consumer)
+
+    # -- settling ----------------------------------------------------------------------------------------------------
+
+    def acknowledge(self, consumer: Consumer, references: list[MessageReference]) -> None:
+        self.settlement.acknowledge(consumer, [reference for reference in references if reference.transaction is None])
+
+    def fail(self, consumer: Consumer, references: list[MessageReference], failure: Failure, outcome: str, report: dict[str, Any]) -> None:
+        self.settlement.fail(consumer, references, failure, outcome, report)
+
+    def poison(self, consumer: Consumer, references: list[MessageReference], report: dict[str, Any]) -> None:
+        """Dead-letter now, whatever the counts say."""
+        self.settlement.fail(consumer, references, Failure(poison=True), POISON, report)
+
+    def give_back(self, consumer: Consumer, references: list[MessageReference]) -> None:
+        self.settlement.give_back(consumer, references)
+
+    def client_saw_expire(self, consumer: Consumer, references: list[MessageReference]) -> None:
+        """Ack type 6. Believed only for what really expires about now; anything else goes back uncounted."""
+        horizon_ms = self.now_ms() + _CLOCK_SLACK_MS
+        expired = [reference for reference in references if reference.expired(horizon_ms)]
+        self.settlement.give_back(consumer, [reference for reference in references if not reference.expired(horizon_ms)])
+        consumer.queue.release(consumer, expired)
+        for reference in expired:
+            self.office.bury(reference, EXPIRED)
+
+    # -- queues ------------------------------------------------------------------------------------------------------
+
+    def delete_queue(self, queue: Queue) -> int:
+        """Removes a queue with what is in it; its consumers are told. Returns how many messages went."""
+        for connection in list(self.connections.values()):
+            for consumer in [c for c in connection.consumers.values() if c.queue is queue]:
+                del connection.consumers[consumer.number]
+                queue.detach(consumer, self.now_ms())
+                connection.front_end.cancelled(consumer, "queue-deleted", f"queue {queue.name} was deleted", "subscribe to another queue")
+        return self.resources.delete_queue(queue)
+
+    # -- the loop's side ---------------------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Dispatches every queue of the ready set, each within its budget."""
+        state = self.state
+        self.office.retry_if_bindings_changed()
+        now_ms = self.now_ms()
+        queues = list(state.ready)
+        state.ready.clear()
+        for queue in queues:
+            result = queue.dispatch(now_ms, DISPATCH_BUDGET)
+            for consumer, references in result.deliveries:
+                if queue.settings.persist_delivery_count_before_delivery:
+                    self._deliver_when_counted(consumer, references)
+                else:
+                    consumer.sink.deliver(consumer, references)
+            for reference in result.expired:
+                self.office.bury(reference, EXPIRED)
+            if result.more:
+                state.mark_ready(queue)
+        if self.flow.waiting:
+            self.flow.relieve()
+
+    def _deliver_when_counted(self, consumer: Consumer, references: list[MessageReference]) -> None:
+        """persist-delivery-count-before-delivery: the count is on disk one group before the frame leaves."""
+        tags = [reference.tag for reference in references]
+        for reference in references:
+            reference.delivery_count += 1
+            reference.counted = True
+        self.ledger.changed(references)
+
+        def deliver() -> None:
+            held = [r for r, tag in zip(references, tags, strict=True) if r.consumer is consumer and r.tag == tag]
+            if held:
+                consumer.sink.deliver(consumer, held)
+
+        self.ledger.when_safe(deliver)
+
+    def next_ms(self) -> int:
+        """When ``tick`` is wanted next."""
+        times = [self._next_second_ms]
+        for time_ms in (self.state.schedule.next_ms(), self.state.expiries.next_ms()):
+            if time_ms is not None:
+                times.append(time_ms)
+        times += (deadline_ms for _, deadline_ms in self._pulls.values())
+        return min(times)
+
+    def tick(self) -> None:
+        """What falls due: redeliveries, expirations, pulls, and once a second everything that is only looked at then."""
+        now_ms = self.now_ms()
+        self.state.place(self.state.schedule.take_due(now_ms, SWEEP_BUDGET))
+        for reference in self.state.expiries.take_expired(now_ms, SWEEP_BUDGET):
+            if not reference.expired(now_ms) or reference.where in (Where.SETTLING, Where.GONE):
+                continue
+            if reference.where is not Where.DELIVERING:
+                self.office.bury(reference, EXPIRED)
+        if self._pulls:
+            self._end_pulls(now_ms)
+        if now_ms >= self._next_second_ms:
+            self._next_second_ms = now_ms + _SECOND_MS
+            self._every_second(now_ms)
+
+    def _every_second(self, now_ms: int) -> None:
+        for connection in list(self.connections.values()):
+            for consumer in (*connection.consumers.values(), *connection.retired.values()):
+                for reference in self.settlement.time_out(consumer, now_ms):
+                    connection.front_end.not_held(consumer, [reference.tag, reference.tag])
+            self.transactions.time_out(connection, now_ms)
+        for queue in self.state.post_office.queues.values():
+            if queue.suspects or any(consumer.isolated_until_ms or consumer.draining_until_ms for consumer in queue.consumers):
+                self.state.mark_ready(queue)
+        self.resources.sweep()
+        if now_ms >= self._next_parked_ms:
+            self._next_parked_ms = now_ms + self.limits.parked_retry_ms
+            self.office.retry_parked()
+            self._forget_producers(now_ms)
+            self.transactions.forget(now_ms)
+        if self.flow.waiting:
+            self.flow.relieve()
+
+    def _forget_producers(self, now_ms: int) -> None:
+        open_keys = {producer.key for producer in self.flow.producers}
+        for key, (_, used_ms) in list(self.marks.items()):
+            if now_ms - used_ms > _FORGET_AFTER_MS and key not in open_keys:
+                del self.marks[key]
+                self.ledger.group.forget_producer(key)
+
+    # -- settings ----------------------------------------------------------------------------------------------------
+
+    def apply_settings(self, settings: AddressSettingsRepository) -> None:
+        """A reload: due times already given stay; limits trim in bounded steps; parked messages look again."""
+        self.state.settings = settings
+        for queue in self.state.post_office.queues.values():
+            queue.settings = self.resources.in_force(queue)
+            self.state.mark_ready(queue)
+        self.intake.trim_all()
+        self.office.retry_parked()
+
+    def restore_reference(self, reference: MessageReference, parked_for: str) -> None:
+        """Recovery: a reference as it stood on disk takes its place again."""
+        self.state.hold(reference)
+        if parked_for:
+            reference.where = Where.PARKED
+            reference.park_reason = parked_for
+            reference.queue.parked[reference.sequence] = reference
+        else:
+            self.state.place((reference,))

@@ -1,0 +1,62 @@
+"""What the broker knows of one connection, whatever protocol it speaks."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from broker.core.consumer import Consumer, Sink
+from broker.core.message import MessageReference
+from broker.core.redelivery import PolicyMap
+from broker.core.transaction import Transaction
+from broker.producers import CreditSink, Producer
+
+
+class FrontEnd(Sink, CreditSink, Protocol):
+    """A protocol's session, as far as the broker talks to it."""
+
+    def pull_empty(self, consumer: Consumer) -> None: ...
+
+    def cancelled(self, consumer: Consumer, code: str, message: str, fix: str) -> None: ...
+
+    def not_held(self, consumer: Consumer, ranges: list[int]) -> None: ...
+
+    def end(self, code: str, message: str, fix: str) -> None:
+        """Ends the connection; the broker has let go of it already."""
+
+
+class Connection:
+    __slots__ = (
+        "client_id",
+        "consumers",
+        "front_end",
+        "name",
+        "number",
+        "open",
+        "policies",
+        "producers",
+        "retired",
+        "transactions",
+        "user",
+    )
+
+    def __init__(self, number: int, client_id: str, user: str, front_end: FrontEnd, policies: PolicyMap | None) -> None:
+        self.number = number
+        self.client_id = client_id
+        self.user = user
+        self.front_end = front_end
+        self.policies = policies
+        #: Shown to people: client ids are the clients' secret, numbers are not.
+        self.name = f"c{number}"
+        self.open = True
+        self.producers: dict[int, Producer] = {}
+        self.consumers: dict[int, Consumer] = {}
+        #: Consumers of transacted sessions that were closed while the session still held messages of theirs.
+        self.retired: dict[int, Consumer] = {}
+        self.transactions: dict[int, Transaction] = {}
+
+    def consumers_of(self, session: int) -> list[Consumer]:
+        """The session's consumers, closed ones that still hold messages included."""
+        return [c for c in (*self.consumers.values(), *self.retired.values()) if c.session == session]
+
+    def held(self) -> list[MessageReference]:
+        return [reference for c in (*self.consumers.values(), *self.retired.values()) for reference in c.unsettled.values()]

@@ -1,0 +1,197 @@
+"""Consumer: one subscription to one queue, and its credit.
+
+``credit = prefetch + extension - unsettled`` (ActiveMQ Classic's window with prefetch extension); prefetch 0 is pull, where each
+pull is one credit. Every delivery has its own tag, so that a stale acknowledgement can never settle a later delivery.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Protocol
+
+from broker.core.message import MessageReference, Where
+from broker.core.redelivery import ConsumerPolicy
+from broker.core.selector import Selector
+
+if TYPE_CHECKING:
+    from broker.core.queue import Queue
+
+
+class Sink(Protocol):
+    """Where a consumer's deliveries go: the session of the connection it lives on."""
+
+    @property
+    def writable(self) -> bool: ...
+
+    def deliver(self, consumer: Consumer, references: list[MessageReference]) -> None: ...
+
+
+class Consumer:
+    __slots__ = (
+        "candidates",
+        "connection",
+        "draining_until_ms",
+        "extension",
+        "given_to",
+        "isolated_until_ms",
+        "name",
+        "next_tag",
+        "number",
+        "oldest_given_ms",
+        "open",
+        "policy",
+        "prefetch",
+        "pulls",
+        "queue",
+        "selector",
+        "session",
+        "sink",
+        "transacted",
+        "unsettled",
+    )
+
+    queue: Queue
+
+    def __init__(
+        self,
+        number: int,
+        connection: str,
+        sink: Sink,
+        prefetch: int,
+        selector: Selector | None = None,
+        policy: ConsumerPolicy | None = None,
+        session: int = 0,
+        transacted: bool = False,
+    ) -> None:
+        self.number = number
+        self.connection = connection
+        self.name = f"{connection}/{number}"
+        self.sink = sink
+        self.prefetch = prefetch
+        self.selector = selector
+        self.policy = policy
+        self.session = session
+        self.transacted = transacted
+        self.open = True
+        self.extension = 0
+        self.pulls = 0
+        self.next_tag = 1
+        #: Every tag up to this one has been given to the application.
+        self.given_to = 0
+        #: A lower bound of when the oldest given, unsettled message was given; None when nothing is.
+        self.oldest_given_ms: int | None = None
+        self.unsettled: dict[int, MessageReference] = {}
+        #: It holds a suspect alone and gets nothing more until then, or until it settled it.
+        self.isolated_until_ms = 0
+        #: It gets nothing more until it is empty, to make room for a suspect, but not beyond this.
+        self.draining_until_ms = 0
+        #: Selector consumers: (rank, sequence) heap of pending references not looked at yet.
+        self.candidates: list[tuple[int, int, MessageReference]] = []
+
+    @property
+    def credit(self) -> int:
+        if self.prefetch:
+            return self.prefetch + self.extension - len(self.unsettled)
+        return self.pulls
+
+    def wants(self, now_ms: int) -> bool:
+        """It may be handed messages now."""
+        return (
+            self.open
+            and self.credit > 0
+            and self.sink.writable
+            and (not self.isolated_until_ms or self.isolated_until_ms <= now_ms)
+            and (not self.draining_until_ms or self.draining_until_ms <= now_ms)
+        )
+
+    @property
+    def slow(self) -> bool:
+        """Its window is full and everything in it was given: the application is what others wait for."""
+        return self.prefetch > 0 and self.credit <= 0 and self.given_to >= self.next_tag - 1
+
+    # -- out ---------------------------------------------------------------------------------------------------------
+
+    def assign(self, reference: MessageReference, now_ms: int) -> None:
+        """Puts a reference (already DELIVERING) into the window."""
+        reference.consumer = self
+        reference.tag = self.next_tag
+        reference.assigned += 1
+        reference.assigned_at_ms = now_ms
+        reference.given_at_ms = None
+        self.unsettled[self.next_tag] = reference
+        self.next_tag += 1
+        if not self.prefetch:
+            self.pulls -= 1
+
+    def offer(self, reference: MessageReference) -> None:
+        """A selector consumer is told of a pending reference; it is looked at when there is credit."""
+        heapq.heappush(self.candidates, (-reference.priority, reference.sequence, reference))
+        if len(self.candidates) > 1024 and len(self.candidates) > 2 * self.queue.pending.count:
+            self.candidates = [entry for entry in set(self.candidates) if entry[2].where is Where.PENDING]
+            heapq.heapify(self.candidates)
+
+    # -- back --------------------------------------------------------------------------------------------------------
+
+    def given(self, tag: int, now_ms: int) -> None:
+        """Everything up to ``tag`` has reached the application."""
+        last = min(tag, self.next_tag - 1)
+        for number in range(self.given_to + 1, last + 1):
+            reference = self.unsettled.get(number)
+            if reference is not None:
+                reference.given_at_ms = now_ms
+        if last > self.given_to:
+            self.given_to = last
+            if self.oldest_given_ms is None:
+                self.oldest_given_ms = now_ms
+
+    def held(self, ranges: Iterable[int]) -> tuple[list[MessageReference], list[int]]:
+        """(references held in these tag ranges, ranges of tags that are not held). Ranges are flat first, last pairs."""
+        held: list[MessageReference] = []
+        missing: list[int] = []
+        unsettled = self.unsettled
+        oldest = next(iter(unsettled), self.next_tag)
+        pairs = iter(ranges)
+        for first, last in zip(pairs, pairs, strict=True):
+            start, stop = max(first, oldest), min(last, self.next_tag - 1)
+            tags: Iterable[int] = range(start, stop + 1)
+            if stop - start > 2 * len(unsettled):
+                tags = [tag for tag in unsettled if start <= tag <= stop]
+            expected = first
+            for tag in tags:
+                reference = unsettled.get(tag)
+                if reference is None:
+                    continue
+                if tag != expected:
+                    missing += (expected, tag - 1)
+                held.append(reference)
+                expected = tag + 1
+            if expected <= last:
+                missing += (expected, last)
+        return held, missing
+
+    def release(self, references: Iterable[MessageReference]) -> None:
+        """Takes settled references out of the window."""
+        count = 0
+        for reference in references:
+            del self.unsettled[reference.tag]
+            reference.consumer = None
+            count += 1
+        self.extension = max(0, self.extension - count)
+        if count:
+            self.isolated_until_ms = 0
+        if not self.unsettled:
+            self.draining_until_ms = 0
+            self.oldest_given_ms = None
+
+    def delivered(self, count: int) -> None:
+        """Ack type 0: the window grows by what the application has been given."""
+        self.extension = min(self.extension + count, self.prefetch // 2)
+
+    def split_unsettled(self) -> tuple[list[MessageReference], list[MessageReference]]:
+        """(given, unread), each in tag order."""
+        given: list[MessageReference] = []
+        unread: list[MessageReference] = []
+        for reference in self.unsettled.values():
+            (given if reference.given_at_ms is not None else unread).append(reference)
+        return given, unread

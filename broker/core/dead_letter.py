@@ -1,0 +1,68 @@
+"""Dead-letter and expiry resources: their names, the selector that keeps each source apart, hops and the loop guard.
+
+Artemis's rules (``DLQ.`` + address, one multicast queue per source on the dead-letter address), mended: every hop is kept, not only the
+last. Pure: the dead-letter office acts on what is said here.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from broker.core.address_settings import AddressSettings
+from broker.core.message import Hop, MessageReference
+
+#: Why a message left its queue without success.
+DELIVERY_LIMIT: Final = "delivery_limit"
+POISON: Final = "poison"
+NOT_RETRYABLE: Final = "not-retryable"
+EXPIRED: Final = "expired"
+MAX_LENGTH: Final = "maxlen"
+REJECTED: Final = "rejected"
+
+
+class Target(NamedTuple):
+    """Where a dead message goes. ``queue`` is the queue to create there, None when none is to be made."""
+
+    address: str
+    queue: str | None
+
+
+def target(settings: AddressSettings, source_address: str, reason: str) -> Target | None:
+    """Where messages of ``source_address`` go that ended for ``reason``; None: nowhere, they are removed."""
+    if reason == EXPIRED:
+        address, create = settings.expiry_address, settings.auto_create_expiry_resources
+        prefix, suffix = settings.expiry_queue_prefix, settings.expiry_queue_suffix
+    else:
+        address, create = settings.dead_letter_address, settings.auto_create_dead_letter_resources
+        prefix, suffix = settings.dead_letter_queue_prefix, settings.dead_letter_queue_suffix
+    if not address:
+        return None
+    return Target(address, f"{prefix}{source_address}{suffix}" if create and source_address != address else None)
+
+
+def origin_selector(source_address: str) -> str:
+    """The selector of an auto-created dead-letter queue; quotes are doubled as SQL wants them."""
+    escaped = source_address.replace("'", "''")
+    return f"_AMQ_ORIG_ADDRESS = '{escaped}'"
+
+
+def hop(reference: MessageReference, reason: str, now_ms: int) -> Hop:
+    """One step of a message's way, as it is stored, shown and exported."""
+    queue = reference.queue
+    return {
+        "reason": reason,
+        "queue": queue.name,
+        "address": queue.address,
+        "routing_type": queue.routing_type,
+        "message_id": reference.message.message_id,
+        "sequence": reference.sequence,
+        "at_ms": now_ms,
+        "attempts": reference.failed,
+        "delivery_count": reference.delivery_count,
+        "expires_at_ms": reference.expires_at_ms,
+    }
+
+
+def would_loop(hops: list[Hop] | None, max_hops: int) -> bool:
+    """The way is as long as it may get; the message is parked where it is."""
+    return hops is not None and len(hops) >= max_hops

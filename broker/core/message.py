@@ -1,0 +1,213 @@
+"""Message: what was sent, immutable. MessageReference: that message in one queue, with everything that changes.
+
+What is true of *one message in one queue* (counters, due time, expiry, hops) stands on the reference; the message itself
+never changes. Selectors and consumers see the reference's overlay over the message's own properties.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from broker.core.consumer import Consumer
+    from broker.core.queue import Queue
+
+PropertyValue = str | int | float | bool | bytes | None
+Properties = dict[str, PropertyValue]
+#: Name -> value, as selectors ask for them.
+Lookup = Callable[[str], PropertyValue]
+#: One step of a message's way after a death: reason, queue, address, at_ms, … (see dead_letter.hop).
+Hop = dict[str, Any]
+
+DEFAULT_PRIORITY: Final = 4
+#: What a reference is reckoned at in memory, beyond the body.
+REFERENCE_BYTES: Final = 400
+
+
+class Where(IntEnum):
+    """Where a reference stands. Exactly one of these at any time."""
+
+    #: Waiting for the group with its last change to be on disk; not dispatched meanwhile.
+    SETTLING = 0
+    PENDING = 1
+    DELIVERING = 2
+    SCHEDULED = 3
+    PARKED = 4
+    GONE = 5
+
+
+class Message:
+    """A message as it was sent. ``size`` is the body in bytes; times are broker milliseconds since 1970 UTC."""
+
+    __slots__ = (
+        "address",
+        "body",
+        "duplicate_id",
+        "durable",
+        "expires_at_ms",
+        "message_id",
+        "priority",
+        "producer",
+        "properties",
+        "references",
+        "sent_at_ms",
+        "shared",
+        "size",
+        "stored",
+    )
+
+    def __init__(
+        self,
+        message_id: int,
+        address: str,
+        body: bytes,
+        properties: Properties | None = None,
+        priority: int = DEFAULT_PRIORITY,
+        durable: bool = True,
+        sent_at_ms: int = 0,
+        expires_at_ms: int | None = None,
+        producer: str = "",
+        duplicate_id: str | None = None,
+    ) -> None:
+        self.message_id = message_id
+        self.address = address
+        self.body = body
+        self.properties = properties
+        self.priority = priority
+        self.durable = durable
+        self.sent_at_ms = sent_at_ms
+        self.expires_at_ms: int | None = expires_at_ms
+        self.producer = producer
+        self.duplicate_id = duplicate_id
+        self.size = len(body)
+        #: References alive in any queue; the body is given back with the last.
+        self.references = 0
+        #: Of those, the ones in the journal.
+        self.stored = 0
+        #: Stored once in a row of its own because several durable references point at it.
+        self.shared = False
+
+
+class MessageReference:
+    """One message in one queue. ``sequence`` is its place: queue order within its priority."""
+
+    __slots__ = (
+        "assigned",
+        "assigned_at_ms",
+        "consumer",
+        "counted",
+        "delivery_count",
+        "due_at_ms",
+        "durable",
+        "entered_at_ms",
+        "expires_at_ms",
+        "failed",
+        "given_at_ms",
+        "hops",
+        "message",
+        "park_reason",
+        "priority",
+        "queue",
+        "sequence",
+        "suspect",
+        "tag",
+        "transaction",
+        "where",
+    )
+
+    def __init__(self, message: Message, queue: Queue, sequence: int, now_ms: int) -> None:
+        self.message = message
+        self.queue = queue
+        self.sequence = sequence
+        self.priority = message.priority
+        self.durable = message.durable and queue.durable
+        self.expires_at_ms: int | None = message.expires_at_ms
+        self.entered_at_ms = now_ms
+        self.due_at_ms: int | None = None
+        self.delivery_count: int = 0
+        self.failed = 0
+        self.assigned = 0
+        self.hops: list[Hop] | None = None
+        self.suspect = False
+        #: Parked: what it died of and could not be moved for; "" otherwise.
+        self.park_reason = ""
+        self.where = Where.SETTLING
+        self.consumer: Consumer | None = None
+        self.tag = 0
+        self.assigned_at_ms = 0
+        self.given_at_ms: int | None = None
+        #: This delivery is in delivery_count already (persist-delivery-count-before-delivery).
+        self.counted = False
+        #: Acknowledged in a transaction that has not committed yet.
+        self.transaction: object | None = None
+
+    def __lt__(self, other: MessageReference) -> bool:
+        return self.sequence < other.sequence
+
+    def expired(self, now_ms: int) -> bool:
+        return self.expires_at_ms is not None and self.expires_at_ms <= now_ms
+
+    def visible_properties(self) -> Properties | None:
+        """The message's properties with the overlay of its last death on top; None when there are none."""
+        if not self.hops:
+            return self.message.properties
+        return {**(self.message.properties or {}), **overlay(self.hops)}
+
+    def lookup(self) -> Lookup:
+        """What a selector sees of this message in this queue."""
+        return lookup(self.message, self.hops, self)
+
+
+def lookup(message: Message, hops: list[Hop] | None = None, reference: MessageReference | None = None) -> Lookup:
+    """What a selector sees: the overlay of ``hops``, the properties, JMS header names; None for what is not there."""
+    properties = {**(message.properties or {}), **overlay(hops)} if hops else message.properties or {}
+
+    def value(name: str) -> PropertyValue:
+        if name in properties:
+            return properties[name]
+        if name in _MESSAGE_HEADERS:
+            return _MESSAGE_HEADERS[name](message)
+        if reference is not None and name in _REFERENCE_HEADERS:
+            return _REFERENCE_HEADERS[name](reference)
+        return None
+
+    return value
+
+
+def overlay(hops: list[Hop]) -> Properties:
+    """Artemis's provenance properties, from the latest hop; plus the reason and all hops, newest first, as JSON."""
+    latest = hops[0]
+    properties: Properties = {
+        "_AMQ_ORIG_ADDRESS": latest["address"],
+        "_AMQ_ORIG_QUEUE": latest["queue"],
+        "_AMQ_ORIG_MESSAGE_ID": latest["message_id"],
+        "_AMQ_ORIG_ROUTING_TYPE": latest["routing_type"],
+        "_HOMING_REASON": latest["reason"],
+        "_HOMING_HOPS": json.dumps(hops, separators=(",", ":")),
+    }
+    if latest["expires_at_ms"] is not None:
+        properties["_AMQ_ACTUAL_EXPIRY"] = latest["expires_at_ms"]
+    return properties
+
+
+_MESSAGE_HEADERS: Final[dict[str, Callable[[Message], PropertyValue]]] = {
+    "JMSPriority": lambda message: message.priority,
+    "JMSTimestamp": lambda message: message.sent_at_ms,
+    "JMSMessageID": lambda message: str(message.message_id),
+    "JMSDeliveryMode": lambda message: "PERSISTENT" if message.durable else "NON_PERSISTENT",
+    "JMSDestination": lambda message: message.address,
+    "AMQPriority": lambda message: message.priority,
+    "AMQTimestamp": lambda message: message.sent_at_ms,
+    "AMQDurable": lambda message: "DURABLE" if message.durable else "NON_DURABLE",
+    "AMQSize": lambda message: message.size,
+    "AMQAddress": lambda message: message.address,
+}
+_REFERENCE_HEADERS: Final[dict[str, Callable[[MessageReference], PropertyValue]]] = {
+    "JMSExpiration": lambda reference: reference.expires_at_ms or 0,
+    "AMQExpiration": lambda reference: reference.expires_at_ms or 0,
+    "JMSXDeliveryCount": lambda reference: reference.delivery_count + 1,
+    "JMSRedelivered": lambda reference: reference.delivery_count > 0,
+}

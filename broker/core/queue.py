@@ -1,0 +1,277 @@
+"""Queue: pending, delivering, scheduled and parked references, and who gets the next one.
+
+Only state changes here; ``dispatch`` returns what is to be handed over and the broker does the I/O afterwards.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any, Final, NamedTuple
+
+from broker.core.address_settings import AddressSettings
+from broker.core.consumer import Consumer
+from broker.core.message import MessageReference, Where
+from broker.core.pending import Pending
+from broker.core.selector import Selector
+
+#: Bodies handed to one consumer in one dispatch; keeps a turn of the loop and a socket's buffer small.
+DISPATCH_BYTES: Final = 256 * 1024
+#: Candidates one selector consumer looks at in one dispatch.
+SCAN_BUDGET: Final = 1000
+
+
+class Dispatch(NamedTuple):
+    """What one dispatch decided: deliveries by consumer, expired references met on the way, whether there is more to do."""
+
+    deliveries: list[tuple[Consumer, list[MessageReference]]]
+    expired: list[MessageReference]
+    more: bool
+
+
+class Queue:
+    __slots__ = (
+        "_turn",
+        "address",
+        "auto_created",
+        "consumers",
+        "created_at_ms",
+        "delivering",
+        "durable",
+        "idle_since_ms",
+        "name",
+        "options",
+        "parked",
+        "paused",
+        "pending",
+        "queue_id",
+        "references",
+        "routing_type",
+        "scheduled",
+        "selector",
+        "settings",
+        "suspects",
+        "used_at_ms",
+    )
+
+    def __init__(
+        self,
+        queue_id: int,
+        name: str,
+        address: str,
+        routing_type: str,
+        settings: AddressSettings,
+        *,
+        created_at_ms: int,
+        selector: Selector | None = None,
+        durable: bool = True,
+        auto_created: bool = False,
+        options: dict[str, Any] | None = None,
+    ) -> None:
+        self.queue_id = queue_id
+        self.name = name
+        self.address = address
+        self.routing_type = routing_type
+        #: In force: the address's settings with what the queue was declared with on top.
+        self.settings = settings
+        self.selector = selector
+        self.durable = durable
+        self.auto_created = auto_created
+        self.options = options or {}
+        self.created_at_ms = created_at_ms
+        self.paused = False
+        self.consumers: list[Consumer] = []
+        self.pending = Pending()
+        #: References the next connection loss would dead-letter; each goes alone. By sequence.
+        self.suspects: dict[int, MessageReference] = {}
+        self.parked: dict[int, MessageReference] = {}
+        #: Every reference in the queue, in whatever state, by sequence.
+        self.references: dict[int, MessageReference] = {}
+        self.scheduled = 0
+        self.delivering = 0
+        #: Since when the queue has been unused; None while it is in use or not looked at yet.
+        self.idle_since_ms: int | None = None
+        self.used_at_ms = created_at_ms
+        self._turn = 0
+
+    @property
+    def ready(self) -> int:
+        """Messages that could be handed out now."""
+        return self.pending.count + len(self.suspects)
+
+    # -- in ----------------------------------------------------------------------------------------------------------
+
+    def append(self, reference: MessageReference) -> None:
+        """A new arrival becomes pending."""
+        self.pending.append(reference)
+        self._offer(reference)
+
+    def put_back(self, reference: MessageReference) -> None:
+        """A returned message becomes pending at its original place; a suspect waits for a consumer of its own."""
+        if reference.suspect:
+            reference.where = Where.PENDING
+            self.suspects[reference.sequence] = reference
+            return
+        self.pending.put_back(reference)
+        self._offer(reference)
+
+    def _offer(self, reference: MessageReference) -> None:
+        for consumer in self.consumers:
+            if consumer.selector is not None:
+                consumer.offer(reference)
+
+    # -- out of a state ----------------------------------------------------------------------------------------------
+
+    def withdraw(self, reference: MessageReference, to: Where) -> None:
+        """Takes a reference out of the state it stands in, whatever that is; its counts follow."""
+        match reference.where:
+            case Where.PENDING:
+                if self.suspects.pop(reference.sequence, None) is None:
+                    self.pending.remove(reference, to)
+            case Where.SCHEDULED:
+                self.scheduled -= 1
+            case Where.PARKED:
+                del self.parked[reference.sequence]
+                reference.park_reason = ""
+            case Where.DELIVERING:
+                self.delivering -= 1
+                consumer = reference.consumer
+                if consumer is not None:
+                    self._released(consumer)
+                    consumer.release((reference,))
+            case _:
+                pass
+        reference.where = to
+
+    def release(self, consumer: Consumer, references: list[MessageReference]) -> None:
+        """Settled references leave a consumer's window; they stand in SETTLING until told otherwise."""
+        self._released(consumer)
+        consumer.release(references)
+        self.delivering -= len(references)
+        for reference in references:
+            reference.where = Where.SETTLING
+
+    def _released(self, consumer: Consumer) -> None:
+        if consumer.isolated_until_ms:
+            for sibling in self._siblings(consumer):
+                sibling.isolated_until_ms = 0
+
+    def _siblings(self, consumer: Consumer) -> list[Consumer]:
+        """This queue's consumers that live and die together: those on one connection."""
+        return [other for other in self.consumers if other.connection == consumer.connection]
+
+    # -- consumers ---------------------------------------------------------------------------------------------------
+
+    def attach(self, consumer: Consumer) -> None:
+        consumer.queue = self
+        self.consumers.append(consumer)
+        self.idle_since_ms = None
+        if consumer.selector is not None:
+            for reference in self.pending:
+                consumer.offer(reference)
+
+    def detach(self, consumer: Consumer, now_ms: int) -> None:
+        self._released(consumer)
+        consumer.open = False
+        consumer.candidates.clear()
+        if consumer in self.consumers:
+            self.consumers.remove(consumer)
+        self.used_at_ms = now_ms
+
+    # -- dispatch ----------------------------------------------------------------------------------------------------
+
+    def dispatch(self, now_ms: int, budget: int) -> Dispatch:
+        """Hands pending messages to consumers with credit and a writable socket, fairly, at most ``budget`` of them."""
+        deliveries: dict[Consumer, list[MessageReference]] = {}
+        expired: list[MessageReference] = []
+        if self.paused or not self.consumers:
+            return Dispatch([], expired, False)
+        if self.suspects:
+            self._place_suspects(now_ms, deliveries, expired)
+        self._turn = (self._turn + 1) % len(self.consumers)
+        turn = self.consumers[self._turn :] + self.consumers[: self._turn]
+        ready = [consumer for consumer in turn if consumer.wants(now_ms)]
+        more = False
+        while ready and self.pending.count and budget > 0:
+            share = max(1, min(budget, self.pending.count) // len(ready))
+            still: list[Consumer] = []
+            for consumer in ready:
+                limit = min(consumer.credit, share, budget)
+                taken = self._take(consumer, limit, now_ms, expired)
+                budget -= len(taken)
+                if not taken:
+                    continue
+                sent = deliveries.setdefault(consumer, [])
+                sent += taken
+                if sum(reference.message.size for reference in sent) >= DISPATCH_BYTES:
+                    more = True
+                elif consumer.wants(now_ms):
+                    still.append(consumer)
+                if budget <= 0:
+                    break
+            ready = still
+        more = more or (self.pending.count > 0 and budget <= 0) or any(c.candidates and c.wants(now_ms) for c in turn)
+        return Dispatch(list(deliveries.items()), expired, more)
+
+    def _take(self, consumer: Consumer, limit: int, now_ms: int, expired: list[MessageReference]) -> list[MessageReference]:
+        """Up to ``limit`` references, assigned to the consumer; the ones that have expired go to ``expired`` instead."""
+        taken: list[MessageReference] = []
+        size = 0
+        scanned = 0
+        while len(taken) < limit and size < DISPATCH_BYTES and scanned < SCAN_BUDGET:
+            reference = self.pending.head() if consumer.selector is None else self._next_candidate(consumer)
+            scanned += 1
+            if reference is None:
+                if consumer.selector is not None and consumer.candidates:
+                    continue
+                break
+            if reference.expires_at_ms is not None and reference.expires_at_ms <= now_ms:
+                self.pending.remove(reference, Where.SETTLING)
+                expired.append(reference)
+                continue
+            self.pending.remove(reference, Where.DELIVERING)
+            self.delivering += 1
+            consumer.assign(reference, now_ms)
+            size += reference.message.size
+            taken.append(reference)
+        return taken
+
+    @staticmethod
+    def _next_candidate(consumer: Consumer) -> MessageReference | None:
+        """The next pending reference that the consumer's selector matches; None when the one looked at was none."""
+        if not consumer.candidates or consumer.selector is None:
+            return None
+        reference = heapq.heappop(consumer.candidates)[2]
+        if reference.where is not Where.PENDING or reference.suspect or not consumer.selector.matches(reference.lookup()):
+            return None
+        return reference
+
+    # -- suspects ----------------------------------------------------------------------------------------------------
+
+    def _place_suspects(self, now_ms: int, deliveries: dict[Consumer, list[MessageReference]], expired: list[MessageReference]) -> None:
+        """A suspect goes only to a connection that holds nothing else of this queue, which gets nothing more meanwhile."""
+        until_ms = now_ms + self.settings.suspect_timeout_ms
+        for reference in sorted(self.suspects.values()):
+            if reference.expired(now_ms):
+                self.withdraw(reference, Where.SETTLING)
+                expired.append(reference)
+                continue
+            able = [
+                consumer
+                for consumer in self.consumers
+                if consumer.open and consumer.sink.writable and (consumer.selector is None or consumer.selector.matches(reference.lookup()))
+            ]
+            idle = [c for c in able if c.credit > 0 and not any(s.unsettled for s in self._siblings(c))]
+            if idle:
+                self.withdraw(reference, Where.DELIVERING)
+                self.delivering += 1
+                idle[0].assign(reference, now_ms)
+                deliveries[idle[0]] = [reference]
+                for sibling in self._siblings(idle[0]):
+                    sibling.isolated_until_ms = until_ms
+            # Draining that did not empty anybody is followed by as long a time of normal service: nobody starves.
+            elif able and not any(c.draining_until_ms > now_ms - self.settings.suspect_timeout_ms for c in able):
+                least = min(able, key=lambda consumer: len(consumer.unsettled))
+                for sibling in self._siblings(least):
+                    sibling.draining_until_ms = until_ms
+            if not idle:
+                break

@@ -1,0 +1,52 @@
+"""A local transaction: what a session has sent and acknowledged, held back until it commits as one."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from broker.core.consumer import Consumer
+from broker.core.message import Message, MessageReference
+
+MAX_OPERATIONS: Final = 10_000
+MAX_BYTES: Final = 64 * 1024 * 1024
+
+
+class HeldSend(NamedTuple):
+    message: Message
+    delay_ms: int
+
+
+class Transaction:
+    """``broken`` is set (code, message, fix) once it can no longer commit; what follows is then not kept."""
+
+    __slots__ = ("acknowledged", "broken", "bytes", "sends", "started_at_ms")
+
+    def __init__(self, started_at_ms: int) -> None:
+        self.started_at_ms = started_at_ms
+        self.sends: list[HeldSend] = []
+        self.acknowledged: list[tuple[Consumer, list[MessageReference]]] = []
+        self.bytes = 0
+        self.broken: tuple[str, str, str] | None = None
+
+    def fail(self, code: str, message: str, fix: str) -> None:
+        """The first reason stands; what was held is let go."""
+        if self.broken is None:
+            self.broken = (code, message, fix)
+        self.sends.clear()
+        self.acknowledged.clear()
+        self.bytes = 0
+
+    @property
+    def operations(self) -> int:
+        return len(self.sends) + sum(len(references) for _, references in self.acknowledged)
+
+    def grown(self, max_operations: int = MAX_OPERATIONS, max_bytes: int = MAX_BYTES) -> bool:
+        """Checks the limits after something was added; breaks the transaction when one is passed."""
+        if self.operations > max_operations or self.bytes > max_bytes:
+            self.fail(
+                "transaction-too-large",
+                f"a transaction holds at most {max_operations} operations and {max_bytes} bytes",
+                "commit more often, or raise limits.transaction-operations and limits.transaction-bytes",
+            )
+            return False
+        return True

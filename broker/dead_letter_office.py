@@ -1,0 +1,119 @@
+"""The dead-letter office: where messages go that cannot be delivered, and how they come back.
+
+A death is one step: out of one queue, into another, with its attempt, in one journal group. Where the target is missing,
+matches no queue or is full, the message is *parked* in its queue: kept, counted, visible, not dispatched, and looked at again.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.core import dead_letter
+from broker.core.dead_letter import EXPIRED, Target
+from broker.core.message import Hop, MessageReference, Where, lookup
+from broker.core.post_office import MULTICAST, RoutingTypes
+from broker.core.queue import Queue
+from broker.core.selector import compile_selector
+from broker.resources import Resources
+from broker.state import BrokerState, log
+from journal.records import MinuteColumn
+
+#: A queue without a dead-letter address says so at most this often.
+_LOG_EVERY_MS: Final = 60_000
+
+
+class DeadLetterOffice:
+    def __init__(self, state: BrokerState, resources: Resources) -> None:
+        self._state = state
+        self._resources = resources
+        self._logged_ms: dict[str, int] = {}
+        self._bindings_seen = 0
+
+    def bury(self, reference: MessageReference, reason: str) -> None:
+        """Ends a message's stay: to its dead-letter (or expiry) address, parked, or removed when there is no address."""
+        state, queue = self._state, reference.queue
+        parked_before = reference.where is Where.PARKED
+        queue.withdraw(reference, Where.SETTLING)
+        target = dead_letter.target(queue.settings, queue.address, reason)
+        if target is None:
+            self._drop(reference, reason)
+            return
+        now_ms = state.now_ms()
+        hops = [dead_letter.hop(reference, reason, now_ms), *(reference.hops or ())]
+        queues = None if target.address == queue.address else self._queues(target, reference, hops)
+        if not queues or dead_letter.would_loop(reference.hops, state.max_hops):
+            self._park(reference, reason, on_the_books=parked_before)
+            return
+        moved = state.enter(reference.message, queues, MinuteColumn.MOVED_IN, hops=hops)
+        names = [each.name for each in queues]
+        state.leave(reference, "expired" if reason == EXPIRED else "dead-lettered", {"reason": reason, "to": names})
+        state.place_when_safe(moved, fresh=True)
+
+    def _drop(self, reference: MessageReference, reason: str) -> None:
+        state, queue = self._state, reference.queue
+        state.leave(reference, "expired" if reason == EXPIRED else "dropped", {"reason": reason})
+        now_ms = state.now_ms()
+        if reason != EXPIRED and now_ms - self._logged_ms.get(queue.name, -_LOG_EVERY_MS) >= _LOG_EVERY_MS:
+            self._logged_ms[queue.name] = now_ms
+            log.warning("queue %s has no dead-letter-address: a message was removed (%s); set one in address-settings", queue.name, reason)
+
+    def _queues(self, target: Target, reference: MessageReference, hops: list[Hop]) -> list[Queue]:
+        """The queues that take the message in; empty when none does or one is full."""
+        post_office = self._state.post_office
+        if target.queue is not None and target.queue not in post_office.queues:
+            source = reference.queue.address
+            self._resources.make_address(target.address, RoutingTypes.MULTICAST)
+            self._resources.make_queue(
+                target.queue, target.address, MULTICAST, selector=compile_selector(dead_letter.origin_selector(source)), auto_created=True
+            )
+        address = post_office.addresses.get(target.address)
+        if address is None:
+            return []
+        queues = list(address.route(lambda: lookup(reference.message, hops)))
+        return [] if any(self._resources.full(queue) for queue in queues) else queues
+
+    # -- parked ------------------------------------------------------------------------------------------------------
+
+    def _park(self, reference: MessageReference, reason: str, on_the_books: bool) -> None:
+        reference.where = Where.PARKED
+        reference.park_reason = reason
+        reference.due_at_ms = None
+        reference.queue.parked[reference.sequence] = reference
+        if not on_the_books:
+            self._state.ledger.changed((reference,))
+
+    def retry_parked(self) -> None:
+        """Every parked message tries again to leave; called when bindings or settings changed, and every 30 s."""
+        for queue in list(self._state.post_office.queues.values()):
+            for reference in list(queue.parked.values()):
+                self.bury(reference, reference.park_reason)
+
+    def retry_if_bindings_changed(self) -> None:
+        version = self._state.post_office.bindings_version
+        if version != self._bindings_seen:
+            self._bindings_seen = version
+            self.retry_parked()
+
+    # -- home again --------------------------------------------------------------------------------------------------
+
+    def redrive(self, queue: Queue, message_ids: set[int] | None) -> int:
+        """Sends dead letters back to the queue of their first death, failed count at 0; returns how many went."""
+        state = self._state
+        sent = 0
+        for reference in list(queue.references.values()):
+            if reference.where in (Where.DELIVERING, Where.SETTLING) or (
+                message_ids is not None and reference.message.message_id not in message_ids
+            ):
+                continue
+            first = reference.hops[-1] if reference.hops else None
+            home = state.post_office.queues.get(first["queue"]) if first else queue
+            if home is None and first is not None:
+                home = self._resources.make_queue_for(first["queue"], first["address"], first["routing_type"])
+            if home is None or self._resources.full(home):
+                continue
+            count = reference.delivery_count if home is queue else int(first["delivery_count"]) if first else 0
+            back = state.enter(reference.message, [home], MinuteColumn.MOVED_IN, hops=reference.hops, delivery_count=count)
+            state.leave(reference, "redriven", {"to": [home.name]})
+            state.place_when_safe(back, fresh=True)
+            sent += 1
+        return sent

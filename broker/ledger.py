@@ -1,0 +1,315 @@
+"""The broker's books: what happens to references is entered here, and from here into the journal's open group.
+
+Every state change of a durable reference is one or two calls; all calls made in one step of the loop land in one group, so a move
+(out of one queue, into another, with its attempt) is on disk as a whole or not at all. References that are not durable pass through
+without a trace.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from typing import Any, Final, Protocol
+
+import msgpack
+
+from broker.core.address_settings import AddressSettings
+from broker.core.consumer import Consumer
+from broker.core.dead_letter import DELIVERY_LIMIT, EXPIRED, MAX_LENGTH, NOT_RETRYABLE, POISON, REJECTED
+from broker.core.fault import keep
+from broker.core.message import Message, MessageReference, Where
+from broker.core.post_office import Address
+from broker.core.queue import Queue
+from broker.core.redelivery import ConsumerPolicy, Decision
+from journal.group_commit import Group
+from journal.records import (
+    AddressRecord,
+    AttemptRecord,
+    MessageRecord,
+    MinuteColumn,
+    OutcomeRecord,
+    PolicyRecord,
+    QueueRecord,
+    ReferenceChange,
+    ReferenceRecord,
+    ReferenceState,
+)
+
+#: What ``max-redelivery-records: -1`` comes to.
+MAX_ATTEMPT_RECORDS: Final = 100
+_MINUTE_MS: Final = 60_000
+
+COLUMN_OF_OUTCOME: Final = {
+    "succeeded": MinuteColumn.SUCCEEDED,
+    "dead-lettered": MinuteColumn.DEAD_LETTERED,
+    "expired": MinuteColumn.EXPIRED,
+    "dropped": MinuteColumn.DROPPED,
+    "purged": MinuteColumn.PURGED,
+    "redriven": MinuteColumn.MOVED_OUT,
+}
+
+
+class JournalPort(Protocol):
+    """The part of journal.Journal that the broker writes through."""
+
+    group: Group
+
+    def next_id(self) -> int: ...
+
+    def busy(self) -> bool: ...
+
+
+class Ledger:
+    def __init__(self, journal: JournalPort, now_ms: Callable[[], int], keep_all_history: bool = False) -> None:
+        self._journal = journal
+        self._now_ms = now_ms
+        self._keep_all = keep_all_history
+        self._known_policies: set[str] = set()
+        self._policy_of: dict[tuple[int, int], tuple[AddressSettings, ConsumerPolicy | None, str]] = {}
+
+    @property
+    def group(self) -> Group:
+        return self._journal.group
+
+    def next_id(self) -> int:
+        return self._journal.next_id()
+
+    def when_safe(self, callback: Callable[[], None]) -> None:
+        """Calls back once everything entered so far is on disk; at once when it is already."""
+        if self._journal.busy():
+            self._journal.group.after.append(callback)
+        else:
+            callback()
+
+    # -- addresses and queues ----------------------------------------------------------------------------------------
+
+    def address_made(self, address: Address) -> None:
+        self.group.address(AddressRecord(address.name, int(address.routing_types), address.auto_created, address.created_at_ms))
+
+    def address_gone(self, address: Address) -> None:
+        self.group.delete_address(address.name)
+
+    def queue_changed(self, queue: Queue, deleted_at_ms: int | None = None) -> None:
+        """Made, paused, resumed or (with a time) deleted. Queues that are not durable are not in the books."""
+        if queue.durable:
+            self.group.queue(
+                QueueRecord(
+                    queue.queue_id,
+                    queue.name,
+                    queue.address,
+                    queue.routing_type,
+                    queue.selector.text if queue.selector else None,
+                    True,
+                    queue.auto_created,
+                    queue.paused,
+                    queue.options,
+                    queue.created_at_ms,
+                    deleted_at_ms,
+                )
+            )
+
+    # -- a stay in a queue -------------------------------------------------------------------------------------------
+
+    def entered(self, references: list[MessageReference], column: MinuteColumn = MinuteColumn.SENT) -> None:
+        """References of *one* message joined their queues. Several durable ones share one stored body."""
+        durable = [reference for reference in references if reference.durable]
+        if not durable:
+            return
+        group, minute = self.group, self._now_ms() // _MINUTE_MS
+        message = durable[0].message
+        record = message_record(message)
+        if len(durable) > 1 and not message.shared:
+            message.shared = True
+            group.add_message(record)
+        message.stored += len(durable)
+        for reference in durable:
+            group.add(reference_record(reference, record))
+            group.counts(reference.queue.queue_id, minute)[column] += 1
+
+    def changed(self, references: Iterable[MessageReference]) -> None:
+        """Counts, due time or state of references that stay where they are."""
+        group = self.group
+        for reference in references:
+            if reference.durable:
+                group.change(
+                    ReferenceChange(
+                        reference.queue.queue_id,
+                        reference.priority,
+                        reference.sequence,
+                        reference.delivery_count,
+                        reference.failed,
+                        reference.assigned,
+                        state_bits(reference),
+                        reference.due_at_ms,
+                        reference.expires_at_ms,
+                    )
+                )
+
+    def succeeded(self, queue: Queue, references: list[MessageReference]) -> None:
+        """Acknowledged references of one queue leave it for good."""
+        group, now_ms = self.group, self._now_ms()
+        counts: list[int] | None = None
+        for reference in references:
+            if not reference.durable:
+                continue
+            if counts is None:
+                counts = group.counts(queue.queue_id, now_ms // _MINUTE_MS)
+            counts[MinuteColumn.DELIVERED] += 1
+            counts[MinuteColumn.SUCCEEDED] += 1
+            group.delete(queue.queue_id, reference.priority, reference.sequence)
+            if not reference.failed:
+                counts[MinuteColumn.FIRST_TRY] += 1
+            if reference.failed or self._keep_all:
+                reference.delivery_count += not reference.counted
+                self._outcome(reference, "succeeded", now_ms, {})
+            self._body_left(reference)
+
+    def left(self, reference: MessageReference, outcome: str, detail: dict[str, Any]) -> None:
+        """A reference leaves its queue otherwise: dead-lettered, expired, dropped, purged or redriven."""
+        if not reference.durable:
+            return
+        now_ms = self._now_ms()
+        queue = reference.queue
+        self.group.delete(queue.queue_id, reference.priority, reference.sequence)
+        self.group.counts(queue.queue_id, now_ms // _MINUTE_MS)[COLUMN_OF_OUTCOME[outcome]] += 1
+        if reference.failed or reference.hops or self._keep_all or outcome in ("dead-lettered", "expired", "redriven"):
+            self._outcome(reference, outcome, now_ms, detail)
+        self._body_left(reference)
+
+    def _body_left(self, reference: MessageReference) -> None:
+        message = reference.message
+        message.stored -= 1
+        if message.shared and not message.stored:
+            self.group.delete_message(message.message_id)
+
+    def _outcome(self, reference: MessageReference, outcome: str, now_ms: int, detail: dict[str, Any]) -> None:
+        message = reference.message
+        self.group.outcome(
+            OutcomeRecord(
+                message.message_id,
+                reference.sequence,
+                reference.queue.queue_id,
+                now_ms,
+                outcome,
+                {
+                    "address": message.address,
+                    "sent_at_ms": message.sent_at_ms,
+                    "entered_at_ms": reference.entered_at_ms,
+                    "attempts": reference.failed,
+                    "delivery_count": reference.delivery_count,
+                    **detail,
+                },
+            )
+        )
+
+    # -- attempts ----------------------------------------------------------------------------------------------------
+
+    def attempt(
+        self, reference: MessageReference, consumer: Consumer, outcome: str, decision: Decision, report: dict[str, Any], now_ms: int
+    ) -> None:
+        """One delivery ended badly. Keeps the first tenth and the last of at most max-redelivery-records."""
+        if not reference.durable:
+            return
+        queue = reference.queue
+        self.group.counts(queue.queue_id, now_ms // _MINUTE_MS)[MinuteColumn.FAILED] += 1
+        limit = queue.settings.max_redelivery_records
+        limit = MAX_ATTEMPT_RECORDS if limit < 0 else min(limit, MAX_ATTEMPT_RECORDS)
+        if not limit:
+            return
+        last = limit - limit // 10
+        if reference.failed > limit:
+            self.group.delete_attempt(reference.message.message_id, reference.sequence, reference.failed - last)
+        self.group.attempt(
+            AttemptRecord(
+                message_id=reference.message.message_id,
+                sequence=reference.sequence,
+                attempt=reference.failed,
+                queue_id=queue.queue_id,
+                at_ms=now_ms,
+                original_address=reference.hops[-1]["address"] if reference.hops else reference.message.address,
+                outcome=outcome,
+                consumer=consumer.name,
+                connection=consumer.connection,
+                assigned_at_ms=reference.assigned_at_ms,
+                given_at_ms=reference.given_at_ms,
+                delivery_count=reference.delivery_count,
+                failed=reference.failed,
+                delay_ms=decision.delay_ms,
+                due_at_ms=decision.due_at_ms,
+                decision=decision.action.value,
+                policy=self._policy(queue.settings, consumer.policy, now_ms),
+                fault=keep(report, queue.settings),
+            )
+        )
+
+    def delivered(self, reference: MessageReference) -> None:
+        """The application was given it (and it came back); successes count this themselves."""
+        if reference.durable:
+            self.group.counts(reference.queue.queue_id, self._now_ms() // _MINUTE_MS)[MinuteColumn.DELIVERED] += 1
+
+    def _policy(self, settings: AddressSettings, policy: ConsumerPolicy | None, now_ms: int) -> str:
+        key = (id(settings), id(policy))
+        known = self._policy_of.get(key)
+        if known is not None and known[0] is settings and known[1] is policy:
+            return known[2]
+        in_force = {
+            "settings": {name: value for name, value in asdict(settings).items() if "redelivery" in name or "attempts" in name},
+            "consumer_policy": asdict(policy) if policy else None,
+        }
+        name = hashlib.blake2b(msgpack.packb(in_force), digest_size=6).hexdigest()
+        if len(self._policy_of) > 1000:
+            self._policy_of.clear()
+        self._policy_of[key] = (settings, policy, name)
+        if name not in self._known_policies:
+            self._known_policies.add(name)
+            self.group.policy(PolicyRecord(name, now_ms, in_force))
+        return name
+
+
+#: Place of a park reason in the state's upper bits.
+PARK_REASONS: Final = ("", DELIVERY_LIMIT, POISON, NOT_RETRYABLE, EXPIRED, MAX_LENGTH, REJECTED)
+PARK_REASON_SHIFT: Final = 2
+
+
+def state_bits(reference: MessageReference) -> int:
+    """The ``state`` column: parked, suspect, and what a parked one died of."""
+    parked = ReferenceState.PARKED if reference.where is Where.PARKED else 0
+    suspect = ReferenceState.SUSPECT if reference.suspect else 0
+    return int(parked | suspect) | PARK_REASONS.index(reference.park_reason) << PARK_REASON_SHIFT
+
+
+def park_reason(state: int) -> str:
+    """The inverse: what a parked reference died of."""
+    return PARK_REASONS[state >> PARK_REASON_SHIFT]
+
+
+def message_record(message: Message) -> MessageRecord:
+    return MessageRecord(
+        message.message_id,
+        message.address,
+        message.body,
+        message.properties,
+        message.priority,
+        message.sent_at_ms,
+        message.expires_at_ms,
+        message.producer,
+    )
+
+
+def reference_record(reference: MessageReference, message: MessageRecord) -> ReferenceRecord:
+    return ReferenceRecord(
+        reference.queue.queue_id,
+        reference.priority,
+        reference.sequence,
+        reference.delivery_count,
+        reference.failed,
+        reference.assigned,
+        state_bits(reference),
+        reference.due_at_ms,
+        reference.expires_at_ms,
+        reference.entered_at_ms,
+        reference.hops,
+        message,
+        reference.message.shared,
+    )

@@ -1,0 +1,48 @@
+"""Reading the arguments of a call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.broker import Broker
+from broker.core.queue import Queue
+from broker.errors import Refused
+
+
+def only(arguments: dict[str, Any], *names: str) -> None:
+    """Raises Refused for an argument the verb does not have."""
+    for name in arguments:
+        if name not in names:
+            raise Refused("invalid-argument", f"there is no argument {name!r}", "arguments: " + (", ".join(names) or "none"))
+
+
+def text(arguments: dict[str, Any], name: str) -> str:
+    value = arguments.get(name)
+    if type(value) is not str or not value:
+        raise Refused("invalid-argument", f"{name} must be text", f"give {name}")
+    return value
+
+
+def number(arguments: dict[str, Any], name: str, default: int, lowest: int, highest: int) -> int:
+    value = arguments.get(name)
+    if value is None:
+        return default
+    if type(value) is not int or not lowest <= value <= highest:
+        raise Refused("invalid-argument", f"{name} must be a whole number from {lowest} to {highest}", f"give such a {name}")
+    return value
+
+
+def flag(arguments: dict[str, Any], name: str) -> bool:
+    value = arguments.get(name, False)
+    if type(value) is not bool:
+        raise Refused("invalid-argument", f"{name} must be true or false", f"give such a {name}")
+    return value
+
+
+def queue(broker: Broker, arguments: dict[str, Any]) -> Queue:
+    """The queue that ``queue`` names; raises Refused when there is none. Never makes one."""
+    name = text(arguments, "queue")
+    found = broker.state.post_office.find_queue(name)
+    if found is None:
+        raise Refused("no-such-queue", f"there is no queue {name}", "homing queues lists all of them")
+    return found

@@ -1,0 +1,102 @@
+"""The table of verbs, and how one is run: most at once on the loop, reads of the journal in a thread of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from broker.broker import Broker
+from broker.connection import Connection
+from broker.errors import Refused
+from broker.management import arguments as read
+from broker.management import messages, queues, settings
+
+log = logging.getLogger("homing")
+
+Answer = Callable[[Any], None]
+_AT_ONCE: Final[dict[str, Callable[[Broker, dict[str, Any]], Any]]] = {
+    "queues": queues.list_queues,
+    "consumers": queues.consumers,
+    "peek": messages.peek,
+    "explain": settings.explain,
+    "transaction-outcome": messages.transaction_outcome,
+}
+#: Answered once what they did is on disk.
+_CHANGES: Final[dict[str, Callable[[Broker, dict[str, Any]], Any]]] = {
+    "create-queue": queues.create,
+    "delete-queue": queues.delete,
+    "purge": queues.purge,
+    "pause": queues.pause,
+    "resume": queues.resume,
+    "redrive": messages.redrive,
+}
+
+
+class Host(Protocol):
+    """What only the server can do: it knows the files."""
+
+    def history(self, message_id: int) -> dict[str, Any] | None: ...
+
+    def settings_in_force(self) -> dict[str, Any]: ...
+
+    def reload(self) -> list[dict[str, Any]]: ...
+
+
+class Calls:
+    def __init__(self, broker: Broker, host: Host) -> None:
+        self._broker = broker
+        self._host = host
+        self._running: set[asyncio.Task[None]] = set()
+
+    def run(self, connection: Connection, verb: str, arguments: dict[str, Any], answer: Answer) -> None:
+        """Runs a verb; ``answer`` gets its value or a Refused, now or later."""
+        try:
+            if verb in _AT_ONCE:
+                answer(_AT_ONCE[verb](self._broker, arguments))
+            elif verb in _CHANGES:
+                value = _CHANGES[verb](self._broker, arguments)
+                self._broker.ledger.when_safe(lambda: answer(value))
+            elif verb == "history":
+                read.only(arguments, "message_id")
+                self._history(read.number(arguments, "message_id", 0, 1, (1 << 63) - 1), answer)
+            elif verb == "settings":
+                read.only(arguments)
+                answer(self._host.settings_in_force())
+            elif verb == "reload":
+                read.only(arguments)
+                answer({"changed": self._host.reload()})
+            else:
+                known = ", ".join(sorted([*_AT_ONCE, *_CHANGES, "history", "settings", "reload"]))
+                raise Refused("unknown-verb", f"there is no verb {verb[:64]!r}", f"verbs: {known}")
+        except Refused as refusal:
+            answer(refusal)
+
+    def _history(self, message_id: int, answer: Answer) -> None:
+        """What the journal knows, once it knows everything up to now."""
+
+        def start() -> None:
+            task = asyncio.get_running_loop().create_task(self._read_history(message_id, answer))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+
+        self._broker.ledger.when_safe(start)
+
+    async def _read_history(self, message_id: int, answer: Answer) -> None:
+        try:
+            found = await asyncio.to_thread(self._host.history, message_id)
+        except Exception as error:  # a damaged row, a closed file: the caller is told, the broker goes on
+            log.exception("history of message %d could not be read", message_id)
+            answer(Refused("history-unreadable", f"the history could not be read: {error}", "run homing journal check"))
+            return
+        if found is None:
+            answer(
+                Refused(
+                    "no-such-message",
+                    f"nothing is known of message {message_id}",
+                    "messages that succeed at the first attempt leave no history unless history: full is set",
+                )
+            )
+            return
+        answer(found)

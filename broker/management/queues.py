@@ -1,0 +1,107 @@
+"""Queues: list, create, delete, purge, pause and resume."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.broker import Broker
+from broker.core.message import Where
+from broker.core.queue import Queue
+from broker.errors import Refused
+from broker.management import arguments as read
+
+
+def describe(queue: Queue) -> dict[str, Any]:
+    """A queue as ``queues`` shows it. Counts are of messages in it now; times are ms since 1970."""
+    return {
+        "name": queue.name,
+        "queue_id": queue.queue_id,
+        "address": queue.address,
+        "routing_type": queue.routing_type,
+        "selector": queue.selector.text if queue.selector else None,
+        "durable": queue.durable,
+        "auto_created": queue.auto_created,
+        "paused": queue.paused,
+        "options": queue.options,
+        "messages": len(queue.references),
+        "pending": queue.ready,
+        "delivering": queue.delivering,
+        "scheduled": queue.scheduled,
+        "parked": len(queue.parked),
+        "suspects": len(queue.suspects),
+        "pending_bytes": queue.pending.bytes,
+        "consumers": len(queue.consumers),
+        "slow_consumers": sum(consumer.slow for consumer in queue.consumers),
+        "created_at_ms": queue.created_at_ms,
+        "dead_letter_address": queue.settings.dead_letter_address,
+    }
+
+
+def list_queues(broker: Broker, arguments: dict[str, Any]) -> list[dict[str, Any]]:
+    read.only(arguments)
+    return [describe(queue) for _, queue in sorted(broker.state.post_office.queues.items())]
+
+
+def consumers(broker: Broker, arguments: dict[str, Any]) -> list[dict[str, Any]]:
+    """Who holds what: one map per consumer of one queue."""
+    read.only(arguments, "queue")
+    return [
+        {
+            "consumer": consumer.name,
+            "connection": consumer.connection,
+            "prefetch": consumer.prefetch,
+            "credit": consumer.credit,
+            "unsettled": len(consumer.unsettled),
+            "given": sum(reference.given_at_ms is not None for reference in consumer.unsettled.values()),
+            "selector": consumer.selector.text if consumer.selector else None,
+            "slow": consumer.slow,
+        }
+        for consumer in read.queue(broker, arguments).consumers
+    ]
+
+
+def create(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
+    return describe(broker.resources.declare(arguments))
+
+
+def delete(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
+    read.only(arguments, "queue", "if_empty", "if_unused")
+    queue = read.queue(broker, arguments)
+    if read.flag(arguments, "if_empty") and queue.references:
+        raise Refused("queue-not-empty", f"queue {queue.name} holds {len(queue.references)} messages", "purge it first")
+    if read.flag(arguments, "if_unused") and queue.consumers:
+        raise Refused("queue-in-use", f"queue {queue.name} has {len(queue.consumers)} consumers", "stop them first")
+    return {"messages": broker.delete_queue(queue)}
+
+
+def purge(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
+    read.only(arguments, "queue")
+    return {"messages": broker.resources.purge(read.queue(broker, arguments))}
+
+
+def pause(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
+    return _set_paused(broker, arguments, True)
+
+
+def resume(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
+    return _set_paused(broker, arguments, False)
+
+
+def _set_paused(broker: Broker, arguments: dict[str, Any], paused: bool) -> dict[str, Any]:
+    read.only(arguments, "queue")
+    queue = read.queue(broker, arguments)
+    if queue.paused is not paused:
+        queue.paused = paused
+        broker.ledger.queue_changed(queue)
+        broker.state.mark_ready(queue)
+    return describe(queue)
+
+
+STATE_OF = {
+    Where.SETTLING: "settling",
+    Where.PENDING: "ready",
+    Where.DELIVERING: "delivering",
+    Where.SCHEDULED: "scheduled",
+    Where.PARKED: "parked",
+    Where.GONE: "gone",
+}

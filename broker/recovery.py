@@ -1,0 +1,86 @@
+"""From what the journal kept to a broker that goes on: addresses, queues, references, marks and outcomes."""
+
+from __future__ import annotations
+
+from broker.broker import Broker
+from broker.core.message import Message, MessageReference
+from broker.core.post_office import Address, RoutingTypes
+from broker.core.queue import Queue
+from broker.errors import Refused
+from broker.ledger import park_reason
+from broker.resources import parse_selector, with_options
+from broker.state import log
+from journal.records import MessageRecord, QueueRecord, Recovered, ReferenceRecord, ReferenceState
+
+
+def recover(broker: Broker, recovered: Recovered) -> None:
+    """Fills an empty broker. What fell due meanwhile goes out at once; parked messages look again at the first tick."""
+    post_office = broker.state.post_office
+    post_office.reserve_queue_ids(recovered.next_queue_id)
+    for record in recovered.addresses:
+        post_office.add_address(Address(record.name, RoutingTypes(record.routing_types), record.created_at_ms, record.auto_created))
+    for queue_record in recovered.queues:
+        _queue(broker, queue_record)
+    messages: dict[int, Message] = {}
+    for reference in recovered.references:
+        _reference(broker, reference, messages)
+    broker.marks.update({producer: [mark, at_ms] for producer, (mark, at_ms) in recovered.producers.items()})
+    for address, duplicate_ids in recovered.duplicates.items():
+        broker.intake.remember(address, duplicate_ids)
+    broker.transactions.committed.update(recovered.committed)
+    for sentence in recovered.quarantined:
+        log.error("%s", sentence)
+
+
+def _queue(broker: Broker, record: QueueRecord) -> None:
+    settings = broker.state.settings.resolve(record.address)
+    try:
+        settings = with_options(settings, record.options)
+    except Refused as refusal:
+        log.error("queue %s: what it was declared with is not understood any more (%s); the address's settings apply", record.name, refusal)
+    queue = Queue(
+        record.queue_id,
+        record.name,
+        record.address,
+        record.routing_type,
+        settings,
+        created_at_ms=record.created_at_ms,
+        selector=parse_selector(record.selector),
+        auto_created=record.auto_created,
+        options=record.options,
+    )
+    queue.paused = record.paused
+    broker.state.post_office.add_queue(queue)
+
+
+def _reference(broker: Broker, record: ReferenceRecord, messages: dict[int, Message]) -> None:
+    queue = broker.state.post_office.queues_by_id[record.queue_id]
+    message = messages.get(record.message.message_id)
+    if message is None:
+        message = messages[record.message.message_id] = _message(record.message)
+        message.shared = record.shared
+    message.stored += 1
+    reference = MessageReference(message, queue, record.sequence, record.entered_at_ms)
+    reference.priority = record.priority
+    reference.delivery_count = record.delivery_count
+    reference.failed = record.failed
+    reference.assigned = record.assigned
+    reference.due_at_ms = record.due_at_ms
+    reference.expires_at_ms = record.expires_at_ms
+    reference.hops = record.hops
+    reference.suspect = bool(record.state & ReferenceState.SUSPECT)
+    broker.restore_reference(reference, park_reason(record.state) if record.state & ReferenceState.PARKED else "")
+
+
+def _message(record: MessageRecord) -> Message:
+    return Message(
+        record.message_id,
+        record.address,
+        record.body,
+        record.properties,
+        record.priority,
+        True,
+        record.sent_at_ms,
+        record.expires_at_ms,
+        record.producer,
+    )

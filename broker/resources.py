@@ -1,0 +1,249 @@
+"""Addresses and queues: made by hand or by themselves, and removed by themselves when nobody has used them for a while."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from broker.core.address_settings import AddressSettings, read_setting
+from broker.core.message import Where
+from broker.core.post_office import ANYCAST, MULTICAST, ROUTING_TYPE_OF, Address, RoutingTypes
+from broker.core.queue import Queue
+from broker.core.selector import Selector, SelectorError, compile_selector
+from broker.core.setting_values import SettingError
+from broker.errors import Refused
+from broker.state import BrokerState
+
+#: Settings a queue may be declared with; they beat the address's settings.
+QUEUE_SETTINGS: Final = frozenset(
+    {
+        "dead_letter_address",
+        "expiry_address",
+        "expires_ms",
+        "max_delivery_attempts",
+        "max_length",
+        "max_length_bytes",
+        "message_ttl_ms",
+        "overflow",
+        "redelivery_delay_ms",
+    }
+)
+#: Other declarations: how many consumers, and whether only one connection may consume.
+QUEUE_FLAGS: Final = frozenset({"exclusive", "max_consumers"})
+_MAX_NAME: Final = 512
+
+
+class Resources:
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        #: Names that something open speaks of (producers, transactions), with how often.
+        self.named: dict[str, int] = {}
+
+    # -- made --------------------------------------------------------------------------------------------------------
+
+    def make_address(self, name: str, routing_types: RoutingTypes, auto_created: bool = True) -> Address:
+        """The address of that name, made or widened to these routing types if need be."""
+        state = self._state
+        address = state.post_office.addresses.get(name)
+        if address is None:
+            address = Address(name, routing_types, state.now_ms(), auto_created)
+            state.post_office.add_address(address)
+        elif routing_types & ~address.routing_types:
+            address.routing_types |= routing_types
+        else:
+            return address
+        state.ledger.address_made(address)
+        return address
+
+    def make_queue(
+        self,
+        name: str,
+        address_name: str,
+        routing_type: str,
+        *,
+        selector: Selector | None = None,
+        durable: bool = True,
+        auto_created: bool = False,
+        options: dict[str, Any] | None = None,
+    ) -> Queue:
+        """Binds a new queue. Raises Refused for a bad option; the name must be free."""
+        state = self._state
+        check_name(name, "queue")
+        check_name(address_name, "address")
+        settings = with_options(state.settings.resolve(address_name), options or {})
+        address = self.make_address(address_name, ROUTING_TYPE_OF[routing_type], auto_created)
+        address.used_at_ms = state.now_ms()
+        queue = Queue(
+            state.post_office.next_queue_id(),
+            name,
+            address_name,
+            routing_type,
+            settings,
+            created_at_ms=state.now_ms(),
+            selector=selector,
+            durable=durable,
+            auto_created=auto_created,
+            options=options,
+        )
+        state.post_office.add_queue(queue)
+        state.ledger.queue_changed(queue)
+        return queue
+
+    def make_queue_for(self, name: str, address: str, routing_type: str) -> Queue | None:
+        """Auto-create on send, subscribe or redrive: None where the settings forbid it or the name is taken."""
+        settings = self._state.settings.resolve(address)
+        if not settings.auto_create_queues or name in self._state.post_office.queues:
+            return None
+        if address not in self._state.post_office.addresses and not settings.auto_create_addresses:
+            return None
+        return self.make_queue(name, address, routing_type, auto_created=True)
+
+    def declare(self, arguments: dict[str, Any]) -> Queue:
+        """A queue made by hand (CALL create-queue, broker.yaml). The same declaration again is no error; another one is."""
+        given = dict(arguments)
+        name = given.pop("queue", None)
+        check_name(name, "queue")
+        address = given.pop("address", None) or name
+        routing_type = given.pop("routing_type", None) or ANYCAST
+        if routing_type not in (ANYCAST, MULTICAST):
+            raise Refused("invalid-argument", f"routing_type must be anycast or multicast, not {routing_type!r}", "use one of the two")
+        text, durable = given.pop("selector", None), given.pop("durable", True)
+        if type(durable) is not bool or not (text is None or type(text) is str):
+            raise Refused("invalid-argument", "durable must be true or false and selector text", "see docs/protocol.md, 2.7")
+        options = {key: value for key, value in given.items() if value is not None}
+        existing = self._state.post_office.queues.get(name)
+        if existing is not None:
+            same = (existing.address, existing.routing_type, existing.selector.text if existing.selector else None, existing.durable)
+            if same != (address, routing_type, text, durable) or existing.options != options:
+                raise Refused("queue-exists", f"queue {name} exists and was declared otherwise", "delete it first, or declare it as it is")
+            return existing
+        return self.make_queue(name, address, routing_type, selector=parse_selector(text), durable=durable, options=options)
+
+    # -- found -------------------------------------------------------------------------------------------------------
+
+    def queue_for_consumer(self, name: str) -> Queue:
+        """The queue a consumer's name means, made if the settings allow. Raises Refused."""
+        state = self._state
+        queue = state.post_office.find_queue(name)
+        if queue is not None:
+            return queue
+        address_name, separator, queue_name = name.partition("::")
+        if not separator and address_name in state.post_office.addresses:
+            bound = state.post_office.addresses[address_name].queues
+            if len(bound) > 1:
+                names = ", ".join(sorted(each.name for each in bound)[:8])
+                raise Refused("ambiguous-queue", f"{name} is an address with {len(bound)} queues: {names}", "name the queue")
+        routing_type = state.settings.resolve(address_name).default_address_routing_type
+        made = self.make_queue_for(queue_name or address_name, address_name, routing_type)
+        if made is None:
+            raise Refused(
+                "no-such-queue", f"there is no queue {name} and auto-create is off for it", "create it, or set auto-create-queues: true"
+            )
+        return made
+
+    def full(self, queue: Queue) -> bool:
+        """A queue that takes nothing more (overflow drop-head always makes room)."""
+        return queue.settings.overflow != "drop-head" and over_length(queue, 1)
+
+    def in_force(self, queue: Queue) -> AddressSettings:
+        return with_options(self._state.settings.resolve(queue.address), queue.options)
+
+    # -- removed -----------------------------------------------------------------------------------------------------
+
+    def delete_queue(self, queue: Queue, outcome: str = "purged") -> int:
+        """Removes a queue and what is in it; returns how many messages that were."""
+        count = self.purge(queue, outcome, everything=True)
+        self._state.post_office.remove_queue(queue)
+        self._state.ready.pop(queue, None)
+        self._state.ledger.queue_changed(queue, deleted_at_ms=self._state.now_ms())
+        return count
+
+    def purge(self, queue: Queue, outcome: str = "purged", everything: bool = False) -> int:
+        """Removes all messages that nobody holds (``everything``: also those being delivered)."""
+        count = 0
+        for reference in list(queue.references.values()):
+            if everything or reference.where not in (Where.DELIVERING, Where.SETTLING):
+                self._state.leave(reference, outcome)
+                count += 1
+        return count
+
+    def sweep(self) -> None:
+        """Removes auto-created queues and addresses that were idle for their delay, and queues past ``expires``."""
+        now_ms = self._state.now_ms()
+        for queue in list(self._state.post_office.queues.values()):
+            settings = queue.settings
+            in_use = bool(queue.consumers) or queue.name in self.named or queue.address in self.named
+            if in_use or (queue.references and settings.expires_ms is None):
+                queue.idle_since_ms = None
+            elif queue.idle_since_ms is None:
+                queue.idle_since_ms = max(now_ms, queue.used_at_ms)
+            elif settings.expires_ms is not None and now_ms - max(queue.idle_since_ms, queue.used_at_ms) >= settings.expires_ms:
+                self.delete_queue(queue, "expired")
+            elif (
+                queue.auto_created
+                and settings.auto_delete_queues
+                and not queue.references
+                and now_ms - queue.idle_since_ms >= settings.auto_delete_queues_delay_ms
+            ):
+                self.delete_queue(queue)
+        for address in list(self._state.post_office.addresses.values()):
+            idle_ms = now_ms - address.used_at_ms
+            settings = self._state.settings.resolve(address.name)
+            if address.queues or address.name in self.named:
+                address.used_at_ms = now_ms
+            elif address.auto_created and settings.auto_delete_addresses and idle_ms >= settings.auto_delete_queues_delay_ms:
+                self._state.post_office.remove_address(address.name)
+                self._state.ledger.address_gone(address)
+
+
+def check_name(name: object, what: str) -> None:
+    """Raises Refused unless it can be the name of an address or queue: 1 to 512 characters, printable, no wildcard words."""
+    if (
+        type(name) is not str
+        or not 0 < len(name) <= _MAX_NAME
+        or not name.isprintable()
+        or "::" in name
+        or any(word in ("*", "#") for word in name.split("."))
+    ):
+        shown = repr(name)[:80]
+        raise Refused("invalid-name", f"{shown} cannot name a {what}", "use 1 to 512 printable characters, no :: and no * or # as a word")
+
+
+def parse_selector(text: str | None) -> Selector | None:
+    """Compiled, None for none. Raises Refused."""
+    if not text:
+        return None
+    try:
+        return compile_selector(text)
+    except SelectorError as error:
+        raise Refused(
+            "invalid-selector", f"the selector cannot be read: {error}", "write SQL-92 as in JMS, for example: colour = 'red'"
+        ) from None
+
+
+def with_options(settings: AddressSettings, options: dict[str, Any]) -> AddressSettings:
+    """The address's settings with what a queue was declared with on top. Raises Refused for an unknown or bad option."""
+    changes: dict[str, Any] = {}
+    for key, value in options.items():
+        if key in QUEUE_FLAGS:
+            if type(value) is not (bool if key == "exclusive" else int):
+                raise Refused("invalid-argument", f"{key} cannot be {value!r}", "exclusive is true or false, max_consumers a whole number")
+            continue
+        if key not in QUEUE_SETTINGS:
+            raise Refused(
+                "invalid-argument", f"a queue has no option {key!r}", "options: " + ", ".join(sorted(QUEUE_SETTINGS | QUEUE_FLAGS))
+            )
+        try:
+            field, read = read_setting(key, value)
+        except SettingError as error:
+            raise Refused("invalid-argument", str(error), "see docs/settings.md") from None
+        changes[field] = read
+    return replace(settings, **changes) if changes else settings
+
+
+def over_length(queue: Queue, extra: int = 0) -> bool:
+    """Whether pending messages, with ``extra`` more, are above the queue's limits. Pending only: what is delivering does not count."""
+    limit, limit_bytes = queue.settings.max_length, queue.settings.max_length_bytes
+    if limit is not None and queue.ready + extra > limit:
+        return True
+    return limit_bytes is not None and queue.pending.bytes + (1 if extra else 0) > limit_bytes

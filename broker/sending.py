@@ -1,0 +1,151 @@
+"""Taking messages in: duplicates, expiration, routing, length limits; one at a time from a producer, or all of a transaction."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+from broker.core import dead_letter
+from broker.core.dead_letter import MAX_LENGTH
+from broker.core.message import Message, MessageReference, lookup
+from broker.core.queue import Queue
+from broker.dead_letter_office import DeadLetterOffice
+from broker.errors import Refused
+from broker.resources import Resources, over_length
+from broker.state import BrokerState
+
+#: Ids given by hand that are remembered for each address.
+DUPLICATE_IDS: Final = 20_000
+#: drop-head trims at most this many messages at one arrival.
+_TRIM_STEP: Final = 100
+
+
+class Intake:
+    def __init__(self, state: BrokerState, resources: Resources, office: DeadLetterOffice, duplicate_ids: int = DUPLICATE_IDS) -> None:
+        self._state = state
+        self._resources = resources
+        self._office = office
+        self._keep = duplicate_ids
+        self._seen: dict[str, OrderedDict[str, None]] = {}
+
+    # -- duplicates --------------------------------------------------------------------------------------------------
+
+    def remember(self, address: str, duplicate_ids: list[str]) -> None:
+        """What the journal remembered, oldest first."""
+        self._seen[address] = OrderedDict.fromkeys(duplicate_ids)
+
+    def duplicate(self, message: Message) -> bool:
+        """Whether a message with this duplicate_id came to this address before."""
+        seen = self._seen.get(message.address) if message.duplicate_id is not None else None
+        return seen is not None and message.duplicate_id in seen
+
+    def _note_duplicate_id(self, message: Message) -> None:
+        if message.duplicate_id is None:
+            return
+        seen = self._seen.setdefault(message.address, OrderedDict())
+        seen[message.duplicate_id] = None
+        if len(seen) > self._keep:
+            seen.popitem(last=False)
+        if message.durable:
+            self._state.ledger.group.duplicate(message.address, message.duplicate_id)
+
+    # -- where to ----------------------------------------------------------------------------------------------------
+
+    def queues_for(self, message: Message) -> list[Queue]:
+        """The queues that take the message; made if the settings allow. Raises Refused: no such address, or full."""
+        post_office = self._state.post_office
+        address = post_office.addresses.get(message.address)
+        if address is None or not address.queues:
+            queues = self._auto_created(message.address, known=address is not None)
+        else:
+            queues = address.route(lambda: lookup(message))
+        for queue in queues:
+            if queue.settings.max_length is not None or queue.settings.max_length_bytes is not None:
+                self._check_room(queue, message)
+        return queues
+
+    def _auto_created(self, name: str, known: bool) -> list[Queue]:
+        settings = self._state.settings.resolve(name)
+        if settings.default_address_routing_type == "multicast":
+            if not known and not settings.auto_create_addresses:
+                raise _no_such_address(name)
+            return []
+        queue = self._resources.make_queue_for(name, name, "anycast")
+        if queue is None and not known:
+            raise _no_such_address(name)
+        return [queue] if queue is not None else []
+
+    def _check_room(self, queue: Queue, message: Message) -> None:
+        settings = queue.settings
+        if settings.overflow == "block" or not over_length(queue, 1):
+            return
+        if settings.overflow == "drop-head":
+            target = dead_letter.target(settings, queue.address, MAX_LENGTH)
+            if target is None or target.address != queue.address:
+                return
+        elif settings.overflow == "reject-publish-dlx":
+            self._reject_to_dead_letters(queue, message)
+        raise Refused(
+            "queue-full",
+            f"queue {queue.name} is full ({queue.ready} messages, {queue.pending.bytes} bytes)",
+            "send again later, raise max-length, or choose another overflow",
+        )
+
+    def _reject_to_dead_letters(self, queue: Queue, message: Message) -> None:
+        """overflow reject-publish-dlx: the refused message itself goes to the dead letters."""
+        copy = Message(
+            self._state.ledger.next_id(),
+            message.address,
+            message.body,
+            message.properties,
+            message.priority,
+            message.durable,
+            self._state.now_ms(),
+            message.expires_at_ms,
+            message.producer,
+        )
+        for reference in self._state.enter(copy, [queue]):
+            self._office.bury(reference, MAX_LENGTH)
+
+    # -- in ----------------------------------------------------------------------------------------------------------
+
+    def store(self, message: Message, queues: list[Queue], delay_ms: int = 0, *, after_commit: bool = False) -> None:
+        """Joins the message to its queues. ``after_commit``: it may be dispatched only once its group is on disk."""
+        state = self._state
+        now_ms = state.now_ms()
+        message.message_id = state.ledger.next_id()
+        message.sent_at_ms = now_ms
+        self._note_duplicate_id(message)
+        due_at_ms = now_ms + delay_ms if delay_ms > 0 else None
+        references = state.enter(message, queues, due_at_ms=due_at_ms, expires_at_ms=message.expires_at_ms)
+        later: list[MessageReference] = []
+        for reference in references:
+            if after_commit or reference.queue.settings.persist_delivery_count_before_delivery:
+                later.append(reference)
+            else:
+                state.place((reference,), fresh=True)
+                self._trim(reference.queue)
+        state.place_when_safe(later, fresh=True)
+
+    def _trim(self, queue: Queue) -> None:
+        """drop-head: what is too much goes, oldest of the lowest priority first, in bounded steps."""
+        if queue.settings.overflow != "drop-head":
+            return
+        for _ in range(_TRIM_STEP):
+            if not over_length(queue):
+                return
+            oldest = queue.pending.oldest_of_lowest_priority()
+            if oldest is None:
+                return
+            self._office.bury(oldest, MAX_LENGTH)
+
+    def trim_all(self) -> None:
+        """After a reload: limits that became smaller are applied, a step at a time."""
+        for queue in list(self._state.post_office.queues.values()):
+            self._trim(queue)
+
+
+def _no_such_address(name: str) -> Refused:
+    return Refused(
+        "no-such-address", f"there is no address {name} and auto-create is off for it", "create it, or set auto-create-addresses: true"
+    )

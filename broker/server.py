@@ -1,0 +1,307 @@
+"""Composition root: build, recover, listen, shut down. The only file that knows every part."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import secrets
+import signal
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
+from typing import Any, Final
+
+from broker import __version__
+from broker.broker import Broker, BrokerLimits
+from broker.clock import BrokerClock
+from broker.config import Config, ConfigError, changes, load
+from broker.core.post_office import RoutingTypes
+from broker.errors import Refused
+from broker.management.calls import Calls
+from broker.protocols.native.session import NativeOptions, NativeSession, Output
+from broker.recovery import recover
+from broker.transport import NativeTransport, TransportLimits
+from broker.users import check_login
+from journal.errors import JournalError
+from journal.journal import Journal
+from journal.options import JournalOptions
+from journal.reader import JournalReader
+
+log = logging.getLogger("homing")
+
+#: The writer's thread must win the interpreter's lock back often (docs/performance.md): the default of 5 ms starves it beside a busy loop.
+_SWITCH_INTERVAL_S: Final = 0.0005
+_SHUTDOWN_S: Final = 5.0
+
+
+class Server:
+    """One broker process: journal, broker, listeners and the timer between them."""
+
+    def __init__(self, config: Config, journal: Journal, clock: BrokerClock) -> None:
+        self.config = config
+        self._journal = journal
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._transports: set[NativeTransport] = set()
+        self._turn_scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._last_beat = 0.0
+        self._login_pool = ThreadPoolExecutor(config.limits.login_threads, thread_name_prefix="login")
+        self._reader: JournalReader | None = None
+        self.broker = Broker(
+            journal,
+            config.settings_repository(),
+            clock.now_ms,
+            Random(secrets.randbits(64)),
+            self._wake,
+            BrokerLimits(
+                memory_bytes=config.broker.memory_limit_bytes,
+                store_bytes=config.broker.store_limit_bytes,
+                temp_bytes=config.broker.temp_limit_bytes,
+                transaction_operations=config.limits.max_transaction_operations,
+                transaction_bytes=config.limits.max_transaction_bytes,
+                transaction_timeout_ms=config.limits.transaction_timeout_ms,
+                max_hops=config.broker.max_hops,
+                duplicate_ids=config.journal.duplicate_ids_per_address,
+                parked_retry_ms=config.broker.parked_retry_ms,
+            ),
+            keep_all_history=config.broker.history == "full",
+            disk_low=lambda: journal.space_low,
+        )
+        self._calls = Calls(self.broker, self)
+        self._native_options = NativeOptions("", f"homing {__version__}")
+
+    # -- the loop ----------------------------------------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        """Something became dispatchable: one turn will look at all of it."""
+        if not self._turn_scheduled:
+            self._turn_scheduled = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._turn_scheduled = False
+        broker = self.broker
+        try:
+            broker.drain()
+            if broker.next_ms() <= self._clock.now_ms():
+                self._tick()
+                if broker.state.ready:
+                    self._wake()
+        except Exception as error:
+            self._fail(error)
+            return
+        self._arm()
+
+    def _tick(self) -> None:
+        self._clock.adopt()
+        self.broker.tick()
+        now = self._loop.time()
+        if now - self._last_beat >= 0.5:
+            self._last_beat = now
+            for transport in list(self._transports):
+                transport.beat()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        wait_ms = self.broker.next_ms() - self._clock.now_ms()
+        # At least every second: a wall clock that jumped forward must be noticed.
+        self._timer = self._loop.call_later(min(1.0, max(0, wait_ms) / 1000), self._turn)
+
+    def _fail(self, error: Exception) -> None:
+        """A fault in the broker's own turn leaves its state in doubt: answer nobody, stop, and recover from the journal."""
+        if not self._journal.failed.done():
+            self._journal.failed.set_exception(error)
+
+    # -- start -------------------------------------------------------------------------------------------------------
+
+    def declare(self) -> None:
+        """Addresses and queues that broker.yaml names."""
+        for name, address in self.config.addresses.items():
+            types = RoutingTypes(0)
+            for routing_type in address.routing_types:
+                types |= RoutingTypes[routing_type.upper()]
+            self.broker.resources.make_address(name, types, auto_created=False)
+        for name, queue in self.config.queues.items():
+            try:
+                self.broker.resources.declare(queue.arguments(name))
+            except Refused as refusal:
+                log.error("queue %s of broker.yaml: %s; %s", name, refusal.message, refusal.fix)
+
+    async def listen(self, broker_id: str) -> asyncio.Server:
+        limits = self.config.limits
+        self._native_options = NativeOptions(
+            broker_id, f"homing {__version__}", limits.heartbeat_ms, limits.max_frame_bytes, limits.max_properties_bytes
+        )
+        transport_limits = TransportLimits(
+            limits.max_connections,
+            limits.max_frame_bytes,
+            limits.max_bytes_before_login,
+            limits.login_timeout_ms,
+            limits.heartbeat_tolerance,
+        )
+        return await self._loop.create_server(
+            lambda: NativeTransport(self._session, transport_limits, self._transports, lambda transport: self._socket_resumed()),
+            self.config.native.host,
+            self.config.native.port,
+            backlog=1024,
+        )
+
+    def _session(self, output: Output) -> NativeSession:
+        return NativeSession(self.broker, output, self._native_options, self._authenticate, self._calls.run)
+
+    def _socket_resumed(self) -> None:
+        for queue in self.broker.state.post_office.queues.values():
+            if queue.consumers and queue.ready:
+                self.broker.state.mark_ready(queue)
+
+    def _authenticate(self, user: str | None, password: str | None, done: Any) -> None:
+        """Anonymous where no users are configured; else argon2, in a bounded pool beside the loop."""
+        users = self.config.users
+        if not users:
+            done("")
+            return
+        if user is None or password is None:
+            done(
+                Refused(
+                    "login-required", "this broker wants a user and a password", "give them in the URL: homing://user:password@host:port"
+                )
+            )
+            return
+
+        def answer(future: asyncio.Future[bool]) -> None:
+            wrong = Refused("login-refused", "the user or the password is wrong", "check both; homing user hash makes a new hash")
+            if future.cancelled() or future.exception() is not None:
+                wrong = Refused("login-failed", "the login could not be checked", "try again")
+                done(wrong)
+            else:
+                done(user if future.result() else wrong)
+
+        self._loop.run_in_executor(self._login_pool, check_login, dict(users), user, password).add_done_callback(answer)
+
+    # -- what only the server can do (management.calls.Host) ---------------------------------------------------------
+
+    def history(self, message_id: int) -> dict[str, Any] | None:
+        """In a thread: a short read through a connection of its own."""
+        if self._reader is None:
+            self._reader = JournalReader(self.config.data_directory)
+        return self._reader.history(message_id)
+
+    def settings_in_force(self) -> dict[str, Any]:
+        return self.config.describe()
+
+    def reload(self) -> list[dict[str, Any]]:
+        """Reads the file again; all or nothing. Raises Refused when it cannot be used."""
+        path = self.config.source_path
+        if path is None:
+            raise Refused("no-config-file", "the broker was started without a file", "start it with --config broker.yaml")
+        try:
+            config = load(path)
+        except ConfigError as error:
+            raise Refused("config-invalid", str(error), "mend the file; nothing was changed") from None
+        config = config.model_copy(update={"data_directory": self.config.data_directory})
+        changed = changes(self.config, config)
+        self.config = config
+        self.broker.apply_settings(config.settings_repository())
+        self.declare()
+        self.record_settings()
+        return [change._asdict() for change in changed]
+
+    def record_settings(self) -> None:
+        self.broker.ledger.group.settings(self._clock.now_ms(), self.config.journal_settings())
+
+    # -- stop --------------------------------------------------------------------------------------------------------
+
+    def stop_clients(self) -> None:
+        for transport in list(self._transports):
+            transport.goodbye("broker-stopping", "the broker is stopping", "reconnect when it is back")
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._login_pool.shutdown(wait=False, cancel_futures=True)
+        if self._reader is not None:
+            self._reader.close()
+
+
+def _journal_options(config: Config) -> JournalOptions:
+    return JournalOptions(**config.journal.model_dump())
+
+
+async def serve(config: Config, json_ready: bool) -> int:
+    """Runs until SIGTERM or SIGINT (0) or until the journal fails (its exit code)."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    journal, recovered = await Journal.open(config.data_directory, _journal_options(config), BrokerClock().now_ms())
+    clock = BrokerClock(recovered.clock_ms)
+    if clock.behind_ms:
+        log.warning("the clock is %d s behind the journal's last entry; the clock is believed", clock.behind_ms // 1000)
+    server = Server(config, journal, clock)
+    try:
+        recover(server.broker, recovered)
+        server.declare()
+        server.record_settings()
+        await journal.flush()
+        listener = await server.listen(recovered.broker_id)
+        loop.add_signal_handler(signal.SIGHUP, _reload_on_signal, server)
+        print(_ready_line(config, listener, json_ready), flush=True)
+        server._turn()
+        return await _until_stopped(server, journal, listener, stop)
+    finally:
+        server.close()
+        await journal.close()
+
+
+def _reload_on_signal(server: Server) -> None:
+    try:
+        changed = server.reload()
+        log.info("reloaded: %d values changed", len(changed))
+    except Refused as refusal:
+        log.error("not reloaded: %s; %s", refusal.message, refusal.fix)
+
+
+async def _until_stopped(server: Server, journal: Journal, listener: asyncio.Server, stop: asyncio.Event) -> int:
+    stopping: asyncio.Future[Any] = asyncio.get_running_loop().create_task(stop.wait())
+    await asyncio.wait({stopping, journal.failed}, return_when=asyncio.FIRST_COMPLETED)
+    listener.close()
+    if journal.failed.done():
+        stopping.cancel()
+        error = journal.failed.exception()
+        log.critical("stopped: %s", error, exc_info=None if isinstance(error, JournalError) else error)
+        # Answer nobody: sockets are cut, not closed in order, so that nobody takes silence for an answer.
+        return error.exit_code if isinstance(error, JournalError) else 70
+    await asyncio.wait_for(journal.flush(), _SHUTDOWN_S)
+    server.stop_clients()
+    await asyncio.sleep(0.05)
+    return 0
+
+
+def _ready_line(config: Config, listener: asyncio.Server, as_json: bool) -> str:
+    host, port = listener.sockets[0].getsockname()[:2]
+    native = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    if as_json:
+        return json.dumps({"ready": True, "native": native, "pid": os.getpid(), "data": str(config.data_directory), "version": __version__})
+    return f"homing ready native={native} data={config.data_directory} pid={os.getpid()}"
+
+
+def run_server(config: Config, *, json_ready: bool = False) -> int:
+    """The process: logging to stderr, uvloop, and the exit code of semantics section 13."""
+    import uvloop
+
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(serve(config, json_ready))
+    except JournalError as error:
+        print(f"homing: {error.message} {error.fix}", file=sys.stderr)
+        return error.exit_code
+    except OSError as error:
+        place = f"{config.native.host}:{config.native.port}"
+        print(f"homing: cannot listen on {place} ({error.strerror}). Stop what listens there, or set native: port: 0.", file=sys.stderr)
+        return 1

@@ -1,0 +1,138 @@
+"""How deliveries end: acknowledged, failed, or given back. The table of counts in docs/semantics.md is this file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from broker.core.consumer import Consumer
+from broker.core.dead_letter import DELIVERY_LIMIT, EXPIRED
+from broker.core.message import MessageReference
+from broker.core.queue import Queue
+from broker.core.redelivery import Action, Failure, decide, limit_reached
+from broker.dead_letter_office import DeadLetterOffice
+from broker.state import BrokerState
+
+COUNTED: Final = Failure()
+UNCOUNTED: Final = Failure(counts=False)
+
+
+class Settlement:
+    def __init__(self, state: BrokerState, office: DeadLetterOffice) -> None:
+        self._state = state
+        self._office = office
+
+    def acknowledge(self, consumer: Consumer, references: list[MessageReference]) -> None:
+        """These are done. They leave for good; the window has room again."""
+        state, queue = self._state, consumer.queue
+        queue.release(consumer, references)
+        state.ledger.succeeded(queue, references)
+        for reference in references:
+            state.forget(reference)
+        state.mark_ready(queue)
+
+    def give_back(self, consumer: Consumer, references: list[MessageReference]) -> None:
+        """Unread or unusable: back to their places, nothing counted."""
+        queue = consumer.queue
+        queue.release(consumer, references)
+        uncounted: list[MessageReference] = []
+        for reference in references:
+            if reference.counted:
+                reference.counted = False
+                reference.delivery_count -= 1
+                uncounted.append(reference)
+        self._state.ledger.changed(uncounted)
+        self._state.place_when_safe(references)
+        self._state.mark_ready(queue)
+
+    def fail(
+        self,
+        consumer: Consumer,
+        references: list[MessageReference],
+        failure: Failure,
+        outcome: str,
+        report: dict[str, Any] | None = None,
+        apply_limit: bool = True,
+    ) -> None:
+        """These came back from the application. Each is decided by itself: again at once, again at a time, or dead."""
+        state, queue = self._state, consumer.queue
+        queue.release(consumer, references)
+        again: list[MessageReference] = []
+        for reference in references:
+            if self._stays(consumer, reference, failure, outcome, report or {}, apply_limit):
+                again.append(reference)
+        state.ledger.changed(again)
+        state.place_when_safe(again)
+        state.mark_ready(queue)
+
+    def _stays(
+        self, consumer: Consumer, reference: MessageReference, failure: Failure, outcome: str, report: dict[str, Any], apply_limit: bool
+    ) -> bool:
+        state, queue = self._state, reference.queue
+        now_ms = state.now_ms()
+        reference.suspect = False
+        reference.transaction = None
+        if reference.expired(now_ms) and not failure.poison:
+            self._office.bury(reference, EXPIRED)
+            return False
+        reference.delivery_count += not reference.counted
+        reference.counted = False
+        state.ledger.delivered(reference)
+        reference.failed += failure.counts
+        decision = decide(queue.settings, consumer.policy, reference.failed, failure, now_ms, state.rng, apply_limit)
+        if failure.counts:
+            state.ledger.attempt(reference, consumer, outcome, decision, report, now_ms)
+        if decision.action is Action.DEAD_LETTER:
+            self._office.bury(reference, decision.reason or DELIVERY_LIMIT)
+            return False
+        reference.due_at_ms = decision.due_at_ms
+        # It was not alone when its consumer was lost; the next loss would end it, so it shall be alone then.
+        reference.suspect = not apply_limit and limit_reached(queue.settings, consumer.policy, reference.failed + 1)
+        return True
+
+    # -- consumers that end ------------------------------------------------------------------------------------------
+
+    def closed(self, consumer: Consumer) -> None:
+        """A clean end: given messages come back counted but not blamed, unread ones as if nothing had been."""
+        given, unread = consumer.split_unsettled()
+        self.give_back(consumer, unread)
+        self.fail(consumer, given, UNCOUNTED, "closed")
+
+    def rolled_back(self, consumer: Consumer) -> None:
+        """The session's transaction was undone: given messages failed once more, unread ones are released."""
+        given, unread = consumer.split_unsettled()
+        self.give_back(consumer, unread)
+        self.fail(consumer, given, COUNTED, "rollback")
+
+    def lost(self, consumers: Iterable[Consumer]) -> None:
+        """Their connection is gone. Given messages failed; the limit is applied only to one that was its queue's only given one."""
+        by_queue: dict[Queue, list[tuple[Consumer, list[MessageReference]]]] = {}
+        for consumer in consumers:
+            given, unread = consumer.split_unsettled()
+            self.give_back(consumer, unread)
+            if given:
+                by_queue.setdefault(consumer.queue, []).append((consumer, given))
+        for held in by_queue.values():
+            alone = sum(len(given) for _, given in held) == 1
+            for consumer, given in held:
+                self.fail(consumer, given, COUNTED, "connection-lost", apply_limit=alone)
+
+    def time_out(self, consumer: Consumer, now_ms: int) -> list[MessageReference]:
+        """Messages given longer ago than ``consumer-timeout`` fail by themselves; the rest stays with the consumer."""
+        timeout_ms = consumer.queue.settings.consumer_timeout_ms
+        if consumer.oldest_given_ms is None or now_ms - consumer.oldest_given_ms < timeout_ms:
+            return []
+        late: list[MessageReference] = []
+        oldest: int | None = None
+        for reference in consumer.unsettled.values():
+            given_ms = reference.given_at_ms
+            if given_ms is None:
+                continue
+            if now_ms - given_ms >= timeout_ms:
+                late.append(reference)
+            elif oldest is None or given_ms < oldest:
+                oldest = given_ms
+        if late:
+            self.fail(consumer, late, COUNTED, "timeout", {"reason": f"not settled within {timeout_ms} ms of being given"})
+        consumer.oldest_given_ms = oldest
+        return late

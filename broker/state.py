@@ -1,0 +1,157 @@
+"""What the broker's rooms share: the post office, the books, what waits for its time, and the ready set.
+
+Whatever can make a queue dispatchable puts it into one *ready set*; the loop drains that set in one place. A reference that has been
+changed stands in SETTLING until the group with its change is on disk; ``place_when_safe`` is the only way back from there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import Any
+
+from broker.core.address_settings import AddressSettings, AddressSettingsRepository
+from broker.core.message import REFERENCE_BYTES, Hop, Message, MessageReference, Where
+from broker.core.post_office import PostOffice
+from broker.core.queue import Queue
+from broker.core.schedule import Expiries, Schedule
+from broker.ledger import Ledger
+from journal.records import MinuteColumn
+
+log = logging.getLogger("homing")
+
+
+class BrokerState:
+    def __init__(
+        self,
+        ledger: Ledger,
+        settings: AddressSettingsRepository,
+        now_ms: Callable[[], int],
+        rng: Random,
+        wake: Callable[[], None],
+        max_hops: int,
+    ) -> None:
+        self.ledger = ledger
+        self.settings = settings
+        self.now_ms = now_ms
+        self.rng = rng
+        self.max_hops = max_hops
+        self.post_office = PostOffice()
+        self.schedule = Schedule()
+        self.expiries = Expiries()
+        #: Queues that may have something to dispatch, in the order they became so.
+        self.ready: dict[Queue, None] = {}
+        self._wake = wake
+        #: Bodies plus REFERENCE_BYTES for each reference; durable and other apart.
+        self.memory_bytes = 0
+        self.durable_bytes = 0
+        self.transient_bytes = 0
+
+    def mark_ready(self, queue: Queue) -> None:
+        """The queue may have become dispatchable; the loop will look."""
+        if not self.ready:
+            self._wake()
+        self.ready[queue] = None
+
+    # -- in ----------------------------------------------------------------------------------------------------------
+
+    def enter(
+        self,
+        message: Message,
+        queues: Iterable[Queue],
+        column: MinuteColumn = MinuteColumn.SENT,
+        *,
+        hops: list[Hop] | None = None,
+        due_at_ms: int | None = None,
+        delivery_count: int = 0,
+        expires_at_ms: int | None = None,
+    ) -> list[MessageReference]:
+        """One message joins queues, on the books too. The references stand in SETTLING until they are placed."""
+        now_ms = self.now_ms()
+        references: list[MessageReference] = []
+        for queue in queues:
+            # The first reference of a message that was just sent takes the message's own number.
+            fresh = hops is None and not references and column is MinuteColumn.SENT
+            reference = MessageReference(message, queue, message.message_id if fresh else self.ledger.next_id(), now_ms)
+            reference.hops = hops
+            reference.due_at_ms = due_at_ms
+            reference.delivery_count = delivery_count
+            reference.expires_at_ms = expires_at(queue.settings, now_ms, expires_at_ms)
+            references.append(reference)
+            self.hold(reference)
+        self.ledger.entered(references, column)
+        return references
+
+    def hold(self, reference: MessageReference) -> None:
+        """Counts a reference in: its queue's contents, expiry, memory."""
+        message = reference.message
+        reference.queue.references[reference.sequence] = reference
+        self.expiries.add(reference)
+        size = REFERENCE_BYTES if message.references else REFERENCE_BYTES + message.size
+        message.references += 1
+        self._reckon(reference, size)
+
+    def _reckon(self, reference: MessageReference, size: int) -> None:
+        self.memory_bytes += size
+        if reference.message.durable:
+            self.durable_bytes += size
+        else:
+            self.transient_bytes += size
+
+    def place(self, references: Iterable[MessageReference], fresh: bool = False) -> None:
+        """SETTLING references become pending, or scheduled when their time is still to come. ``fresh``: first arrivals."""
+        now_ms = self.now_ms()
+        for reference in references:
+            if reference.where is not Where.SETTLING:
+                continue
+            queue = reference.queue
+            if reference.due_at_ms is not None and reference.due_at_ms > now_ms:
+                self.schedule.add(reference, reference.due_at_ms)
+                self._wake()
+                continue
+            reference.due_at_ms = None
+            if fresh:
+                queue.append(reference)
+            else:
+                queue.put_back(reference)
+            self.mark_ready(queue)
+
+    def place_when_safe(self, references: list[MessageReference], fresh: bool = False) -> None:
+        """The same, once everything on the books so far is on disk."""
+        if references:
+            self.ledger.when_safe(lambda: self.place(references, fresh))
+
+    # -- out ---------------------------------------------------------------------------------------------------------
+
+    def leave(self, reference: MessageReference, outcome: str, detail: dict[str, Any] | None = None) -> None:
+        """A reference leaves its queue other than by success, on the books too."""
+        reference.queue.withdraw(reference, Where.GONE)
+        self.forget(reference)
+        self.ledger.left(reference, outcome, detail or {})
+
+    def forget(self, reference: MessageReference) -> None:
+        """Counts a reference out."""
+        message = reference.message
+        reference.where = Where.GONE
+        reference.queue.references.pop(reference.sequence, None)
+        self.expiries.remove(reference)
+        message.references -= 1
+        self._reckon(reference, -REFERENCE_BYTES if message.references else -REFERENCE_BYTES - message.size)
+
+
+def expires_at(settings: AddressSettings, now_ms: int, wanted_ms: int | None) -> int | None:
+    """When a message that arrives now expires: the sender's wish, bounded and defaulted by the settings (semantics, section 10)."""
+    if settings.no_expiry:
+        return None
+    limits = [limit for limit in (wanted_ms, _after(now_ms, settings.message_ttl_ms)) if limit is not None]
+    expires = min(limits) if limits else None
+    if settings.min_ttl_ms is not None and expires is not None:
+        expires = max(expires, now_ms + settings.min_ttl_ms)
+    if settings.max_ttl_ms is not None:
+        expires = min(expires, now_ms + settings.max_ttl_ms) if expires is not None else now_ms + settings.max_ttl_ms
+    return expires
+
+
+def _after(now_ms: int, delay_ms: int | None) -> int | None:
+    return None if delay_ms is None else now_ms + delay_ms

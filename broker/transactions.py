@@ -1,0 +1,146 @@
+"""Transactions of the broker's sessions: sends and acknowledgements that take effect together, or not at all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from broker.connection import Connection
+from broker.core.consumer import Consumer
+from broker.core.message import REFERENCE_BYTES, Message, MessageReference
+from broker.core.queue import Queue
+from broker.core.transaction import HeldSend, Transaction
+from broker.errors import Refused
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+
+#: How long the outcome of a commit can be asked for.
+OUTCOME_KEPT_MS: Final = 24 * 3_600_000
+
+
+class Transactions:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        #: transaction id -> when it was committed
+        self.committed: dict[str, int] = {}
+
+    def of(self, connection: Connection, session: int) -> Transaction:
+        """The session's open transaction; begins with the first operation."""
+        transaction = connection.transactions.get(session)
+        if transaction is None:
+            transaction = connection.transactions[session] = Transaction(self._broker.now_ms())
+        return transaction
+
+    def hold_sends(self, connection: Connection, session: int, sends: list[HeldSend]) -> None:
+        """Keeps messages until the commit; past a limit the transaction is broken and its commit will be refused."""
+        transaction = self.of(connection, session)
+        if transaction.broken is None:
+            transaction.sends += sends
+            transaction.bytes += sum(send.message.size + REFERENCE_BYTES for send in sends)
+            self._check(transaction)
+
+    def hold_acknowledgement(self, connection: Connection, session: int, consumer: Consumer, references: list[MessageReference]) -> None:
+        """The messages stay delivering until the commit is on disk."""
+        transaction = self.of(connection, session)
+        if transaction.broken is None:
+            fresh = [reference for reference in references if reference.transaction is None]
+            for reference in fresh:
+                reference.transaction = transaction
+            transaction.acknowledged.append((consumer, fresh))
+            self._check(transaction)
+
+    def _check(self, transaction: Transaction) -> None:
+        limits = self._broker.limits
+        transaction.grown(limits.transaction_operations, limits.transaction_bytes)
+
+    def commit(self, connection: Connection, session: int, transaction_id: str, sends: int) -> None:
+        """Everything as one group. Raises Refused with everything rolled back; the caller answers through ``when_safe``."""
+        broker = self._broker
+        transaction = self.of(connection, session)
+        try:
+            if transaction.broken is not None:
+                raise Refused(*transaction.broken)
+            if len(transaction.sends) != sends:
+                raise Refused(
+                    "transaction-incomplete",
+                    f"{sends} sends were announced and {len(transaction.sends)} arrived",
+                    "send the transaction again",
+                )
+            self._check_held(transaction)
+            routes = self._routes(transaction)
+        except Refused:
+            self.roll_back(connection, session)
+            raise
+        del connection.transactions[session]
+        for send, queues in zip(transaction.sends, routes, strict=True):
+            broker.intake.store(send.message, queues, send.delay_ms, after_commit=True)
+        for consumer, references in transaction.acknowledged:
+            for reference in references:
+                reference.transaction = None
+            broker.settlement.acknowledge(consumer, references)
+        self._drop_retired(connection)
+        now_ms = broker.now_ms()
+        self.committed[transaction_id] = now_ms
+        broker.ledger.group.committed(transaction_id, now_ms)
+
+    @staticmethod
+    def _check_held(transaction: Transaction) -> None:
+        for consumer, references in transaction.acknowledged:
+            for reference in references:
+                if reference.consumer is not consumer or reference.transaction is not transaction:
+                    raise Refused(
+                        "not-held",
+                        "a message acknowledged in this transaction is no longer held (it timed out)",
+                        "roll back and take the messages again",
+                    )
+
+    def _routes(self, transaction: Transaction) -> list[list[Queue]]:
+        """Where each message goes; all are checked before any is stored. Raises Refused."""
+        intake = self._broker.intake
+        routes: list[list[Queue]] = []
+        seen: set[tuple[str, str]] = set()
+        for send in transaction.sends:
+            message: Message = send.message
+            if message.duplicate_id is not None:
+                key = (message.address, message.duplicate_id)
+                if intake.duplicate(message) or key in seen:
+                    raise Refused(
+                        "duplicate-message", f"duplicate_id {message.duplicate_id!r} came to {message.address} before", "leave it out"
+                    )
+                seen.add(key)
+            routes.append(list(intake.queues_for(message)))
+        return routes
+
+    def roll_back(self, connection: Connection, session: int) -> None:
+        """Held sends vanish; what the session was given comes back counted, what it had not read uncounted."""
+        connection.transactions.pop(session, None)
+        for consumer in connection.consumers_of(session):
+            for reference in consumer.unsettled.values():
+                reference.transaction = None
+            self._broker.settlement.rolled_back(consumer)
+        self._drop_retired(connection)
+
+    @staticmethod
+    def _drop_retired(connection: Connection) -> None:
+        for number, consumer in list(connection.retired.items()):
+            if not consumer.unsettled:
+                del connection.retired[number]
+
+    def time_out(self, connection: Connection, now_ms: int) -> None:
+        """A transaction that has been open too long is undone; its commit will be refused."""
+        for session, transaction in list(connection.transactions.items()):
+            timeout_ms = self._broker.limits.transaction_timeout_ms
+            if transaction.broken is None and now_ms - transaction.started_at_ms >= timeout_ms:
+                self.roll_back(connection, session)
+                undone = self.of(connection, session)
+                undone.fail(
+                    "transaction-timed-out", f"the transaction was open for {timeout_ms // 1000} s and was rolled back", "commit sooner"
+                )
+
+    def outcome(self, transaction_id: str) -> str:
+        return "committed" if transaction_id in self.committed else "unknown"
+
+    def forget(self, now_ms: int) -> None:
+        for transaction_id, at_ms in list(self.committed.items()):
+            if now_ms - at_ms > OUTCOME_KEPT_MS:
+                del self.committed[transaction_id]

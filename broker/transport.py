@@ -1,0 +1,170 @@
+"""asyncio.Protocol <-> the native codec and session: buffering, limits before login, heartbeats, and what a fault costs.
+
+Everything written in one turn of the loop leaves in one write. Whatever goes wrong in here ends this connection and no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from broker.protocols.native.codec import FrameDecoder, ProtocolError
+from broker.protocols.native.session import NativeSession, Output
+
+log = logging.getLogger("homing")
+
+#: Gathered output above this leaves at once, so that the socket's own flow control can speak up within a turn.
+_FLUSH_ABOVE: Final = 256 * 1024
+_HIGH_WATER: Final = 1024 * 1024
+#: A peer that does not read is cut off when this much waits for it.
+_MOST_UNSENT: Final = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class TransportLimits:
+    max_connections: int = 10_000
+    max_frame_bytes: int = 16 * 1024 * 1024
+    max_bytes_before_login: int = 8 * 1024
+    login_timeout_ms: int = 10_000
+    heartbeat_tolerance: float = 2.5
+
+
+class NativeTransport(asyncio.Protocol):
+    """One socket. ``resumed`` is called when the peer reads again; ``connections`` holds every open transport."""
+
+    def __init__(
+        self,
+        make_session: Callable[[Output], NativeSession],
+        limits: TransportLimits,
+        connections: set[NativeTransport],
+        resumed: Callable[[NativeTransport], None],
+    ) -> None:
+        self._limits = limits
+        self._connections = connections
+        self._resumed = resumed
+        self._loop = asyncio.get_running_loop()
+        self._session = make_session(self)
+        self._decoder = FrameDecoder(limits.max_bytes_before_login)
+        self._transport: asyncio.Transport | None = None
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._paused = False
+        self._received_before_login = 0
+        self._logged_in = False
+        self._deadline: asyncio.TimerHandle | None = None
+        self._heartbeat_s = 0.0
+        self._last_in = self._last_out = self._loop.time()
+
+    # -- the socket speaks -------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=_HIGH_WATER)
+        full = len(self._connections) >= self._limits.max_connections
+        self._connections.add(self)
+        if full:
+            self._session.end(
+                "too-many-connections", "the broker has as many connections as it may", "close some, or raise limits.max-connections"
+            )
+            return
+        self._deadline = self._loop.call_later(self._limits.login_timeout_ms / 1000, self._too_slow)
+
+    def data_received(self, data: bytes) -> None:
+        self._last_in = self._loop.time()
+        try:
+            if not self._logged_in:
+                self._received_before_login += len(data)
+                if self._received_before_login > self._limits.max_bytes_before_login:
+                    raise ProtocolError(
+                        "login-expected", "too much was sent before the login was done", "wait for WELCOME before sending more"
+                    )
+            self._session.receive(self._decoder.feed(data))
+        except ProtocolError as error:
+            self._session.end(error.code, error.message, error.fix)
+        except Exception:
+            log.exception("a frame broke its session; its connection is closed, the others go on")
+            self._session.end("internal-error", "the broker failed on this frame", "report it with the broker's log; reconnect to go on")
+
+    def pause_writing(self) -> None:
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self._resumed(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._connections.discard(self)
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._transport = None
+        self._out.clear()
+        self._session.lost()
+
+    def _too_slow(self) -> None:
+        if not self._logged_in:
+            self._session.end("login-timeout", "no login within the time allowed", "send HELLO at once")
+
+    # -- Output: the session speaks ----------------------------------------------------------------------------------
+
+    @property
+    def writable(self) -> bool:
+        return not self._paused and self._transport is not None
+
+    def write(self, data: bytes) -> None:
+        if not self._out:
+            self._loop.call_soon(self.flush)
+        self._out.append(data)
+        self._out_bytes += len(data)
+        if self._out_bytes > _FLUSH_ABOVE:
+            self.flush()
+
+    def flush(self) -> None:
+        if not self._out:
+            return
+        data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
+        self._out.clear()
+        self._out_bytes = 0
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        transport.write(data)
+        self._last_out = self._loop.time()
+        if transport.get_write_buffer_size() > _MOST_UNSENT:
+            log.warning("a client does not read what it is sent; its connection is closed")
+            transport.abort()
+
+    def opened(self, heartbeat_ms: int) -> None:
+        self._logged_in = True
+        self._heartbeat_s = heartbeat_ms / 1000
+        self._decoder.limit = self._limits.max_frame_bytes
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def end(self) -> None:
+        """Closes once what was written has left; a peer that does not read it is given the login time to do so."""
+        self.flush()
+        transport = self._transport
+        if transport is not None and not transport.is_closing():
+            transport.close()
+            self._loop.call_later(self._limits.login_timeout_ms / 1000, transport.abort)
+
+    # -- once a heartbeat's time -------------------------------------------------------------------------------------
+
+    def beat(self) -> None:
+        """Sends a heartbeat when nothing else was sent, and gives up a peer that has been silent for too long."""
+        if not self._heartbeat_s or self._transport is None:
+            return
+        now = self._loop.time()
+        if now - self._last_in > self._heartbeat_s * self._limits.heartbeat_tolerance:
+            log.warning("a connection was silent for %.1f s and is given up", now - self._last_in)
+            self._transport.abort()
+        elif now - self._last_out >= self._heartbeat_s * 0.5:
+            self._session.heartbeat()
+
+    def goodbye(self, code: str, message: str, fix: str) -> None:
+        self._session.end(code, message, fix)
