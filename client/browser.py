@@ -1,0 +1,39 @@
+"""Browser: a look at a queue that takes nothing."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from .validation import check_text, check_whole
+
+if TYPE_CHECKING:
+    from .connection import Connection
+
+
+class Browser:
+    """Pages through a queue with the call ``peek``; every entry is the broker's map of one message (message_id, state, counts, …).
+
+    Not a snapshot: what comes or goes meanwhile may or may not be seen.
+    """
+
+    def __init__(self, connection: Connection, queue: str, page: int) -> None:
+        self._connection = connection
+        self._queue = check_text("a queue", queue)
+        self._page = check_whole("page", page, 1, 10_000)
+        self._entries: deque[dict[str, Any]] = deque()
+        self._after: Any = None
+        self._finished = False
+
+    def __aiter__(self) -> Browser:
+        return self
+
+    async def __anext__(self) -> dict[str, Any]:
+        while not self._entries:
+            if self._finished:
+                raise StopAsyncIteration
+            answer = await self._connection.call("peek", queue=self._queue, limit=self._page, after=self._after)
+            self._entries.extend(answer["messages"])
+            self._after = answer.get("next")
+            self._finished = self._after is None
+        return self._entries.popleft()

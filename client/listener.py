@@ -1,0 +1,205 @@
+"""Listener: messages pushed into a handler.
+
+A slice that is reported as given is never more than what is handed out in this turn: one message, as many as workers start now, or,
+for a plain function, as many calls as fit into a few milliseconds (at most 64).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from .errors import HomingError, UsageError
+from .message import Message, State, failure_map
+from .modes import AckMode
+from .validation import check_whole
+from .waiting import Waiters
+
+if TYPE_CHECKING:
+    from .consumer import Consumer
+
+Handler = Callable[[Message], Awaitable[Any] | Any]
+
+MAX_SLICE: Final = 64
+#: A slice of plain calls that took longer makes the next one smaller; one that took less than a quarter of it, larger.
+SLICE_TIME_S: Final = 0.004
+
+log = logging.getLogger("client")
+
+
+class Listener:
+    """The handle ``listen`` returns."""
+
+    def __init__(self, consumer: Consumer, handler: Handler, concurrency: int) -> None:
+        check_whole("concurrency", concurrency, 1, 100_000)
+        if not callable(handler):
+            raise UsageError("invalid-argument", f"the handler is {handler!r}", "give a function that takes a message")
+        if consumer.prefetch == 0:
+            raise UsageError("invalid-option", "a listener cannot work with prefetch 0", "give it a prefetch, 1 for fair work sharing")
+        if concurrency > 1 and consumer.session.mode is AckMode.TRANSACTED:
+            raise UsageError("invalid-option", "a transaction cannot have concurrent listeners", "open one session for each worker")
+        self.consumer = consumer
+        self._handler = handler
+        self._session = consumer.session
+        self._loop = consumer._loop
+        is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004
+        self._plain = not is_async
+        self._concurrency = concurrency if is_async else 1
+        self._stopping = False
+        self._pump: asyncio.Task[None] | None = None
+        self._workers: list[asyncio.Task[None]] = []
+        self._idle: deque[asyncio.Future[Message | None]] = deque()
+        self._idled = Waiters(self._loop)
+        self._pause_at = 0.0
+
+    # -- what programs call
+
+    async def stop(self) -> None:
+        """Take no more messages, wait for running handlers, end the subscription. From within a handler it only takes no more."""
+        self._stopping = True
+        self.consumer._arrived.wake_all()
+        self._idled.wake_all()
+        tasks = [task for task in (self._pump, *self._workers) if task is not None]
+        if asyncio.current_task() in tasks:
+            return
+        if tasks:
+            await asyncio.wait(tasks)
+        self.consumer._listener = None
+        await self.consumer.close()
+
+    async def wait(self) -> None:
+        """Wait until the listener has ended; raises what ended it, if that was not ``stop()``."""
+        if self._pump is not None:
+            await asyncio.wait([self._pump])
+            self._pump.result()
+
+    def cancel(self) -> None:
+        """Stop at once: running handlers are cancelled, their messages go back as given but not failed."""
+        self._stopping = True
+        for task in (self._pump, *self._workers):
+            if task is not None:
+                task.cancel()
+
+    # -- running
+
+    def _start(self) -> None:
+        self._session._listeners.append(self)
+        self._pump = self._loop.create_task(self._run(), name=f"listener of {self.consumer.source}")
+        self._pump.add_done_callback(self._ended)
+
+    def _ended(self, pump: asyncio.Task[None]) -> None:
+        if self in self._session._listeners:
+            self._session._listeners.remove(self)
+        error = None if pump.cancelled() else pump.exception()
+        if error is not None and not self._stopping:
+            log.error("the listener of %s has ended: %s", self.consumer.source, error)
+
+    async def _run(self) -> None:
+        if self._concurrency == 1:
+            await self._run_alone()
+            return
+        self._workers = [self._loop.create_task(self._work(object())) for _ in range(self._concurrency)]
+        try:
+            await self._feed_workers()
+        finally:
+            for future in self._idle:
+                if not future.done():
+                    future.set_result(None)
+            await asyncio.gather(*self._workers)
+
+    async def _run_alone(self) -> None:
+        size = 1
+        while not self._stopping:
+            messages = await self._next_slice(size)
+            if not messages:
+                continue
+            if not await self.consumer._report(messages):
+                continue
+            started = self._loop.time()
+            for message in messages:
+                await self._handle(message)
+            await self._breathe()
+            size = self._adapt(size, len(messages), self._loop.time() - started)
+
+    def _adapt(self, size: int, done: int, took_s: float) -> int:
+        if not self._plain or self._session.mode is AckMode.TRANSACTED:  # a rollback in mid-slice would void the rest of it
+            return 1
+        if took_s > SLICE_TIME_S:
+            return max(1, size // 2)
+        return min(MAX_SLICE, size * 2) if done == size and took_s < SLICE_TIME_S / 4 else size
+
+    async def _next_slice(self, most: int) -> list[Message]:
+        consumer = self.consumer
+        if self._session._transaction is not None:
+            await self._session._transaction.quiet()
+        messages = consumer._pop_slice(most)
+        if not messages and not self._stopping:
+            consumer._raise_if_ended()
+            if not self._busy():
+                consumer._raise_if_full()
+            await consumer._arrived.wait()
+        return messages
+
+    def _busy(self) -> bool:
+        """Some handler is running and may still acknowledge."""
+        return len(self._idle) < len(self._workers)
+
+    async def _breathe(self) -> None:
+        """Give the loop a turn now and then, also to handlers that never wait."""
+        now = self._loop.time()
+        if now >= self._pause_at:
+            await asyncio.sleep(0)
+            self._pause_at = self._loop.time() + SLICE_TIME_S
+
+    async def _feed_workers(self) -> None:
+        while not self._stopping:
+            if not self._idle:
+                await self._idled.wait()
+                continue
+            messages = await self._next_slice(min(len(self._idle), MAX_SLICE))
+            if messages and await self.consumer._report(messages):
+                for message in messages:
+                    self._idle.popleft().set_result(message)
+
+    async def _work(self, scope: object) -> None:
+        while not self._stopping:
+            future: asyncio.Future[Message | None] = self._loop.create_future()
+            self._idle.append(future)
+            self._idled.wake()
+            if len(self._idle) == len(self._workers) and self.consumer._is_full():
+                self.consumer._arrived.wake_all()  # nobody is left who could acknowledge: the pump must say so
+            message = await future
+            if message is None:
+                return
+            message._scope = scope
+            await self._handle(message)
+            await self._breathe()
+
+    async def _handle(self, message: Message) -> None:
+        consumer = self.consumer
+        if message._state is not State.UNREAD:
+            return  # void meanwhile: the broker has it again
+        consumer._begin(message)
+        try:
+            result = self._handler(message)
+            if inspect.isawaitable(result):
+                self._plain = False
+                await result
+        except Exception as error:
+            await self._failed(message, error)
+        else:
+            consumer._settlement.finish(message)
+
+    async def _failed(self, message: Message, error: Exception) -> None:
+        log.info("the listener of %s failed message %d: %r", self.consumer.source, message.message_id, error)
+        if message._state is State.HELD:
+            self.consumer._fail(message, failure_map("listener", error=error))
+        if self._session._transaction is not None:
+            try:
+                await self._session._transaction.rollback()
+            except HomingError as refused:
+                log.warning("the rollback after a failed handler: %s", refused)

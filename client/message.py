@@ -1,0 +1,192 @@
+"""A message as it was received, and how it is settled."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Awaitable, Generator
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from .errors import UsageError
+from .validation import HIGHEST_INT64, check_whole
+
+if TYPE_CHECKING:
+    from .consumer import Consumer
+
+#: A traceback longer than this is cut in its middle; the broker may cap it further.
+MAX_TRACEBACK_CHARACTERS: Final = 16_384
+MAX_FAULT_TEXT_CHARACTERS: Final = 4_096
+
+
+class State(IntEnum):
+    """What this client knows of a message. Only HELD ones can be settled."""
+
+    UNREAD = 0
+    HELD = 1
+    ACKNOWLEDGED = 2
+    RETURNED = 3  # failed, rolled back, recovered, or its consumer was closed
+    LOST = 4  # the connection it came on is gone: the broker has it again
+
+
+class Done:
+    """An awaitable that has nothing to wait for."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return
+        yield
+
+
+DONE: Final = Done()
+
+
+class Message:
+    """One delivery of a message. Its methods act when they are called, so that a plain function may use them without ``await``;
+    only ``acknowledge(confirm=True)`` has something to wait for.
+
+    ``body`` bytes; ``properties`` str to str, int, float, bool, bytes or None; ``delivery_count`` is 1 the first time;
+    ``redelivered`` is true from the second on; ``sent_at_ms`` and ``expires_at_ms`` are milliseconds since 1970 UTC, 0 when unknown
+    or never.
+    """
+
+    __slots__ = (
+        "_consumer",
+        "_scope",
+        "_state",
+        "_tag",
+        "address",
+        "body",
+        "delivery_count",
+        "durable",
+        "expires_at_ms",
+        "message_id",
+        "priority",
+        "properties",
+        "sent_at_ms",
+    )
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        tag: int,
+        message_id: int,
+        delivery_count: int,
+        address: str,
+        body: bytes,
+        properties: dict[str, Any] | None = None,
+        priority: int = 4,
+        sent_at_ms: int = 0,
+        expires_at_ms: int = 0,
+        durable: bool = True,
+    ) -> None:
+        self._consumer = consumer
+        self._tag = tag
+        self._state = State.UNREAD
+        self._scope: object | None = None  # the listener's worker that handles it
+        self.message_id = message_id
+        self.delivery_count = delivery_count
+        self.address = address
+        self.body = body
+        self.properties = {} if properties is None else properties
+        self.priority = priority
+        self.sent_at_ms = sent_at_ms
+        self.expires_at_ms = expires_at_ms
+        self.durable = durable
+
+    def __repr__(self) -> str:
+        return f"<Message {self.message_id} of {self.address!r}, delivery {self.delivery_count}, {self._state.name.lower()}>"
+
+    @property
+    def redelivered(self) -> bool:
+        return self.delivery_count >= 2
+
+    def acknowledge(self, confirm: bool = False) -> Awaitable[None]:
+        """Settle it. INDIVIDUAL: this one. CLIENT: everything the session was given (a worker's own with ``concurrency``).
+
+        AUTO, DUPS_OK and TRANSACTED acknowledge by themselves; there it does nothing unless ``confirm`` is asked for. With
+        ``confirm`` it returns once the broker has it on disk. Raises SettleError ``not-held`` when the message went back meanwhile.
+        """
+        return self._consumer.session._acknowledge(self, confirm)
+
+    def nack(
+        self,
+        reason: str | None = None,
+        error: BaseException | str | None = None,
+        delay_ms: int | None = None,
+        until_ms: int | None = None,
+        retryable: bool = True,
+        count: bool = True,
+    ) -> Awaitable[None]:
+        """Fail this one message. It comes back after the delay that policy or settings give it, or ``delay_ms`` from now, or at
+        ``until_ms`` (since 1970 UTC). ``retryable=False`` dead-letters it now; ``count=False`` returns it without counting a failure.
+
+        Raises SettleError ``not-held`` when it was settled or went back already (AUTO acknowledges before ``receive()`` returns).
+        """
+        self._consumer._fail(self, failure_map("nack", reason, error, delay_ms, until_ms, retryable, count))
+        return DONE
+
+    def release(self) -> Awaitable[None]:
+        """Give it back uncounted, for others to take (acknowledgement type 5, unmatched)."""
+        self._consumer._release(self)
+        return DONE
+
+    def touch(self) -> Awaitable[None]:
+        """Start the broker's consumer timeout (30 min) anew for this message."""
+        self._consumer._touch(self)
+        return DONE
+
+
+def failure_map(
+    outcome: str,
+    reason: str | None = None,
+    error: BaseException | str | None = None,
+    delay_ms: int | None = None,
+    until_ms: int | None = None,
+    retryable: bool = True,
+    count: bool = True,
+) -> dict[str, Any]:
+    """The ``failure`` of docs/protocol.md 2.4; only what differs from its default."""
+    failure: dict[str, Any] = {"outcome": outcome}
+    if not retryable and not count:
+        raise UsageError("invalid-argument", "retryable=False and count=False exclude each other", "choose one of them")
+    if delay_ms is not None and until_ms is not None:
+        raise UsageError("invalid-argument", "delay_ms and until_ms exclude each other", "choose one of them")
+    if delay_ms is not None:
+        failure["delay_ms"] = check_whole("delay_ms", delay_ms, 0, HIGHEST_INT64)
+    if until_ms is not None:
+        failure["until_ms"] = check_whole("until_ms", until_ms, 0, HIGHEST_INT64)
+    if reason is not None:
+        failure["reason"] = _clean(reason, MAX_FAULT_TEXT_CHARACTERS)
+    if isinstance(error, BaseException):
+        failure["error_type"] = _type_name(error)
+        failure["error_text"] = _clean(_text_of(error), MAX_FAULT_TEXT_CHARACTERS)
+        failure["traceback"] = _clean("".join(traceback.format_exception(error)), MAX_TRACEBACK_CHARACTERS)
+    elif error is not None:
+        failure["error_text"] = _clean(error, MAX_FAULT_TEXT_CHARACTERS)
+    if not retryable:
+        failure["retryable"] = False
+    if not count:
+        failure["count"] = False
+    return failure
+
+
+def _type_name(error: BaseException) -> str:
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as broken:  # a faulty __str__ must not hide the failure it describes
+        return f"(no text: {type(broken).__name__} in __str__)"
+
+
+def _clean(text: str, most: int) -> str:
+    """UTF-8 encodable and at most ``most`` characters, cut in the middle: both ends of a traceback matter."""
+    text = str(text).encode("utf-8", "backslashreplace").decode()
+    if len(text) <= most:
+        return text
+    half = most // 2 - 20
+    return f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"

@@ -1,0 +1,216 @@
+"""What one consumer holds, and the acknowledgements on their way out for it.
+
+A message is *handing* from the moment its GIVEN is written until the application has it, then *held* until it is settled.
+Acknowledgements of one loop turn leave as one frame of ranges; ``lazy`` ones (DUPS_OK, optimize_acknowledge) wait for a share of
+the prefetch or 300 ms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from broker.protocols.native.codec import AckType, Op, ranges_of
+
+from .errors import SettleError, UsageError
+from .message import Message, State
+from .modes import AckMode
+from .reply import Reply
+
+if TYPE_CHECKING:
+    from .connection import Connection
+    from .options import ConsumerOptions
+    from .wire import Wire
+
+LAZY_FLUSH_MS: Final = 300
+#: Of the prefetch: when lazy acknowledgements leave (ActiveMQ's figures), and when "delivered" (type 0) is reported.
+DUPS_OK_SHARE: Final = 0.5
+OPTIMIZED_SHARE: Final = 0.65
+DELIVERED_SHARE: Final = 0.5
+
+_REPORTS_DELIVERED: Final = (AckMode.CLIENT, AckMode.TRANSACTED, AckMode.INDIVIDUAL)
+
+
+def not_held(message: Message) -> SettleError:
+    """Why this message cannot be settled."""
+    lost = message._state is State.LOST
+    reason = {
+        State.LOST: "came on a connection that was lost; the broker has it again",
+        State.RETURNED: "went back to its queue already",
+        State.ACKNOWLEDGED: "was acknowledged already",
+    }.get(message._state, "is not held by this consumer")
+    return SettleError("not-held", f"message {message.message_id} {reason}", "settle a message once, while it is held", lost)
+
+
+class Settlement:
+    def __init__(self, connection: Connection, number: int, mode: AckMode, options: ConsumerOptions) -> None:
+        self._connection = connection
+        self._number = number
+        self._mode = mode
+        self._ack_type = AckType.INDIVIDUAL if mode is AckMode.INDIVIDUAL else AckType.STANDARD
+        self.optimized = mode is AckMode.AUTO and options.optimize_acknowledge
+        self.is_lazy = mode is AckMode.DUPS_OK or self.optimized
+        share = OPTIMIZED_SHARE if self.optimized else DUPS_OK_SHARE
+        self._lazy_most = max(1, int(options.prefetch * share))
+        reports = mode in _REPORTS_DELIVERED and options.prefetch >= 2
+        self._delivered_most = int(options.prefetch * DELIVERED_SHARE) if reports else 0
+        self.handing: dict[int, Message] = {}
+        self.held: dict[int, Message] = {}
+        self._acks: list[int] = []
+        self._lazy: list[int] = []
+        self._lazy_timer: asyncio.TimerHandle | None = None
+        self._delivered: list[int] = []
+        self.unanswered = 0  # NOT_HELD answers to acknowledgements nobody waited for
+
+    # -- a message comes
+
+    def hold(self, message: Message) -> None:
+        """The application has it now."""
+        self.handing.pop(message._tag, None)
+        message._state = State.HELD
+        self.held[message._tag] = message
+        if self._delivered_most:
+            self._delivered.append(message._tag)
+            if len(self._delivered) >= self._delivered_most:
+                self._report_delivered()
+
+    def _report_delivered(self) -> None:
+        """Enlarges the broker's window: type 0 for what is still held; what was settled meanwhile needs no report."""
+        self._delivered = [tag for tag in self._delivered if tag in self.held]
+        wire = self._connection.wire
+        if len(self._delivered) >= self._delivered_most and wire is not None:
+            wire.write(Op.ACK, self._number, AckType.DELIVERED, ranges_of(self._delivered))
+            self._delivered.clear()
+
+    # -- a message is settled
+
+    def acknowledge(self, messages: Iterable[Message]) -> None:
+        """Settle held messages; the acknowledgement leaves with this loop turn."""
+        for message in messages:
+            if self.held.pop(message._tag, None) is message:
+                message._state = State.ACKNOWLEDGED
+                self._acks.append(message._tag)
+        wire = self._connection.wire
+        if self._acks and wire is not None:
+            wire.mark(self)
+
+    async def acknowledge_confirmed(self, messages: Iterable[Message]) -> None:
+        """The same, but returns when it is on disk. Raises SettleError for what the broker no longer counted as held."""
+        settled = [message for message in messages if self.held.pop(message._tag, None) is message]
+        wire = self._connection.wire
+        if not settled or wire is None:
+            return
+        for message in settled:
+            message._state = State.ACKNOWLEDGED
+        tags = sorted(message._tag for message in settled)
+        future: asyncio.Future[Any] = self._connection.loop.create_future()
+        request = self._connection.expect(Reply(SettleError, future))
+        wire.write(Op.ACK, self._number, self._ack_type, ranges_of(tags), None, request)
+        gone = (await future)["not_held"]
+        if gone:
+            raise SettleError(
+                "not-held",
+                f"the broker no longer held {_count(gone)} of {len(tags)} acknowledged messages; the rest is settled",
+                "settle within the consumer timeout, or touch() the message while working on it",
+            )
+
+    def acknowledge_lazily(self, message: Message) -> None:
+        self._lazy.append(message._tag)
+        if len(self._lazy) >= self._lazy_most:
+            self.flush_lazy()
+        elif self._lazy_timer is None:
+            self._lazy_timer = self._connection.loop.call_later(LAZY_FLUSH_MS / 1000, self.flush_lazy)
+
+    def flush_lazy(self) -> None:
+        """Send lazy acknowledgements now."""
+        if self._lazy_timer is not None:
+            self._lazy_timer.cancel()
+            self._lazy_timer = None
+        if self._lazy:
+            tags, self._lazy = self._lazy, []
+            self.acknowledge([self.held[tag] for tag in tags if tag in self.held])
+
+    def finish(self, message: Message) -> None:
+        """The application is done with it (a listener returned, or ``receive()`` handed it out under DUPS_OK)."""
+        if message._state is not State.HELD:
+            return
+        if self.is_lazy:
+            self.acknowledge_lazily(message)
+        elif self._mode is AckMode.AUTO:
+            self.acknowledge((message,))
+
+    def give_back(self, messages: Iterable[Message], ack_type: AckType, failure: dict[str, Any] | None) -> None:
+        """Return held messages at once; raises SettleError for one that is not held."""
+        messages = list(messages)
+        for message in messages:
+            if self.held.get(message._tag) is not message:
+                raise not_held(message)
+        for message in messages:
+            del self.held[message._tag]
+            message._state = State.RETURNED
+        wire = self._connection.wire
+        if messages and wire is not None:
+            ranges = ranges_of(sorted(message._tag for message in messages))
+            wire.write(Op.ACK, self._number, ack_type, ranges, *(() if failure is None else (failure,)))
+
+    def expire(self, message: Message) -> None:
+        """It expired while it waited here: it takes the expiry path at the broker and is never handed out."""
+        message._state = State.RETURNED
+        wire = self._connection.wire
+        if wire is not None:
+            wire.write(Op.ACK, self._number, AckType.EXPIRED, [message._tag, message._tag])
+
+    def touch(self, message: Message) -> None:
+        wire = self._connection.wire
+        if self.held.get(message._tag) is not message or wire is None:
+            raise not_held(message)
+        wire.write(Op.TOUCH, self._number, [message._tag, message._tag])
+
+    # -- transactions
+
+    def take_for_commit(self, wire: Wire, transaction: int) -> list[Message]:
+        """Write the acknowledgement of everything held into a transaction; the messages it covers."""
+        messages = list(self.held.values())
+        if messages:
+            self.held.clear()
+            self._delivered.clear()
+            ranges = ranges_of(sorted(message._tag for message in messages))
+            wire.write(Op.ACK, self._number, self._ack_type, ranges, None, 0, transaction)
+        return messages
+
+    # -- the wire's side
+
+    def write_pending(self, wire: Wire) -> None:
+        if self._acks:
+            tags, self._acks = self._acks, []
+            wire.append((Op.ACK, self._number, self._ack_type, ranges_of(sorted(tags))))
+
+    @property
+    def unwritten(self) -> int:
+        return len(self._acks) + len(self._lazy)
+
+    def void(self, state: State) -> None:
+        """Everything given is out of this client's hands: the connection was lost, or the broker took it back."""
+        for message in (*self.handing.values(), *self.held.values()):
+            message._state = state
+        self.handing.clear()
+        self.held.clear()
+        self._acks.clear()
+        self._lazy.clear()
+        self._delivered.clear()
+        if self._lazy_timer is not None:
+            self._lazy_timer.cancel()
+            self._lazy_timer = None
+
+
+def _count(ranges: list[int]) -> int:
+    return sum(ranges[at + 1] - ranges[at] + 1 for at in range(0, len(ranges), 2))
+
+
+def confirm_impossible(mode: AckMode) -> UsageError:
+    return UsageError(
+        "already-acknowledged",
+        f"in {mode.name} this message is acknowledged without your doing, so its acknowledgement cannot be confirmed",
+        "use AckMode.CLIENT or AckMode.INDIVIDUAL for acknowledge(confirm=True)",
+    )

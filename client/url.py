@@ -1,0 +1,56 @@
+"""Connection strings and destinations: ``homing://user:pw@host:port?prefetch=100`` and ``orders?prefetch=10``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from .errors import UsageError
+from .options import CONNECTION, CONSUMER, PRODUCER, parse
+from .validation import check_text
+
+DEFAULT_PORT: Final = 7171
+DEFAULT_URL: Final = f"homing://127.0.0.1:{DEFAULT_PORT}"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerUrl:
+    """Where the broker is and who asks. ``options`` is one layer for client.options."""
+
+    host: str
+    port: int
+    user: str | None
+    password: str | None
+    options: dict[str, Any]
+
+    def __repr__(self) -> str:
+        return f"homing://{self.user + '@' if self.user else ''}{self.host}:{self.port}"
+
+
+def parse_url(url: str) -> BrokerUrl:
+    """Raises UsageError ``invalid-url``, ``unknown-option`` or ``invalid-option``."""
+    fix = "write homing://user:password@host:port?option=value"
+    if not isinstance(url, str):
+        raise UsageError("invalid-url", f"the connection string is {url!r}", fix)
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise UsageError("invalid-url", f"the connection string cannot be read ({error})", fix) from None
+    if parts.scheme != "homing" or not parts.hostname or parts.path not in ("", "/") or parts.fragment:
+        raise UsageError("invalid-url", "the connection string is not of the form homing://host:port", fix)
+    return BrokerUrl(
+        host=parts.hostname,
+        port=DEFAULT_PORT if port is None else port,
+        user=None if parts.username is None else unquote(parts.username),
+        password=None if parts.password is None else unquote(parts.password),
+        options=parse(parts.query, CONNECTION, CONSUMER, PRODUCER),
+    )
+
+
+def parse_destination(destination: str, place: str) -> tuple[str, dict[str, Any]]:
+    """Name and option layer of ``orders?prefetch=10``; ``place`` says whose options are allowed (CONSUMER, PRODUCER)."""
+    check_text("a destination", destination)
+    name, _, query = destination.partition("?")
+    return check_text("a destination's name", name), parse(query, place)
