@@ -28,6 +28,7 @@ from broker.config_models import (
 from broker.config_source import ConfigError, ConfigProblem, KeyPath, Source, read_source, show_path, shown
 from broker.core.address_settings import FIELD_OF_KEY, KEY_OF_FIELD, AddressSettingsRepository, read_setting
 from broker.core.setting_values import SettingError
+from broker.core.units import format_duration_ms, format_size_bytes
 from broker.core.wildcard import pattern_problem
 
 __all__ = ["Change", "Config", "ConfigError", "ConfigProblem", "changes", "check", "default_config", "load", "parse"]
@@ -294,20 +295,49 @@ def _validation_problems(error: ValidationError, read: Source) -> list[ConfigPro
             text, _, own_fix = text.removeprefix("Value error, ").partition("\n")
             fix = own_fix or fix
         elif kind in ("greater_than_equal", "less_than_equal"):
-            text = f"expected at least {context['ge']}" if "ge" in context else f"expected at most {context['le']}"
+            side, bound = ("least", context["ge"]) if "ge" in context else ("most", context["le"])
+            text = f"expected at {side} {_with_unit(path, bound)}"
         else:
             text = "expected " + _EXPECTED.get(kind, text.removeprefix("Input should be "))
         whole_section = kind == "value_error" and isinstance(each["input"], dict)
-        problems.append(_problem(read, path, text if whole_section else f"{text}, got {shown(each['input'])}", fix))
+        problems.append(_problem(read, path, text if whole_section else f"{text}, got {shown(_written(read, path, each['input']))}", fix))
     return problems
+
+
+def _written(read: Source, path: KeyPath, otherwise: Any) -> Any:
+    """The value as the file has it, before units were read."""
+    value: Any = read.values
+    for part in path:
+        if not isinstance(value, dict) or part not in value:
+            return otherwise
+        value = value[part]
+    return value
+
+
+def _with_unit(path: KeyPath, bound: Any) -> str:
+    """A bound as the file would say it: 100 of a duration is 100ms."""
+    section = _SECTIONS.get(path[0])
+    fields = section.model_fields.items() if section else ()
+    name = next((name for name, field in fields if field.alias == path[-1]), "")
+    if name.endswith("_ms"):
+        return format_duration_ms(bound)
+    return format_size_bytes(bound) if name.endswith("_bytes") else str(bound)
+
+
+_SECTIONS: Final[Mapping[str, type[Section]]] = {
+    "native": NativeSection,
+    "http": HttpSection,
+    "broker": BrokerSection,
+    "journal": JournalSection,
+    "limits": LimitsSection,
+}
 
 
 def _near(path: KeyPath) -> str:
     """A hint for a key that is nearly one, or stands in the wrong place."""
     from difflib import get_close_matches
 
-    sections: dict[str, type[Section]] = {"": Config}
-    sections |= {"native": NativeSection, "http": HttpSection, "broker": BrokerSection, "journal": JournalSection, "limits": LimitsSection}
+    sections: dict[str, type[Section]] = {"": Config, **_SECTIONS}
     section = sections.get(path[0] if len(path) > 1 else "")
     keys = [field.alias or name for name, field in section.model_fields.items()] if section else sorted(_QUEUE_KEYS)
     if close := get_close_matches(path[-1].replace("_", "-"), keys, n=2, cutoff=0.6):
