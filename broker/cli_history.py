@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from textwrap import wrap
 from typing import Annotated, Any
 
 import typer
@@ -126,7 +127,7 @@ def _timeline(events: list[cli_life.Event]) -> RenderableType:
     grid.add_column(justify="right", style="dim", no_wrap=True)
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
-    day = None
+    day, width = None, max(40, stdout.width - 18)
     for number, event in enumerate(events):
         at = clock(event.at_ms) if event.at_ms is not None else "now" if number == len(events) - 1 else ""
         today = clock(event.at_ms, date=True)[:10] if event.at_ms is not None else day
@@ -135,8 +136,8 @@ def _timeline(events: list[cli_life.Event]) -> RenderableType:
         day = today or day
         grid.add_row(f"  {at}", Text(event.mark, style=event.style), Text(event.title, style=f"bold {event.style}"))
         last = number == len(events) - 1
-        for detail in event.details:
-            grid.add_row("", "" if last else Text("│", style="dim"), Text(detail))
+        for line in (line for detail in event.details for line in wrap(detail, width, subsequent_indent="  ")):
+            grid.add_row("", "" if last else Text("│", style="dim"), Text(line))
         if not last:
             grid.add_row("", Text("│", style="dim"), "")
     return Group(grid)

@@ -175,17 +175,29 @@ def _here(reference: dict[str, Any], now_ms: int) -> Event:
 
 
 def verdict(history: dict[str, Any]) -> str | None:
-    """What the attempts of the stay it died in have in common, in one sentence; None when there is nothing to say."""
+    """What the last attempts of the stay it died in have in common, in one sentence; None when there is nothing to say."""
     dead = [each for each in history["outcomes"] if each["outcome"] == "dead-lettered"]
     if not dead:
         return None
     attempts = [each for each in history["attempts"] if each["sequence"] == dead[-1]["sequence"]]
-    prints = {(each.get("fault") or {}).get("fingerprint") or each["outcome"] for each in attempts}
     if len(attempts) < 2:
         return None
-    if len(prints) > 1:
-        ways = f"Its {len(attempts)} attempts on record failed in {len(prints)} different ways"
-        return f"{ways}: that looks like its surroundings, not like the message."
-    fault = attempts[-1].get("fault") or {}
-    what = fault.get("error_type") or fault.get("reason") or ENDINGS.get(attempts[-1]["outcome"], attempts[-1]["outcome"])
-    return f"All {len(attempts)} attempts on record failed alike ({what}): sent back as things are, it will most likely fail so again."
+    alike = 1
+    while alike < len(attempts) and _kind(attempts[-1 - alike]) == _kind(attempts[-1]):
+        alike += 1
+    if alike == 1:
+        return "Its last attempts failed in different ways: that looks like its surroundings, not like the message."
+    which = f"All {alike} attempts on record" if alike == len(attempts) else f"Its last {alike} attempts"
+    return f"{which} failed alike ({_cause(attempts[-1])}): sent back as things are, it will most likely fail so again."
+
+
+def _kind(attempt: dict[str, Any]) -> str:
+    """Equal for attempts that failed alike."""
+    return str((attempt.get("fault") or {}).get("fingerprint") or attempt["outcome"])
+
+
+def _cause(attempt: dict[str, Any]) -> str:
+    fault = attempt.get("fault") or {}
+    if fault.get("error_type"):
+        return ": ".join(str(fault[key]) for key in ("error_type", "error_text") if fault.get(key))
+    return str(fault.get("reason") or ENDINGS.get(attempt["outcome"], attempt["outcome"]))

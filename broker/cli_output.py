@@ -43,8 +43,12 @@ class ExitCode(IntEnum):
 #: Error codes of the client, the broker, the journal and the configuration that have an exit code of their own.
 _EXIT_CODE_OF: Final = {
     "no-broker": ExitCode.NO_BROKER,
-    "connect-failed": ExitCode.NO_BROKER,
-    "connection-refused": ExitCode.NO_BROKER,
+    "connect-timeout": ExitCode.NO_BROKER,
+    "connection-lost": ExitCode.NO_BROKER,
+    "invalid-url": ExitCode.USAGE,
+    "invalid-option": ExitCode.USAGE,
+    "unknown-option": ExitCode.USAGE,
+    "invalid-argument": ExitCode.USAGE,
     "no-journal": ExitCode.NOT_FOUND,
     "no-export": ExitCode.NOT_FOUND,
     "journal-missing": ExitCode.NOT_FOUND,
