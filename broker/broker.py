@@ -117,6 +117,8 @@ class Broker:
         for consumer in consumers:
             self._pulls.pop(consumer, None)
             consumer.queue.detach(consumer, now_ms)
+        for transaction in connection.transactions.values():
+            self.transactions.release(transaction)
         connection.transactions.clear()
         if lost:
             self.settlement.lost(consumers)
@@ -356,6 +358,7 @@ class Broker:
             if queue.suspects or any(consumer.isolated_until_ms or consumer.draining_until_ms for consumer in queue.consumers):
                 self.state.mark_ready(queue)
         self.resources.sweep()
+        self.ledger.note_time(now_ms)
         if now_ms >= self._next_parked_ms:
             self._next_parked_ms = now_ms + self.limits.parked_retry_ms
             self.office.retry_parked()

@@ -82,6 +82,11 @@ class Ledger:
         else:
             callback()
 
+    def note_time(self, now_ms: int) -> None:
+        """Broker time goes along with what is written anyway; an idle broker writes nothing."""
+        if self._journal.busy():
+            self.group.clock(now_ms)
+
     # -- addresses and queues ----------------------------------------------------------------------------------------
 
     def address_made(self, address: Address) -> None:

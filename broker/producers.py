@@ -33,6 +33,7 @@ class Producer:
         "credit_messages",
         "key",
         "mark",
+        "name",
         "number",
         "settled_first",
         "sink",
@@ -42,6 +43,8 @@ class Producer:
 
     def __init__(self, key: str, number: int, address: str, mark: int, sink: CreditSink) -> None:
         self.key = key
+        #: What people and exports are shown: a client_id is the client's secret.
+        self.name = f"{key[:8]}/{number}"
         self.number = number
         self.address = address
         #: The highest number stored for this identity.

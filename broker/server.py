@@ -18,6 +18,7 @@ from broker.broker import Broker, BrokerLimits
 from broker.clock import BrokerClock
 from broker.config import Config, ConfigError, changes, load
 from broker.core.post_office import RoutingTypes
+from broker.core.selector import compile_selector
 from broker.errors import Refused
 from broker.management.calls import Calls
 from broker.protocols.native.session import NativeOptions, NativeSession, Output
@@ -216,6 +217,9 @@ class Server:
     # -- stop --------------------------------------------------------------------------------------------------------
 
     def stop_clients(self) -> None:
+        """Says goodbye. What clients hold comes back as at a clean close: nobody is blamed for our stopping."""
+        for connection in list(self.broker.connections.values()):
+            self.broker.disconnect(connection, lost=False)
         for transport in list(self._transports):
             transport.goodbye("broker-stopping", "the broker is stopping", "reconnect when it is back")
 
@@ -277,7 +281,7 @@ async def _until_stopped(server: Server, journal: Journal, listener: asyncio.Ser
         return error.exit_code if isinstance(error, JournalError) else 70
     await asyncio.wait_for(journal.flush(), _SHUTDOWN_S)
     server.stop_clients()
-    await asyncio.sleep(0.05)
+    await asyncio.wait_for(journal.flush(), _SHUTDOWN_S)
     return 0
 
 
@@ -293,6 +297,7 @@ def run_server(config: Config, *, json_ready: bool = False) -> int:
     """The process: logging to stderr, uvloop, and the exit code of semantics section 13."""
     import uvloop
 
+    compile_selector("TRUE")  # the grammar is loaded now, not in the middle of the first dead letter
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     try:

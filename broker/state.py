@@ -77,7 +77,11 @@ class BrokerState:
             reference.hops = hops
             reference.due_at_ms = due_at_ms
             reference.delivery_count = delivery_count
-            reference.expires_at_ms = expires_at(queue.settings, now_ms, expires_at_ms)
+            if column is MinuteColumn.SENT:
+                reference.expires_at_ms = expires_at(queue.settings, now_ms, expires_at_ms)
+            else:
+                # A death clears the expiration; only what the dead-letter queue itself was declared with counts from here on.
+                reference.expires_at_ms = _after(now_ms, queue.settings.message_ttl_ms) if "message_ttl_ms" in queue.options else None
             references.append(reference)
             self.hold(reference)
         self.ledger.entered(references, column)
@@ -106,6 +110,7 @@ class BrokerState:
             if reference.where is not Where.SETTLING:
                 continue
             queue = reference.queue
+            self.expiries.add(reference)  # again: the sweep passes over what is being delivered
             if reference.due_at_ms is not None and reference.due_at_ms > now_ms:
                 self.schedule.add(reference, reference.due_at_ms)
                 self._wake()

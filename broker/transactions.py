@@ -36,7 +36,7 @@ class Transactions:
         transaction = self.of(connection, session)
         if transaction.broken is None:
             transaction.sends += sends
-            transaction.bytes += sum(send.message.size + REFERENCE_BYTES for send in sends)
+            self._reckon(transaction, sum(send.message.size + REFERENCE_BYTES for send in sends))
             self._check(transaction)
 
     def hold_acknowledgement(self, connection: Connection, session: int, consumer: Consumer, references: list[MessageReference]) -> None:
@@ -49,9 +49,25 @@ class Transactions:
             transaction.acknowledged.append((consumer, fresh))
             self._check(transaction)
 
+    def _reckon(self, transaction: Transaction, size: int) -> None:
+        """What is held back counts as memory in use, like what is in queues."""
+        transaction.bytes += size
+        self._broker.state.memory_bytes += size
+
+    def release(self, transaction: Transaction) -> None:
+        """The transaction is over, or broken: what it held counts no more."""
+        self._reckon(transaction, -transaction.bytes)
+
+    def fail(self, transaction: Transaction, code: str, message: str, fix: str) -> None:
+        """The transaction can no longer commit; what it held is let go."""
+        self.release(transaction)
+        transaction.fail(code, message, fix)
+
     def _check(self, transaction: Transaction) -> None:
         limits = self._broker.limits
-        transaction.grown(limits.transaction_operations, limits.transaction_bytes)
+        excess = transaction.excess(limits.transaction_operations, limits.transaction_bytes)
+        if excess is not None:
+            self.fail(transaction, *excess)
 
     def commit(self, connection: Connection, session: int, transaction_id: str, sends: int) -> None:
         """Everything as one group. Raises Refused with everything rolled back; the caller answers through ``when_safe``."""
@@ -71,7 +87,7 @@ class Transactions:
         except Refused:
             self.roll_back(connection, session)
             raise
-        del connection.transactions[session]
+        self.release(connection.transactions.pop(session))
         for send, queues in zip(transaction.sends, routes, strict=True):
             broker.intake.store(send.message, queues, send.delay_ms, after_commit=True)
         for consumer, references in transaction.acknowledged:
@@ -113,7 +129,9 @@ class Transactions:
 
     def roll_back(self, connection: Connection, session: int) -> None:
         """Held sends vanish; what the session was given comes back counted, what it had not read uncounted."""
-        connection.transactions.pop(session, None)
+        undone = connection.transactions.pop(session, None)
+        if undone is not None:
+            self.release(undone)
         for consumer in connection.consumers_of(session):
             for reference in consumer.unsettled.values():
                 reference.transaction = None

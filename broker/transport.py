@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 from broker.protocols.native.codec import FrameDecoder, ProtocolError
 from broker.protocols.native.session import NativeSession, Output
@@ -61,9 +61,8 @@ class NativeTransport(asyncio.Protocol):
     # -- the socket speaks -------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(high=_HIGH_WATER)
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+        self._transport.set_write_buffer_limits(high=_HIGH_WATER)
         full = len(self._connections) >= self._limits.max_connections
         self._connections.add(self)
         if full:

@@ -84,17 +84,6 @@ class Pending:
                 return fresh[0]
         return None
 
-    def take(self, limit: int) -> list[MessageReference]:
-        """Up to ``limit`` references off the front; they are DELIVERING from here on."""
-        taken: list[MessageReference] = []
-        while len(taken) < limit:
-            reference = self.head()
-            if reference is None:
-                break
-            self.remove(reference, Where.DELIVERING)
-            taken.append(reference)
-        return taken
-
     def __iter__(self) -> Iterator[MessageReference]:
         """All, in delivery order. A snapshot: costs a sort, for browsing and management only."""
         for priority in range(PRIORITIES - 1, -1, -1):

@@ -40,13 +40,12 @@ class Transaction:
     def operations(self) -> int:
         return len(self.sends) + sum(len(references) for _, references in self.acknowledged)
 
-    def grown(self, max_operations: int = MAX_OPERATIONS, max_bytes: int = MAX_BYTES) -> bool:
-        """Checks the limits after something was added; breaks the transaction when one is passed."""
-        if self.operations > max_operations or self.bytes > max_bytes:
-            self.fail(
-                "transaction-too-large",
-                f"a transaction holds at most {max_operations} operations and {max_bytes} bytes",
-                "commit more often, or raise limits.transaction-operations and limits.transaction-bytes",
-            )
-            return False
-        return True
+    def excess(self, max_operations: int = MAX_OPERATIONS, max_bytes: int = MAX_BYTES) -> tuple[str, str, str] | None:
+        """(code, message, fix) when a limit is passed."""
+        if self.operations <= max_operations and self.bytes <= max_bytes:
+            return None
+        return (
+            "transaction-too-large",
+            f"a transaction holds at most {max_operations} operations and {max_bytes} bytes",
+            "commit more often, or raise limits: max-transaction-operations and max-transaction-bytes",
+        )

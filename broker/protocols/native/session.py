@@ -202,13 +202,13 @@ class NativeSession:
         unsigned(first, "first_sequence", lowest=0 if session else 1)
         broker = self._broker
         messages, delays, cost, refusal = fields.messages(
-            items, producer.address, producer.key, broker.now_ms(), self._options.max_properties_bytes
+            items, producer.address, producer.name, broker.now_ms(), self._options.max_properties_bytes
         )
         if not broker.flow.charge(producer, len(items), cost):
             raise ProtocolError("credit-exceeded", "the producer sent far beyond its credit", "wait for CREDIT, see docs/protocol.md, 2.2")
         if session:
             if refusal is not None:
-                broker.transactions.of(connection, session).fail(refusal.code, refusal.message, refusal.fix)
+                broker.transactions.fail(broker.transactions.of(connection, session), refusal.code, refusal.message, refusal.fix)
             broker.transactions.hold_sends(connection, session, [HeldSend(m, d) for m, d in zip(messages, delays, strict=True)])
         else:
             self._store(producer, first, messages, delays, refusal)
