@@ -20,7 +20,7 @@ class Browser:
     def __init__(self, connection: Connection, queue: str, page: int) -> None:
         self._connection = connection
         self._queue = check_text("a queue", queue)
-        self._page = check_whole("page", page, 1, 10_000)
+        self._page = check_whole("page", page, 1, 1000)
         self._entries: deque[dict[str, Any]] = deque()
         self._after: Any = None
         self._finished = False

@@ -21,7 +21,7 @@ from .modes import AckMode
 from .options import connection_options, given, policy_of
 from .policy import PolicyMap, RedeliveryPolicy
 from .producer import Producer
-from .reconnect import NEVER, ReconnectPolicy
+from .reconnect import NEVER, STEADY_AFTER_S, ReconnectPolicy
 from .reply import Reply
 from .session import Session
 from .url import DEFAULT_URL, parse_url
@@ -124,7 +124,9 @@ class Connection:
         self.wire: Wire | None = None
         self._dialling: Wire | None = None
         self._welcome: asyncio.Future[dict[str, Any]] | None = None
-        self._passing = True
+        self._passing = True  # whether what ended the last attempt or connection may pass
+        self._attempts = 0
+        self._connected_at = self._outage_at = 0.0
         self._seeking: asyncio.Task[None] | None = None
         self._failure: HomingError | None = None
         self._replies: dict[int, Reply] = {}
@@ -212,6 +214,7 @@ class Connection:
             await self.connected()
             return self
         self.loop = asyncio.get_running_loop()
+        self._outage_at = self.loop.time()
         self._connected = Waiters(self.loop)
         self._set(ConnectionState.CONNECTING)
         attempt = 1
@@ -286,6 +289,7 @@ class Connection:
         self.max_message_bytes = limit - FRAME_HEAD_BYTES
         wire.allow_frames_of(limit)
         wire.start_heartbeat(options["heartbeat_ms"])
+        self._connected_at = self.loop.time()
         self._set(ConnectionState.CONNECTED)
         for producer in list(self._producers.values()):
             producer._announce(wire)
@@ -320,24 +324,24 @@ class Connection:
         self._seeking = self.loop.create_task(self._seek(error))
 
     async def _seek(self, error: HomingError) -> None:
-        started = self.loop.time()
-        attempt = 0
+        if self.loop.time() - self._connected_at >= STEADY_AFTER_S:
+            self._attempts, self._outage_at = 0, self.loop.time()
         last = error
         while True:
-            attempt += 1
-            delay_ms = self._reconnect.delay_ms(attempt, self._rng)
-            if self._reconnect.gives_up(attempt, (self.loop.time() - started) * 1000 + delay_ms):
+            self._attempts += 1
+            delay_ms = self._reconnect.delay_ms(self._attempts, self._rng)
+            if self._reconnect.gives_up(self._attempts, (self.loop.time() - self._outage_at) * 1000 + delay_ms):
                 break
             await asyncio.sleep(delay_ms / 1000)
             try:
                 await self._dial()
-                log.info("connected to %s again after %d attempts", self.url, attempt)
+                log.info("connected to %s again after %d attempts", self.url, self._attempts)
                 return
             except ConnectError as refused:
                 last = refused
                 if not self._passing:
                     break
-        why = f"the connection was lost ({error.message}) and not found again in {attempt} attempts: {last.message}"
+        why = f"the connection was lost ({error.message}) and not found again in {self._attempts} attempts: {last.message}"
         self._fail(ConnectionLost(last.code if not self._passing else "connection-lost", why, last.fix))
 
     @property

@@ -50,6 +50,7 @@ class Listener:
         self._plain = not is_async
         self._concurrency = concurrency if is_async else 1
         self._stopping = False
+        self._broken = False
         self._pump: asyncio.Task[None] | None = None
         self._workers: list[asyncio.Task[None]] = []
         self._idle: deque[asyncio.Future[Message | None]] = deque()
@@ -103,6 +104,8 @@ class Listener:
             await self._run_alone()
             return
         self._workers = [self._loop.create_task(self._work(object())) for _ in range(self._concurrency)]
+        for worker in self._workers:
+            worker.add_done_callback(self._worker_ended)
         try:
             await self._feed_workers()
         finally:
@@ -110,6 +113,13 @@ class Listener:
                 if not future.done():
                     future.set_result(None)
             await asyncio.gather(*self._workers)
+
+    def _worker_ended(self, worker: asyncio.Task[None]) -> None:
+        """A worker ends only with the listener; if a fault of its own ended it, the listener ends as well and tells."""
+        if not worker.cancelled() and worker.exception() is not None:
+            self._broken = True
+            self.consumer._arrived.wake_all()
+            self._idled.wake_all()
 
     async def _run_alone(self) -> None:
         size = 1
@@ -156,7 +166,7 @@ class Listener:
             self._pause_at = self._loop.time() + SLICE_TIME_S
 
     async def _feed_workers(self) -> None:
-        while not self._stopping:
+        while not self._stopping and not self._broken:
             if not self._idle:
                 await self._idled.wait()
                 continue
@@ -166,7 +176,7 @@ class Listener:
                     self._idle.popleft().set_result(message)
 
     async def _work(self, scope: object) -> None:
-        while not self._stopping:
+        while not self._stopping and not self._broken:
             future: asyncio.Future[Message | None] = self._loop.create_future()
             self._idle.append(future)
             self._idled.wake()

@@ -67,13 +67,13 @@ _KINDS: Final[dict[str, _Option]] = {
     "close_timeout_ms": _Option(int, 0, DAY_MS),
     "client_id": _Option(str),
     "product": _Option(str),
-    "prefetch": _Option(int, 0, 1_000_000),
+    "prefetch": _Option(int, 0, 100_000),
     "optimize_acknowledge": _Option(bool),
     "check_expiry": _Option(bool),
     "selector": _Option(str, 0, 4096),
     "max_unconfirmed": _Option(int, 1, 10_000_000),
     "priority": _Option(int, 0, 9),
-    "ttl_ms": _Option(int, 0, 2**63 - 1),
+    "ttl_ms": _Option(int, 0, 100 * 365 * DAY_MS),
     "durable": _Option(bool),
 }
 _OWNERS: Final = {CONNECTION: ConnectionOptions, CONSUMER: ConsumerOptions, PRODUCER: ProducerOptions}

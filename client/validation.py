@@ -17,7 +17,10 @@ MAX_NAME_CHARACTERS: Final = 1024
 MAX_SELECTOR_CHARACTERS: Final = 4096
 LOWEST_INT64: Final = -(2**63)
 HIGHEST_INT64: Final = 2**63 - 1
-RESERVED_PREFIXES: Final = ("_AMQ_", "JMSX")
+RESERVED_PREFIXES: Final = ("_AMQ_", "JMSX", "_HOMING_")
+MAX_DUPLICATE_ID_CHARACTERS: Final = 256
+#: A ttl or delay beyond 100 years is a mistake.
+MAX_DURATION_MS: Final = 100 * 365 * 86_400_000
 #: What the array around a message may take in a frame beyond body, properties and duplicate id.
 ENVELOPE_BYTES: Final = 64
 
@@ -67,7 +70,7 @@ def _check_property(name: object, value: object) -> None:
     if type(name) is not str or not name:
         raise invalid(f"a property name must be non-empty text, got {name!r}", "name the property")
     if name.startswith(RESERVED_PREFIXES):
-        raise invalid(f"the property name {name!r} is the broker's own", "choose a name that does not begin with _AMQ_ or JMSX")
+        raise invalid(f"the property name {name!r} is the broker's own", f"do not begin a name with {RESERVED_PREFIXES}")
     kind = type(value)
     if kind is int:
         if not LOWEST_INT64 <= value <= HIGHEST_INT64:  # type: ignore[operator]
@@ -103,12 +106,14 @@ def message_fields(
     if priority == 4 and durable is True and ttl_ms == 0 and delay_ms == 0 and duplicate_id is None and type(priority) is int:
         return ([body, held] if held else [body]), size
     check_whole("priority", priority, 0, 9)
-    check_whole("ttl_ms", ttl_ms, 0, HIGHEST_INT64)
-    check_whole("delay_ms", delay_ms, 0, HIGHEST_INT64)
+    check_whole("ttl_ms", ttl_ms, 0, MAX_DURATION_MS)
+    check_whole("delay_ms", delay_ms, 0, MAX_DURATION_MS)
     if type(durable) is not bool:
         raise invalid(f"durable is {durable!r}, expected True or False", "correct durable", "invalid-argument")
     if duplicate_id is not None:
-        size += 4 * len(check_text("duplicate_id", duplicate_id))
+        size += 4 * len(check_text("duplicate_id", duplicate_id, MAX_DUPLICATE_ID_CHARACTERS))
+        if not duplicate_id.isprintable():
+            raise invalid("duplicate_id holds characters that do not print", "use for example a UUID", "invalid-argument")
     fields: list[Any] = [body, held, priority, durable, ttl_ms, delay_ms, duplicate_id]
     while fields[-1] == _DEFAULTS[len(fields) - 1] and len(fields) > 1:
         fields.pop()
