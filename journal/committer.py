@@ -10,6 +10,7 @@ import sqlite3
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from journal.disk import Disk
@@ -18,11 +19,13 @@ from journal.group_commit import Group
 from journal.group_write import GroupWriter, Written
 from journal.options import JournalOptions
 from journal.retention import Retention
-from journal.sqlite_store import WalMeter
+from journal.sqlite_store import PAGE_BYTES, WalMeter
 
 #: Room kept for "one group", however small the last ones were.
 _LEAST_GROUP_BYTES = 4 << 20
 _IDLE_CHECKPOINT_BYTES = 1 << 20
+#: How often space is made while there is little of it.
+_LOW_LOOK_S = 0.1
 
 
 @dataclass(slots=True)
@@ -66,6 +69,7 @@ class Committer:
     def __post_init__(self) -> None:
         self.retention = Retention(self.options)
         self._group_bytes = _LEAST_GROUP_BYTES
+        self._low_look_s = 0.0
 
     def commit(self, connection: sqlite3.Connection, group: Group, reserve_up_to: int | None) -> Standing:
         """Write the group and say how things stand. Raises JournalError when the broker must stop."""
@@ -74,7 +78,7 @@ class Committer:
         elapsed_ms = (time.perf_counter() - started) * 1000
         self._count(group, written, elapsed_ms)
         self._group_bytes = max(_LEAST_GROUP_BYTES, 2 * written.bytes, self._group_bytes * 7 // 8)
-        return self.standing()
+        return self.standing(connection)
 
     def _attempt(self, connection: sqlite3.Connection, group: Group, reserve_up_to: int | None) -> Written:
         try:
@@ -109,20 +113,19 @@ class Committer:
     def upkeep(self, connection: sqlite3.Connection, idle: bool) -> Standing:
         """One bounded step of each: checkpoint, history, giving pages back, free space."""
         try:
-            limit = _IDLE_CHECKPOINT_BYTES if idle else self.options.checkpoint_every_bytes
+            self._low_look_s = time.monotonic() + _LOW_LOOK_S
+            self._tolerating_full(connection, self._tidy)
+            # Where space is low, the file gets shorter only by a checkpoint.
+            limit = _IDLE_CHECKPOINT_BYTES if idle or self.disk.space_low else self.options.checkpoint_every_bytes
             if self.meter.pending_bytes() >= limit:
                 self._checkpoint(connection)
-            if not self.disk.space_low:
-                self._tolerating_full(connection, self._tidy)
         except sqlite3.DatabaseError as error:
             raise _failure(connection, error) from error
-        return self.standing()
+        return self.standing(connection)
 
     def _tidy(self, connection: sqlite3.Connection) -> None:
-        if self.retention.due():
-            removed = self.retention.step(connection, self.writer.state)
-            self.statistics.history_rows_removed += removed
-        self.statistics.pages_given_back += self.retention.give_back(connection)
+        self.statistics.history_rows_removed += self.retention.step(connection, self.writer.state)
+        self.statistics.pages_given_back += self.retention.give_back(connection, self.disk.space_low)
 
     def _tolerating_full(self, connection: sqlite3.Connection, step: Callable[[sqlite3.Connection], Any]) -> None:
         """Upkeep that finds the disk full is put off; the next group finds the same and deals with it."""
@@ -146,10 +149,11 @@ class Committer:
         _, _, copied = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         self.meter.note_checkpoint(max(copied, 0))
 
-    def standing(self) -> Standing:
+    def standing(self, connection: sqlite3.Connection) -> Standing:
         pending = self.meter.pending_bytes()
-        space_low = self.disk.look(pending, self._group_bytes)
-        due = pending >= self.options.checkpoint_every_bytes or (self.retention.due() and not space_low)
+        space_low = self.disk.look(pending, self._group_bytes, partial(_unused_bytes, connection))
+        due = pending >= self.options.checkpoint_every_bytes or self.retention.due()
+        due = due or (space_low and time.monotonic() >= self._low_look_s)
         return Standing(space_low, pending, due)
 
     def _count(self, group: Group, written: Written, elapsed_ms: float) -> None:
@@ -163,6 +167,10 @@ class Committer:
         statistics.bytes_written += written.bytes
         statistics.commit_ms += elapsed_ms
         statistics.commit_ms_max = max(statistics.commit_ms_max, elapsed_ms)
+
+
+def _unused_bytes(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA freelist_count").fetchone()[0]) * PAGE_BYTES
 
 
 def is_full(error: sqlite3.Error) -> bool:

@@ -8,6 +8,7 @@ import fcntl
 import logging
 import os
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 from journal.errors import JournalError
@@ -55,7 +56,9 @@ def check_header(database: Path) -> None:
         return
     if len(header) < _HEADER_BYTES or not header.startswith(b"SQLite format 3\0"):
         raise damaged(f"{DATABASE_NAME} is not an SQLite database")
-    if struct.unpack(">I", header[68:72])[0] != APPLICATION_ID:
+    pages, application_id = struct.unpack(">I", header[28:32])[0], struct.unpack(">I", header[68:72])[0]
+    # A single page holds no table yet: the file of a journal whose first start was cut short.
+    if application_id != APPLICATION_ID and (application_id or pages > 1):
         raise damaged(f"{DATABASE_NAME} is a database of another program")
 
 
@@ -135,14 +138,20 @@ class Disk:
             self._reserve.unlink()
         self.has_reserve = False
 
-    def look(self, pending_wal_bytes: int, group_bytes: int) -> bool:
-        """Update ``space_low``: below un-checkpointed WAL + one group + reserve; back above it by half the reserve, at least 1 MiB."""
+    def look(self, pending_wal_bytes: int, group_bytes: int, unused_bytes: Callable[[], int]) -> bool:
+        """Update ``space_low``: below un-checkpointed WAL + one group + reserve; back above it by half the reserve, at least 1 MiB.
+
+        What a checkpoint will need may also come out of pages that lie unused in the database (``unused_bytes``, asked for only
+        when it matters); a group and the reserve may not.
+        """
         free = self.free_bytes()
-        limit = pending_wal_bytes + group_bytes + self._reserve_bytes
+        least = group_bytes + self._reserve_bytes
         if self.space_low:
-            self.space_low = free < limit + max(self._reserve_bytes // 2, 1 << 20)
-            if not self.space_low:
+            least += max(self._reserve_bytes // 2, 1 << 20)
+        if free >= least + pending_wal_bytes or (free >= least and free + unused_bytes() >= least + pending_wal_bytes):
+            if self.space_low:
+                self.space_low = False
                 self.take_reserve()
         else:
-            self.space_low = free < limit
+            self.space_low = True
         return self.space_low

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from journal.committer import Committer, Standing, Statistics, io_failure
+from journal.committer import Committer, Standing, Statistics, io_failure, is_full
 from journal.disk import DATABASE_NAME, DirectoryLock, Disk, check_header, damaged, prepare_directory
 from journal.errors import JournalError
 from journal.group_commit import Group
@@ -51,6 +51,7 @@ class Journal:
         self.wal_bytes = 0
         self.on_wal_limit: Callable[[bool], None] = _ignore
         self._wal_over = False
+        self._upkeep_due = False
         self._options = committer.options
         self._store = store
         self._committer = committer
@@ -166,6 +167,9 @@ class Journal:
         try:
             await self._store.run(_mark_clean_stop, self._next_id)
         except sqlite3.Error as error:
+            if is_full(error):
+                log.warning("the disk is full: the stop is not marked as clean, and the next start will recover")
+                return
             self._fail(io_failure(str(error)))
             raise self._failure() from error
 
@@ -195,6 +199,8 @@ class Journal:
                     await self._commit()
                 elif self._closing:
                     return
+                elif self._upkeep_due:
+                    self._take(await self._store.run(self._committer.upkeep, True))
                 else:
                     await self._rest()
         except JournalError as error:
@@ -222,7 +228,7 @@ class Journal:
                 log.exception("a callback after a commit failed")
         if standing is not None:
             self._take(standing)
-            if standing.upkeep_due:
+            if self._upkeep_due:
                 self._take(await self._store.run(self._committer.upkeep, False))
 
     def _reserve_wanted(self) -> int | None:
@@ -243,6 +249,7 @@ class Journal:
 
     def _take(self, standing: Standing) -> None:
         self.wal_bytes = standing.wal_bytes
+        self._upkeep_due = standing.upkeep_due
         over = standing.wal_bytes > self._options.wal_limit_bytes
         if over != self._wal_over:
             self._wal_over = over

@@ -34,14 +34,17 @@ class Retention:
         self._options = options
         self._next_s = time.monotonic()
         self._vacuum_next_s = self._next_s
+        self._giving_back = False
         #: Attempts up to here were looked at in this sweep: (at_ms, message_id, sequence, attempt).
         self._cursor: tuple[int, int, int, int] | None = None
 
     def due(self) -> bool:
-        return time.monotonic() >= self._next_s
+        return self._giving_back or time.monotonic() >= self._next_s
 
     def step(self, connection: sqlite3.Connection, state: WriterState) -> int:
         """Remove up to a few thousand rows in one transaction. Returns how many went; when all is done, rests for a minute."""
+        if time.monotonic() < self._next_s:
+            return 0
         connection.execute("BEGIN IMMEDIATE")
         before = state.history_bytes
         try:
@@ -92,18 +95,23 @@ class Retention:
         self._cursor = last
         return removed, looked_at
 
-    def give_back(self, connection: sqlite3.Connection) -> int:
-        """Return a few free pages to the file system when a quarter of the file, and 64 MiB at least, lies free."""
-        if time.monotonic() < self._vacuum_next_s:
+    def give_back(self, connection: sqlite3.Connection, space_low: bool) -> int:
+        """Return a few free pages to the file system when a quarter of the file, and 64 MiB at least, lies free.
+
+        Where space is low, all that lies free: otherwise a drained journal would go on filling the disk, and producers wait for ever.
+        """
+        if time.monotonic() < self._vacuum_next_s and not space_low:
             return 0
         free = connection.execute("PRAGMA freelist_count").fetchone()[0]
         total = connection.execute("PRAGMA page_count").fetchone()[0]
-        if free < _VACUUM_LEAST_PAGES or free * 4 < total:
+        enough = free > 0 if space_low else free >= _VACUUM_LEAST_PAGES and free * 4 >= total
+        self._giving_back = enough and free > _VACUUM_PAGES
+        if not enough:
             self._vacuum_next_s = time.monotonic() + _PERIOD_S
             return 0
         # As a script: ``execute`` would step it once, and so move a single page.
         connection.executescript(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})")
-        return _VACUUM_PAGES
+        return min(int(free), _VACUUM_PAGES)
 
 
 def _remove(

@@ -7,6 +7,7 @@ and tests/unit/test_journal_store.py holds what is used of it.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 import os
@@ -71,7 +72,12 @@ async def open_store(path: Path) -> Store:
     store = Store(partial(_connect, path), iter_chunk_size=64)
     # A process whose loop died must still be able to end.
     store._thread.daemon = True
-    await store
+    try:
+        await store
+    except BaseException:
+        # Its last act is a callback into this loop, which must still be there for it.
+        await asyncio.to_thread(store._thread.join)
+        raise
     return store
 
 

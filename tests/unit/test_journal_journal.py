@@ -376,8 +376,13 @@ def test_space_has_hysteresis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     seen = []
     for free_mib in (36, 34, 36, 39, 41, 36):
         free[0] = free_mib * mib
-        seen.append(disk.look(pending_wal_bytes=20 * mib, group_bytes=5 * mib))
+        seen.append(disk.look(20 * mib, 5 * mib, lambda: 0))
     assert seen == [False, True, True, True, False, False]
+    free[0] = 20 * mib
+    assert not disk.look(20 * mib, 5 * mib, lambda: 15 * mib)
+    assert disk.look(20 * mib, 5 * mib, lambda: 14 * mib)
+    free[0] = 14 * mib
+    assert disk.look(0, 5 * mib, lambda: 1 << 40)
 
 
 def test_the_reserve_is_taken_released_and_taken_again(tmp_path: Path) -> None:
@@ -388,5 +393,5 @@ def test_the_reserve_is_taken_released_and_taken_again(tmp_path: Path) -> None:
     disk.release_reserve()
     assert not reserve.exists()
     disk.space_low = True
-    assert not disk.look(0, 0)
+    assert not disk.look(0, 0, lambda: 0)
     assert reserve.exists()

@@ -1,0 +1,344 @@
+"""The journal's promises under faults: what was reported as on disk is there, nothing is there by half, and nobody is told a lie.
+
+A child process writes steps whose outcome is known (journal_child.py). Calls to the disk fail at a counted place, the disk is
+full, or the child is killed; then the journal is opened again and compared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from journal.check import check
+from journal.errors import JournalError
+from journal.journal import Journal, JournalOptions
+from journal.records import ReferenceRecord
+from journal.sqlite_store import PAGE_BYTES
+from tests.faults.journal_child import body, expected
+from tests.unit.journal_support import NOW_MS, message, opened, query, queue, send, sequences, settle
+
+ROOT = Path(__file__).parents[2]
+STEPS, BODY_BYTES = 12, 3_000
+#: Small, so that checkpoints are among the calls that fail.
+CHECKPOINTS = "checkpoint_every_bytes=300000"
+#: How many places of each kind of call fail in the suite; HOMING_FAULT_PLACES=all for every one.
+PLACES = os.environ.get("HOMING_FAULT_PLACES", "8")
+
+
+def _command(directory: Path, steps: int = STEPS, body_bytes: int = BODY_BYTES, *options: str) -> list[str]:
+    return [sys.executable, "-m", "tests.faults.journal_child", str(directory), str(steps), str(body_bytes), *options]
+
+
+def _run(directory: Path, environment: dict[str, str], *options: str) -> subprocess.CompletedProcess[str]:
+    command = _command(directory, STEPS, BODY_BYTES, CHECKPOINTS, *options)
+    return subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, timeout=50, check=False)
+
+
+def _last_done(lines: list[str]) -> int:
+    return max((int(line.split()[1]) for line in lines if line.startswith("done ")), default=0)
+
+
+def _verify(directory: Path, confirmed: int, started: int | None = None) -> int:
+    """Open again: everything confirmed is there, whole steps only, every body right. Returns the last step found."""
+
+    async def reopen() -> tuple[int, dict[int, int]]:
+        async with opened(directory) as (_, recovered):
+            for reference in recovered.references:
+                assert reference.message.body == body(reference.sequence, len(reference.message.body))
+            return recovered.clock_ms, {reference.sequence: reference.failed for reference in recovered.references}
+
+    found, references = asyncio.run(reopen())
+    assert found >= confirmed
+    if started is not None:
+        assert found <= started
+    assert references == expected(found)
+    assert query(directory, "PRAGMA page_size") + query(directory, "PRAGMA auto_vacuum") == [(PAGE_BYTES,), (2,)]
+    assert check(directory).problems == []
+    return found
+
+
+@pytest.fixture(scope="module")
+def shim(tmp_path_factory: pytest.TempPathFactory) -> str:
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler for the I/O shim. enable: install gcc")
+    library = tmp_path_factory.mktemp("shim") / "io_shim.so"
+    source = Path(__file__).with_name("io_shim.c")
+    subprocess.run([compiler, "-std=gnu11", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True, timeout=50)
+    return str(library)
+
+
+def _shimmed(shim: str, call: str, at: int, number: int = errno.EIO, forever: bool = False, count: Path | None = None) -> dict[str, str]:
+    found = {
+        "LD_PRELOAD": shim,
+        "HOMING_SHIM_PATH": "homing.db",
+        "HOMING_SHIM_CALL": call,
+        "HOMING_SHIM_AT": str(at),
+        "HOMING_SHIM_ERRNO": str(number),
+        "HOMING_SHIM_FOREVER": str(int(forever)),
+    }
+    return found | ({"HOMING_SHIM_COUNT": str(count)} if count else {})
+
+
+def _places(shim: str, call: str, directory: Path) -> list[int]:
+    """Which calls are to fail: all there are in a run without faults, or as many as PLACES says, spread over them."""
+    count = directory / "count"
+    result = _run(directory / "whole", _shimmed(shim, call, 0, count=count))
+    assert result.returncode == 0, result.stderr
+    total = int(count.read_text())
+    wanted = total if PLACES == "all" else min(int(PLACES), total)
+    return sorted({1 + place * (total - 1) // max(wanted - 1, 1) for place in range(wanted)})
+
+
+@pytest.mark.parametrize("call", ["sync", "write", "truncate"])
+@pytest.mark.parametrize("forever", [False, True], ids=["once", "forever"])
+def test_a_failed_call_answers_nobody_and_loses_nothing(shim: str, tmp_path: Path, call: str, forever: bool) -> None:
+    def fail_at(place: int) -> tuple[int, subprocess.CompletedProcess[str]]:
+        return place, _run(tmp_path / str(place), _shimmed(shim, call, place, forever=forever))
+
+    stopped = 0
+    with ThreadPoolExecutor(2) as pool:
+        for place, result in pool.map(fail_at, _places(shim, call, tmp_path)):
+            lines = result.stdout.splitlines()
+            if result.returncode == 0:
+                # Some calls SQLite can do without; then nothing may be missing.
+                assert lines[-1] == "closed", (place, result.stderr)
+            else:
+                stopped += 1
+                assert result.returncode == 70, (place, result.stderr)
+                assert lines[-1] == "failed journal-io", (place, lines)
+                assert "Traceback" not in result.stderr
+            _verify(tmp_path / str(place), _last_done(lines), STEPS)
+    if call != "truncate":
+        assert stopped > 0
+
+
+def test_a_disk_full_for_one_write_is_survived_by_a_retry(shim: str, tmp_path: Path) -> None:
+    for place in _places(shim, "write", tmp_path):
+        result = _run(tmp_path / str(place), _shimmed(shim, "write", place, errno.ENOSPC))
+        lines = result.stdout.splitlines()
+        if lines[0] == "failed journal-full":
+            # At the open, before anything was promised.
+            assert result.returncode == 70
+            continue
+        assert result.returncode == 0, (place, lines, result.stderr)
+        assert _last_done(lines) == STEPS
+        assert _verify(tmp_path / str(place), STEPS) == STEPS
+
+
+def test_a_disk_full_for_good_stops_with_everything_confirmed_kept(shim: str, tmp_path: Path) -> None:
+    codes = set()
+    for place in _places(shim, "write", tmp_path):
+        result = _run(tmp_path / str(place), _shimmed(shim, "write", place, errno.ENOSPC, forever=True))
+        lines = result.stdout.splitlines()
+        if result.returncode:
+            assert result.returncode == 70
+            codes.add(lines[-1])
+        _verify(tmp_path / str(place), _last_done(lines), STEPS)
+    assert codes == {"failed journal-full"}
+
+
+def test_a_file_size_limit_is_an_error_with_a_code(tmp_path: Path) -> None:
+    limited = ["/bin/sh", "-c", 'ulimit -f 6000; trap "" XFSZ; exec "$@"', "sh", *_command(tmp_path / "j", 4_000, 3_000)]
+    result = subprocess.run(limited, cwd=ROOT, capture_output=True, text=True, timeout=50, check=False)
+    lines = result.stdout.splitlines()
+    assert (result.returncode, lines[-1]) == (70, "failed journal-io"), result.stderr
+    assert _last_done(lines) > 0
+    _verify(tmp_path / "j", _last_done(lines))
+
+
+def test_killed_at_any_moment_what_was_confirmed_is_there(tmp_path: Path) -> None:
+    seed = int(os.environ.get("HOMING_SEED", random.randrange(1 << 32)))
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    found = 0
+    for _ in range(6):
+        command = _command(tmp_path / "j", 1_000_000, 500, CHECKPOINTS, "id_block=1000")
+        child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        try:
+            assert child.stdout is not None
+            lines = [child.stdout.readline().strip()]
+            assert lines == [f"opened {found}"]
+            # Not before the first step: the moment is drawn from a child that is writing.
+            lines.append(child.stdout.readline().strip())
+            time.sleep(chance.uniform(0.0, 0.4))
+        finally:
+            child.send_signal(signal.SIGKILL)
+            rest, _ = child.communicate(timeout=20)
+        # The last line may be torn.
+        lines += [line for line in rest.split("\n")[:-1] if line]
+        found = _verify(tmp_path / "j", _last_done(lines))
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 48 MiB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mount = shutil.which("mount")
+    if mount is None or os.geteuid() != 0:
+        pytest.skip("a small file system needs root. enable: run the tests as root")
+    command = [mount, "-t", "tmpfs", "-o", "size=48m", "homing-test", str(place)]
+    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"no tmpfs can be mounted here ({mounted.stderr.strip()}). enable: run with CAP_SYS_ADMIN")
+    yield place
+    # Lazily: after a failure the journal keeps its files open until the process ends.
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+SMALL: dict[str, Any] = {"disk_reserve_bytes": 4 << 20, "checkpoint_every_bytes": 4 << 20}
+
+
+async def test_producers_wait_in_time_consumers_drain_and_service_resumes(small_disk: Path) -> None:
+    told: list[bool] = []
+    async with opened(small_disk / "j", **SMALL) as (journal, _):
+        journal.on_space = told.append
+        journal.group.queue(queue())
+        for round_number in range(3):
+            sent = []
+            while not journal.space_low:
+                for _ in range(20):
+                    sequence = journal.next_id()
+                    send(journal, sequence, of=message(sequence, os.urandom(20_000)))
+                    sent.append(sequence)
+                await journal.flush()
+                assert len(sent) < 2_000
+            assert len(sent) > 200, round_number
+            for start in range(0, len(sent), 50):
+                for sequence in sent[start : start + 50]:
+                    settle(journal, sequence)
+                await journal.flush()
+            await _space(journal)
+        assert told == [True, False] * 3
+        assert not journal.failed.done()
+    assert check(small_disk / "j").problems == []
+
+
+async def test_a_disk_filled_by_somebody_else_still_takes_acknowledgements(small_disk: Path) -> None:
+    async with opened(small_disk / "j", **SMALL) as (journal, _):
+        journal.group.queue(queue())
+        for sequence in range(1, 401):
+            send(journal, sequence, of=message(sequence, os.urandom(10_000)))
+        await journal.flush()
+        _fill(small_disk / "theirs")
+        for start in range(1, 401, 10):
+            for sequence in range(start, start + 10):
+                settle(journal, sequence)
+            await journal.flush()
+        assert sequences(small_disk / "j") == []
+        (small_disk / "theirs").unlink()
+        await _space(journal)
+        assert (small_disk / "j" / "homing.reserve").exists()
+
+
+async def test_a_group_that_does_not_fit_stops_with_journal_full_and_all_before_it_is_there(small_disk: Path) -> None:
+    journal, _ = await Journal.open(small_disk / "j", JournalOptions(**SMALL), NOW_MS)
+    journal.group.queue(queue())
+    confirmed: list[int] = []
+
+    async def fill() -> None:
+        for sequence in range(1, 1_000):
+            send(journal, sequence, of=message(sequence, os.urandom(200_000)))
+            await journal.flush()
+            confirmed.append(sequence)
+
+    with pytest.raises(JournalError) as caught:
+        await fill()
+    await journal.close()
+    assert caught.value.code == "journal-full"
+    assert len(confirmed) > 100
+    assert journal.statistics.full_disk_retries >= 1
+    assert sequences(small_disk / "j") == confirmed
+
+
+async def _space(journal: Journal) -> None:
+    """Wait until producers may go on."""
+    there = asyncio.Event()
+    told = journal.on_space
+
+    def tell(low: bool) -> None:
+        told(low)
+        if not low:
+            there.set()
+
+    if journal.space_low:
+        journal.on_space = tell
+        await asyncio.wait_for(there.wait(), 20)
+        journal.on_space = told
+
+
+def _fill(path: Path) -> None:
+    with path.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
+        _write_for_ever(file)
+
+
+def _write_for_ever(file: FileIO) -> None:
+    while True:
+        file.write(b"\0" * 65_536)
+
+
+@pytest.mark.parametrize("seed", range(40))
+async def test_flipped_bits_are_found_or_harmless(tmp_path: Path, seed: int) -> None:
+    """Never a wrong body: either the journal opens with exactly what was written, or it says that it is damaged."""
+    chance = random.Random(seed)
+    async with opened(tmp_path, elide=True) as (journal, _):
+        journal.group.queue(queue())
+        for sequence in range(1, 301):
+            send(journal, sequence, of=message(sequence, body(sequence, 700)))
+    path = tmp_path / "homing.db"
+    content = bytearray(path.read_bytes())
+    for _ in range(chance.choice((1, 3, 20))):
+        # Past the file's header, whose text says what the file is.
+        content[chance.randrange(100, len(content))] ^= 1 << chance.randrange(8)
+    path.write_bytes(content)
+    outcome = await _reopened(tmp_path)
+    if isinstance(outcome, JournalError):
+        assert (outcome.code, outcome.exit_code) == ("journal-damaged", 6)
+    else:
+        assert [reference.message.body for reference in outcome] == [body(reference.message.message_id, 700) for reference in outcome]
+
+
+async def _reopened(directory: Path) -> JournalError | list[ReferenceRecord]:
+    try:
+        async with opened(directory, now_ms=NOW_MS + 1) as (_, recovered):
+            return recovered.references
+    except JournalError as error:
+        return error
+
+
+async def test_damaged_rows_can_be_set_aside(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        journal.group.queue(queue())
+        for sequence in range(1, 11):
+            send(journal, sequence, of=message(sequence, b"precious" * 40))
+    path = tmp_path / "homing.db"
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"preciousprecious", b"preciousprecXous", 1))
+    with pytest.raises(JournalError) as caught:
+        async with opened(tmp_path):
+            pass
+    assert caught.value.code == "journal-damaged"
+    assert "homing journal check" in caught.value.fix
+    assert len(check(tmp_path).problems) == 1
+    async with opened(tmp_path, on_damage="quarantine") as (_, recovered):
+        assert len(recovered.references) == 9
+        assert len(recovered.quarantined) == 1
+        assert "fails its checksum" in recovered.quarantined[0]
+    assert check(tmp_path).problems == []
+    async with opened(tmp_path) as (_, recovered):
+        assert (len(recovered.references), recovered.quarantined) == (9, [])
