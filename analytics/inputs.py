@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,8 @@ from analytics.schema import MANIFEST_NAME, SCHEMA_VERSION, SPARK_TYPES, TABLES
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+#: Below this many rows a run is over before Java has warmed up.
+SMALL_ROWS = 1_000_000
 #: The tables that the reports read.
 NEEDED = ("messages", "attempts", "dead_letters", "deliveries_by_minute")
 
@@ -25,6 +28,10 @@ class Manifest:
     #: table -> rows
     rows: dict[str, int]
 
+    @property
+    def is_small(self) -> bool:
+        return sum(self.rows.values()) < SMALL_ROWS
+
 
 @dataclass(frozen=True, slots=True)
 class Export:
@@ -35,19 +42,20 @@ class Export:
     deliveries_by_minute: DataFrame
 
 
-def check_local(dump: str) -> None:
-    """What can be said without Spark, so that a wrong path is told at once. Paths on other file systems are left to Spark."""
+def check_local(dump: str) -> Manifest | None:
+    """What can be said without Spark, so that a wrong path is told at once. Paths on other file systems are left to Spark: None."""
     if "://" in dump:
-        return
+        return None
     directory = Path(dump)
     if not directory.is_dir():
         raise AnalyticsError("no-export", f"{dump} is not a directory.", "Name what `homing journal export --out` made.")
     if not (directory / MANIFEST_NAME).is_file():
         raise _not_an_export(dump)
-    parse_manifest(dump, (directory / MANIFEST_NAME).read_text(encoding="utf-8"))
+    manifest = parse_manifest(dump, (directory / MANIFEST_NAME).read_text(encoding="utf-8"))
     missing = [table for table in NEEDED if not (directory / table).is_dir()]
     if missing:
         raise _missing(dump, missing)
+    return manifest
 
 
 def read_export(spark: SparkSession, dump: str) -> Export:
@@ -57,7 +65,8 @@ def read_export(spark: SparkSession, dump: str) -> Export:
     """
     check_local(dump)
     manifest = parse_manifest(dump, _read_text(spark, f"{dump}/{MANIFEST_NAME}", dump))
-    tables = {table: _read_table(spark, dump, table) for table in NEEDED}
+    with ThreadPoolExecutor(len(NEEDED)) as pool:  # each waits for a job that reads one footer
+        tables = dict(zip(NEEDED, pool.map(lambda table: _read_table(spark, dump, table), NEEDED), strict=True))
     _check_rows(dump, manifest, tables)
     return Export(manifest, tables["messages"], tables["attempts"], tables["dead_letters"], tables["deliveries_by_minute"])
 
@@ -105,13 +114,14 @@ def _read_text(spark: SparkSession, path: str, dump: str) -> str:
 
 
 def _read_table(spark: SparkSession, dump: str, table: str) -> DataFrame:
+    from py4j.protocol import Py4JError
     from pyspark.errors import AnalysisException, PySparkException
 
     try:
         frame = spark.read.parquet(f"{dump}/{table}")
     except AnalysisException as error:
         raise _missing(dump, [table]) from error
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
         raise damaged(dump, error) from error
     found = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
     wrong = [name for name, kind in TABLES[table] if found.get(name) != SPARK_TYPES[kind]]
@@ -126,6 +136,7 @@ def _read_table(spark: SparkSession, dump: str, table: str) -> DataFrame:
 
 def _check_rows(dump: str, manifest: Manifest, tables: dict[str, DataFrame]) -> None:
     """An export that lost a file on its way has fewer rows than its manifest says; its reports would be quietly wrong."""
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as F
 
@@ -136,7 +147,7 @@ def _check_rows(dump: str, manifest: Manifest, tables: dict[str, DataFrame]) -> 
     assert counts is not None
     try:
         found = {row["table"]: row["rows"] for row in counts.collect()}
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
         raise damaged(dump, error) from error
     wrong = [
         f"{table} {found[table]:,} of {manifest.rows.get(table, 0):,}" for table in NEEDED if found[table] != manifest.rows.get(table, 0)
@@ -148,5 +159,11 @@ def _check_rows(dump: str, manifest: Manifest, tables: dict[str, DataFrame]) -> 
 
 
 def damaged(dump: str, error: Exception) -> AnalyticsError:
+    return AnalyticsError("export-damaged", f"Reading {dump} failed: {cause(error)}", "Copy or make the export again.")
+
+
+def cause(error: Exception) -> str:
+    """The one line of a Java stack trace that says what happened: the innermost cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [repr(error)]
-    return AnalyticsError("export-damaged", f"Reading {dump} failed: {lines[0][:300]}", "Copy or make the export again.")
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return (causes or lines)[-1 if causes else 0][:300]

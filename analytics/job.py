@@ -50,9 +50,9 @@ def analyze(
 
     dump, out = str(dump), str(out)
     steps = _Steps(progress)
-    check_local(dump)
+    manifest = check_local(dump)
     steps.done("checked the export")
-    with spark_session(master, ui=ui) as spark:
+    with spark_session(master, ui=ui, small=manifest is not None and manifest.is_small) as spark:
         steps.done("started Spark")
         export = read_export(spark, dump)
         steps.done("read the export")
@@ -63,14 +63,14 @@ def _run(spark: SparkSession, export: Export, dump: str, out: str, steps: _Steps
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
-    from analytics.inputs import damaged
+    from analytics.inputs import cause, damaged
     from analytics.outputs import Output
     from analytics.report import Results, render
 
     try:
         output = Output(spark, out)
     except Py4JError as error:
-        raise AnalyticsError("out-io", f"{out} cannot be written: {_cause(error)}", "Name another place.") from error
+        raise AnalyticsError("out-io", f"{out} cannot be written: {cause(error)}", "Name another place.") from error
     try:
         tables = _write_tables(export, output, steps)
         output.write_report(render(export.manifest, Results(**tables), dump))
@@ -114,11 +114,6 @@ def reports(export: Export) -> dict[str, DataFrame]:
         "retry_load": retry_load(export.attempts, export.deliveries_by_minute),
         "failed_most": failed_most(export.messages, export.attempts),
     }
-
-
-def _cause(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return next((line for line in lines if "Exception:" in line), lines[0] if lines else repr(error))[:300]
 
 
 class _Steps:

@@ -15,12 +15,15 @@ from analytics.java import find_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_PARTITIONS = "spark.sql.shuffle.partitions"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
 @contextmanager
-def spark_session(master: str | None = None, *, ui: bool = False) -> Iterator[SparkSession]:
+def spark_session(master: str | None = None, *, ui: bool = False, small: bool = False) -> Iterator[SparkSession]:
     """A session on ``master`` (default: this machine's cores), stopped at the end if it was started here.
+
+    ``small``: the work takes less time than Java's second compiler needs to make code faster, so it stays off.
 
     Under spark-submit, or inside another program's session, that one is used as it is. Raises AnalyticsError: no-analytics, no-java,
     spark-start.
@@ -33,20 +36,20 @@ def spark_session(master: str | None = None, *, ui: bool = False) -> Iterator[Sp
     if active is not None:
         yield active
         return
-    session = _start(master, ui)
+    session = _start(master, ui, small)
     try:
         yield session
     finally:
         session.stop()
 
 
-def _start(master: str | None, ui: bool) -> SparkSession:
+def _start(master: str | None, ui: bool, small: bool) -> SparkSession:
     from pyspark.sql import SparkSession
 
     _import_quietly()
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     builder = SparkSession.builder.appName("homing analyze")
-    for key, value in _settings(master, ui, submitted).items():
+    for key, value in _settings(master, ui, small, submitted).items():
         builder = builder.config(key, value)
     with _environment({} if submitted else _variables(master)):
         try:
@@ -54,8 +57,16 @@ def _start(master: str | None, ui: bool) -> SparkSession:
         except Exception as error:  # py4j, pyspark and the launcher each raise their own
             first_line = (str(error).strip() or repr(error)).splitlines()[0]
             raise AnalyticsError("spark-start", f"Spark did not start: {first_line}", "See the lines above; check --master.") from error
-    session.sparkContext.setLogLevel("ERROR")
+    # What goes wrong is raised here and told once, in a sentence, instead of once for each task that it stopped.
+    session.sparkContext.setLogLevel("FATAL")
+    if submitted and _is_local(session.sparkContext.master) and not session.sparkContext.getConf().contains(_PARTITIONS):
+        session.conf.set(_PARTITIONS, _few_partitions())
     return session
+
+
+def _few_partitions() -> str:
+    """200, the default, spends seconds on empty tasks; adaptive execution splits what is too large."""
+    return str(2 * (os.cpu_count() or 1))
 
 
 def _import_quietly() -> None:
@@ -76,7 +87,7 @@ def _variables(master: str | None) -> dict[str, str]:
     return variables
 
 
-def _settings(master: str | None, ui: bool, submitted: bool) -> dict[str, str]:
+def _settings(master: str | None, ui: bool, small: bool, submitted: bool) -> dict[str, str]:
     """What the session is started with. Under spark-submit its own options win, so only what the reports need is set."""
     settings = {"spark.sql.session.timeZone": "UTC", "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
     if submitted and master is None:
@@ -86,14 +97,13 @@ def _settings(master: str | None, ui: bool, submitted: bool) -> dict[str, str]:
         "spark.ui.enabled": str(ui).lower(),
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.adaptive.enabled": "true",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}" + " -XX:TieredStopAtLevel=1" * small,
     }
     if _is_local(master):
         settings |= {
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
-            # 200, the default, spends seconds on empty tasks; adaptive execution splits what is too large.
-            "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
+            _PARTITIONS: _few_partitions(),
             "spark.default.parallelism": str(os.cpu_count() or 1),
         }
     return settings

@@ -1,0 +1,324 @@
+"""The Spark job on a sample export: every number equals an independent calculation in plain Python on the same files."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from analytics import inputs, sample
+from analytics.errors import AnalyticsError
+from analytics.java import find_java
+from analytics.job import AnalysisSummary, analyze
+from analytics.schema import MANIFEST_NAME
+from analytics.spark import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+
+Row = dict[str, Any]
+ROOT = Path(__file__).parents[2]
+#: What a page or a CSV file must not trip over.
+NASTY = '<script>alert("x")</script>,\nsecond line'
+
+
+@dataclass(frozen=True)
+class Analysed:
+    dump: Path
+    out: Path
+    summary: AnalysisSummary
+    steps: list[tuple[str, int, int]]
+
+    def read(self, table: str) -> list[Row]:
+        """A table of the export."""
+        rows: list[Row] = ds.dataset(self.dump / table, format="parquet", partitioning="hive").to_table().to_pylist()
+        return rows
+
+    def result(self, name: str) -> list[Row]:
+        rows: list[Row] = pq.read_table(self.out / "parquet" / name).to_pylist()
+        return rows
+
+    @property
+    def exported_at(self) -> datetime:
+        return datetime.fromtimestamp(json.loads((self.dump / MANIFEST_NAME).read_text())["exported_at_us"] / 1e6, UTC)
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    with spark_session("local[2]", small=True) as session:
+        yield session
+
+
+@pytest.fixture(scope="module")
+def analysed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Analysed:
+    directory = tmp_path_factory.mktemp("spark")
+    first = replace(sample.QUEUES[0], poison_error=("Nasty<b>", NASTY), poison=0.02, max_attempts=14)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sample, "QUEUES", (first, *sample.QUEUES[1:]))
+        sample.write_sample(directory / "dump", seed=5, messages=2_500, hours=3)
+    steps: list[tuple[str, int, int]] = []
+    summary = analyze(directory / "dump", directory / "out", progress=lambda *step: steps.append(step))
+    return Analysed(directory / "dump", directory / "out", summary, steps)
+
+
+def later_successes(analysed: Analysed) -> list[Row]:
+    return [row for row in analysed.read("messages") if row["outcome"] == "succeeded" and row["failed_attempts"] > 0]
+
+
+def in_ms(span: timedelta) -> int:
+    return span // timedelta(milliseconds=1)
+
+
+def test_overview_and_the_balance(analysed: Analysed) -> None:
+    expected: dict[str, Counter[str]] = defaultdict(Counter)
+    for row in analysed.read("deliveries_by_minute"):
+        expected[row["queue"]].update({k: v for k, v in row.items() if isinstance(v, int) and k not in ("schema_version", "queue_id")})
+    for row in analysed.read("messages"):
+        expected[row["queue"]][row["state"]] += row["state"] != "settled"
+    found = {row["queue"]: row for row in analysed.result("overview")}
+    assert found.keys() == expected.keys()
+    for queue, counts in expected.items():
+        row = found[queue]
+        assert {name: row[name] for name in counts if name != "settled"} == {n: c for n, c in counts.items() if n != "settled"}
+        assert row["here"] == counts["ready"] + counts["scheduled"] + counts["parked"]
+        assert row["succeeded_later"] == counts["succeeded"] - counts["first_try"]
+        assert row["difference"] == 0
+    assert sum(row["sent"] for row in found.values()) == 2_500
+    assert sum(row["here"] for row in found.values()) > 0
+
+
+def test_attempts_to_success(analysed: Analysed) -> None:
+    expected: dict[str, Counter[int]] = defaultdict(Counter)
+    for row in analysed.read("deliveries_by_minute"):
+        expected[row["queue"]][1] += row["first_try"]
+    for row in later_successes(analysed):
+        expected[row["queue"]][row["attempts"]] += 1
+    rows = []
+    for queue, counts in sorted(expected.items()):
+        up_to = 0
+        for attempts, messages in sorted(counts.items()):
+            if messages:
+                up_to += messages
+                rows.append((queue, attempts, messages, messages / counts.total(), up_to / counts.total()))
+    found = [tuple(row.values()) for row in analysed.result("attempts_to_success")]
+    assert [row[:3] for row in found] == [row[:3] for row in rows]
+    assert [value for row in found for value in row[3:]] == pytest.approx([value for row in rows for value in row[3:]])
+    assert max(row[1] for row in rows) > 2
+
+
+def test_time_to_success(analysed: Analysed) -> None:
+    took: dict[str | None, list[int]] = defaultdict(list)
+    for row in later_successes(analysed):
+        ms = in_ms(row["settled_at"] - row["sent_at"])
+        took[row["queue"]].append(ms)
+        took[None].append(ms)
+    found = {row["queue"]: row for row in analysed.result("time_to_success")}
+    assert found.keys() == took.keys()
+    for queue, spans in took.items():
+        spans.sort()
+        row = found[queue]
+        assert [row[f"p{p}_ms"] for p in (50, 90, 99)] == [spans[math.ceil(len(spans) * p / 100) - 1] for p in (50, 90, 99)]
+        assert (row["messages"], row["max_ms"]) == (len(spans), spans[-1])
+        assert row["mean_ms"] == pytest.approx(sum(spans) / len(spans))
+    for row in analysed.result("time_to_success_histogram"):
+        below = math.inf if row["to_ms"] is None else row["to_ms"]
+        assert row["messages"] == sum(row["from_ms"] <= ms < below for ms in took[row["queue"]])
+    assert sum(row["messages"] for row in analysed.result("time_to_success_histogram")) == len(took[None])
+
+
+def test_dead_letters(analysed: Analysed) -> None:
+    def age(died_at: datetime) -> str:
+        hours = (analysed.exported_at - died_at).total_seconds() / 3600
+        return "under 1 hour" if hours < 1 else "1 to 24 hours" if hours < 24 else "1 to 7 days" if hours < 168 else "7 days and more"
+
+    deaths: dict[tuple[str, str, str], list[Row]] = defaultdict(list)
+    for row in analysed.read("dead_letters"):
+        deaths[row["queue"], row["error_class"], age(row["died_at"])].append(row)
+    found = {(row["queue"], row["error_class"], row["age"]): row for row in analysed.result("dead_letters")}
+    assert found.keys() == deaths.keys()
+    for key, rows in deaths.items():
+        died = [row["died_at"] for row in rows]
+        assert (found[key]["deaths"], found[key]["lying"]) == (len(rows), sum(bool(row["lies_in"]) for row in rows))
+        assert (found[key]["first_died_at"], found[key]["last_died_at"]) == (min(died), max(died))
+    assert len({key[2] for key in deaths}) == 2
+
+
+def test_retry_load(analysed: Analysed) -> None:
+    expected: dict[tuple[datetime, str], Counter[str]] = defaultdict(Counter)
+    for row in analysed.read("deliveries_by_minute"):
+        if row["succeeded"]:
+            first, every = row["first_try"], row["succeeded"]
+            expected[row["minute"], row["queue"]].update(succeeded_first=first, succeeded_retry=every - first, retries=every - first)
+    for row in analysed.read("attempts"):
+        again = row["attempt"] > 1
+        minute = row["at"].replace(second=0, microsecond=0)
+        expected[minute, row["queue"]].update(failed_first=not again, failed_retry=again, retries=again)
+    found = [(row.pop("minute"), row.pop("queue"), row) for row in analysed.result("retry_load")]
+    assert [row[:2] for row in found] == sorted(expected)
+    assert all(row == {name: expected[minute, queue][name] for name in row} for minute, queue, row in found)
+
+
+def test_the_messages_that_failed_most(analysed: Analysed) -> None:
+    failed: Counter[int] = Counter()
+    for row in analysed.read("messages"):
+        failed[row["message_id"]] += row["failed_attempts"]
+    most = sorted(((-count, message_id) for message_id, count in failed.items() if count))[:50]
+    found = analysed.result("failed_most")
+    assert [(-row["failed_attempts"], row["message_id"]) for row in found] == most
+    attempts: dict[int, list[Row]] = defaultdict(list)
+    for row in sorted(analysed.read("attempts"), key=lambda row: row["at"]):
+        attempts[row["message_id"]].append(row)
+    stays = {row["message_id"]: row for row in sorted(analysed.read("messages"), key=lambda row: row["sequence"])}
+    for row in found:
+        last, stay = attempts[row["message_id"]][-1], stays[row["message_id"]]
+        assert (row["last_error_class"], row["last_error_text"]) == (last["error_class"], last["error_text"])
+        assert (row["first_failed_at"], row["last_failed_at"]) == (attempts[row["message_id"]][0]["at"], last["at"])
+        assert (row["queue"], row["state"], row["outcome"]) == (stay["queue"], stay["state"], stay["outcome"])
+    assert found[0]["last_error_text"] == NASTY
+
+
+def test_every_table_is_also_one_csv_file(analysed: Analysed) -> None:
+    names = sorted(analysed.summary.rows)
+    assert sorted(path.name for path in (analysed.out / "csv").iterdir()) == [f"{name}.csv" for name in names]
+    for name in names:
+        with (analysed.out / "csv" / f"{name}.csv").open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        table = pq.read_table(analysed.out / "parquet" / name)
+        assert list(rows[0]) == table.column_names
+        assert len(rows) == table.num_rows == analysed.summary.rows[name]
+        for column in set(table.column_names) & {"queue", "messages", "deaths", "retries", "last_error_text"}:
+            assert [row[column] for row in rows] == ["" if value is None else str(value) for value in table.column(column).to_pylist()]
+
+
+def test_the_page_stands_alone_and_says_what_the_tables_say(analysed: Analysed) -> None:
+    page = Path(analysed.summary.report).read_text(encoding="utf-8")
+    assert not re.search(r"https?:|\bsrc=|<link|<script|@import|url\(", page)
+    assert "prefers-color-scheme: dark" in page
+    assert "&lt;script&gt;" in page
+    assert "Nasty&lt;b&gt;" in page
+    overview = analysed.result("overview")
+    dead = sum(row["dead_lettered"] for row in overview)
+    text = page.replace("\N{NO-BREAK SPACE}", " ")
+    assert re.search(rf"<h1>[\d.]+ % of the messages that came to an end succeeded; {dead:,} died</h1>", text)
+    assert re.search(r"All of the 2,500 messages sent and \d+ sent back are accounted for", text)
+    assert f"{dead:,} messages died, " in text
+    assert all(str(row["message_id"]) in page for row in analysed.result("failed_most")[:20])
+    assert len(page) < 300_000
+
+
+def test_progress_counts_up_to_its_end(analysed: Analysed) -> None:
+    assert [(done, total) for _, done, total in analysed.steps] == [(n, len(analysed.steps)) for n in range(1, len(analysed.steps) + 1)]
+
+
+def test_what_is_not_ours_is_not_overwritten(analysed: Analysed, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("keep")
+    with pytest.raises(AnalyticsError) as raised:
+        analyze(analysed.dump, tmp_path)
+    assert raised.value.code == "out-exists"
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_a_second_report_replaces_the_first_also_where_nothing_ever_failed(analysed: Analysed, spark: SparkSession, tmp_path: Path) -> None:
+    """Most tables are empty then, and the page says so instead of failing."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sample, "QUEUES", (replace(sample.QUEUES[0], failing=0, poison=0),))
+        sample.write_sample(tmp_path / "calm", messages=20)
+    shutil.copytree(analysed.out, tmp_path / "out")
+    summary = analyze(tmp_path / "calm", tmp_path / "out")
+    assert summary.rows["attempts_to_success"] == 1
+    assert summary.rows["dead_letters"] == summary.rows["failed_most"] == summary.rows["time_to_success"] == 0
+    assert pq.read_table(tmp_path / "out" / "parquet" / "failed_most").num_rows == 0
+    page = Path(summary.report).read_text(encoding="utf-8")
+    for said in ("none died", "No delivery was a retry", "No message died", "No message that failed", "No message on record has failed"):
+        assert said in page
+
+
+# --- exports that cannot be read --------------------------------------------------------------------------------------
+
+
+def refused(spark: SparkSession, dump: Path) -> AnalyticsError:
+    with pytest.raises(AnalyticsError) as raised:
+        inputs.read_export(spark, str(dump))
+    return raised.value
+
+
+@pytest.fixture
+def dump(tmp_path: Path) -> Path:
+    sample.write_sample(tmp_path / "dump", messages=60)
+    return tmp_path / "dump"
+
+
+def test_a_lost_part_file(spark: SparkSession, dump: Path) -> None:
+    part = dump / "messages" / "part-00000.parquet"
+    half = pq.read_table(part).slice(1)
+    pq.write_table(half, part)
+    error = refused(spark, dump)
+    assert error.code == "export-incomplete"
+    assert f"messages {half.num_rows} of {half.num_rows + 1}" in error.message
+
+
+def test_a_damaged_file(spark: SparkSession, dump: Path) -> None:
+    part = dump / "deliveries_by_minute" / "part-00000.parquet"
+    part.write_bytes(part.read_bytes()[: part.stat().st_size // 2])
+    error = refused(spark, dump)
+    assert error.code == "export-damaged"
+    assert "part-00000.parquet is not a Parquet file" in error.message
+
+
+def test_other_columns(spark: SparkSession, dump: Path) -> None:
+    part = dump / "dead_letters" / "part-00000.parquet"
+    table = pq.read_table(part).drop_columns(["hops"])
+    pq.write_table(table.set_column(2, "message_id", pa.array(["x"] * table.num_rows, pa.string())), part)
+    error = refused(spark, dump)
+    assert error.code == "export-schema"
+    assert "message_id, hops" in error.message
+
+
+def test_a_table_without_files(spark: SparkSession, dump: Path) -> None:
+    (dump / "dead_letters" / "part-00000.parquet").unlink()
+    assert refused(spark, dump).code == "export-incomplete"
+
+
+# --- as a command -----------------------------------------------------------------------------------------------------
+
+
+def run(command: list[str], **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=150, cwd=ROOT, env=os.environ | variables)
+
+
+def test_on_the_packaged_java(dump: Path, tmp_path: Path) -> None:
+    """The same report on the Java that comes with the extra, whatever the machine has."""
+    done = run([sys.executable, "-m", "analytics", str(dump), "--out", str(tmp_path / "out")], HOMING_JAVA="packaged", JAVA_HOME="")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(tmp_path / "out" / "report.html")
+    assert (tmp_path / "out" / "csv" / "overview.csv").is_file()
+    assert "[11/11] wrote the page" in done.stderr
+
+
+def test_with_spark_submit(dump: Path, tmp_path: Path) -> None:
+    submit = Path(sys.executable).with_name("spark-submit")
+    quick = ["--driver-java-options", "-XX:TieredStopAtLevel=1"]
+    command = [str(submit), "--master", "local[2]", *quick, "analytics/job.py", str(dump), "--out", str(tmp_path / "out")]
+    variables = {"JAVA_HOME": str(find_java().home), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    done = run(command, **variables)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert str(tmp_path / "out" / "report.html") in done.stdout
+    assert (tmp_path / "out" / "report.html").stat().st_size > 10_000
