@@ -7,7 +7,6 @@ there is no timer in the path of a message.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import sqlite3
 from collections.abc import Callable
@@ -42,7 +41,9 @@ class Journal:
     def __init__(self, directory: Path, store: Store, committer: Committer, lock: DirectoryLock, first_id: int) -> None:
         self.directory = directory
         #: Gets the JournalError of the first failure; after it nobody is answered and the process is to end with its exit code.
+        #: The broker may set it too, when its own state is in doubt: nothing is written or answered from then on.
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.failed.add_done_callback(self._on_failed)
         #: Set from the start on where the disk is nearly full already.
         self.space_low = False
         #: Called on the loop with the new value each time space_low changes: producers stop, or go on.
@@ -153,8 +154,7 @@ class Journal:
             return
         self._closed = True
         try:
-            with contextlib.suppress(JournalError):
-                await self.flush()
+            await self._flush_if_possible()
             self._closing = True
             self._wakeup.set()
             await self._task
@@ -162,6 +162,13 @@ class Journal:
                 await self._close_cleanly()
         finally:
             await self._release()
+
+    async def _flush_if_possible(self) -> None:
+        try:
+            await self.flush()
+        except Exception:
+            if not self.failed.done():
+                raise
 
     async def _close_cleanly(self) -> None:
         try:
@@ -219,6 +226,8 @@ class Journal:
             standing = await self._store.run(self._committer.commit, group, reserve)
             if reserve is not None:
                 self._reserved_up_to = reserve
+        if self.failed.done():
+            return
         self._in_flight = None
         for callback in group.after:
             try:
@@ -266,9 +275,13 @@ class Journal:
         log.critical("%s", error)
         if not self.failed.done():
             self.failed.set_exception(error)
+
+    def _on_failed(self, failed: asyncio.Future[None]) -> None:
+        self._wakeup.set()
+        error = failed.exception() if not failed.cancelled() else None
         for flushed in self._flushes:
             if not flushed.done():
-                flushed.set_exception(error)
+                flushed.set_exception(error or asyncio.CancelledError())
 
 
 def _settle(flushed: asyncio.Future[None]) -> None:

@@ -395,3 +395,19 @@ def test_the_reserve_is_taken_released_and_taken_again(tmp_path: Path) -> None:
     disk.space_low = True
     assert not disk.look(0, 0, lambda: 0)
     assert reserve.exists()
+
+
+async def test_a_broker_in_doubt_stops_the_journal_and_nobody_is_answered(tmp_path: Path) -> None:
+    answered: list[str] = []
+    journal, _ = await Journal.open(tmp_path, JournalOptions(**OPTIONS), NOW_MS)
+    journal.group.queue(queue())
+    journal.group.after.append(lambda: answered.append("yes"))
+    waiting = asyncio.create_task(journal.flush())
+    await asyncio.sleep(0)
+    journal.failed.set_exception(RuntimeError("a broken turn"))
+    with pytest.raises(RuntimeError, match="a broken turn"):
+        await asyncio.wait_for(waiting, 5)
+    send(journal, 1)
+    await journal.close()
+    assert answered == []
+    assert sequences(tmp_path) == []
