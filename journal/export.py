@@ -20,26 +20,25 @@ from pathlib import Path
 from typing import Any
 
 from journal import export_parquet
+from journal.disk import DATABASE_NAME, damaged
 from journal.errors import JournalError
 from journal.export_parquet import SCHEMA_VERSION, TABLES, Table
 from journal.export_rows import Row, Snapshot
 from journal.packing import Damaged
+from journal.reader import open_read_only
 
-DATABASE_NAME = "journal.db"
 MANIFEST_NAME = "_homing_export.json"
 #: Rows turned into columns at once; also how often the write-ahead log is looked at.
 BATCH_ROWS = 5_000
-NEWEST_JOURNAL_VERSION = 1
 
 #: Called with (table, rows written so far), once a batch and once more when the table is done.
 Progress = Callable[[str, int], None]
 
 
 class ExportError(JournalError):
-    """An export that could not be made. Nothing is left under the final name. Codes beside ``journal-newer`` and ``journal-damaged``:
+    """An export that could not be made. Nothing is left under the final name. Codes:
 
     - ``no-analytics``: pyarrow is not installed.
-    - ``no-journal``: there is none in that directory.
     - ``out-exists``: the place for the export is taken.
     - ``wal-budget``: the broker wrote more meanwhile than may wait for a checkpoint.
     - ``export-io``: the export could not be written.
@@ -66,17 +65,17 @@ def export(
 ) -> ExportSummary:
     """Write the journal in ``directory`` to the new directory ``out``.
 
-    ``wal_budget_bytes``: how much the journal's write-ahead log may grow meanwhile. Raises ExportError.
+    ``wal_budget_bytes``: how much the journal's write-ahead log may grow meanwhile. Raises ExportError, and
+    JournalError where the journal is missing, damaged, or of another version.
     """
     export_parquet.require_pyarrow(ExportError)
     out = Path(os.path.abspath(out))
     _check_out(out)
-    database = _find_database(Path(directory))
     partial = out.parent / f".{out.name}.{secrets.token_hex(4)}.partial"
     try:
-        partial.mkdir(parents=True)
-        with _snapshot(database, with_tracebacks) as snapshot:
-            watch = _WalWatch(database, wal_budget_bytes)
+        with _snapshot(Path(directory), with_tracebacks) as snapshot:
+            watch = _WalWatch(Path(directory) / DATABASE_NAME, wal_budget_bytes)
+            partial.mkdir(parents=True)
             rows = {table.name: _write_table(snapshot, table, partial, watch, progress) for table in TABLES}
         _write_manifest(partial, snapshot, rows)
         bytes_written = export_parquet.make_durable(partial)
@@ -84,7 +83,7 @@ def export(
         os.rename(partial, out)
         export_parquet.fsync_directory(out.parent)
     except (sqlite3.DatabaseError, Damaged) as error:
-        raise _journal_error(database, error) from error
+        raise damaged(f"it cannot be read: {error}") from error
     except OSError as error:
         raise ExportError("export-io", f"Writing the export failed: {error}.", f"Free or name another place than {out.parent}.") from error
     finally:
@@ -99,24 +98,11 @@ def _check_out(out: Path) -> None:
         raise ExportError("out-exists", f"{out} is there already and not an empty directory.", "Name a new directory, or remove that one.")
 
 
-def _find_database(directory: Path) -> Path:
-    database = directory / DATABASE_NAME
-    if not database.is_file():
-        raise ExportError("no-journal", f"There is no journal in {directory}.", "Name the broker's data directory with --data.")
-    return database
-
-
 @contextmanager
-def _snapshot(database: Path, with_tracebacks: bool) -> Iterator[Snapshot]:
+def _snapshot(directory: Path, with_tracebacks: bool) -> Iterator[Snapshot]:
     """A read transaction that has begun: everything read in it shows the same instant."""
-    connection = sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
-    with closing(connection):
+    with closing(open_read_only(directory)) as connection:
         connection.execute("BEGIN")
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if version > NEWEST_JOURNAL_VERSION:
-            raise ExportError(
-                "journal-newer", f"The journal has version {version}, this homing knows {NEWEST_JOURNAL_VERSION}.", "Use a newer homing."
-            )
         meta = dict(connection.execute("SELECT key, value FROM meta"))
         names = dict(connection.execute("SELECT queue_id, name FROM queue"))
         now_ms = max(time.time_ns() // 1_000_000, int(meta.get("clock_ms", 0)))
@@ -184,9 +170,3 @@ def _write_manifest(partial: Path, snapshot: Snapshot, rows: dict[str, int]) -> 
         "rows": rows,
     }
     (partial / MANIFEST_NAME).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-
-
-def _journal_error(database: Path, error: Exception) -> ExportError:
-    if isinstance(error, sqlite3.OperationalError) and "unable to open" in str(error):
-        return ExportError("no-journal", f"{database} cannot be opened: {error}.", "Check that you may read it and its directory.")
-    return ExportError("journal-damaged", f"{database} cannot be read: {error}.", "Run `homing journal check`.")

@@ -73,7 +73,7 @@ _HERE = """
 SELECT r.queue_id, r.rank, r.sequence, r.message_id, r.delivery_count, r.failed, r.state, r.due_at_ms, r.expires_at_ms,
        r.entered_at_ms, r.overlay_blob, coalesce(r.message_blob, m.message_blob)
 FROM reference r LEFT JOIN message m ON m.message_id = r.message_id AND r.message_blob IS NULL
-ORDER BY r.queue_id, r.rank, r.sequence
+ORDER BY r.sequence
 """
 
 
@@ -112,7 +112,7 @@ def _message_settled(snapshot: Snapshot, row: Row) -> Row:
 
 
 def target_queues(detail: dict[str, Any]) -> list[str]:
-    return list(detail.get("target_queues") or ())
+    return list(detail.get("to") or ())
 
 
 # --- attempts -------------------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def _add_hops(deaths: dict[int, _Death], hops: list[dict[str, Any]], lies_in: st
                 continue
             death = deaths[sequence] = _Death(sequence, hop["queue"], hop["at_ms"])
         death.hops = death.hops or hops[index:]
-        if index == 0:
+        if index == 0 and lies_in != death.queue:  # else it was sent back home, and its hops with it
             death.lies_in.append(lies_in)
 
 

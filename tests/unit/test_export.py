@@ -17,14 +17,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from journal import export as export_module
-from journal.export import DATABASE_NAME, MANIFEST_NAME, ExportError, export
+from journal.disk import DATABASE_NAME
+from journal.errors import JournalError
+from journal.export import MANIFEST_NAME, ExportError, export
 from journal.export_parquet import TABLES
+from journal.migrations import bring_up
 from journal.records import AttemptRecord
 
-SCHEMA = Path(export_module.__file__).with_name("schema.sql").read_text(encoding="utf-8")
 T0 = 1_790_000_000_000
 DAY_MS = 86_400_000
-ORDERS, DLQ = 1, 2
+ORDERS, DLQ, GRAVEYARD = 1, 2, 3
 
 
 def pack(value: Any) -> bytes:
@@ -38,9 +40,9 @@ def journal(tmp_path: Path) -> Iterator[sqlite3.Connection]:
     (tmp_path / "data").mkdir()
     connection = sqlite3.connect(tmp_path / "data" / DATABASE_NAME, isolation_level=None)
     connection.execute("PRAGMA journal_mode=WAL")
-    connection.executescript(SCHEMA)
+    bring_up(connection)
     connection.execute("INSERT INTO meta VALUES ('broker_id', 'b-1'), ('clock_ms', ?)", (T0,))
-    for queue_id, name in ((ORDERS, "orders"), (DLQ, "DLQ.orders")):
+    for queue_id, name in ((ORDERS, "orders"), (DLQ, "DLQ.orders"), (GRAVEYARD, "graveyard")):
         connection.execute(
             "INSERT INTO queue VALUES (?, ?, ?, 'anycast', NULL, 1, 1, 0, ?, ?, NULL)",
             (queue_id, name, name, pack({"max_consumers": -1}), T0),
@@ -155,16 +157,16 @@ def test_attempts_by_day_and_tracebacks_only_when_asked(journal: sqlite3.Connect
 
 def test_dead_letters_with_their_hops(journal: sqlite3.Connection, tmp_path: Path) -> None:
     add_attempt(journal, 10, 100, 3, T0 + 5000, error_type="ValueError", error_text="bad")
-    add_outcome(journal, 10, 100, "dead-lettered", T0 + 5000, attempts=3, reason="delivery_limit", target_queues=["DLQ.orders"])
+    add_outcome(journal, 10, 100, "dead-lettered", T0 + 5000, attempts=3, reason="delivery_limit", to=["DLQ.orders"])
     add_reference(journal, DLQ, 10, 200, overlay_blob=pack([a_hop("orders", 100, "delivery_limit", T0 + 5000, 3)]))
     # Its outcome is older than the retention.
     add_reference(journal, DLQ, 11, 201, overlay_blob=pack([a_hop("orders", 101, "delivery_limit", T0 + 4000, 2)]))
-    add_outcome(journal, 12, 102, "dead-lettered", T0 + 6000, attempts=1, target_queues=[])  # no dead-letter address: removed
+    add_outcome(journal, 12, 102, "dead-lettered", T0 + 6000, attempts=1, to=["DLQ.orders"])  # consumed there since
     add_outcome(journal, 13, 103, "succeeded", T0 + 6000)
     add_reference(journal, DLQ, 14, 204, overlay_blob=pack([a_hop("orders", 104, "expired", T0, 0)]))  # no death
     export(tmp_path / "data", tmp_path / "out")
 
-    known, forgotten, removed = table(tmp_path / "out", "dead_letters")
+    known, forgotten, consumed = table(tmp_path / "out", "dead_letters")
     assert (known["message_id"], known["sequence"], known["queue"], known["attempts"]) == (10, 100, "orders", 3)
     assert (known["error_class"], known["error_text"], known["reason"]) == ("ValueError", "bad", "delivery_limit")
     assert known["lies_in"] == known["target_queues"] == ["DLQ.orders"]
@@ -177,22 +179,34 @@ def test_dead_letters_with_their_hops(journal: sqlite3.Connection, tmp_path: Pat
         ["DLQ.orders"],
     )
     assert (forgotten["attempts"], forgotten["died_at"], forgotten["reason"]) == (2, at(T0 + 4000), "delivery_limit")
-    assert (removed["message_id"], removed["lies_in"], removed["hops"], removed["error_class"]) == (12, [], [], None)
+    assert (consumed["message_id"], consumed["target_queues"], consumed["lies_in"], consumed["hops"]) == (12, ["DLQ.orders"], [], [])
+    assert consumed["error_class"] is None
 
 
 def test_two_deaths_of_one_message_are_two_rows(journal: sqlite3.Connection, tmp_path: Path) -> None:
     first, second = a_hop("orders", 100, "delivery_limit", T0, 3), a_hop("DLQ.orders", 200, "rejected", T0 + 9, 1)
-    add_reference(journal, DLQ, 10, 300, overlay_blob=pack([second, first]))
+    add_reference(journal, GRAVEYARD, 10, 300, overlay_blob=pack([second, first]))
     export(tmp_path / "data", tmp_path / "out")
     older, newer = table(tmp_path / "out", "dead_letters")
     assert (older["queue"], older["lies_in"], len(older["hops"])) == ("orders", [], 1)
-    assert (newer["queue"], newer["lies_in"], len(newer["hops"])) == ("DLQ.orders", ["DLQ.orders"], 2)
+    assert (newer["queue"], newer["lies_in"], len(newer["hops"])) == ("DLQ.orders", ["graveyard"], 2)
+
+
+def test_what_was_sent_back_lies_nowhere(journal: sqlite3.Connection, tmp_path: Path) -> None:
+    add_outcome(journal, 10, 100, "dead-lettered", T0, to=["DLQ.orders"])
+    add_outcome(journal, 10, 200, "redriven", T0 + 5, to=["orders"])
+    add_reference(journal, ORDERS, 10, 300, overlay_blob=pack([a_hop("orders", 100, "delivery_limit", T0, 1)]))
+    export(tmp_path / "data", tmp_path / "out")
+    (death,) = table(tmp_path / "out", "dead_letters")
+    assert (death["lies_in"], len(death["hops"])) == ([], 1)
+    redriven = next(row for row in table(tmp_path / "out", "messages") if row["outcome"] == "redriven")
+    assert redriven["target_queues"] == ["orders"]
 
 
 def test_a_record_that_cannot_be_read(journal: sqlite3.Connection, tmp_path: Path) -> None:
     add_attempt(journal, 10, 100, 1, T0)
     journal.execute("UPDATE attempt SET attempt_blob = x'c1'")
-    with pytest.raises(ExportError) as raised:
+    with pytest.raises(JournalError) as raised:
         export(tmp_path / "data", tmp_path / "out")
     assert raised.value.code == "journal-damaged"
     assert not (tmp_path / "out").exists()
@@ -296,14 +310,14 @@ def test_many_rows_in_bounded_batches(journal: sqlite3.Connection, tmp_path: Pat
 
 
 def test_no_journal(tmp_path: Path) -> None:
-    with pytest.raises(ExportError) as raised:
+    with pytest.raises(JournalError) as raised:
         export(tmp_path, tmp_path / "out")
-    assert raised.value.code == "no-journal"
+    assert raised.value.code == "journal-missing"
 
 
 def test_a_file_that_is_no_journal(tmp_path: Path) -> None:
     (tmp_path / DATABASE_NAME).write_bytes(b"not a database" * 1000)
-    with pytest.raises(ExportError) as raised:
+    with pytest.raises(JournalError) as raised:
         export(tmp_path, tmp_path / "out")
     assert raised.value.code == "journal-damaged"
     assert not (tmp_path / "out").exists()
@@ -311,7 +325,7 @@ def test_a_file_that_is_no_journal(tmp_path: Path) -> None:
 
 def test_a_journal_from_the_future(journal: sqlite3.Connection, tmp_path: Path) -> None:
     journal.execute("PRAGMA user_version = 99")
-    with pytest.raises(ExportError) as raised:
+    with pytest.raises(JournalError) as raised:
         export(tmp_path / "data", tmp_path / "out")
     assert raised.value.code == "journal-newer"
 
