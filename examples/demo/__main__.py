@@ -19,10 +19,10 @@ from client import AckMode
 from examples.demo import show
 from examples.demo.account import DLQ_PREFIX, client_account, export_account, read_logs, verdict
 from examples.demo.events import Event, read_events, sample_events
-from examples.demo.processes import ROOT, DemoBroker, DemoError, Process, homing
+from examples.demo.processes import PLAIN_WIDTH, ROOT, DemoBroker, DemoError, Process, homing
 from examples.demo.service import FilingService
 
-console = Console(highlight=False)
+console = Console(highlight=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
 
 DEFAULT_OUT: Final = ROOT / "build" / "demo"
 MARKER: Final = ".homing-demo"

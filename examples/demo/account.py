@@ -121,11 +121,13 @@ def verdict(clients: ClientAccount, dead: set[int], export: ExportAccount) -> li
     """Every promise the demo makes, checked. ``dead``: the lines that lie in dead-letter queues, as peeked."""
     lost = clients.sent - clients.succeeded - dead
     both = clients.succeeded & dead
+    stuck = clients.held_by_the_killed - clients.succeeded - dead
     sent, succeeded = len(clients.sent), len(clients.succeeded)
     return [
         Check("sent = succeeded + dead-lettered", f"{sent} = {succeeded} + {len(dead)}", sent == succeeded + len(dead)),
         Check("nothing lost", _some(lost), not lost),
         Check("nothing both succeeded and dead-lettered", _some(both), not both),
+        Check("nothing that the killed consumer held got stuck", _some(stuck), not stuck),
         Check("nothing given again after a confirmed acknowledgement", _some(clients.after_confirmed), not clients.after_confirmed),
         Check("no delivery count ever fell", _some(clients.counts_fell), not clients.counts_fell),
         Check(

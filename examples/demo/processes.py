@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).parent.parent.parent
+#: Columns where there is no terminal to ask.
+PLAIN_WIDTH: Final = 110
 READY_TIMEOUT_S: Final = 30
 STOP_TIMEOUT_S: Final = 15
 
-#: Delays 0.5, 1, 2, 4, 4, 4 s, a little jitter: a message that always fails is dead after 7 attempts, in about 16 s.
+#: Delays 1, 2, 4, 4, 4, 4 s, a little jitter: a message that always fails is dead after 7 attempts, in about 19 s.
 SETTINGS: Final[dict[str, Any]] = {
-    "redelivery-delay": "500ms",
+    "redelivery-delay": "1s",
     "redelivery-delay-multiplier": 2,
     "max-redelivery-delay": "4s",
     "redelivery-collision-avoidance-factor": 0.1,
@@ -117,15 +119,17 @@ class DemoBroker:
 def homing(*arguments: str, url: str = "", quiet: bool = False) -> str:
     """Runs ``homing …`` as a person would; prints as it goes, or with ``quiet`` returns what it printed."""
     environment = {**os.environ, **({"HOMING_URL": url} if url else {})}
+    if not sys.stdout.isatty():
+        environment["COLUMNS"] = str(PLAIN_WIDTH)
     done = subprocess.run(
         [sys.executable, "-m", "broker", *arguments],
         cwd=ROOT,
         env=environment,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE if quiet else None,
+        capture_output=quiet,
         text=True,
         check=False,
     )
     if done.returncode != 0:
-        raise DemoError(f"homing {' '.join(arguments)} ended with exit code {done.returncode}")
+        raise DemoError(f"homing {' '.join(arguments)} ended with exit code {done.returncode}\n{done.stderr or ''}")
     return done.stdout or ""
