@@ -24,6 +24,8 @@ from journal.sqlite_store import PAGE_BYTES, WalMeter
 #: Room kept for "one group", however small the last ones were.
 _LEAST_GROUP_BYTES = 4 << 20
 _IDLE_CHECKPOINT_BYTES = 1 << 20
+#: How long a checkpoint that a reader held up is not tried again.
+_HELD_UP_S = 0.25
 #: How often space is made while there is little of it.
 _LOW_LOOK_S = 0.1
 
@@ -70,6 +72,7 @@ class Committer:
         self.retention = Retention(self.options)
         self._group_bytes = _LEAST_GROUP_BYTES
         self._low_look_s = 0.0
+        self._checkpoint_next_s = 0.0
 
     def commit(self, connection: sqlite3.Connection, group: Group, reserve_up_to: int | None) -> Standing:
         """Write the group and say how things stand. Raises JournalError when the broker must stop."""
@@ -117,8 +120,10 @@ class Committer:
             self._tolerating_full(connection, self._tidy)
             # Where space is low, the file gets shorter only by a checkpoint.
             limit = _IDLE_CHECKPOINT_BYTES if idle or self.disk.space_low else self.options.checkpoint_every_bytes
-            if self.meter.pending_bytes() >= limit:
+            if self.meter.pending_bytes() >= limit and time.monotonic() >= self._checkpoint_next_s:
                 self._checkpoint(connection)
+                if self.meter.pending_bytes() >= limit:
+                    self._checkpoint_next_s = time.monotonic() + _HELD_UP_S
         except sqlite3.DatabaseError as error:
             raise _failure(connection, error) from error
         return self.standing(connection)
@@ -136,6 +141,7 @@ class Committer:
                 raise
             roll_back(connection)
             self.disk.space_low = True
+            self.retention.put_off()
 
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
         started = time.perf_counter()
@@ -152,9 +158,10 @@ class Committer:
     def standing(self, connection: sqlite3.Connection) -> Standing:
         pending = self.meter.pending_bytes()
         space_low = self.disk.look(pending, self._group_bytes, partial(_unused_bytes, connection))
-        due = pending >= self.options.checkpoint_every_bytes or self.retention.due()
-        due = due or (space_low and time.monotonic() >= self._low_look_s)
-        return Standing(space_low, pending, due)
+        now_s = time.monotonic()
+        due = pending >= self.options.checkpoint_every_bytes and now_s >= self._checkpoint_next_s
+        due = due or self.retention.due() or (space_low and now_s >= self._low_look_s)
+        return Standing(space_low, self.meter.used_bytes(), due)
 
     def _count(self, group: Group, written: Written, elapsed_ms: float) -> None:
         statistics = self.statistics

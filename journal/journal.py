@@ -48,7 +48,7 @@ class Journal:
         self.space_low = False
         #: Called on the loop with the new value each time space_low changes: producers stop, or go on.
         self.on_space: Callable[[bool], None] = _ignore
-        #: Un-checkpointed WAL. Above options.wal_limit_bytes ``on_wal_limit(True)`` is called: a long reader holds it up.
+        #: WAL in use. Above options.wal_limit_bytes ``on_wal_limit(True)`` is called: a long reader holds it up.
         self.wal_bytes = 0
         self.on_wal_limit: Callable[[bool], None] = _ignore
         self._wal_over = False

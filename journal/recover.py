@@ -122,7 +122,7 @@ def _duplicates(connection: sqlite3.Connection, limit: int) -> tuple[dict[str, l
         found.setdefault(sys.intern(address), []).append(duplicate_id)
         highest = max(highest, number)
     counts = {address: len(ids) for address, ids in found.items()}
-    return {address: ids[-limit:] for address, ids in found.items()}, counts, highest + 1
+    return {address: ids[-limit:] if limit else [] for address, ids in found.items()}, counts, highest + 1
 
 
 class _References:

@@ -17,6 +17,7 @@ from journal.sqlite_store import PAGE_BYTES
 
 _STEP_ROWS = 4_096
 _PERIOD_S = 60.0
+_PUT_OFF_S = 1.0
 #: Pages moved in one step, and the free pages worth the work: a quarter of the file and 64 MiB.
 _VACUUM_PAGES = 64
 _VACUUM_LEAST_PAGES = (64 << 20) // PAGE_BYTES
@@ -40,6 +41,11 @@ class Retention:
 
     def due(self) -> bool:
         return self._giving_back or time.monotonic() >= self._next_s
+
+    def put_off(self) -> None:
+        """Rest for a moment: the disk is full."""
+        self._giving_back = False
+        self._next_s = max(self._next_s, time.monotonic() + _PUT_OFF_S)
 
     def step(self, connection: sqlite3.Connection, state: WriterState) -> int:
         """Remove up to a few thousand rows in one transaction. Returns how many went; when all is done, rests for a minute."""

@@ -136,6 +136,18 @@ class WalMeter:
 
     def pending_bytes(self) -> int:
         """Bytes of WAL that no checkpoint has copied yet."""
+        return self._bytes(self._look() - self._checkpointed_frames)
+
+    def used_bytes(self) -> int:
+        """Bytes of WAL in use; all copied ones stay in use until no reader needs them and the next write begins anew."""
+        return self._bytes(self._frames)
+
+    @staticmethod
+    def _bytes(frames: int) -> int:
+        return frames * (PAGE_BYTES + _FRAME_HEADER_BYTES)
+
+    def _look(self) -> int:
+        """Frames in use now."""
         if self._descriptor < 0:
             try:
                 self._descriptor = os.open(self._path, os.O_RDONLY)
@@ -148,7 +160,7 @@ class WalMeter:
         if salt != self._salt:
             self._salt, self._frames, self._checkpointed_frames = salt, 0, 0
         self._frames = self._gallop(struct.unpack(">I", header[8:12])[0] + _FRAME_HEADER_BYTES)
-        return (self._frames - self._checkpointed_frames) * (PAGE_BYTES + _FRAME_HEADER_BYTES)
+        return self._frames
 
     def _gallop(self, frame_bytes: int) -> int:
         low, step = self._frames, 1

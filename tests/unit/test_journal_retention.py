@@ -170,9 +170,15 @@ async def test_a_reader_that_holds_the_wal_is_told_of_and_nobody_waits(tmp_path:
             if sequence % 10 == 0:
                 await journal.flush()
         assert told == [True]
+        held_up = journal.statistics.checkpoints
+        for sequence in range(402, 422):
+            send(journal, sequence)
+            await journal.flush()
+        assert journal.statistics.checkpoints <= held_up + 5
         reader.close()
-        send(journal, 402)
+        journal._committer._checkpoint_next_s = 0.0
+        send(journal, 500)
         await journal.flush()
-        send(journal, 403)
+        send(journal, 501)
         await journal.flush()
         assert told == [True, False]
