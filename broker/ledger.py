@@ -7,12 +7,8 @@ without a trace.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
 from typing import Any, Final, Protocol
-
-import msgpack
 
 from broker.core.address_settings import AddressSettings
 from broker.core.consumer import Consumer
@@ -21,7 +17,7 @@ from broker.core.fault import keep
 from broker.core.message import Message, MessageReference, Where
 from broker.core.post_office import Address
 from broker.core.queue import Queue
-from broker.core.redelivery import ConsumerPolicy, Decision
+from broker.core.redelivery import ConsumerPolicy, Decision, policy_in_force
 from journal.group_commit import Group
 from journal.records import (
     AddressRecord,
@@ -258,11 +254,7 @@ class Ledger:
         known = self._policy_of.get(key)
         if known is not None and known[0] is settings and known[1] is policy:
             return known[2]
-        in_force = {
-            "settings": {name: value for name, value in asdict(settings).items() if "redelivery" in name or "attempts" in name},
-            "consumer_policy": asdict(policy) if policy else None,
-        }
-        name = hashlib.blake2b(msgpack.packb(in_force), digest_size=6).hexdigest()
+        name, in_force = policy_in_force(settings, policy)
         if len(self._policy_of) > 1000:
             self._policy_of.clear()
         self._policy_of[key] = (settings, policy, name)

@@ -16,7 +16,7 @@ from typing import Any, Final
 from broker import __version__
 from broker.broker import Broker, BrokerLimits
 from broker.clock import BrokerClock
-from broker.config import Config, ConfigError, changes, load
+from broker.config import RESTART_SECTIONS, Config, ConfigError, changes, load
 from broker.core.post_office import RoutingTypes
 from broker.core.selector import compile_selector
 from broker.errors import Refused
@@ -203,9 +203,9 @@ class Server:
             config = load(path)
         except ConfigError as error:
             raise Refused("config-invalid", str(error), "mend the file; nothing was changed") from None
-        config = config.model_copy(update={"data_directory": self.config.data_directory})
         changed = changes(self.config, config)
-        self.config = config
+        # What only a restart can change stays as it is, and is shown as it is.
+        self.config = config.model_copy(update={section: getattr(self.config, section) for section in RESTART_SECTIONS})
         self.broker.apply_settings(config.settings_repository())
         self.declare()
         self.record_settings()

@@ -1,0 +1,262 @@
+"""Random lives of messages against one simple model: sent and confirmed means there, acknowledged and on disk means gone.
+
+Commits, crashes, lost connections and the clock are steps like any other. A failing run is replayed from what hypothesis prints.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from broker.core.message import Message
+from broker.core.redelivery import Failure
+from broker.core.transaction import HeldSend
+from broker.errors import Refused
+from tests.model.world import Client, Delivery, World
+
+LAYERS: dict[str, dict[str, Any]] = {
+    "#": {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True, "max-delivery-attempts": 3},
+    "b": {"redelivery-delay": 1000, "redelivery-delay-multiplier": 2.0, "redelivery-collision-avoidance-factor": 0.2},
+    "c": {"persist-delivery-count-before-delivery": True, "redelivery-delay": 500},
+}
+ADDRESSES = sorted(LAYERS.keys() - {"#"} | {"a"})
+
+
+class BrokerModel(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World(LAYERS)
+        self.clients: list[Client] = []
+        self.number = 0
+        #: key -> address, once its confirm is out.
+        self.confirmed: dict[str, str] = {}
+        #: Keys whose acknowledgement was answered: never again to be seen.
+        self.done: set[str] = set()
+        #: Keys that may be gone: an acknowledgement or a commit is on its way, or a crash left it open.
+        self.perhaps_gone: set[str] = set()
+        self.counts: dict[tuple[str, str], int] = {}
+        self.not_before: dict[str, int] = {}
+        #: Keys whose last change is not on disk yet: nobody may be handed them.
+        self.unsafe: set[str] = set()
+        self.transaction = 0
+        self.generation = 0
+
+    @initialize()
+    def start(self) -> None:
+        self._connect()
+
+    def _connect(self) -> None:
+        self.generation += 1
+        self.clients = [self.world.client(f"client-{self.generation}-{number}", self._observe) for number in range(2)]
+
+    def _observe(self, delivery: Delivery) -> None:
+        """Every delivery, at the moment it happens."""
+        key, place = delivery.key, (delivery.key, delivery.queue)
+        assert key not in self.done, "delivered after its acknowledgement was answered"
+        assert key not in self.unsafe, "delivered before its last change was on disk"
+        assert self.world.time_ms >= self.not_before.get(key, 0), "delivered before its time"
+        assert delivery.delivery_count >= self.counts.get(place, 1), "a client saw a delivery count fall"
+        self.counts[place] = delivery.delivery_count
+
+    def _until_safe(self, key: str) -> None:
+        self.unsafe.add(key)
+        self.world.broker.ledger.when_safe(lambda: self.unsafe.discard(key))
+
+    # -- sending -----------------------------------------------------------------------------------------------------
+
+    def _key(self) -> str:
+        self.number += 1
+        return f"m{self.number}"
+
+    @rule(who=st.integers(0, 1), address=st.sampled_from(ADDRESSES), priority=st.integers(3, 5), delay_ms=st.sampled_from([0, 0, 0, 700]))
+    def send(self, who: int, address: str, priority: int, delay_ms: int) -> None:
+        client, key = self.clients[who], self._key()
+        assert client.connection is not None
+        producer = client.producers.get(address)
+        if producer is None:
+            producer = self.world.broker.open_producer(client.connection, len(client.producers) + 1, address)
+            client.producers[address] = producer
+        refused = self.world.broker.send(producer, producer.mark + 1, [Message(0, address, key.encode(), priority=priority)], [delay_ms])
+        assert refused is None
+        if delay_ms:
+            self.not_before[key] = self.world.time_ms + delay_ms
+        self.world.broker.ledger.when_safe(lambda: self.confirmed.__setitem__(key, address))
+
+    @rule(who=st.integers(0, 1), again=st.booleans())
+    def send_twice(self, who: int, again: bool) -> None:
+        """The same number again is the same message, not another."""
+        client, key = self.clients[who], self._key()
+        assert client.connection is not None
+        producer = client.producers.get("a")
+        if producer is None:
+            producer = client.producers["a"] = self.world.broker.open_producer(client.connection, len(client.producers) + 1, "a")
+        first = producer.mark + 1
+        for _ in range(2 if again else 1):
+            self.world.broker.send(producer, first, [Message(0, "a", key.encode())], [0])
+        self.world.broker.ledger.when_safe(lambda: self.confirmed.__setitem__(key, "a"))
+
+    # -- consuming ---------------------------------------------------------------------------------------------------
+
+    @rule(
+        who=st.integers(0, 1),
+        queue=st.sampled_from([*ADDRESSES, "DLQ.a"]),
+        prefetch=st.sampled_from([1, 3, 100]),
+        session=st.sampled_from([0, 1]),
+    )
+    def subscribe(self, who: int, queue: str, prefetch: int, session: int) -> None:
+        client = self.clients[who]
+        assert client.connection is not None
+        if len(client.consumers) < 6 and (queue != "DLQ.a" or queue in self.world.broker.state.post_office.queues):
+            number = max(client.consumers, default=0) + 1
+            options = {"prefetch": prefetch, "session": session, "transacted": bool(session)}
+            client.consumers[number] = self.world.broker.subscribe(client.connection, number, queue, options)
+
+    def _held(self, transacted: bool) -> list[tuple[Client, int, Delivery]]:
+        return [
+            (client, number, delivery)
+            for client in self.clients
+            for number, deliveries in client.held.items()
+            for delivery in deliveries.values()
+            if number in client.consumers and client.consumers[number].transacted is transacted
+        ]
+
+    def _pick(self, data: Any, transacted: bool = False) -> tuple[Client, int, Delivery] | None:
+        held = self._held(transacted)
+        return data.draw(st.sampled_from(held)) if held else None
+
+    @rule(data=st.data(), given=st.booleans())
+    def acknowledge(self, data: Any, given: bool) -> None:
+        picked = self._pick(data)
+        if picked is None:
+            return
+        client, number, delivery = picked
+        consumer = client.consumers[number]
+        if given:
+            consumer.given(delivery.tag, self.world.time_ms)
+        held, missing = consumer.held([delivery.tag, delivery.tag])
+        del client.held[number][delivery.tag]
+        self.world.broker.acknowledge(consumer, held)
+        if held:
+            assert not missing
+            self.perhaps_gone.add(delivery.key)
+            self.world.broker.ledger.when_safe(lambda: self.done.add(delivery.key))
+
+    @rule(data=st.data(), delay_ms=st.sampled_from([None, 300]), counts=st.booleans(), poison=st.sampled_from([False, False, False, True]))
+    def fail(self, data: Any, delay_ms: int | None, counts: bool, poison: bool) -> None:
+        picked = self._pick(data)
+        if picked is None:
+            return
+        client, number, delivery = picked
+        consumer = client.consumers[number]
+        consumer.given(delivery.tag, self.world.time_ms)
+        held, _ = consumer.held([delivery.tag, delivery.tag])
+        del client.held[number][delivery.tag]
+        failed = held[0].failed + counts if held else 0
+        if poison:
+            self.world.broker.poison(consumer, held, {"reason": "poison"})
+        else:
+            self.world.broker.fail(consumer, held, Failure(counts=counts, delay_ms=delay_ms), "nack", {"error_text": "no"})
+        if held:
+            self._until_safe(delivery.key)
+        if held and delay_ms and not poison and not (counts and failed >= 3):
+            due = self.world.time_ms + delay_ms
+            # Until the group is on disk a crash brings it back without the delay.
+            self.world.broker.ledger.when_safe(lambda: self.not_before.__setitem__(delivery.key, due))
+
+    # -- transactions ------------------------------------------------------------------------------------------------
+
+    @rule(data=st.data(), commit=st.booleans(), to=st.sampled_from(ADDRESSES))
+    def transact(self, data: Any, commit: bool, to: str) -> None:
+        """Takes one message and sends another, together or not at all."""
+        picked = self._pick(data, transacted=True)
+        if picked is None:
+            return
+        client, number, delivery = picked
+        assert client.connection is not None
+        broker, consumer = self.world.broker, client.consumers[number]
+        consumer.given(delivery.tag, self.world.time_ms)
+        held, _ = consumer.held([delivery.tag, delivery.tag])
+        key = self._key()
+        broker.transactions.hold_acknowledgement(client.connection, 1, consumer, held)
+        broker.transactions.hold_sends(client.connection, 1, [HeldSend(Message(0, to, key.encode()), 0)])
+        if not commit:
+            broker.transactions.roll_back(client.connection, 1)
+            for consumer_number, each in client.consumers.items():
+                if each.transacted:
+                    client.held.pop(consumer_number, None)
+            return
+        self.transaction += 1
+        try:
+            broker.transactions.commit(client.connection, 1, f"t{self.generation}.{self.transaction}", 1)
+        except Refused as refusal:
+            raise AssertionError(f"a whole transaction was refused: {refusal.code}") from refusal
+        del client.held[number][delivery.tag]
+        if held:
+            self.perhaps_gone.add(delivery.key)
+
+        self._until_safe(key)
+
+        def answered() -> None:
+            self.confirmed[key] = to
+            if held:
+                self.done.add(delivery.key)
+
+        broker.ledger.when_safe(answered)
+
+    # -- what happens to everybody -----------------------------------------------------------------------------------
+
+    @rule()
+    def commit(self) -> None:
+        self.world.commit()
+
+    @rule(ms=st.sampled_from([1, 250, 1000, 5000]))
+    def time_passes(self, ms: int) -> None:
+        self.world.time_ms += ms
+        self.world.turn()
+
+    @rule(who=st.integers(0, 1), lost=st.booleans(), data=st.data())
+    def connection_ends(self, who: int, lost: bool, data: Any) -> None:
+        client = self.clients[who]
+        assert client.connection is not None
+        if data.draw(st.booleans()):
+            for number, deliveries in client.held.items():
+                if deliveries and number in client.consumers:
+                    client.consumers[number].given(max(deliveries), self.world.time_ms)
+        self.world.broker.disconnect(client.connection, lost)
+        self.generation += 1
+        self.clients[who] = self.world.client(f"client-{self.generation}-{who}", self._observe)
+
+    @precondition(lambda self: self.number > 3)
+    @rule()
+    def crash(self) -> None:
+        self.world.crash()
+        self.perhaps_gone.clear()
+        self.unsafe.clear()
+        self._connect()
+
+    # -- what must always hold ---------------------------------------------------------------------------------------
+
+    @invariant()
+    def nothing_is_lost_or_doubled(self) -> None:
+        self.world.turn()
+        self.world.check_books()
+        there: dict[str, int] = {}
+        for queue in self.world.broker.state.post_office.queues.values():
+            for reference in queue.references.values():
+                key = reference.message.body.decode()
+                there[key] = there.get(key, 0) + 1
+        assert all(count == 1 for count in there.values()), "a message stands in two places"
+        lost = self.confirmed.keys() - there.keys() - self.done - self.perhaps_gone
+        assert not lost, f"confirmed and nowhere: {lost}"
+        assert not self.done & there.keys(), "acknowledged for good and there again"
+        on_disk = [record.message.body for record in self.world.journal.references.values()]
+        assert len(on_disk) == len(set(on_disk)), "a message is in two queues on disk"
+
+
+TestBrokerModel = BrokerModel.TestCase
+TestBrokerModel.settings = settings(
+    max_examples=300, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)

@@ -1,0 +1,206 @@
+"""A whole broker without a process: a clock that is told the time, a journal that is a dict, and clients that only remember.
+
+The journal uses the real open group, elision included, so that a crash keeps exactly what had been committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from broker.broker import Broker, BrokerLimits
+from broker.connection import Connection
+from broker.core.address_settings import AddressSettingsRepository
+from broker.core.consumer import Consumer
+from broker.core.message import MessageReference, Where
+from broker.producers import Producer
+from broker.recovery import recover
+from journal.group_commit import Group
+from journal.records import AddressRecord, MessageRecord, QueueRecord, Recovered, ReferenceRecord
+
+
+class DictJournal:
+    """What SQLite would hold, and the group that is not on disk yet."""
+
+    def __init__(self) -> None:
+        self.references: dict[int, ReferenceRecord] = {}
+        self.messages: dict[int, MessageRecord] = {}
+        self.queues: dict[int, QueueRecord] = {}
+        self.addresses: dict[str, AddressRecord] = {}
+        self.producers: dict[str, tuple[int, int]] = {}
+        self.transactions: dict[str, int] = {}
+        self.outcomes: dict[tuple[int, int], str] = {}
+        self.minutes: dict[int, list[int]] = {}
+        self._next_id = 1
+        self.group = Group()
+
+    def next_id(self) -> int:
+        self._next_id += 1
+        return self._next_id
+
+    def busy(self) -> bool:
+        return self.group.touched
+
+    def commit(self) -> None:
+        """The open group is on disk; what waited for that is told, in order."""
+        group, self.group = self.group, Group()
+        for sequence in group.deleted_first:
+            self.references.pop(sequence, None)
+        self.messages.update(group.messages)
+        self.references.update(group.added)
+        for sequence, change in group.changed.items():
+            old = self.references[sequence]
+            self.references[sequence] = old._replace(**{f: getattr(change, f) for f in ("delivery_count", "failed", "assigned", "state")})
+            self.references[sequence] = self.references[sequence]._replace(due_at_ms=change.due_at_ms, expires_at_ms=change.expires_at_ms)
+        for sequence in group.deleted:
+            self.references.pop(sequence, None)
+        for message_id in group.messages_deleted:
+            self.messages.pop(message_id, None)
+        self.queues.update(group.queues)
+        for name, record in group.addresses.items():
+            if record is None:
+                self.addresses.pop(name, None)
+            else:
+                self.addresses[name] = record
+        self.producers.update({key: mark for key, mark in group.producers.items() if mark is not None})
+        self.transactions.update(group.transactions)
+        self.outcomes.update({key: outcome.outcome for key, outcome in group.outcomes.items()})
+        for (queue_id, _), counts in group.minutes.items():
+            total = self.minutes.setdefault(queue_id, [0] * len(counts))
+            for column, count in enumerate(counts):
+                total[column] += count
+        for callback in group.after:
+            callback()
+
+    def crash(self) -> Recovered:
+        """What is left when the process dies now."""
+        self.group = Group()
+        live = [queue for queue in self.queues.values() if queue.deleted_at_ms is None]
+        ordered = sorted(self.references.values(), key=lambda r: (r.queue_id, -r.priority, r.sequence))
+        return Recovered(
+            broker_id="model",
+            clean_stop=False,
+            clock_ms=0,
+            addresses=list(self.addresses.values()),
+            queues=live,
+            next_queue_id=max(self.queues, default=0) + 1,
+            references=ordered,
+            producers=dict(self.producers),
+            duplicates={},
+            committed=dict(self.transactions),
+            quarantined=[],
+        )
+
+
+@dataclass
+class Delivery:
+    """What one client was handed, as it stood then."""
+
+    key: str
+    queue: str
+    tag: int
+    delivery_count: int
+
+
+@dataclass(eq=False)
+class Client:
+    """A front end that only remembers. ``held`` is what it has not settled."""
+
+    now_ms: Callable[[], int]
+    #: Looks at every delivery as it happens.
+    observe: Callable[[Delivery], None]
+    writable: bool = True
+    held: dict[int, dict[int, Delivery]] = field(default_factory=dict)
+    ended: bool = False
+    connection: Connection | None = None
+    consumers: dict[int, Consumer] = field(default_factory=dict)
+    producers: dict[str, Producer] = field(default_factory=dict)
+
+    def deliver(self, consumer: Consumer, references: list[MessageReference]) -> None:
+        for reference in references:
+            count = reference.delivery_count + (not reference.counted)
+            key = reference.message.body.decode()
+            delivery = Delivery(key, reference.queue.name, reference.tag, count)
+            self.held.setdefault(consumer.number, {})[reference.tag] = delivery
+            self.observe(delivery)
+
+    def grant(self, producer: Producer, messages: int, size: int, reason: str | None) -> None: ...
+
+    def pull_empty(self, consumer: Consumer) -> None: ...
+
+    def cancelled(self, consumer: Consumer, code: str, message: str, fix: str) -> None:
+        self.held.pop(consumer.number, None)
+
+    def not_held(self, consumer: Consumer, ranges: list[int]) -> None:
+        for at in range(0, len(ranges), 2):
+            for tag in range(ranges[at], ranges[at + 1] + 1):
+                self.held.get(consumer.number, {}).pop(tag, None)
+
+    def end(self, code: str, message: str, fix: str) -> None:
+        self.ended = True
+
+
+class World:
+    """Broker, journal, clock and clients; ``turn`` is one turn of the loop."""
+
+    def __init__(self, layers: dict[str, dict[str, Any]], seed: int = 0, limits: BrokerLimits | None = None) -> None:
+        self.layers = layers
+        self.time_ms = 1_000_000_000_000
+        self.rng = Random(seed)
+        self.limits = limits or BrokerLimits()
+        self.journal = DictJournal()
+        self.broker = self._broker()
+
+    def _broker(self) -> Broker:
+        return Broker(self.journal, AddressSettingsRepository(self.layers), self.now_ms, self.rng, lambda: None, self.limits)
+
+    def now_ms(self) -> int:
+        return self.time_ms
+
+    def client(self, client_id: str, observe: Callable[[Delivery], None]) -> Client:
+        client = Client(self.now_ms, observe)
+        client.connection = self.broker.connect(client_id, "", client)
+        return client
+
+    def turn(self) -> None:
+        for _ in range(50):
+            self.broker.drain()
+            if self.broker.next_ms() <= self.time_ms:
+                self.broker.tick()
+            if not self.broker.state.ready:
+                return
+
+    def commit(self) -> None:
+        """Until everything is on disk and everything that could go out has gone."""
+        for _ in range(50):
+            self.journal.commit()
+            self.turn()
+            if not self.journal.busy() and not self.broker.state.ready:
+                return
+
+    def crash(self) -> None:
+        """The process dies; a new one goes on with what is on disk."""
+        recovered = self.journal.crash()
+        self.broker = self._broker()
+        recover(self.broker, recovered)
+
+    def check_books(self) -> None:
+        """What each queue counts is what stands in it, and memory is the sum of what is there."""
+        memory = 0
+        messages = set()
+        for queue in self.broker.state.post_office.queues.values():
+            by_place: dict[Where, int] = {}
+            for reference in queue.references.values():
+                assert reference.queue is queue
+                by_place[reference.where] = by_place.get(reference.where, 0) + 1
+                memory += 400 + (0 if id(reference.message) in messages else reference.message.size)
+                messages.add(id(reference.message))
+            assert queue.ready == by_place.get(Where.PENDING, 0), f"{queue.name}: pending"
+            assert queue.delivering == by_place.get(Where.DELIVERING, 0), f"{queue.name}: delivering"
+            assert queue.scheduled == by_place.get(Where.SCHEDULED, 0), f"{queue.name}: scheduled"
+            assert len(queue.parked) == by_place.get(Where.PARKED, 0), f"{queue.name}: parked"
+            assert not by_place.get(Where.GONE)
+        held = sum(t.bytes for c in self.broker.connections.values() for t in c.transactions.values())
+        assert self.broker.state.memory_bytes == memory + held
