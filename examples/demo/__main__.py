@@ -236,8 +236,8 @@ def report(demo: Demo, dead: dict[int, int]) -> bool:
     show.checks(console, checks)
     with console.status("analysing the export with Spark"):
         homing("analyze", str(dump), "--out", str(pages), "--json", quiet=True)
-    console.print(f"\nThe report: [bold]{escape(str(pages / 'report.html'))}[/]")
-    console.print(f"[dim]Journal, logs and export are beside it, in {escape(str(demo.out))}[/]")
+    console.print(f"\nThe report: [bold]{escape(str(pages / 'report.html'))}[/]", soft_wrap=True)
+    console.print(f"[dim]Journal, logs and export are beside it, in {escape(str(demo.out))}[/]", soft_wrap=True)
     return all(check.holds for check in checks)
 
 
@@ -263,7 +263,7 @@ def main() -> int:
         demo = Demo(fresh(arguments.out.absolute()), events)
         holds = tell(demo)
     except (DemoError, client.HomingError) as error:
-        console.print(f"[bold red]the demo failed:[/] {escape(str(error))}")
+        console.print(f"[bold red]the demo failed:[/] {escape(str(error))}", soft_wrap=True)
         holds = False
     finally:
         if demo is not None:

@@ -1,0 +1,239 @@
+"""The command line against a real broker: every command, as a person and as a program would use it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.process import HomingCommand, Server, wait_until
+
+SETTINGS = {
+    "#": {
+        "dead-letter-address": "DLA",
+        "auto-create-dead-letter-resources": True,
+        "max-delivery-attempts": 3,
+        "redelivery-delay": "200ms",
+    }
+}
+
+
+@pytest.fixture
+def shell(start_server: Callable[..., Server], homing: HomingCommand) -> HomingCommand:
+    """The command line, talking to a broker whose policy is three attempts, 200 ms apart."""
+    homing.url = start_server({"address-settings": SETTINGS}).url
+    return homing
+
+
+def queue(shell: HomingCommand, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = next((each for each in shell.json("queues") if each["name"] == name), {})
+    return found
+
+
+def dead_letter(shell: HomingCommand, address: str, body: str = "x") -> int:
+    """Sends one message and fails it until it is dead; returns its number."""
+    shell("send", address, "--body", body, "--property", "region=eu")
+    for attempt in range(3):
+        failed = shell.json_lines("receive", address, "--fail", f"no stock ({attempt})", "--timeout", "5s")
+        assert [each["delivery_count"] for each in failed] == [attempt + 1]
+    wait_until("it is dead", lambda: queue(shell, f"DLQ.{address}").get("messages") == 1)
+    return int(shell.json_lines("peek", f"DLQ.{address}")[0]["message_id"])
+
+
+def test_what_is_sent_is_received(shell: HomingCommand) -> None:
+    sent = shell("send", "orders", "--body", '{"id": 7}', "-p", "region=eu", "-p", "size:=5", "-p", "big:=true", "--priority", "7")
+    assert (sent.returncode, sent.stdout) == (0, "sent 1 message to orders, confirmed\n")
+    (message,) = shell.json_lines("receive", "orders")
+    assert message["body"] == '{"id": 7}'
+    assert message["properties"] == {"region": "eu", "size": 5, "big": True}
+    assert (message["priority"], message["delivery_count"], message["redelivered"], message["address"]) == (7, 1, False, "orders")
+    assert abs(message["sent_at_ms"] - time.time() * 1000) < 60_000
+    assert queue(shell, "orders").get("messages", 0) == 0
+
+
+def test_an_empty_queue_is_no_failure(shell: HomingCommand) -> None:
+    done = shell("receive", "orders", "--timeout", "50ms")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "nothing came" in done.stderr
+
+
+def test_each_line_of_a_file_is_a_message(shell: HomingCommand) -> None:
+    (shell.directory / "events.jsonl").write_text('{"n": 1}\n\n{"n": 2}\r\n{"n": "é"}')
+    assert shell.json("send", "events", "--file", "events.jsonl", "--count", "2") == {"address": "events", "sent": 6}
+    bodies = [each["body"] for each in shell.json_lines("receive", "events", "--count", "0", "--timeout", "200ms")]
+    assert bodies == ['{"n": 1}', '{"n": 2}', '{"n": "é"}'] * 2
+
+
+def test_standard_input_is_a_file_too(shell: HomingCommand) -> None:
+    assert shell("send", "events", "--file", "-", stdin="one\ntwo\n").returncode == 0
+    assert [each["body"] for each in shell.json_lines("receive", "events", "-n", "2")] == ["one", "two"]
+
+
+def test_a_missing_file_is_said(shell: HomingCommand) -> None:
+    done = shell("send", "events", "--file", "missing.jsonl")
+    assert (done.returncode, done.stdout) == (4, "")
+    assert "missing.jsonl cannot be read" in done.stderr
+
+
+@pytest.mark.parametrize("mode", ["auto", "client", "dups-ok", "transacted", "individual"])
+def test_every_ack_mode_settles_what_it_received(shell: HomingCommand, mode: str) -> None:
+    shell("send", "orders", "--body", "x", "--count", "5")
+    assert len(shell.json_lines("receive", "orders", "--count", "3", "--ack-mode", mode)) == 3
+    wait_until("the rest is back", lambda: queue(shell, "orders").get("pending") == 2)
+    again = shell.json_lines("receive", "orders", "--count", "0", "--ack-mode", mode, "--timeout", "200ms")
+    assert [each["delivery_count"] for each in again] == [1, 1], "unread messages are given back uncounted"
+
+
+def test_a_selector_receives_only_its_own(shell: HomingCommand) -> None:
+    shell("send", "orders", "--body", "a", "-p", "region=us")
+    shell("send", "orders", "--body", "b", "-p", "region=eu")
+    assert [each["body"] for each in shell.json_lines("receive", "orders", "--selector", "region = 'eu'")] == ["b"]
+    wrong = shell("receive", "orders", "--selector", "region = ")
+    assert wrong.returncode == 1
+    assert "selector" in wrong.stderr
+    assert "Traceback" not in wrong.stderr
+
+
+def test_a_delay_and_a_ttl_are_kept(shell: HomingCommand) -> None:
+    shell("send", "later", "--body", "x", "--delay", "1m")
+    assert shell("receive", "later", "--timeout", "100ms").stdout == ""
+    (waiting,) = shell.json_lines("peek", "later")
+    assert waiting["state"] == "scheduled"
+    assert 50_000 < waiting["due_at_ms"] - waiting["sent_at_ms"] <= 60_000
+    shell("send", "short", "--body", "x", "--ttl", "1s")
+    (mortal,) = shell.json_lines("peek", "short")
+    assert mortal["expires_at_ms"] - mortal["sent_at_ms"] == 1000
+
+
+def test_binary_bodies_come_out_as_base64(shell: HomingCommand, tmp_path: Path) -> None:
+    raw = bytes([0, 159, 146, 150])
+    (tmp_path / "raw.bin").write_bytes(raw + b"\n")
+    shell("send", "raw", "--file", tmp_path / "raw.bin")
+    assert base64.b64decode(shell.json_lines("peek", "raw")[0]["body"]["base64"]) == raw
+    assert base64.b64decode(shell.json_lines("receive", "raw")[0]["body"]["base64"]) == raw
+
+
+def test_peek_takes_nothing_and_keeps_the_order(shell: HomingCommand) -> None:
+    (shell.directory / "n.jsonl").write_text("".join(f"{number}\n" for number in range(130)))
+    shell("send", "orders", "--file", "n.jsonl")
+    assert [each["body"] for each in shell.json_lines("peek", "orders", "--count", "120")] == [str(number) for number in range(120)]
+    assert queue(shell, "orders")["messages"] == 130
+    missing = shell("peek", "nowhere")
+    assert (missing.returncode, missing.stdout) == (4, "")
+
+
+def test_queues_shows_what_waits(shell: HomingCommand) -> None:
+    shell("send", "orders", "--body", "x", "--count", "2")
+    shell("send", "orders", "--body", "x", "--delay", "1h")
+    shown = shell("queues").stdout
+    assert re.search(r"orders +2 +· +1", shown), shown
+
+
+def test_history_tells_a_whole_life(shell: HomingCommand) -> None:
+    number = dead_letter(shell, "orders")
+    told = shell("history", str(number)).stdout
+    expected = ["sent to orders", "region=eu", "entered queue orders", "attempt 1 failed", "reason: no stock (0)", "wait 200 ms, again at"]
+    expected += ["attempt 2 failed", "attempt 3 failed", "no more attempts", "dead-lettered to DLQ.orders", "is in DLQ.orders"]
+    at = 0
+    for words in expected:
+        assert words in told[at:], f"{words!r} is not told after {told[:at][-80:]!r} in\n{told}"
+        at = told.index(words, at)
+    assert f"homing redrive DLQ.orders --id {number}" in told
+    assert "has 3 attempts there, over 400 ms at most" in " ".join(told.split())
+
+
+def test_history_is_the_same_from_the_journal_and_as_json(shell: HomingCommand, start_server: Callable[..., Server]) -> None:
+    number = dead_letter(shell, "orders")
+    data = shell.directory.parent / "broker" / "data"
+    from_broker, from_journal = shell.json("history", str(number)), shell.json("history", str(number), "--data", data)
+    assert [each["fault"]["reason"] for each in from_broker["attempts"]] == ["no stock (0)", "no stock (1)", "no stock (2)"]
+    assert from_broker["if_sent_back"][0]["attempts"] == 3
+    for told in (from_broker, from_journal):
+        del told["if_sent_back"]
+    assert from_broker == from_journal
+    unknown = shell("history", "999999999")
+    assert (unknown.returncode, unknown.stdout) == (4, "")
+
+
+def test_history_of_a_message_that_succeeded_after_all(shell: HomingCommand) -> None:
+    shell("send", "orders", "--body", "x")
+    (failed,) = shell.json_lines("receive", "orders", "--fail", "try me again")
+    assert [each["delivery_count"] for each in shell.json_lines("receive", "orders", "--timeout", "5s")] == [2]
+    assert "succeeded at attempt 2" in shell("history", str(failed["message_id"])).stdout
+
+
+def test_redrive_sends_back_with_failures_at_0(shell: HomingCommand) -> None:
+    number, other = dead_letter(shell, "orders"), None
+    shell("send", "orders", "--body", "second")
+    for _ in range(3):
+        (failed,) = shell.json_lines("receive", "orders", "--fail", "again", "--timeout", "5s")
+        other = failed["message_id"]
+    wait_until("both are dead", lambda: queue(shell, "DLQ.orders").get("messages") == 2)
+    assert shell.json("redrive", "DLQ.orders", "--id", str(number)) == {"messages": 1}
+    (back,) = shell.json_lines("peek", "orders")
+    assert (back["message_id"], back["failed"]) == (number, 0)
+    assert [each["message_id"] for each in shell.json_lines("peek", "DLQ.orders")] == [other]
+    assert "1 message sent back from DLQ.orders" in shell("redrive", "DLQ.orders").stdout
+    assert "sent back to orders" in shell("history", str(number)).stdout
+
+
+def test_explain_of_a_running_broker_is_that_of_its_file(shell: HomingCommand) -> None:
+    file = shell.directory.parent / "broker" / "broker.yaml"
+    assert shell.json("explain", "orders") == shell.json("explain", "orders", "--config", file)
+    assert shell.json("policy", "explain", "orders") == shell.json("policy", "explain", "orders", "--config", file)
+    assert shell.json("policy", "explain", "orders")["max_total_ms"] == 400
+
+
+def test_the_journal_can_be_checked_and_exported_while_the_broker_runs(shell: HomingCommand, tmp_path: Path) -> None:
+    dead_letter(shell, "orders")
+    data = tmp_path / "broker" / "data"
+    report = shell.json("journal", "check", "--data", data)
+    assert report["ok"] is True
+    assert report["problems"] == []
+    assert report["rows"]["attempt"] == 3
+    summary = shell.json("journal", "export", "--data", data, "--out", tmp_path / "dump")
+    assert (summary["rows"]["attempts"], summary["rows"]["dead_letters"]) == (3, 1)
+    assert (tmp_path / "dump" / "_homing_export.json").is_file()
+    again = shell("journal", "export", "--data", data, "--out", tmp_path / "dump")
+    assert again.returncode == 1
+    assert "out-exists" in again.stderr
+
+
+def test_the_ready_line_for_people(homing: HomingCommand, tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    from tests.process import ROOT
+
+    (tmp_path / "free.yaml").write_text("native: {port: 0}\n")
+    command = [sys.executable, "-m", "broker", "serve", "--config", str(tmp_path / "free.yaml"), "--data", str(tmp_path / "elsewhere")]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        line = process.stdout.readline()
+        ready = re.fullmatch(r"homing ready native=(127\.0\.0\.1:\d+) .*pid=(\d+)\n", line)
+        assert ready, line
+        assert int(ready[2]) == process.pid
+        assert homing("send", "orders", "--body", "x", url=f"homing://{ready[1]}").returncode == 0
+        process.terminate()
+        assert process.wait(20) == 0
+        assert (process.stdout.read(), process.stderr.read()) == ("", "")
+    assert homing.json("journal", "check", "--data", tmp_path / "elsewhere")["rows"]["reference"] == 1
+
+
+def test_a_second_broker_on_the_same_data_is_refused(server: Server, homing: HomingCommand) -> None:
+    done = homing("serve", "--config", server.config_path, "--data", server.data)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "Another broker" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert homing("queues", url=server.url).returncode == 0
+
+
+def test_json_of_queues_is_one_document(server: Server, homing: HomingCommand) -> None:
+    assert json.loads(homing("queues", "--json", url=server.url).stdout) == []

@@ -1,0 +1,103 @@
+"""What the documentation shows works as shown: its programs run, its commands exist, its links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from broker.cli import app
+from tests.process import ROOT, HomingCommand, Server
+
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [text for kind, text in BLOCK.findall(page.read_text()) if kind == language]
+
+
+def commands(page: Path) -> list[list[str]]:
+    """Every ``homing …`` in a block of shell on a page, without comments, pipes and what stands in capitals or brackets."""
+    found = []
+    for text in [*blocks(page, "bash"), *blocks(page, "console"), *blocks(page, "sh")]:
+        for line in text.replace("\\\n", " ").splitlines():
+            words = shlex.split(line.removeprefix("$ "), comments=True)
+            if words and words[0].rpartition("/")[2] == "homing":
+                end = next((at for at, word in enumerate(words) if word in ("|", "&", ">", "&&", "<")), len(words))
+                found.append(words[1:end])
+    return found
+
+
+def known_options(words: list[str]) -> tuple[str, set[str]]:
+    """The command that ``words`` begin with, and every option it has."""
+    command, name = get_command(app), "homing"
+    for word in words:
+        inner = getattr(command, "commands", {}).get(word)
+        if inner is None:
+            break
+        command, name = inner, f"{name} {word}"
+    return name, {option for each in command.params for option in (*each.opts, *each.secondary_opts)} | {"--help"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_that_are_shown_exist(page: Path) -> None:
+    wrong = []
+    for words in commands(page):
+        name, options = known_options(words)
+        used = [word.partition("=")[0] for word in words if word.startswith("-") and not word.lstrip("-").isdecimal()]
+        wrong += [f"{name} has no {option}" for option in used if option not in options]
+        if name == "homing" and words and not words[0].startswith("-"):
+            wrong.append(f"there is no command {words[0]}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_readme_shows_commands_at_all() -> None:
+    assert len(commands(ROOT / "README.md")) >= 6
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text())
+    missing = [link for link in links if not re.match(r"\w+:", link) and not (page.parent / link).exists()]
+    assert not missing
+
+
+def test_the_shell_session_of_the_readme_works(server: Server, homing: HomingCommand) -> None:
+    session = next(text for text in blocks(ROOT / "README.md", "bash") if "homing serve" in text)
+    ran = 0
+    for line in session.splitlines():
+        words = shlex.split(line, comments=True)
+        if words[:1] == ["homing"] and words[1] != "serve":
+            done = homing(*words[1:], url=server.url)
+            assert done.returncode == 0, f"{line}: {done.stderr}"
+            assert done.stdout, f"{line} says nothing: {done.stderr}"
+            ran += 1
+    assert ran >= 4
+
+
+def test_the_program_of_the_readme_works(server: Server, tmp_path: Path) -> None:
+    (program,) = blocks(ROOT / "README.md", "python")
+    assert len([line for line in program.splitlines() if line.strip()]) <= 22
+    (tmp_path / "ship.py").write_text(program.replace("homing://127.0.0.1:7171", server.url))
+    done = subprocess.run(
+        [sys.executable, tmp_path / "ship.py"],
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "shipped b'a loaf of bread' at attempt 1\n", "")
+
+
+def test_the_exit_codes_of_the_manual_are_those_of_the_command() -> None:
+    from broker.cli_output import ExitCode
+
+    told = set(map(int, re.findall(r"^\| (\d+) \|", (ROOT / "docs" / "operations.md").read_text(), re.MULTILINE)))
+    assert told == set(map(int, ExitCode))
