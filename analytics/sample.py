@@ -297,7 +297,7 @@ def _declare(world: _World) -> None:
         flags = {"durable": True, "auto_created": True, "paused": False, "options_json": "{}", "created_at": world.start_us}
         world.add("queues", queue=queue, **declared, **flags, **states)
     for traffic in QUEUES:
-        limits = {"max-delivery-attempts": traffic.max_attempts, "redelivery-delay": traffic.delay_ms}
+        limits = {"max_delivery_attempts": traffic.max_attempts, "redelivery_delay_ms": traffic.delay_ms}
         for setting, value in limits.items():
             world.add("settings", from_at=world.start_us, pattern=traffic.queue, setting=setting, value_json=json.dumps(value))
         world.add("policies", policy=f"p-{traffic.queue}", from_at=world.start_us, settings_json=json.dumps(limits))

@@ -14,8 +14,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from journal.packing import unpack
-from journal.records import AttemptRecord, MessageRecord, ReferenceState
+from journal.packing import Damaged, unpack, unpack_message
+from journal.records import AttemptRecord, ReferenceState
 
 Row = tuple[Any, ...]
 FETCH_ROWS = 1000
@@ -71,7 +71,7 @@ def error_class(outcome: str, fault: dict[str, Any] | None) -> str:
 
 _HERE = """
 SELECT r.queue_id, r.rank, r.sequence, r.message_id, r.delivery_count, r.failed, r.state, r.due_at_ms, r.expires_at_ms,
-       r.entered_at_ms, r.overlay_blob, coalesce(r.message_blob, m.message_blob)
+       r.entered_at_ms, r.overlay_blob, coalesce(r.message_blob, m.message_blob), iif(r.message_blob IS NULL, m.checksum, r.checksum)
 FROM reference r LEFT JOIN message m ON m.message_id = r.message_id AND r.message_blob IS NULL
 ORDER BY r.sequence
 """
@@ -85,10 +85,13 @@ def messages(snapshot: Snapshot) -> Iterator[Row]:
 
 
 def _message_here(snapshot: Snapshot, row: Row) -> Row:
-    queue_id, rank, sequence, message_id, delivery_count, failed, state, due_at_ms, expires_at_ms, entered_at_ms, overlay, blob = row
+    queue_id, rank, sequence, message_id, delivery_count, failed, state, due_at_ms, expires_at_ms, entered_at_ms, overlay, *body = row
+    blob, checksum = body
+    if blob is None:
+        raise Damaged(f"the body of message {message_id} is missing")
     which = snapshot.state_of(state, due_at_ms)
     snapshot.here.setdefault(queue_id, [0, 0, 0])[which] += 1
-    message = MessageRecord(*unpack(blob))
+    message = unpack_message(blob, checksum, message_id)
     return (
         message_id, sequence, queue_id, snapshot.queue_name(queue_id), message.address, STATES[which], None,
         failed, failed, delivery_count, None, bool(state & ReferenceState.SUSPECT), 9 - rank, len(message.body), hop_count(overlay),
@@ -136,8 +139,12 @@ def _attempt(snapshot: Snapshot, row: Row) -> Row:
 
 
 def attempt_record(message_id: int, sequence: int, attempt: int, queue_id: int, at_ms: int, blob: bytes) -> AttemptRecord:
-    """The blob holds the fields that have no column, in their order."""
-    return AttemptRecord(message_id, sequence, attempt, queue_id, at_ms, *unpack(blob))
+    """The blob is a map of the fields that have no column. Raises Damaged."""
+    detail = unpack(blob)
+    try:
+        return AttemptRecord(message_id, sequence, attempt, queue_id, at_ms, **detail)
+    except TypeError as error:
+        raise Damaged(f"attempt {attempt} of message {message_id} is not a packed attempt") from error
 
 
 # --- dead letters ---------------------------------------------------------------------------------------------------

@@ -304,15 +304,6 @@ def run(command: list[str], **variables: str) -> subprocess.CompletedProcess[str
     return subprocess.run(command, capture_output=True, text=True, timeout=150, cwd=ROOT, env=os.environ | variables)
 
 
-def test_on_the_packaged_java(dump: Path, tmp_path: Path) -> None:
-    """The same report on the Java that comes with the extra, whatever the machine has."""
-    done = run([sys.executable, "-m", "analytics", str(dump), "--out", str(tmp_path / "out")], HOMING_JAVA="packaged", JAVA_HOME="")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == str(tmp_path / "out" / "report.html")
-    assert (tmp_path / "out" / "csv" / "overview.csv").is_file()
-    assert "[11/11] wrote the page" in done.stderr
-
-
 def test_with_spark_submit(dump: Path, tmp_path: Path) -> None:
     submit = Path(sys.executable).with_name("spark-submit")
     quick = ["--driver-java-options", "-XX:TieredStopAtLevel=1"]

@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import msgpack
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
@@ -22,16 +21,12 @@ from journal.errors import JournalError
 from journal.export import MANIFEST_NAME, ExportError, export
 from journal.export_parquet import TABLES
 from journal.migrations import bring_up
-from journal.records import AttemptRecord
+from journal.packing import pack, pack_message
+from journal.records import AttemptRecord, MessageRecord
 
 T0 = 1_790_000_000_000
 DAY_MS = 86_400_000
 ORDERS, DLQ, GRAVEYARD = 1, 2, 3
-
-
-def pack(value: Any) -> bytes:
-    packed: bytes = msgpack.packb(value)
-    return packed
 
 
 @pytest.fixture
@@ -52,7 +47,7 @@ def journal(tmp_path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def add_reference(journal: sqlite3.Connection, queue_id: int, message_id: int, sequence: int, **given: Any) -> None:
-    message = pack([message_id, "orders", b"body", {"k": "v"}, 4, T0, None, "c/1"])
+    message, checksum = pack_message(MessageRecord(message_id, "orders", b"body", {"k": "v"}, 4, T0, None, "c/1"))
     row = {
         "queue_id": queue_id,
         "rank": 5,
@@ -67,7 +62,7 @@ def add_reference(journal: sqlite3.Connection, queue_id: int, message_id: int, s
         "entered_at_ms": T0,
         "overlay_blob": None,
         "message_blob": message,
-        "checksum": 0,
+        "checksum": checksum,
     } | given
     journal.execute(f"INSERT INTO reference ({','.join(row)}) VALUES ({','.join('?' * len(row))})", tuple(row.values()))
 
@@ -93,7 +88,7 @@ def add_attempt(journal: sqlite3.Connection, message_id: int, sequence: int, att
         policy="p1",
         fault=fault or None,
     )
-    journal.execute("INSERT INTO attempt VALUES (?, ?, ?, ?, ?, ?)", (*record[:5], pack(record[5:])))
+    journal.execute("INSERT INTO attempt VALUES (?, ?, ?, ?, ?, ?)", (*record[:5], pack(dict(list(record._asdict().items())[5:]))))
 
 
 def a_hop(queue: str, sequence: int, reason: str, at_ms: int, attempts: int) -> dict[str, Any]:
@@ -119,8 +114,8 @@ def test_messages_here_and_settled(journal: sqlite3.Connection, tmp_path: Path) 
     add_reference(journal, ORDERS, 10, 100)
     add_reference(journal, ORDERS, 11, 101, due_at_ms=T0 + 10_000 * DAY_MS, failed=2, delivery_count=3)
     add_reference(journal, ORDERS, 12, 102, state=3)
-    journal.execute("INSERT INTO message VALUES (13, ?, 0)", (pack([13, "news", b"longer", None, 4, T0, None, ""]),))
-    add_reference(journal, ORDERS, 13, 103, message_blob=None)
+    journal.execute("INSERT INTO message VALUES (13, ?, ?)", pack_message(MessageRecord(13, "news", b"longer", None, 4, T0, None, "")))
+    add_reference(journal, ORDERS, 13, 103, message_blob=None, checksum=0)
     add_outcome(journal, 14, 104, "succeeded", T0 + 7000, attempts=2, delivery_count=3)
     add_outcome(journal, 15, 105, "expired", T0 + 9000, attempts=2, delivery_count=2)
     summary = export(tmp_path / "data", tmp_path / "out")
@@ -203,13 +198,23 @@ def test_what_was_sent_back_lies_nowhere(journal: sqlite3.Connection, tmp_path: 
     assert redriven["target_queues"] == ["orders"]
 
 
-def test_a_record_that_cannot_be_read(journal: sqlite3.Connection, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE attempt SET attempt_blob = x'c1'",
+        "UPDATE attempt SET attempt_blob = x'80'",
+        "UPDATE reference SET message_blob = x'90'",
+        "UPDATE reference SET message_blob = NULL",
+    ],
+)
+def test_a_record_that_cannot_be_read(journal: sqlite3.Connection, tmp_path: Path, damage: str) -> None:
     add_attempt(journal, 10, 100, 1, T0)
-    journal.execute("UPDATE attempt SET attempt_blob = x'c1'")
+    add_reference(journal, ORDERS, 10, 100)
+    journal.execute(damage)
     with pytest.raises(JournalError) as raised:
         export(tmp_path / "data", tmp_path / "out")
     assert raised.value.code == "journal-damaged"
-    assert not (tmp_path / "out").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
 
 
 def test_settings_policies_and_minutes(journal: sqlite3.Connection, tmp_path: Path) -> None:
