@@ -22,7 +22,7 @@ from broker.dead_letter_office import DeadLetterOffice
 from broker.errors import Refused
 from broker.ledger import JournalPort, Ledger
 from broker.producers import FlowControl, Producer
-from broker.resources import Resources, check_name, parse_selector
+from broker.resources import Resources, check_name
 from broker.sending import Intake
 from broker.settlement import Settlement
 from broker.state import BrokerState
@@ -51,6 +51,8 @@ class BrokerLimits:
     duplicate_ids: int = 20_000
     consumers_per_connection: int = 10_000
     parked_retry_ms: int = 30_000
+    selector_characters: int = 4096
+    selector_depth: int = 64
 
 
 class Broker:
@@ -69,7 +71,7 @@ class Broker:
         self.now_ms = now_ms
         self.ledger = Ledger(journal, now_ms, keep_all_history)
         self.state = BrokerState(self.ledger, settings, now_ms, rng, wake, self.limits.max_hops)
-        self.resources = Resources(self.state)
+        self.resources = Resources(self.state, self.limits.selector_characters, self.limits.selector_depth)
         self.office = DeadLetterOffice(self.state, self.resources)
         self.settlement = Settlement(self.state, self.office)
         self.intake = Intake(self.state, self.resources, self.office, self.limits.duplicate_ids)
@@ -205,7 +207,7 @@ class Broker:
             connection.name,
             connection.front_end,
             options.get("prefetch", queue.settings.consumer_prefetch),
-            parse_selector(options.get("selector")),
+            self.resources.read_selector(options.get("selector")),
             policy,
             options.get("session", 0),
             options.get("transacted", False),

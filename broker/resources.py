@@ -34,8 +34,9 @@ _MAX_NAME: Final = 512
 
 
 class Resources:
-    def __init__(self, state: BrokerState) -> None:
+    def __init__(self, state: BrokerState, selector_characters: int = 4096, selector_depth: int = 64) -> None:
         self._state = state
+        self._selector_limits = (selector_characters, selector_depth)
         #: Names that something open speaks of (producers, transactions), with how often.
         self.named: dict[str, int] = {}
 
@@ -117,7 +118,11 @@ class Resources:
             if same != (address, routing_type, text, durable) or existing.options != options:
                 raise Refused("queue-exists", f"queue {name} exists and was declared otherwise", "delete it first, or declare it as it is")
             return existing
-        return self.make_queue(name, address, routing_type, selector=parse_selector(text), durable=durable, options=options)
+        return self.make_queue(name, address, routing_type, selector=self.read_selector(text), durable=durable, options=options)
+
+    def read_selector(self, text: str | None) -> Selector | None:
+        """A client's selector, compiled; None for none. Raises Refused."""
+        return parse_selector(text, *self._selector_limits)
 
     # -- found -------------------------------------------------------------------------------------------------------
 
@@ -209,12 +214,12 @@ def check_name(name: object, what: str) -> None:
         raise Refused("invalid-name", f"{shown} cannot name a {what}", "use 1 to 512 printable characters, no :: and no * or # as a word")
 
 
-def parse_selector(text: str | None) -> Selector | None:
+def parse_selector(text: str | None, max_characters: int = 4096, max_depth: int = 64) -> Selector | None:
     """Compiled, None for none. Raises Refused."""
     if not text:
         return None
     try:
-        return compile_selector(text)
+        return compile_selector(text, max_characters, max_depth)
     except SelectorError as error:
         raise Refused(
             "invalid-selector", f"the selector cannot be read: {error}", "write SQL-92 as in JMS, for example: colour = 'red'"

@@ -67,6 +67,8 @@ class Server:
                 max_hops=config.broker.max_hops,
                 duplicate_ids=config.journal.duplicate_ids_per_address,
                 parked_retry_ms=config.broker.parked_retry_ms,
+                selector_characters=config.limits.max_selector_characters,
+                selector_depth=config.limits.max_selector_depth,
             ),
             keep_all_history=config.broker.history == "full",
             disk_low=lambda: journal.space_low,

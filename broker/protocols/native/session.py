@@ -271,7 +271,8 @@ class NativeSession:
         held, missing = consumer.held(check_ranges(ranges)) if consumer is not None else ([], ranges)
         now_ms = self._broker.now_ms()
         for reference in held:
-            reference.given_at_ms = now_ms
+            if reference.given_at_ms is not None:
+                reference.given_at_ms = now_ms
         if missing:
             self._write([int(Op.NOT_HELD), number, missing])
 
