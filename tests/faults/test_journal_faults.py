@@ -131,8 +131,8 @@ def test_a_disk_full_for_one_write_is_survived_by_a_retry(shim: str, tmp_path: P
     for place in _places(shim, "write", tmp_path):
         result = _run(tmp_path / str(place), _shimmed(shim, "write", place, errno.ENOSPC))
         lines = result.stdout.splitlines()
-        if lines[0] == "failed journal-full":
-            # At the open, before anything was promised.
+        if lines[0].startswith("failed"):
+            # At the open, before anything was promised. (No room for SQLite's shared memory file is an I/O error to SQLite.)
             assert result.returncode == 70
             continue
         assert result.returncode == 0, (place, lines, result.stderr)
@@ -147,7 +147,8 @@ def test_a_disk_full_for_good_stops_with_everything_confirmed_kept(shim: str, tm
         lines = result.stdout.splitlines()
         if result.returncode:
             assert result.returncode == 70
-            codes.add(lines[-1])
+            if len(lines) > 1:
+                codes.add(lines[-1])
         _verify(tmp_path / str(place), _last_done(lines), STEPS)
     assert codes == {"failed journal-full"}
 
