@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 from zlib import crc32
 
@@ -34,6 +35,12 @@ def pack_message(message: MessageRecord) -> tuple[bytes, int]:
     """One array of the record's fields in their order, and its crc32."""
     blob: bytes = msgpack.packb(message)
     return blob, crc32(blob)
+
+
+def message_packer() -> Callable[[MessageRecord], bytes]:
+    """``pack_message`` without the checksum, for many in a row on one thread: it keeps its buffer."""
+    packer: Callable[[MessageRecord], bytes] = msgpack.Packer().pack
+    return packer
 
 
 def unpack_message(blob: bytes, checksum: int, message_id: int) -> MessageRecord:
