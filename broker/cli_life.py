@@ -109,7 +109,7 @@ def _attempts(attempts: list[dict[str, Any]]) -> list[Event]:
 
 def _attempt(attempt: dict[str, Any]) -> Event:
     began = attempt.get("given_at_ms") or attempt.get("assigned_at_ms")
-    held = f", held {span(attempt['at_ms'] - began)}" if began else ""
+    held = f", held {span(attempt['at_ms'] - began) if attempt['at_ms'] > began else 'under 1 ms'}" if began else ""
     title = f"attempt {attempt['attempt']} failed: {ENDINGS.get(attempt['outcome'], attempt['outcome'])}{held}"
     details = [*_fault_lines(attempt.get("fault") or {})]
     names = (_named("consumer", attempt.get("consumer")), _named("connection", attempt.get("connection")))

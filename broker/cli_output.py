@@ -49,7 +49,6 @@ _EXIT_CODE_OF: Final = {
     "invalid-option": ExitCode.USAGE,
     "unknown-option": ExitCode.USAGE,
     "invalid-argument": ExitCode.USAGE,
-    "no-journal": ExitCode.NOT_FOUND,
     "no-export": ExitCode.NOT_FOUND,
     "journal-missing": ExitCode.NOT_FOUND,
     "no-such-message": ExitCode.NOT_FOUND,

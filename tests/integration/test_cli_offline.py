@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.process import ROOT, HomingCommand
+from tests.process import ROOT, HomingCommand, Server
 
 CONFIG = """\
 native: {port: 0}
@@ -110,7 +113,7 @@ def test_errors_are_json_when_asked(homing: HomingCommand) -> None:
     ("arguments", "exit_code", "said"),
     [
         (["journal", "check", "--data", "nowhere"], 4, "journal-missing"),
-        (["journal", "export", "--out", "dump", "--data", "nowhere"], 4, "no-journal"),
+        (["journal", "export", "--out", "dump", "--data", "nowhere"], 4, "journal-missing"),
         (["history", "1", "--data", "nowhere"], 4, "journal-missing"),
         (["analyze", "nowhere", "--out", "report"], 4, "no-export"),
         (["serve", "--config", "nowhere.yaml"], 5, "config-not-found"),
@@ -145,3 +148,46 @@ def test_a_password_becomes_a_hash_that_verifies(homing: HomingCommand) -> None:
 
     hashed = homing.json("user", "hash", "--password", "feather")["hash"]
     assert PasswordHasher().verify(hashed, "feather")
+
+
+@pytest.fixture
+def journal(homing: HomingCommand, start_server: Callable[..., Server]) -> Path:
+    """The data directory of a broker that has stopped."""
+    server = start_server()
+    homing("send", "orders", "--body", "x", url=server.url)
+    assert server.stop() == 0
+    return server.data
+
+
+def on_journal(homing: HomingCommand, data: Path) -> dict[str, int]:
+    """The exit code of each command that opens a journal."""
+    config = homing.directory / "free.yaml"
+    config.write_text("native: {port: 0}\n")
+    commands: dict[str, list[str | Path]] = {
+        "serve": ["serve", "--config", config, "--data", data],
+        "check": ["journal", "check", "--data", data],
+        "export": ["journal", "export", "--data", data, "--out", homing.directory / "dump"],
+        "history": ["history", "1", "--data", data],
+    }
+    codes = {}
+    for name, arguments in commands.items():
+        done = homing(*arguments)
+        assert "Traceback" not in done.stderr, f"{name}: {done.stderr}"
+        codes[name] = done.returncode
+    return codes
+
+
+def test_a_journal_of_a_later_version_is_refused_everywhere(homing: HomingCommand, journal: Path) -> None:
+    with closing(sqlite3.connect(journal / "homing.db")) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    assert on_journal(homing, journal) == {"serve": 6, "check": 6, "export": 6, "history": 6}
+
+
+def test_a_damaged_journal_is_refused_everywhere(homing: HomingCommand, journal: Path) -> None:
+    (journal / "homing.db").write_bytes(b"this was a journal once" * 1000)
+    assert on_journal(homing, journal) == {"serve": 6, "check": 6, "export": 6, "history": 6}
+
+
+def test_a_sound_journal_is_not(homing: HomingCommand, journal: Path) -> None:
+    assert homing.json("journal", "check", "--data", journal)["ok"] is True
+    assert homing.json("history", "1", "--data", journal)["references"][0]["queue"] == "orders"

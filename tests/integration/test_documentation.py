@@ -27,7 +27,12 @@ def commands(page: Path) -> list[list[str]]:
     found = []
     for text in [*blocks(page, "bash"), *blocks(page, "console"), *blocks(page, "sh")]:
         for line in text.replace("\\\n", " ").splitlines():
-            words = shlex.split(line.removeprefix("$ "), comments=True)
+            if "homing " not in line:
+                continue
+            try:
+                words = shlex.split(line.removeprefix("$ "), comments=True)
+            except ValueError:  # a quotation mark in what a command prints
+                continue
             if words and words[0].rpartition("/")[2] == "homing":
                 end = next((at for at, word in enumerate(words) if word in ("|", "&", ">", "&&", "<")), len(words))
                 found.append(words[1:end])

@@ -1,0 +1,103 @@
+"""The life that ``homing history`` tells, from histories as the journal's reader gives them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.cli_life import Event, address_of, life, sent_at_ms, stays, verdict
+
+NOW_MS = 1_800_000_000_000
+
+
+def attempt(number: int, sequence: int = 5, **more: Any) -> dict[str, Any]:
+    at_ms = NOW_MS - 60_000 + number * 5000
+    known = {"sequence": sequence, "attempt": number, "queue": "orders", "at_ms": at_ms, "outcome": "listener", "consumer": "c1/1"}
+    known |= {"connection": "c1", "assigned_at_ms": at_ms - 9, "given_at_ms": at_ms - 5, "delay_ms": 2000, "due_at_ms": at_ms + 2000}
+    fault = {"error_type": "ValueError", "error_text": "no", "fingerprint": "f"}
+    return {**known, "decision": "redeliver", "original_address": "orders", "fault": fault, **more}
+
+
+def outcome(kind: str, sequence: int = 5, **more: Any) -> dict[str, Any]:
+    known = {"sequence": sequence, "queue": "orders", "at_ms": NOW_MS - 1000, "outcome": kind, "address": "orders", "attempts": 3}
+    return {**known, "sent_at_ms": NOW_MS - 60_000, "entered_at_ms": NOW_MS - 60_000, "delivery_count": 3, **more}
+
+
+def reference(sequence: int = 5, **more: Any) -> dict[str, Any]:
+    known = {"sequence": sequence, "queue": "orders", "state": 0, "due_at_ms": None, "entered_at_ms": NOW_MS - 9000, "hops": []}
+    return {**known, **more}
+
+
+Records = list[dict[str, Any]]
+
+
+def history(attempts: Records | None = None, outcomes: Records | None = None, references: Records | None = None) -> dict[str, Any]:
+    return {"message_id": 7, "message": None, "attempts": attempts or [], "outcomes": outcomes or [], "references": references or []}
+
+
+def titles(events: list[Event]) -> list[str]:
+    return [event.title for event in events]
+
+
+def test_a_life_is_told_stay_by_stay() -> None:
+    dead = outcome("dead-lettered", reason="delivery_limit", target_queues=["DLQ.orders"])
+    told = history([attempt(1), attempt(2, decision="dead-letter")], [dead], [reference(9, queue="DLQ.orders")])
+    assert titles(life(told, NOW_MS)) == [
+        "sent to orders",
+        "entered queue orders",
+        "attempt 1 failed: the listener raised, held 5 ms",
+        "attempt 2 failed: the listener raised, held 5 ms",
+        "dead-lettered to DLQ.orders",
+        "entered queue DLQ.orders",
+        "is in DLQ.orders, since 9 s",
+    ]
+    assert (stays(told), address_of(told), sent_at_ms(told)) == ([5, 9], "orders", NOW_MS - 60_000)
+
+
+def test_attempts_that_are_not_kept_are_counted() -> None:
+    events = life(history([attempt(1), attempt(11), attempt(12)], references=[reference()]), NOW_MS)
+    assert "9 more attempts, not kept" in titles(events)
+
+
+@pytest.mark.parametrize(
+    ("ended", "title"),
+    [
+        (outcome("succeeded", attempts=2), "succeeded at attempt 3"),
+        (outcome("expired", reason="expired"), "expired, removed"),
+        (outcome("expired", target_queues=["EXP.orders"]), "expired, moved to EXP.orders"),
+        (outcome("dropped", reason="delivery_limit"), "removed: there is no dead-letter address"),
+        (outcome("purged"), "purged by hand"),
+        (outcome("redriven", target_queues=["orders"]), "sent back to orders"),
+    ],
+)
+def test_each_ending_has_words(ended: dict[str, Any], title: str) -> None:
+    assert titles(life(history(outcomes=[ended]), NOW_MS))[-1] == title
+
+
+@pytest.mark.parametrize(
+    ("here", "title"),
+    [
+        (reference(state=1), "is parked in orders"),
+        (reference(due_at_ms=NOW_MS + 65_000), "is due again in 1 min 5 s"),
+        (reference(due_at_ms=NOW_MS - 1), "is in orders, since 9 s"),
+    ],
+)
+def test_each_place_has_words(here: dict[str, Any], title: str) -> None:
+    assert titles(life(history(references=[here]), NOW_MS))[-1].startswith(title)
+
+
+def test_a_suspect_is_called_one() -> None:
+    assert "delivered alone" in life(history(references=[reference(state=2)]), NOW_MS)[-1].details[0]
+
+
+def test_the_verdict_sees_what_the_last_attempts_have_in_common() -> None:
+    other = {"error_type": "ConnectionError", "error_text": "refused", "fingerprint": "g"}
+    dead = outcome("dead-lettered")
+    assert (verdict(history([attempt(1), attempt(2)], [dead])) or "").startswith("All 2 attempts on record failed alike (ValueError: no)")
+    mixed = verdict(history([attempt(1, fault=other), attempt(2), attempt(3)], [dead]))
+    assert (mixed or "").startswith("Its last 2 attempts failed alike (ValueError: no)")
+    different = verdict(history([attempt(1), attempt(2, fault=other)], [dead]))
+    assert "different ways" in (different or "")
+    assert verdict(history([attempt(1)], [dead])) is None
+    assert verdict(history([attempt(1), attempt(2)], references=[reference()])) is None
