@@ -158,36 +158,26 @@ class Broker:
         else:
             del self.resources.named[producer.address]
 
-    def send(self, producer: Producer, first: int, messages: list[Message], delays_ms: list[int]) -> tuple[int, Refused] | None:
+    def send(self, producer: Producer, first: int, messages: list[Message]) -> tuple[int, Refused] | None:
         """Stores messages numbered from ``first``; repeats are passed over. Returns (number, why) of a refused one, which ends the frame.
 
-        Frames that do not begin where the numbering stands (what followed a refused message) are ignored: returns None and the
-        mark has not moved.
+        A frame that does not begin where the numbering stands (what followed a refused message) is ignored: the mark does not move.
         """
         if not producer.settled_first:
             producer.settled_first = True
             producer.mark = max(producer.mark, first - 1)
-        durable = False
-        refused: tuple[int, Refused] | None = None
-        for number, (message, delay_ms) in enumerate(zip(messages, delays_ms, strict=True), first):
-            if number <= producer.mark:
-                continue
-            if number != producer.mark + 1:
-                break
-            try:
-                if not self.intake.duplicate(message):
-                    queues = self.intake.queues_for(message)
-                    self.intake.store(message, queues, delay_ms)
-                    durable = durable or message.durable
-            except Refused as error:
-                refused = number, error
-                break
-            producer.mark = number
-        if durable:
+        if first > producer.mark + 1:
+            return None
+        fresh = messages[producer.mark + 1 - first :] if first <= producer.mark else messages
+        if not fresh:
+            return None
+        stored, refused = self.intake.take_in(fresh)
+        producer.mark += stored
+        if stored and any(message.durable for message in fresh[:stored]):
             now_ms = self.now_ms()
             self.marks[producer.key] = [producer.mark, now_ms]
             self.ledger.group.producer_mark(producer.key, producer.mark, now_ms)
-        return refused
+        return None if refused is None else (producer.mark + 1, refused)
 
     # -- consuming ---------------------------------------------------------------------------------------------------
 

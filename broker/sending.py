@@ -109,14 +109,38 @@ class Intake:
 
     # -- in ----------------------------------------------------------------------------------------------------------
 
-    def store(self, message: Message, queues: list[Queue], delay_ms: int = 0, *, after_commit: bool = False) -> None:
-        """Joins the message to its queues. ``after_commit``: it may be dispatched only once its group is on disk."""
+    def take_in(self, messages: list[Message]) -> tuple[int, Refused | None]:
+        """Stores messages of one producer, in order; returns how many, and why the next one was refused."""
+        queue = self._plain_queue(messages[0].address)
+        if queue is not None and not any(message.delay_ms or message.duplicate_id for message in messages):
+            self._state.arrive(messages, queue)
+            return len(messages), None
+        for number, message in enumerate(messages):
+            try:
+                if not self.duplicate(message):
+                    self.store(message, self.queues_for(message))
+            except Refused as refusal:
+                return number, refusal
+        return len(messages), None
+
+    def _plain_queue(self, name: str) -> Queue | None:
+        """The one queue that everything sent to this address goes to, unseen; None where each message must be looked at."""
+        address = self._state.post_office.addresses.get(name)
+        if address is None or len(address.queues) != 1:
+            return None
+        queue = address.queues[0]
+        settings = queue.settings
+        limited = settings.max_length is not None or settings.max_length_bytes is not None
+        return None if limited or queue.selector is not None or settings.persist_delivery_count_before_delivery else queue
+
+    def store(self, message: Message, queues: list[Queue], *, after_commit: bool = False) -> None:
+        """Joins one message to its queues. ``after_commit``: it may be dispatched only once its group is on disk."""
         state = self._state
         now_ms = state.now_ms()
         message.message_id = state.ledger.next_id()
         message.sent_at_ms = now_ms
         self._note_duplicate_id(message)
-        due_at_ms = now_ms + delay_ms if delay_ms > 0 else None
+        due_at_ms = now_ms + message.delay_ms if message.delay_ms > 0 else None
         references = state.enter(message, queues, due_at_ms=due_at_ms, expires_at_ms=message.expires_at_ms)
         later: list[MessageReference] = []
         for reference in references:

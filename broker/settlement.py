@@ -27,8 +27,7 @@ class Settlement:
         state, queue = self._state, consumer.queue
         queue.release(consumer, references)
         state.ledger.succeeded(queue, references)
-        for reference in references:
-            state.forget(reference)
+        state.forget_all(queue, references)
         state.mark_ready(queue)
 
     def give_back(self, consumer: Consumer, references: list[MessageReference]) -> None:

@@ -87,6 +87,35 @@ class BrokerState:
         self.ledger.entered(references, column)
         return references
 
+    def arrive(self, messages: list[Message], queue: Queue) -> None:
+        """The plain case of sending, a frame at a time: messages that all go to one queue, and at once."""
+        now_ms = self.now_ms()
+        settings, next_id, contents = queue.settings, self.ledger.next_id, queue.references
+        bounded = settings.no_expiry or not (settings.message_ttl_ms is settings.min_ttl_ms is settings.max_ttl_ms is None)
+        references: list[MessageReference] = []
+        durable = transient = 0
+        for message in messages:
+            message.message_id = number = next_id()
+            message.sent_at_ms = now_ms
+            message.references = 1
+            reference = MessageReference(message, queue, number, now_ms)
+            if bounded:
+                reference.expires_at_ms = expires_at(settings, now_ms, message.expires_at_ms)
+            if reference.expires_at_ms is not None:
+                self.expiries.add(reference)
+            contents[number] = reference
+            if message.durable:
+                durable += REFERENCE_BYTES + message.size
+            else:
+                transient += REFERENCE_BYTES + message.size
+            references.append(reference)
+        self.durable_bytes += durable
+        self.transient_bytes += transient
+        self.memory_bytes += durable + transient
+        self.ledger.arrived(queue, references)
+        queue.append_all(references)
+        self.mark_ready(queue)
+
     def hold(self, reference: MessageReference) -> None:
         """Counts a reference in: its queue's contents, expiry, memory."""
         message = reference.message
@@ -94,11 +123,8 @@ class BrokerState:
         self.expiries.add(reference)
         size = REFERENCE_BYTES if message.references else REFERENCE_BYTES + message.size
         message.references += 1
-        self._reckon(reference, size)
-
-    def _reckon(self, reference: MessageReference, size: int) -> None:
         self.memory_bytes += size
-        if reference.message.durable:
+        if message.durable:
             self.durable_bytes += size
         else:
             self.transient_bytes += size
@@ -137,12 +163,27 @@ class BrokerState:
 
     def forget(self, reference: MessageReference) -> None:
         """Counts a reference out."""
-        message = reference.message
-        reference.where = Where.GONE
-        reference.queue.references.pop(reference.sequence, None)
-        self.expiries.remove(reference)
-        message.references -= 1
-        self._reckon(reference, -REFERENCE_BYTES if message.references else -REFERENCE_BYTES - message.size)
+        self.forget_all(reference.queue, (reference,))
+
+    def forget_all(self, queue: Queue, references: Iterable[MessageReference]) -> None:
+        """Counts references of one queue out."""
+        contents = queue.references
+        durable = transient = 0
+        for reference in references:
+            reference.where = Where.GONE
+            contents.pop(reference.sequence, None)
+            if reference.expires_at_ms is not None:
+                self.expiries.remove(reference)
+            message = reference.message
+            message.references -= 1
+            size = REFERENCE_BYTES if message.references else REFERENCE_BYTES + message.size
+            if message.durable:
+                durable += size
+            else:
+                transient += size
+        self.durable_bytes -= durable
+        self.transient_bytes -= transient
+        self.memory_bytes -= durable + transient
 
 
 def expires_at(settings: AddressSettings, now_ms: int, wanted_ms: int | None) -> int | None:

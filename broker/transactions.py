@@ -8,7 +8,7 @@ from broker.connection import Connection
 from broker.core.consumer import Consumer
 from broker.core.message import REFERENCE_BYTES, Message, MessageReference
 from broker.core.queue import Queue
-from broker.core.transaction import HeldSend, Transaction
+from broker.core.transaction import Transaction
 from broker.errors import Refused
 
 if TYPE_CHECKING:
@@ -31,12 +31,12 @@ class Transactions:
             transaction = connection.transactions[session] = Transaction(self._broker.now_ms())
         return transaction
 
-    def hold_sends(self, connection: Connection, session: int, sends: list[HeldSend]) -> None:
+    def hold_sends(self, connection: Connection, session: int, sends: list[Message]) -> None:
         """Keeps messages until the commit; past a limit the transaction is broken and its commit will be refused."""
         transaction = self.of(connection, session)
         if transaction.broken is None:
             transaction.sends += sends
-            self._reckon(transaction, sum(send.message.size + REFERENCE_BYTES for send in sends))
+            self._reckon(transaction, sum(message.size + REFERENCE_BYTES for message in sends))
             self._check(transaction)
 
     def hold_acknowledgement(self, connection: Connection, session: int, consumer: Consumer, references: list[MessageReference]) -> None:
@@ -88,8 +88,8 @@ class Transactions:
             self.roll_back(connection, session)
             raise
         self.release(connection.transactions.pop(session))
-        for send, queues in zip(transaction.sends, routes, strict=True):
-            broker.intake.store(send.message, queues, send.delay_ms, after_commit=True)
+        for message, queues in zip(transaction.sends, routes, strict=True):
+            broker.intake.store(message, queues, after_commit=True)
         for consumer, references in transaction.acknowledged:
             for reference in references:
                 reference.transaction = None
@@ -115,8 +115,7 @@ class Transactions:
         intake = self._broker.intake
         routes: list[list[Queue]] = []
         seen: set[tuple[str, str]] = set()
-        for send in transaction.sends:
-            message: Message = send.message
+        for message in transaction.sends:
             if message.duplicate_id is not None:
                 key = (message.address, message.duplicate_id)
                 if intake.duplicate(message) or key in seen:

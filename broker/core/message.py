@@ -45,6 +45,7 @@ class Message:
     __slots__ = (
         "address",
         "body",
+        "delay_ms",
         "duplicate_id",
         "durable",
         "expires_at_ms",
@@ -71,6 +72,7 @@ class Message:
         expires_at_ms: int | None = None,
         producer: str = "",
         duplicate_id: str | None = None,
+        delay_ms: int = 0,
     ) -> None:
         self.message_id = message_id
         self.address = address
@@ -82,6 +84,8 @@ class Message:
         self.expires_at_ms: int | None = expires_at_ms
         self.producer = producer
         self.duplicate_id = duplicate_id
+        #: The sender's wish: not to be delivered before this long after its arrival.
+        self.delay_ms = delay_ms
         self.size = len(body)
         #: References alive in any queue; the body is given back with the last.
         self.references = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from broker.core.message import MessageReference, Where
@@ -21,12 +21,14 @@ _SWEEP_ABOVE: Final = 1024
 class Pending:
     """``count`` and ``bytes`` (bodies) are of living entries only. A reference is in here exactly when it is PENDING."""
 
-    __slots__ = ("_entries", "_fresh", "_returned", "bytes", "count")
+    __slots__ = ("_entries", "_fresh", "_returned", "_top", "bytes", "count")
 
     def __init__(self) -> None:
         self._fresh: list[deque[MessageReference]] = [deque() for _ in range(PRIORITIES)]
         self._returned: list[list[MessageReference]] = [[] for _ in range(PRIORITIES)]
         self._entries = 0
+        #: No priority above this one has entries.
+        self._top = 0
         self.count = 0
         self.bytes = 0
 
@@ -46,7 +48,24 @@ class Pending:
         heapq.heappush(self._returned[reference.priority], reference)
         self._counted(reference)
 
+    def append_all(self, references: list[MessageReference]) -> None:
+        """New arrivals, each above every other."""
+        fresh, top, size = self._fresh, self._top, 0
+        for reference in references:
+            priority = reference.priority
+            reference.where = Where.PENDING
+            fresh[priority].append(reference)
+            if priority > top:
+                top = priority
+            size += reference.message.size
+        self._top = top
+        self._entries += len(references)
+        self.count += len(references)
+        self.bytes += size
+
     def _counted(self, reference: MessageReference) -> None:
+        if reference.priority > self._top:
+            self._top = reference.priority
         self._entries += 1
         self.count += 1
         self.bytes += reference.message.size
@@ -59,15 +78,31 @@ class Pending:
         self.count -= 1
         self.bytes -= reference.message.size
 
-    def head(self) -> MessageReference | None:
-        """The next to go."""
-        return self._first(range(PRIORITIES - 1, -1, -1))
+    def pop(self, to: Where) -> MessageReference | None:
+        """Takes the next to go; it stands in ``to`` from here on."""
+        while self.count:
+            fresh = self._fresh[self._top]
+            if fresh and not self._returned[self._top]:
+                reference = fresh.popleft()
+                self._entries -= 1
+                if reference.where is Where.PENDING:
+                    reference.where = to
+                    self.count -= 1
+                    self.bytes -= reference.message.size
+                    return reference
+                continue
+            first = self._first((self._top,))
+            if first is not None:
+                self.remove(first, to)
+                return first
+            self._top -= 1
+        return None
 
     def oldest_of_lowest_priority(self) -> MessageReference | None:
         """What drop-head drops."""
         return self._first(range(PRIORITIES))
 
-    def _first(self, priorities: range) -> MessageReference | None:
+    def _first(self, priorities: Iterable[int]) -> MessageReference | None:
         if not self.count:
             return None
         for priority in priorities:

@@ -17,7 +17,7 @@ from broker.core.selector import Selector
 #: Bodies handed to one consumer in one dispatch; keeps a turn of the loop and a socket's buffer small.
 DISPATCH_BYTES: Final = 256 * 1024
 #: Candidates one selector consumer looks at in one dispatch.
-SCAN_BUDGET: Final = 1000
+SCAN_BUDGET: Final = 2000
 
 
 class Dispatch(NamedTuple):
@@ -104,6 +104,13 @@ class Queue:
         """A new arrival becomes pending."""
         self.pending.append(reference)
         self._offer(reference)
+
+    def append_all(self, references: list[MessageReference]) -> None:
+        """New arrivals, a frame's worth."""
+        self.pending.append_all(references)
+        if any(consumer.selector is not None for consumer in self.consumers):
+            for reference in references:
+                self._offer(reference)
 
     def put_back(self, reference: MessageReference) -> None:
         """A returned message becomes pending at its original place; a suspect waits for a consumer of its own."""
@@ -215,34 +222,33 @@ class Queue:
     def _take(self, consumer: Consumer, limit: int, now_ms: int, expired: list[MessageReference]) -> list[MessageReference]:
         """Up to ``limit`` references, assigned to the consumer; the ones that have expired go to ``expired`` instead."""
         taken: list[MessageReference] = []
-        size = 0
-        scanned = 0
+        size = scanned = 0
+        pending, selector = self.pending, consumer.selector
         while len(taken) < limit and size < DISPATCH_BYTES and scanned < SCAN_BUDGET:
-            reference = self.pending.head() if consumer.selector is None else self._next_candidate(consumer)
+            reference = pending.pop(Where.DELIVERING) if selector is None else self._next_candidate(consumer)
             scanned += 1
             if reference is None:
-                if consumer.selector is not None and consumer.candidates:
+                if selector is not None and consumer.candidates:
                     continue
                 break
             if reference.expires_at_ms is not None and reference.expires_at_ms <= now_ms:
-                self.pending.remove(reference, Where.SETTLING)
+                reference.where = Where.SETTLING
                 expired.append(reference)
                 continue
-            self.pending.remove(reference, Where.DELIVERING)
-            self.delivering += 1
             consumer.assign(reference, now_ms)
             size += reference.message.size
             taken.append(reference)
+        self.delivering += len(taken)
         return taken
 
-    @staticmethod
-    def _next_candidate(consumer: Consumer) -> MessageReference | None:
-        """The next pending reference that the consumer's selector matches; None when the one looked at was none."""
+    def _next_candidate(self, consumer: Consumer) -> MessageReference | None:
+        """Takes the next pending reference if the consumer's selector matches it; None when the one looked at was none."""
         if not consumer.candidates or consumer.selector is None:
             return None
         reference = heapq.heappop(consumer.candidates)[2]
         if reference.where is not Where.PENDING or reference.suspect or not consumer.selector.matches(reference.lookup()):
             return None
+        self.pending.remove(reference, Where.DELIVERING)
         return reference
 
     # -- suspects ----------------------------------------------------------------------------------------------------

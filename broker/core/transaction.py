@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from broker.core.consumer import Consumer
 from broker.core.message import Message, MessageReference
 
 MAX_OPERATIONS: Final = 10_000
 MAX_BYTES: Final = 64 * 1024 * 1024
-
-
-class HeldSend(NamedTuple):
-    message: Message
-    delay_ms: int
 
 
 class Transaction:
@@ -23,7 +18,7 @@ class Transaction:
 
     def __init__(self, started_at_ms: int) -> None:
         self.started_at_ms = started_at_ms
-        self.sends: list[HeldSend] = []
+        self.sends: list[Message] = []
         self.acknowledged: list[tuple[Consumer, list[MessageReference]]] = []
         self.bytes = 0
         self.broken: tuple[str, str, str] | None = None

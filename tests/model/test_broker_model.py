@@ -13,7 +13,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from broker.core.message import Message
 from broker.core.redelivery import Failure
-from broker.core.transaction import HeldSend
 from broker.errors import Refused
 from tests.model.world import Client, Delivery, World
 
@@ -79,7 +78,9 @@ class BrokerModel(RuleBasedStateMachine):
         if producer is None:
             producer = self.world.broker.open_producer(client.connection, len(client.producers) + 1, address)
             client.producers[address] = producer
-        refused = self.world.broker.send(producer, producer.mark + 1, [Message(0, address, key.encode(), priority=priority)], [delay_ms])
+        refused = self.world.broker.send(
+            producer, producer.mark + 1, [Message(0, address, key.encode(), priority=priority, delay_ms=delay_ms)]
+        )
         assert refused is None
         if delay_ms:
             self.not_before[key] = self.world.time_ms + delay_ms
@@ -95,7 +96,7 @@ class BrokerModel(RuleBasedStateMachine):
             producer = client.producers["a"] = self.world.broker.open_producer(client.connection, len(client.producers) + 1, "a")
         first = producer.mark + 1
         for _ in range(2 if again else 1):
-            self.world.broker.send(producer, first, [Message(0, "a", key.encode())], [0])
+            self.world.broker.send(producer, first, [Message(0, "a", key.encode())])
         self.world.broker.ledger.when_safe(lambda: self.confirmed.__setitem__(key, "a"))
 
     # -- consuming ---------------------------------------------------------------------------------------------------
@@ -181,7 +182,7 @@ class BrokerModel(RuleBasedStateMachine):
         held, _ = consumer.held([delivery.tag, delivery.tag])
         key = self._key()
         broker.transactions.hold_acknowledgement(client.connection, 1, consumer, held)
-        broker.transactions.hold_sends(client.connection, 1, [HeldSend(Message(0, to, key.encode()), 0)])
+        broker.transactions.hold_sends(client.connection, 1, [Message(0, to, key.encode())])
         if not commit:
             broker.transactions.roll_back(client.connection, 1)
             for consumer_number, each in client.consumers.items():

@@ -10,7 +10,7 @@ from typing import Any, Final
 from broker.core.message import DEFAULT_PRIORITY, Message
 from broker.errors import Refused
 from broker.properties import checked
-from broker.protocols.native.codec import Frame, ProtocolError
+from broker.protocols.native.codec import MESSAGE_OVERHEAD_BYTES, Frame, ProtocolError
 
 MAX_NESTING: Final = 16
 MAX_PROPERTIES_BYTES: Final = 64 * 1024
@@ -55,32 +55,27 @@ def nested(value: Any, depth: int = 1) -> None:
 
 
 def messages(
-    items: Any, address: str, producer: str, now_ms: int, max_properties: int = MAX_PROPERTIES_BYTES
-) -> tuple[list[Message], list[int], int, Refused | None]:
-    """(messages, delays in ms, cost in bytes, refusal) of a SEND; with a refusal, the lists hold what came before the refused one."""
-    if type(items) is not list:
-        raise malformed("messages must be an array")
+    items: list[Any], address: str, producer: str, now_ms: int, max_properties: int = MAX_PROPERTIES_BYTES
+) -> tuple[list[Message], int, Refused | None]:
+    """(messages, cost in bytes, refusal) of a SEND; with a refusal, the list holds what came before the refused one."""
     read: list[Message] = []
-    delays: list[int] = []
     cost = 0
     for item in items:
         if type(item) is not list or not 1 <= len(item) <= 7 or type(item[0]) is not bytes:
             raise malformed("a message must be an array of 1 to 7 fields that begins with its body as binary")
-        cost += len(item[0]) + 400
+        body = item[0]
+        cost += len(body) + MESSAGE_OVERHEAD_BYTES
         if len(item) == 1:
-            read.append(Message(0, address, item[0], producer=producer))
-            delays.append(0)
+            read.append(Message(0, address, body, None, DEFAULT_PRIORITY, True, now_ms, None, producer))
             continue
         try:
-            message, delay_ms = _message(item, address, producer, now_ms, max_properties)
+            read.append(_message(item, address, producer, now_ms, max_properties))
         except Refused as refusal:
-            return read, delays, cost, refusal
-        read.append(message)
-        delays.append(delay_ms)
-    return read, delays, cost, None
+            return read, cost, refusal
+    return read, cost, None
 
 
-def _message(item: list[Any], address: str, producer: str, now_ms: int, max_properties: int) -> tuple[Message, int]:
+def _message(item: list[Any], address: str, producer: str, now_ms: int, max_properties: int) -> Message:
     defaults: tuple[Any, ...] = (None, DEFAULT_PRIORITY, True, 0, 0, None)
     body, properties, priority, durable, ttl_ms, delay_ms, duplicate_id = (*item, *defaults[len(item) - 1 :])
     if type(priority) is not int or type(durable) is not bool or type(ttl_ms) is not int or type(delay_ms) is not int:
@@ -98,4 +93,4 @@ def _message(item: list[Any], address: str, producer: str, now_ms: int, max_prop
             raise malformed("properties must be a map")
         properties = checked(properties, max_properties)
     expires_at_ms = now_ms + ttl_ms if ttl_ms else None
-    return Message(0, address, body, properties, priority, durable, now_ms, expires_at_ms, producer, duplicate_id), delay_ms
+    return Message(0, address, body, properties, priority, durable, now_ms, expires_at_ms, producer, duplicate_id, delay_ms)

@@ -13,9 +13,8 @@ from typing import Any, Final, Protocol
 from broker.broker import Broker
 from broker.connection import Connection
 from broker.core.consumer import Consumer
-from broker.core.message import MessageReference
+from broker.core.message import Message, MessageReference
 from broker.core.redelivery import ConsumerPolicy, Failure, PolicyError, PolicyMap
-from broker.core.transaction import HeldSend
 from broker.errors import Refused
 from broker.producers import Producer
 from broker.protocols.native import fields
@@ -201,7 +200,7 @@ class NativeSession:
         unsigned(session, "session", 1 << 31)
         unsigned(first, "first_sequence", lowest=0 if session else 1)
         broker = self._broker
-        messages, delays, cost, refusal = fields.messages(
+        messages, cost, refusal = fields.messages(
             items, producer.address, producer.name, broker.now_ms(), self._options.max_properties_bytes
         )
         if not broker.flow.charge(producer, len(items), cost):
@@ -209,14 +208,14 @@ class NativeSession:
         if session:
             if refusal is not None:
                 broker.transactions.fail(broker.transactions.of(connection, session), refusal.code, refusal.message, refusal.fix)
-            broker.transactions.hold_sends(connection, session, [HeldSend(m, d) for m, d in zip(messages, delays, strict=True)])
+            broker.transactions.hold_sends(connection, session, messages)
         else:
-            self._store(producer, first, messages, delays, refusal)
+            self._store(producer, first, messages, refusal)
         broker.flow.top_up(producer)
 
-    def _store(self, producer: Producer, first: int, messages: list[Any], delays: list[int], refusal: Refused | None) -> None:
+    def _store(self, producer: Producer, first: int, messages: list[Message], refusal: Refused | None) -> None:
         broker = self._broker
-        refused = broker.send(producer, first, messages, delays)
+        refused = broker.send(producer, first, messages)
         last = first + len(messages) - 1
         if refused is None and refusal is not None and producer.mark == last:
             refused = last + 1, refusal
