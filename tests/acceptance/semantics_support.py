@@ -260,8 +260,9 @@ class Raw:
         return found
 
     async def no_delivery(self) -> bool:
-        """Whether the broker, asked something after everything before, has delivered nothing."""
-        await self.ask(Op.CALL, "queues", {})
+        """Whether the broker, two answers (so at least one turn of its loop) later, has delivered nothing."""
+        for _ in range(2):
+            await self.ask(Op.CALL, "queues", {})
         return not any(frame[0] == Op.DELIVER for frame in self.unasked)
 
 
