@@ -309,9 +309,7 @@ class Connection:
     def _lost(self, error: HomingError) -> None:
         self.wire = None
         self.last_error = error
-        replies, self._replies = self._replies, {}
-        for reply in replies.values():
-            reply.fail(error)
+        self._fail_replies(error)
         for session in list(self._sessions):
             session._lost()
         if self.state is ConnectionState.CLOSING:
@@ -322,6 +320,11 @@ class Connection:
         log.warning("connection to %s lost, reconnecting: %s", self.url, error.message)
         self._set(ConnectionState.RECONNECTING)
         self._seeking = self.loop.create_task(self._seek(error))
+
+    def _fail_replies(self, error: HomingError) -> None:
+        replies, self._replies = self._replies, {}
+        for reply in replies.values():
+            reply.fail(error)
 
     async def _seek(self, error: HomingError) -> None:
         if self.loop.time() - self._connected_at >= STEADY_AFTER_S:
@@ -384,6 +387,8 @@ class Connection:
         for session in list(self._sessions):
             session._end(error)
         self._sessions.clear()
+        lost = ConnectionLost("connection-closed", "the connection was closed before the answer came", "wait for answers before closing")
+        self._fail_replies(lost)
         if wire is not None:
             if not in_order:
                 wire.abort(error)
