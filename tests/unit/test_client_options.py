@@ -1,0 +1,164 @@
+"""Connection strings, destinations, layers of options, policies by pattern."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from broker.protocols.native.codec import Op
+from client import AckMode, RedeliveryPolicy, UsageError, connect
+from client.message import failure_map
+from client.options import CONSUMER, PRODUCER, consumer_options, given, parse, policy_of
+from client.policy import PolicyMap
+from client.url import parse_destination, parse_url
+from client.waiting import Waiters
+from tests.unit.client_fake import connected, on_both_loops
+
+
+def test_the_parts_of_a_connection_string() -> None:
+    url = parse_url("homing://ann:p%40ss@broker.example:7000/?prefetch=100&redeliveryPolicy.maximumRedeliveries=6")
+    assert (url.host, url.port, url.user, url.password) == ("broker.example", 7000, "ann", "p@ss")
+    assert url.options == {"prefetch": 100, "redelivery_policy.maximum_redeliveries": 6}
+    assert "p@ss" not in repr(url)
+    assert parse_url("homing://127.0.0.1").port == 7171
+
+
+@pytest.mark.parametrize(
+    ("url", "code"),
+    [
+        ("http://127.0.0.1", "invalid-url"),
+        ("homing://", "invalid-url"),
+        ("homing://h:99999", "invalid-url"),
+        ("homing://h/queue", "invalid-url"),
+        (7, "invalid-url"),
+        ("homing://h?prefech=1", "unknown-option"),
+        ("homing://h?redeliveryPolicy.maximum=1", "unknown-option"),
+        ("homing://h?prefetch=many", "invalid-option"),
+        ("homing://h?prefetch=-1", "invalid-option"),
+        ("homing://h?prefetch=1&prefetch=2", "invalid-option"),
+        ("homing://h?prefetch", "invalid-option"),
+        ("homing://h?optimizeAcknowledge=maybe", "invalid-option"),
+        ("homing://h?redeliveryPolicy.backOffMultiplier=nan", "invalid-option"),
+    ],
+)
+def test_what_a_connection_string_may_not_be(url: Any, code: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        connect(url)
+    assert caught.value.code == code
+    assert caught.value.fix
+
+
+def test_the_nearer_option_wins() -> None:
+    layers = (given(prefetch=1), parse("prefetch=2", CONSUMER), given(prefetch=3), parse_destination("orders?prefetch=4", CONSUMER)[1])
+    assert [consumer_options(layers[:count]).prefetch for count in range(5)] == [1000, 1, 2, 3, 4]
+
+
+def test_single_policy_fields_override_a_farther_policy() -> None:
+    far = given(redelivery_policy=RedeliveryPolicy(maximum_redeliveries=9, redelivery_delay_ms=7))
+    near = parse("redeliveryPolicy.redeliveryDelay=50&redelivery_policy.use-exponential-back-off=true", CONSUMER)
+    assert policy_of((far, near)) == RedeliveryPolicy(maximum_redeliveries=9, redelivery_delay_ms=50, use_exponential_back_off=True)
+    assert policy_of(({},)) is None
+    assert policy_of((near,), RedeliveryPolicy(maximum_redeliveries=1)) == RedeliveryPolicy(
+        maximum_redeliveries=1, redelivery_delay_ms=50, use_exponential_back_off=True
+    )
+
+
+def test_destinations_take_only_options_of_their_kind() -> None:
+    assert parse_destination("address::queue?selector=k%20%3D%201", CONSUMER) == ("address::queue", {"selector": "k = 1"})
+    for destination, place in (("orders?prefetch=1", PRODUCER), ("orders?priority=1", CONSUMER), ("orders?heartbeatMs=1", CONSUMER)):
+        with pytest.raises(UsageError) as caught:
+            parse_destination(destination, place)
+        assert caught.value.code == "unknown-option"
+    with pytest.raises(UsageError):
+        parse_destination("?prefetch=1", CONSUMER)
+
+
+@pytest.mark.parametrize(
+    ("name", "winner"),
+    [
+        ("orders.eu.paid", 3),
+        ("orders.us.paid", 2),
+        ("orders.us", 1),
+        ("orders", 1),
+        ("stock", 0),
+    ],
+)
+def test_the_most_specific_pattern_wins(name: str, winner: int) -> None:
+    patterns = ["#", "orders.#", "orders.*.paid", "orders.eu.#"]
+    policies = PolicyMap({pattern: RedeliveryPolicy(maximum_redeliveries=number) for number, pattern in enumerate(patterns)})
+    match = policies.match(name)
+    assert match is not None
+    assert match.maximum_redeliveries == winner
+    assert PolicyMap({"a.*": RedeliveryPolicy()}).match("b.c") is None
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"maximum_redeliveries": -2},
+        {"maximum_redeliveries": True},
+        {"redelivery_delay_ms": -1},
+        {"back_off_multiplier": float("inf")},
+        {"collision_avoidance_factor": 1.5},
+        {"use_exponential_back_off": 1},
+    ],
+)
+def test_policies_are_checked(fields: dict[str, Any]) -> None:
+    with pytest.raises(UsageError) as caught:
+        RedeliveryPolicy(**fields)
+    assert caught.value.code == "invalid-redelivery-policy"
+
+
+def test_defaults_are_activemqs() -> None:
+    assert RedeliveryPolicy().to_wire() == {
+        "maximum_redeliveries": 6,
+        "initial_redelivery_delay_ms": 1000,
+        "redelivery_delay_ms": 1000,
+        "use_exponential_back_off": False,
+        "back_off_multiplier": 5.0,
+        "maximum_redelivery_delay_ms": -1,
+        "use_collision_avoidance": False,
+        "collision_avoidance_factor": 0.15,
+    }
+
+
+@on_both_loops
+async def test_a_destination_refines_the_connections_policy() -> None:
+    policies = {"orders.#": RedeliveryPolicy(maximum_redeliveries=3)}
+    async with connected(redelivery_policies=policies, prefetch=5) as (broker, connection), connection.session(AckMode.AUTO) as session:
+        await session.consumer("orders.eu").ready()
+        await session.consumer("orders.eu?redeliveryPolicy.redeliveryDelay=9").ready()
+        plain, refined = (frame[4] for frame in broker.of(Op.SUBSCRIBE))
+        assert plain == {"prefetch": 5}  # the broker knows the map from HELLO
+        assert refined["redelivery_policy"] == RedeliveryPolicy(maximum_redeliveries=3, redelivery_delay_ms=9).to_wire()
+
+
+def test_failures_are_cut_and_cleaned() -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise ValueError("no words")
+
+    failure = failure_map("listener", error=Mute())
+    assert failure["error_text"] == "(no text: ValueError in __str__)"
+    long = failure_map("nack", error=ValueError("x" * 100_000 + "\ud800"))
+    assert len(long["error_text"]) <= 4096
+    assert long["error_text"].endswith("\\ud800")
+    assert failure_map("nack", error="plain words") == {"outcome": "nack", "error_text": "plain words"}
+    with pytest.raises(UsageError):
+        failure_map("nack", retryable=False, count=False)
+
+
+@on_both_loops
+async def test_a_wake_up_that_meets_a_cancellation_is_passed_on() -> None:
+    waiters = Waiters(asyncio.get_running_loop())
+    first, second = (asyncio.create_task(waiters.wait()) for _ in range(2))
+    await asyncio.sleep(0)
+    waiters.wake()
+    first.cancel()
+    assert await second is True
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert await waiters.wait(asyncio.get_running_loop().time()) is False
+    assert len(waiters) == 0
