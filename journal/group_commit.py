@@ -15,6 +15,7 @@ from typing import Any
 from journal.records import (
     AddressRecord,
     AttemptRecord,
+    DeclarationRecord,
     MessageRecord,
     MinuteColumn,
     OutcomeRecord,
@@ -43,6 +44,7 @@ class Group:
         "attempts_deleted",
         "changed",
         "clock_ms",
+        "declarations",
         "deleted",
         "deleted_first",
         "duplicates",
@@ -80,6 +82,8 @@ class Group:
         self.queues: dict[int, QueueRecord] = {}
         #: None: to be deleted.
         self.addresses: dict[str, AddressRecord | None] = {}
+        #: (kind, name) -> record; None: to be deleted.
+        self.declarations: dict[tuple[str, str], DeclarationRecord | None] = {}
         self.producers: dict[str, tuple[int, int] | None] = {}
         #: In the order of arrival.
         self.duplicates: dict[tuple[str, str], None] = {}
@@ -208,6 +212,14 @@ class Group:
         self.touch()
         self.addresses[name] = None
 
+    def declare(self, record: DeclarationRecord) -> None:
+        self.touch()
+        self.declarations[record.kind, record.name] = record
+
+    def delete_declaration(self, kind: str, name: str) -> None:
+        self.touch()
+        self.declarations[kind, name] = None
+
     def producer_mark(self, producer: str, mark: int, at_ms: int) -> None:
         """The highest number stored for a producer. It may rise only together with what it stands for, in one group."""
         if not self.touched:
@@ -260,6 +272,7 @@ class Group:
             or self.attempts_deleted
             or self.queues
             or self.addresses
+            or self.declarations
             or self.duplicates
             or self.transactions
             or self.policies

@@ -44,6 +44,8 @@ SET_QUEUE = (
 )
 SET_ADDRESS = "INSERT OR REPLACE INTO address VALUES {values}"
 DELETE_ADDRESS = "DELETE FROM address WHERE name IN (VALUES {values})"
+SET_DECLARATION = "INSERT OR REPLACE INTO declaration VALUES {values}"
+DELETE_DECLARATION = "DELETE FROM declaration WHERE (kind, name) IN (VALUES {values})"
 SET_PRODUCER = "INSERT OR REPLACE INTO producer VALUES {values}"
 DELETE_PRODUCER = "DELETE FROM producer WHERE producer IN (VALUES {values})"
 SET_DUPLICATE = "INSERT OR REPLACE INTO duplicate VALUES {values}"
@@ -161,6 +163,9 @@ def _write_declarations(connection: sqlite3.Connection, group: Group, state: Wri
         if newest >= state.next_queue_id:
             state.next_queue_id = newest + 1
             meta += ["next_queue_id", newest + 1]
+    run_keys(connection, DELETE_DECLARATION, 2, [key for key, record in group.declarations.items() if record is None])
+    declared = [record for record in group.declarations.values() if record is not None]
+    run_values(connection, SET_DECLARATION, 3, [v for each in declared for v in (each.kind, each.name, pack(each.content))])
     run_values(
         connection, SET_POLICY, 3, [v for record in group.policies.values() for v in (record.from_ms, record.policy, pack(record.settings))]
     )

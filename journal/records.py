@@ -145,6 +145,15 @@ class AddressRecord(NamedTuple):
     created_at_ms: int
 
 
+class DeclarationRecord(NamedTuple):
+    """Something a front end declared that is neither address nor queue. ``name`` is unique within ``kind``."""
+
+    #: exchange | binding
+    kind: str
+    name: str
+    content: dict[str, Any]
+
+
 class AttemptRecord(NamedTuple):
     """One delivery that ended badly. ``fault`` carries error_type, error_text, reason, traceback, fingerprint where known."""
 
@@ -211,3 +220,5 @@ class Recovered(NamedTuple):
     committed: dict[str, int]
     #: One sentence for each row that was set aside because it failed its checksum (``on_damage="quarantine"`` only).
     quarantined: list[str]
+    #: In (kind, name) order.
+    declarations: tuple[DeclarationRecord, ...] = ()

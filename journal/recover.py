@@ -17,7 +17,7 @@ from typing import Any
 from journal.disk import damaged
 from journal.group_write import WriterState
 from journal.packing import Damaged, pack, unpack, unpack_message
-from journal.records import AddressRecord, MessageRecord, QueueRecord, Recovered, ReferenceRecord
+from journal.records import AddressRecord, DeclarationRecord, MessageRecord, QueueRecord, Recovered, ReferenceRecord
 from journal.statements import delete_integers
 
 log = logging.getLogger("homing.journal")
@@ -73,6 +73,7 @@ def _recover(
         duplicates=duplicates,
         committed=dict(connection.execute("SELECT transaction_id, at_ms FROM committed ORDER BY at_ms")),
         quarantined=reader.quarantined,
+        declarations=_declarations(connection),
     )
     first_id = int(meta.get("reserved_up_to", 1))
     fresh = {"broker_id": recovered.broker_id, "clean_stop": 0, "reserved_up_to": first_id + 2 * id_block}
@@ -113,6 +114,16 @@ def _queues(connection: sqlite3.Connection) -> list[QueueRecord]:
             )
         )
     return found
+
+
+def _declarations(connection: sqlite3.Connection) -> tuple[DeclarationRecord, ...]:
+    found = []
+    for kind, name, blob in rows(connection, "SELECT kind, name, content_blob FROM declaration ORDER BY kind, name"):
+        try:
+            found.append(DeclarationRecord(kind, name, unpack(blob)))
+        except Damaged as error:
+            raise damaged(f"the {kind} {name} {error}") from error
+    return tuple(found)
 
 
 def _duplicates(connection: sqlite3.Connection, limit: int) -> tuple[dict[str, list[str]], dict[str, int], int]:

@@ -1,4 +1,4 @@
--- The journal, version 1. One read-write connection; every other opens the file mode=ro.
+-- The journal, version 2. One read-write connection; every other opens the file mode=ro.
 -- Times are milliseconds since 1970 UTC; *_blob columns are msgpack. A page is 16 KiB (set before the first table).
 
 CREATE TABLE meta (
@@ -30,6 +30,14 @@ CREATE TABLE queue (
   deleted_at_ms INTEGER
 ) STRICT;
 CREATE UNIQUE INDEX queue_live_name ON queue (name) WHERE deleted_at_ms IS NULL;
+
+-- What front ends declared beyond that (exchanges, bindings): a map each, under a name that is unique within its kind.
+CREATE TABLE declaration (
+  kind          TEXT NOT NULL,             -- 'exchange' | 'binding'
+  name          TEXT NOT NULL,
+  content_blob  BLOB NOT NULL,
+  PRIMARY KEY (kind, name)
+) STRICT, WITHOUT ROWID;
 
 -- One message in one queue. rank = 9 - priority. sequence is unique over the whole journal and is the row's own key, so that
 -- arrivals append; reference_order is the delivery order (an index entry ends in the row's key) and answers counts without

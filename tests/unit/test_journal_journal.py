@@ -13,7 +13,7 @@ import pytest
 from journal.disk import Disk, prepare_directory
 from journal.errors import JournalError
 from journal.journal import Journal, JournalOptions
-from journal.records import AddressRecord, MinuteColumn, PolicyRecord
+from journal.records import AddressRecord, DeclarationRecord, MinuteColumn, PolicyRecord
 from tests.unit.journal_support import (
     NOW_MS,
     OPTIONS,
@@ -411,3 +411,16 @@ async def test_a_broker_in_doubt_stops_the_journal_and_nobody_is_answered(tmp_pa
     await journal.close()
     assert answered == []
     assert sequences(tmp_path) == []
+
+
+async def test_declarations_come_back_and_go(tmp_path: Path) -> None:
+    kept = DeclarationRecord("exchange", "orders", {"kind": "topic", "arguments": {"n": [1, {"deep": b"x"}]}})
+    async with opened(tmp_path) as (journal, recovered):
+        assert recovered.declarations == ()
+        journal.group.declare(kept._replace(content={}))
+        journal.group.declare(DeclarationRecord("binding", "1", {}))
+        await journal.flush()
+        journal.group.declare(kept)
+        journal.group.delete_declaration("binding", "1")
+    async with opened(tmp_path) as (_, recovered):
+        assert recovered.declarations == (kept,)

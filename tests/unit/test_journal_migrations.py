@@ -76,8 +76,10 @@ def _index(connection: sqlite3.Connection, name: str) -> list[tuple[object, ...]
 
 def test_a_step_that_fails_leaves_the_old_version_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _make_version_0(tmp_path)
-    monkeypatch.setattr("journal.migrations.steps", lambda: [*steps(), (2, "CREATE TABLE extra (a);\nINSERT INTO missing VALUES (1);")])
-    monkeypatch.setattr("journal.migrations.VERSION", 2)
+    monkeypatch.setattr(
+        "journal.migrations.steps", lambda: [*steps(), (VERSION + 1, "CREATE TABLE extra (a);\nINSERT INTO missing VALUES (1);")]
+    )
+    monkeypatch.setattr("journal.migrations.VERSION", VERSION + 1)
     with closing(sqlite3.connect(tmp_path / "homing.db", isolation_level=None)) as connection:
         before = connection.execute("SELECT name, sql FROM sqlite_schema").fetchall()
         with pytest.raises(sqlite3.OperationalError):

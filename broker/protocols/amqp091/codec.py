@@ -1,0 +1,280 @@
+"""AMQP 0-9-1 frames: bytes in, events out. No I/O, no knowledge of what the broker makes of them.
+
+A frame is type, channel, size, payload and the octet 0xCE. Frames are parsed in place; a message is put together here from its method,
+header and body frames and leaves as one event. What breaks the protocol becomes the last event, an ``AmqpError``: everything before it
+still counts.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final, NamedTuple
+
+from broker.protocols.amqp091.codec_methods import METHODS, NUMBER, read_arguments, write_arguments
+from broker.protocols.amqp091.codec_tables import TableError
+
+PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
+#: The largest frame before ``connection.tune`` has settled another; the specification's least.
+MIN_FRAME_BYTES: Final = 4096
+FRAME_OVERHEAD: Final = 8
+FRAME_END: Final = 0xCE
+
+FRAME_METHOD: Final = 1
+FRAME_HEADER: Final = 2
+FRAME_BODY: Final = 3
+FRAME_HEARTBEAT: Final = 8
+
+PUBLISH: Final = NUMBER["basic.publish"]
+ACK: Final = NUMBER["basic.ack"]
+
+FRAME_ERROR: Final = 501
+SYNTAX_ERROR: Final = 502
+COMMAND_INVALID: Final = 503
+CHANNEL_ERROR: Final = 504
+UNEXPECTED_FRAME: Final = 505
+
+#: Publish arguments that are remembered: programs repeat themselves.
+_REMEMBERED: Final = 1024
+_FRAME: Final = struct.Struct(">BHI")
+_ACK_FRAME: Final = struct.Struct(">QB")
+_HEADER: Final = struct.Struct(">HHQ")
+HEARTBEAT_FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
+
+
+class AmqpError(Exception):
+    """A protocol's exception: ``code`` and text as RabbitMQ answers them. ``method`` is what caused it, 0 where none did.
+
+    Codes from 501 on, 320, 402 and 530 end the connection, others the channel; ``hard`` says so.
+    """
+
+    def __init__(self, code: int, text: str, method: int = 0, *, hard: bool | None = None) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text
+        self.method = method
+        self.hard = code in (320, 402) or code >= 501 if hard is None else hard
+
+
+class MethodEvent(NamedTuple):
+    """Any method but publish and acknowledge."""
+
+    channel: int
+    number: int
+    values: list[Any]
+
+
+class AckEvent(NamedTuple):
+    channel: int
+    tag: int
+    multiple: bool
+
+
+class PublishEvent(NamedTuple):
+    """A whole message. ``properties``: flags and property list as they came; ``body`` None: larger than allowed, ``size`` bytes."""
+
+    channel: int
+    exchange: str
+    routing_key: str
+    mandatory: bool
+    immediate: bool
+    properties: bytes
+    body: bytes | None
+    size: int
+
+
+class HeartbeatEvent(NamedTuple):
+    channel: int = 0
+
+
+class ErrorEvent(NamedTuple):
+    channel: int
+    error: AmqpError
+
+
+Event = MethodEvent | AckEvent | PublishEvent | HeartbeatEvent | ErrorEvent
+_Target = tuple[str, str, bool, bool]
+
+
+class _Content:
+    """A message whose frames have not all come yet."""
+
+    __slots__ = ("chunks", "left", "properties", "size", "target")
+
+    def __init__(self, target: _Target) -> None:
+        self.target = target
+        self.properties: bytes | None = None
+        self.size = 0
+        self.left = 0
+        #: None: too large, the body is let go.
+        self.chunks: list[bytes] | None = []
+
+
+class FrameReader:
+    """Cuts a byte stream into events.
+
+    ``channels`` is the session's set of open channels: content is only gathered for those, so nothing is kept before the login or for a
+    channel nobody opened. ``frame_max`` is raised after tuning.
+    """
+
+    __slots__ = ("_content", "_failed", "_rest", "_targets", "channels", "frame_max", "max_message_bytes")
+
+    def __init__(self, channels: set[int], max_message_bytes: int) -> None:
+        self.channels = channels
+        self.frame_max = MIN_FRAME_BYTES
+        self.max_message_bytes = max_message_bytes
+        self._rest = b""
+        self._content: dict[int, _Content] = {}
+        self._targets: dict[bytes, _Target] = {}
+        self._failed = False
+
+    def feed(self, data: bytes) -> list[Event]:
+        """The events that are whole, oldest first. After an ErrorEvent nothing more is read."""
+        events: list[Event] = []
+        if self._failed:
+            return events
+        if self._rest:
+            data = self._rest + data
+        at, end = 0, len(data)
+        try:
+            while end - at >= 7:
+                kind, channel, size = _FRAME.unpack_from(data, at)
+                start = at + 7
+                stop = start + size
+                if size > self.frame_max - FRAME_OVERHEAD:
+                    raise AmqpError(FRAME_ERROR, f"FRAME_ERROR - a frame of {size + FRAME_OVERHEAD} bytes, negotiated are {self.frame_max}")
+                if stop >= end:
+                    break
+                if data[stop] != FRAME_END:
+                    raise AmqpError(FRAME_ERROR, "FRAME_ERROR - a frame does not end with 0xCE")
+                event = self._event(kind, channel, data, start, stop)
+                if event is not None:
+                    events.append(event)
+                at = stop + 1
+        except AmqpError as error:
+            self._failed = True
+            self._rest = b""
+            events.append(ErrorEvent(0, error))
+            return events
+        self._rest = data[at:] if at else data
+        return events
+
+    def forget(self, channel: int) -> None:
+        """The channel is closed: what was half there of a message is let go."""
+        self._content.pop(channel, None)
+
+    def _event(self, kind: int, channel: int, data: bytes, start: int, stop: int) -> Event | None:
+        if kind == FRAME_METHOD:
+            if channel in self._content:
+                raise AmqpError(UNEXPECTED_FRAME, f"UNEXPECTED_FRAME - a method frame within the content of channel {channel}")
+            return self._method(channel, data, start, stop)
+        if kind == FRAME_HEADER:
+            return self._header(channel, data, start, stop)
+        if kind == FRAME_BODY:
+            return self._body(channel, data, start, stop)
+        if kind == FRAME_HEARTBEAT:
+            if channel or start != stop:
+                raise AmqpError(FRAME_ERROR, "FRAME_ERROR - a heartbeat is an empty frame on channel 0")
+            return HeartbeatEvent()
+        raise AmqpError(FRAME_ERROR, f"FRAME_ERROR - there is no frame type {kind}")
+
+    def _method(self, channel: int, data: bytes, start: int, stop: int) -> Event | None:
+        number = int.from_bytes(data[start : start + 4], "big")
+        if number == PUBLISH:
+            if channel in self.channels:
+                self._content[channel] = _Content(self._target(data[start + 4 : stop]))
+                return None
+        elif number == ACK and stop - start == 13:
+            tag, multiple = _ACK_FRAME.unpack_from(data, start + 4)
+            return AckEvent(channel, tag, multiple & 1 == 1)
+        method = METHODS.get(number)
+        if method is None or stop - start < 4:
+            raise AmqpError(COMMAND_INVALID, f"COMMAND_INVALID - there is no method {number >> 16}.{number & 0xFFFF}", number)
+        try:
+            return MethodEvent(channel, number, read_arguments(method, data, start + 4, stop))
+        except TableError as error:
+            raise AmqpError(SYNTAX_ERROR, f"SYNTAX_ERROR - {error}", number) from None
+
+    def _target(self, arguments: bytes) -> _Target:
+        """(exchange, routing key, mandatory, immediate) of a publish."""
+        found = self._targets.get(arguments)
+        if found is None:
+            try:
+                _, exchange, key, mandatory, immediate = read_arguments(METHODS[PUBLISH], arguments, 0, len(arguments))
+            except TableError as error:
+                raise AmqpError(SYNTAX_ERROR, f"SYNTAX_ERROR - {error}", PUBLISH) from None
+            if len(self._targets) >= _REMEMBERED:
+                self._targets.clear()
+            found = self._targets[arguments] = (exchange, key, mandatory, immediate)
+        return found
+
+    def _header(self, channel: int, data: bytes, start: int, stop: int) -> Event | None:
+        content = self._content.get(channel)
+        if content is None:
+            self._stray(channel, "header")
+            return None
+        if content.properties is not None:
+            raise AmqpError(UNEXPECTED_FRAME, "UNEXPECTED_FRAME - a second content header", PUBLISH)
+        if stop - start < 14:
+            raise AmqpError(SYNTAX_ERROR, "SYNTAX_ERROR - a content header is cut off", PUBLISH)
+        class_number, _, size = _HEADER.unpack_from(data, start)
+        if class_number != PUBLISH >> 16:
+            raise AmqpError(UNEXPECTED_FRAME, f"UNEXPECTED_FRAME - content of class {class_number} after basic.publish", PUBLISH)
+        content.properties = data[start + 12 : stop]
+        content.size = content.left = size
+        if size > self.max_message_bytes:
+            content.chunks = None
+        return self._whole(channel, content, b"") if not size else None
+
+    def _body(self, channel: int, data: bytes, start: int, stop: int) -> Event | None:
+        content = self._content.get(channel)
+        if content is None:
+            self._stray(channel, "body")
+            return None
+        if content.properties is None or stop - start > content.left:
+            raise AmqpError(UNEXPECTED_FRAME, "UNEXPECTED_FRAME - a body frame before the header, or beyond the size it named", PUBLISH)
+        content.left -= stop - start
+        if content.chunks is None:
+            return self._whole(channel, content, None) if not content.left else None
+        if not content.left and not content.chunks:
+            return self._whole(channel, content, data[start:stop])
+        content.chunks.append(data[start:stop])
+        return self._whole(channel, content, b"".join(content.chunks)) if not content.left else None
+
+    def _whole(self, channel: int, content: _Content, body: bytes | None) -> PublishEvent:
+        del self._content[channel]
+        return PublishEvent(channel, *content.target, content.properties or b"\x00\x00", body, content.size)
+
+    def _stray(self, channel: int, what: str) -> None:
+        """Content without a publish: let go on a channel that is closing or was never opened (the session answers its methods)."""
+        if channel in self.channels:
+            raise AmqpError(UNEXPECTED_FRAME, f"UNEXPECTED_FRAME - a {what} frame without basic.publish")
+        if not channel:
+            raise AmqpError(UNEXPECTED_FRAME, f"UNEXPECTED_FRAME - a {what} frame on channel 0")
+
+
+def method_frame(channel: int, name: str, *values: Any) -> bytes:
+    """One method frame, as bytes."""
+    payload = write_arguments(METHODS[NUMBER[name]], values)
+    return _FRAME.pack(FRAME_METHOD, channel, len(payload)) + payload + b"\xce"
+
+
+def content_frames(channel: int, method_payload: bytes, properties: bytes, body: bytes, frame_max: int) -> list[bytes]:
+    """Method, header and body frames of one message, as pieces to be joined. ``frame_max`` 0: no limit."""
+    size = len(body)
+    parts = [
+        _FRAME.pack(FRAME_METHOD, channel, len(method_payload)),
+        method_payload,
+        b"\xce",
+        _FRAME.pack(FRAME_HEADER, channel, 12 + len(properties)),
+        _HEADER.pack(60, 0, size),
+        properties,
+        b"\xce",
+    ]
+    room = frame_max - FRAME_OVERHEAD if frame_max else size
+    if 0 < size <= room:
+        parts += (_FRAME.pack(FRAME_BODY, channel, size), body, b"\xce")
+    else:
+        for start in range(0, size, room or 1):
+            piece = body[start : start + room]
+            parts += (_FRAME.pack(FRAME_BODY, channel, len(piece)), piece, b"\xce")
+    return parts
