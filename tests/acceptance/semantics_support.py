@@ -173,6 +173,25 @@ async def fail(connection: Connection, queue_name: str, times: int, **nack: Any)
     return messages
 
 
+async def fail_quickly(connection: Connection, address: str, times: int, **options: Any) -> int:
+    """Sends one message and fails it ``times`` times: at once each time but the last, whose delay is the policy's. Its number."""
+    await send(connection, address, b"x")
+    async with consuming(connection, address, **options) as consumer:
+        for attempt in range(1, times + 1):
+            message = await receive(consumer)
+            assert message.delivery_count == attempt
+            await message.nack(delay_ms=None if attempt == times else 0)
+    return message.message_id
+
+
+async def recorded_delay(connection: Connection, message_id: int) -> int:
+    """The delay that followed its latest failure, and that its due time was that much later."""
+    last = (await history(connection, message_id))["attempts"][-1]
+    if last["due_at_ms"] is not None:
+        assert last["due_at_ms"] == last["at_ms"] + last["delay_ms"]
+    return int(last["delay_ms"])
+
+
 def bodies(messages: list[Any]) -> list[int]:
     return [int(each["body"] if isinstance(each, dict) else each.body) for each in messages]
 

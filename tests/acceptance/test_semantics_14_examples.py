@@ -16,6 +16,7 @@ from tests.acceptance.semantics_support import (
     consumers,
     consuming,
     fail,
+    fail_quickly,
     history,
     holds,
     look,
@@ -24,6 +25,7 @@ from tests.acceptance.semantics_support import (
     queue,
     receive,
     receive_all,
+    recorded_delay,
     running,
     send,
     settled,
@@ -61,24 +63,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 async def connection(server: Server) -> Any:
     async with client.connect(server.url) as opened:
         yield opened
-
-
-async def fail_quickly(connection: Connection, address: str, times: int, **options: Any) -> int:
-    """Sends one message and fails it ``times`` times: at once each time but the last, whose delay is the policy's. Its number."""
-    await send(connection, address, b"x")
-    async with consuming(connection, address, **options) as consumer:
-        for attempt in range(1, times + 1):
-            message = await receive(consumer)
-            assert message.delivery_count == attempt
-            await message.nack(delay_ms=None if attempt == times else 0)
-    return message.message_id
-
-
-async def recorded_delay(connection: Connection, message_id: int) -> int:
-    last = (await history(connection, message_id))["attempts"][-1]
-    if last["due_at_ms"] is not None:
-        assert last["due_at_ms"] == last["at_ms"] + last["delay_ms"]
-    return int(last["delay_ms"])
 
 
 async def test_example_1_a_delay_that_doubles_up_to_its_cap(connection: Connection) -> None:

@@ -1,0 +1,175 @@
+"""docs/semantics.md, section 4: redelivery policies that consumers bring."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import client
+from client import Connection, RedeliveryPolicy
+from tests.acceptance.semantics_support import (
+    consuming,
+    cut,
+    fail_quickly,
+    history,
+    holds,
+    name,
+    queue,
+    receive,
+    receive_all,
+    recorded_delay,
+    running,
+    send,
+    settled,
+)
+from tests.process import Server
+
+SETTINGS: dict[str, Any] = {
+    "#": {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True, "redelivery-delay": 77, "max-delivery-attempts": 4},
+    "strict.#": {"allow-consumer-policy": False},
+    "hasty.#": {"consumer-timeout": 300},
+}
+FOR_EVER = {"maximum_redeliveries": -1}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running(tmp_path_factory.mktemp("policies"), SETTINGS) as started:
+        yield started
+
+
+@pytest.fixture
+async def connection(server: Server) -> Any:
+    async with client.connect(server.url) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ({}, [1000, 1000, 1000]),
+        ({"initial_redelivery_delay_ms": 50, "redelivery_delay_ms": 800}, [50, 800, 800]),
+        ({"initial_redelivery_delay_ms": 300, "use_exponential_back_off": True, "back_off_multiplier": 3}, [300, 900, 2700, 8100]),
+        ({"initial_redelivery_delay_ms": 0, "redelivery_delay_ms": 100, "use_exponential_back_off": True}, [0, 100, 500, 2500]),
+        ({"use_exponential_back_off": True, "back_off_multiplier": 1}, [1000, 1000, 1000]),
+        ({"use_exponential_back_off": True, "maximum_redelivery_delay_ms": 6000}, [1000, 5000, 6000, 6000]),
+        # The cap never goes below redelivery_delay.
+        ({"initial_redelivery_delay_ms": 10, "redelivery_delay_ms": 900, "maximum_redelivery_delay_ms": 500}, [10, 900, 900]),
+    ],
+)
+async def test_the_delay_after_n_failures(connection: Connection, policy: dict[str, Any], expected: list[int]) -> None:
+    brought = RedeliveryPolicy(**{**FOR_EVER, **policy})
+    found = []
+    for times in range(1, len(expected) + 1):
+        found.append(await recorded_delay(connection, await fail_quickly(connection, name(), times, redelivery_policy=brought)))
+    assert found == expected
+
+
+async def test_jitter_is_drawn_once_not_for_the_first_delay_and_the_cap_holds(connection: Connection) -> None:
+    brought = RedeliveryPolicy(
+        use_collision_avoidance=True, collision_avoidance_factor=0.5, maximum_redelivery_delay_ms=1200, maximum_redeliveries=-1
+    )
+    for times in (1, 2):
+        address = name()
+        await send(connection, address, *range(40))
+        async with consuming(connection, address, redelivery_policy=brought) as consumer:
+            for _ in range(times - 1):
+                for message in await receive_all(consumer, 40):
+                    await message.nack(delay_ms=0)
+            for message in await receive_all(consumer, 40):
+                await message.nack()
+        delays = [await recorded_delay(connection, each["message_id"]) for each in await settled(connection, address, 40)]
+        if times == 1:
+            assert set(delays) == {1000}
+        else:
+            assert all(500 <= each <= 1200 for each in delays)
+            assert min(delays) < 1000 < max(delays)
+
+
+@pytest.mark.parametrize("address", ["plain", "hasty"])
+async def test_the_broker_applies_it_also_at_connection_loss_and_timeout(connection: Connection, server: Server, address: str) -> None:
+    source = name(address)
+    await send(connection, source, 1)
+    brought = RedeliveryPolicy(initial_redelivery_delay_ms=123_000)
+    async with client.connect(server.url, reconnect=False, redelivery_policy=brought) as other:
+        await receive(other.session(client.AckMode.CLIENT).consumer(source))
+        if address == "plain":
+            cut(other)
+        (waiting,) = await settled(connection, source)
+    (attempt,) = (await history(connection, waiting["message_id"]))["attempts"]
+    assert attempt["outcome"] == ("connection-lost" if address == "plain" else "timeout")
+    assert attempt["delay_ms"] == 123_000
+
+
+async def test_a_map_of_policies_by_destination(server: Server, connection: Connection) -> None:
+    policies = {
+        "orders.#": RedeliveryPolicy(initial_redelivery_delay_ms=11_000),
+        "orders.*.eu": RedeliveryPolicy(initial_redelivery_delay_ms=22_000),
+        "orders.new.eu": RedeliveryPolicy(initial_redelivery_delay_ms=33_000),
+    }
+    async with client.connect(server.url, redelivery_policies=policies) as other:
+        for address, expected in (("orders", 11_000), ("orders.old.eu", 22_000), ("orders.new.eu", 33_000), ("else", 77)):
+            assert await recorded_delay(connection, await fail_quickly(other, address, 1)) == expected
+        own = RedeliveryPolicy(initial_redelivery_delay_ms=44_000)
+        assert await recorded_delay(connection, await fail_quickly(other, "orders.x", 1, redelivery_policy=own)) == 44_000
+
+
+async def test_it_holds_for_the_message_not_for_the_unacknowledged_batch(connection: Connection) -> None:
+    """Classic returns everything unacknowledged, in order, and blocks the rest; here only the one that failed waits."""
+    address = name()
+    await send(connection, address, *range(5))
+    brought = RedeliveryPolicy(initial_redelivery_delay_ms=60_000)
+    async with consuming(connection, address, redelivery_policy=brought) as consumer:
+        messages = await receive_all(consumer, 3)
+        await messages[0].nack()
+        for message in [*messages[1:], *await receive_all(consumer, 2)]:
+            await message.acknowledge(confirm=True)
+    (waiting,) = await settled(connection, address)
+    assert (waiting["body"], waiting["failed"]) == (b"0", 1)
+
+
+async def test_who_decides_the_delay(connection: Connection) -> None:
+    """The nack's own, then the consumer's policy, then the settings."""
+    brought = RedeliveryPolicy(initial_redelivery_delay_ms=5000)
+    assert await recorded_delay(connection, await fail_quickly(connection, name(), 1)) == 77
+    assert await recorded_delay(connection, await fail_quickly(connection, name(), 1, redelivery_policy=brought)) == 5000
+    address = name()
+    await send(connection, address, 1)
+    async with consuming(connection, address, redelivery_policy=brought) as consumer:
+        message = await receive(consumer)
+        await message.nack(delay_ms=9000)
+    assert await recorded_delay(connection, message.message_id) == 9000
+
+
+@pytest.mark.parametrize(
+    ("address", "maximum_redeliveries", "deliveries"),
+    [("plain", None, 4), ("plain", 1, 2), ("plain", 6, 7), ("strict", None, 4), ("strict", 1, 2), ("strict", 6, 4), ("strict", -1, 4)],
+)
+async def test_who_decides_the_limit(connection: Connection, address: str, maximum_redeliveries: int | None, deliveries: int) -> None:
+    """The policy where there is one; with ``allow-consumer-policy: false`` the stricter of the two."""
+    source = name(address)
+    await send(connection, source, 1)
+    brought = None if maximum_redeliveries is None else RedeliveryPolicy(maximum_redeliveries=maximum_redeliveries)
+    async with consuming(connection, source, redelivery_policy=brought) as consumer:
+        for attempt in range(1, deliveries + 1):
+            message = await receive(consumer)
+            assert message.delivery_count == attempt
+            await message.nack(delay_ms=0)
+        await holds(connection, f"DLQ.{source}", messages=1)
+    assert (await queue(connection, source))["messages"] == 0
+
+
+async def test_what_is_not_retryable_dies_under_an_endless_policy(connection: Connection) -> None:
+    address = name()
+    await send(connection, address, 1)
+    async with consuming(connection, address, redelivery_policy=RedeliveryPolicy(maximum_redeliveries=-1)) as consumer:
+        await (await receive(consumer)).nack(retryable=False)
+        await holds(connection, f"DLQ.{address}", messages=1)
+
+
+async def test_a_policy_that_makes_no_sense_is_refused(connection: Connection) -> None:
+    with pytest.raises(client.UsageError) as refused:
+        RedeliveryPolicy(maximum_redeliveries=-2)
+    assert refused.value.code == "invalid-redelivery-policy"
