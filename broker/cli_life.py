@@ -146,7 +146,7 @@ def _decision(attempt: dict[str, Any]) -> str:
 def _ended(outcome: dict[str, Any]) -> Event:
     kind = outcome["outcome"]
     reason = REASONS.get(str(outcome.get("reason")), outcome.get("reason"))
-    to = ", ".join(outcome.get("target_queues") or outcome.get("to") or ())
+    to = ", ".join(outcome.get("target_queues") or ())
     details = [str(reason)] if reason else []
     if kind == "succeeded":
         tries = outcome["attempts"] + 1

@@ -14,6 +14,7 @@ from broker.core.message import Hop, MessageReference, Where, lookup
 from broker.core.post_office import MULTICAST, RoutingTypes
 from broker.core.queue import Queue
 from broker.core.selector import compile_selector
+from broker.errors import Refused
 from broker.resources import Resources
 from broker.state import BrokerState, log
 from journal.records import MinuteColumn
@@ -40,22 +41,34 @@ class DeadLetterOffice:
             return
         now_ms = state.now_ms()
         hops = [dead_letter.hop(reference, reason, now_ms), *(reference.hops or ())]
-        queues = None if target.address == queue.address else self._queues(target, reference, hops)
+        queues = None if target.address == queue.address else self._willing(target, reference, hops)
         if not queues or dead_letter.would_loop(reference.hops, state.max_hops):
             self._park(reference, reason, on_the_books=parked_before)
             return
         moved = state.enter(reference.message, queues, MinuteColumn.MOVED_IN, hops=hops)
         names = [each.name for each in queues]
-        state.leave(reference, "expired" if reason == EXPIRED else "dead-lettered", {"reason": reason, "to": names})
+        state.leave(reference, "expired" if reason == EXPIRED else "dead-lettered", {"reason": reason, "target_queues": names})
         state.place_when_safe(moved, fresh=True)
 
     def _drop(self, reference: MessageReference, reason: str) -> None:
         state, queue = self._state, reference.queue
         state.leave(reference, "expired" if reason == EXPIRED else "dropped", {"reason": reason})
-        now_ms = state.now_ms()
-        if reason != EXPIRED and now_ms - self._logged_ms.get(queue.name, -_LOG_EVERY_MS) >= _LOG_EVERY_MS:
+        if reason != EXPIRED:
+            self._warn(queue, f"it has no dead-letter-address: a message was removed ({reason}); set one in address-settings")
+
+    def _warn(self, queue: Queue, why: str) -> None:
+        now_ms = self._state.now_ms()
+        if now_ms - self._logged_ms.get(queue.name, -_LOG_EVERY_MS) >= _LOG_EVERY_MS:
             self._logged_ms[queue.name] = now_ms
-            log.warning("queue %s has no dead-letter-address: a message was removed (%s); set one in address-settings", queue.name, reason)
+            log.warning("queue %s: %s", queue.name, why)
+
+    def _willing(self, target: Target, reference: MessageReference, hops: list[Hop]) -> list[Queue]:
+        try:
+            return self._queues(target, reference, hops)
+        except Refused as refusal:
+            # The names are made of others, which may have been as long as they can be; the message is kept where it is.
+            self._warn(reference.queue, f"its dead-letter resources cannot be made ({refusal.message}): {refusal.fix}")
+            return []
 
     def _queues(self, target: Target, reference: MessageReference, hops: list[Hop]) -> list[Queue]:
         """The queues that take the message in; empty when none does or one is full."""
@@ -113,7 +126,7 @@ class DeadLetterOffice:
                 continue
             count = reference.delivery_count if home is queue else int(first["delivery_count"]) if first else 0
             back = state.enter(reference.message, [home], MinuteColumn.MOVED_IN, hops=reference.hops, delivery_count=count)
-            state.leave(reference, "redriven", {"to": [home.name]})
+            state.leave(reference, "redriven", {"target_queues": [home.name]})
             state.place_when_safe(back, fresh=True)
             sent += 1
         return sent

@@ -138,7 +138,6 @@ class Intake:
         state = self._state
         now_ms = state.now_ms()
         message.message_id = state.ledger.next_id()
-        message.sent_at_ms = now_ms
         self._note_duplicate_id(message)
         due_at_ms = now_ms + message.delay_ms if message.delay_ms > 0 else None
         references = state.enter(message, queues, due_at_ms=due_at_ms, expires_at_ms=message.expires_at_ms)

@@ -96,7 +96,6 @@ class BrokerState:
         durable = transient = 0
         for message in messages:
             message.message_id = number = next_id()
-            message.sent_at_ms = now_ms
             message.references = 1
             reference = MessageReference(message, queue, number, now_ms)
             if bounded:
