@@ -25,7 +25,7 @@ _HEADER_BYTES = 100
 def prepare_directory(directory: Path) -> None:
     """Create the directory with mode 0700; one that is empty or holds a journal is closed to others, any other is left as it is."""
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make(directory.absolute())
         if directory.stat().st_mode & 0o077:
             names = {entry.name for entry in directory.iterdir()}
             if not names or DATABASE_NAME in names:
@@ -38,6 +38,29 @@ def prepare_directory(directory: Path) -> None:
             f"The data directory {directory} cannot be used: {error.strerror}.",
             "Name a directory that this user may write to (data-directory, or --data).",
         ) from error
+
+
+def _make(directory: Path) -> None:
+    """Create it and what is missing above it. SQLite syncs the names within it, nobody else the name of the directory itself."""
+    missing = [place for place in (directory, *directory.parents) if not place.exists()]
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if (directory / DATABASE_NAME).exists():
+        return
+    # Also where it was there already: an earlier start may have been killed right after it made it.
+    for place in missing or [directory]:
+        _sync_names(place.parent)
+
+
+def _sync_names(directory: Path) -> None:
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    except PermissionError:
+        # Not ours: what stands in a directory that this user may not read was put there by somebody who may.
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def check_header(database: Path) -> None:
