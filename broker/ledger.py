@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, cast
 from broker.core.address_settings import AddressSettings
 from broker.core.consumer import Consumer
 from broker.core.dead_letter import DELIVERY_LIMIT, EXPIRED, MAX_LENGTH, NOT_RETRYABLE, POISON, REJECTED
-from broker.core.fault import keep
+from broker.core.fault import brief, keep
 from broker.core.message import Message, MessageReference, Where
 from broker.core.post_office import Address
 from broker.core.queue import Queue
@@ -35,6 +35,8 @@ from journal.records import (
 #: What ``max-redelivery-records: -1`` comes to.
 MAX_ATTEMPT_RECORDS: Final = 100
 _MINUTE_MS: Final = 60_000
+#: Messages failed by one and the same report of which each is booked with all its text; further ones with the beginning of it.
+_FULL_FAULTS: Final = 100
 #: A named tuple made from a tuple: half the time of calling its class, on the path of every message.
 _make_message: Final = cast(Callable[[type[MessageRecord], tuple[Any, ...]], MessageRecord], tuple.__new__)
 _make_reference: Final = cast(Callable[[type[ReferenceRecord], tuple[Any, ...]], ReferenceRecord], tuple.__new__)
@@ -65,6 +67,10 @@ class Ledger:
         self._now_ms = now_ms
         self._keep_all = keep_all_history
         self._known_policies: set[str] = set()
+        self._last_report: dict[str, Any] | None = None
+        self._last_settings: AddressSettings | None = None
+        self._last_fault: dict[str, Any] | None = None
+        self._fault_uses = 0
         self._policy_of: dict[tuple[int, int], tuple[AddressSettings, ConsumerPolicy | None, str]] = {}
 
     @property
@@ -277,9 +283,19 @@ class Ledger:
                 due_at_ms=decision.due_at_ms,
                 decision=decision.action.value,
                 policy=self._policy(queue.settings, consumer.policy, now_ms),
-                fault=keep(report, queue.settings),
+                fault=self._fault(report, queue.settings),
             )
         )
+
+    def _fault(self, report: dict[str, Any], settings: AddressSettings) -> dict[str, Any] | None:
+        """The report as it is stored. One may fail thousands of messages: it is read once, and kept whole a number of times."""
+        if self._last_report is not report or self._last_settings is not settings:
+            self._last_report, self._last_settings = report, settings
+            self._last_fault, self._fault_uses = keep(report, settings), 0
+        self._fault_uses += 1
+        if self._fault_uses == _FULL_FAULTS and self._last_fault is not None:
+            self._last_fault = brief(self._last_fault)
+        return self._last_fault
 
     def delivered(self, reference: MessageReference) -> None:
         """The application was given it (and it came back); successes count this themselves."""

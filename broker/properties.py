@@ -11,19 +11,30 @@ from journal.records import Properties, check_properties
 RESERVED: Final = ("_AMQ_", "JMSX", "_HOMING_")
 
 
-def checked(properties: dict[Any, Any], max_bytes: int) -> Properties | None:
-    """The properties, None for none; raises Refused for a name or value that cannot be kept, or too much of them."""
+def size_of(properties: Properties | None) -> int:
+    """What properties take, in bytes: names and values, 9 for each that is not text or binary."""
+    size = 0
+    for name, value in (properties or {}).items():
+        size += _bytes(name) + (_bytes(value) if isinstance(value, str | bytes) else 9)
+    return size
+
+
+def _bytes(value: str | bytes) -> int:
+    return len(value) if isinstance(value, bytes) or value.isascii() else len(value.encode())
+
+
+def checked(properties: dict[Any, Any], max_bytes: int) -> tuple[Properties | None, int]:
+    """(properties, None for none; their bytes); raises Refused for a name or value that cannot be kept, or too much of them."""
     try:
         check_properties(properties)
     except ValueError as error:
         raise Refused("invalid-property", str(error), "see docs/protocol.md, 2.2") from None
-    size = 0
-    for name, value in properties.items():
+    for name in properties:
         if name.startswith(RESERVED):
             raise Refused(
                 "invalid-property", f"names that begin with {', '.join(RESERVED)} are the broker's own: {name[:64]}", "use another name"
             )
-        size += len(name) + (len(value) if isinstance(value, str | bytes) else 9)
+    size = size_of(properties)
     if size > max_bytes:
         raise Refused("properties-too-large", f"the properties hold {size} bytes, the limit is {max_bytes}", "put large data into the body")
-    return properties or None
+    return properties or None, size

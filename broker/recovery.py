@@ -8,6 +8,7 @@ from broker.core.post_office import Address, RoutingTypes
 from broker.core.queue import Queue
 from broker.errors import Refused
 from broker.ledger import park_reason
+from broker.properties import size_of
 from broker.resources import parse_selector, with_options
 from broker.state import log
 from journal.records import MessageRecord, QueueRecord, Recovered, ReferenceRecord, ReferenceState
@@ -73,7 +74,7 @@ def _reference(broker: Broker, record: ReferenceRecord, messages: dict[int, Mess
 
 
 def _message(record: MessageRecord) -> Message:
-    return Message(
+    message = Message(
         record.message_id,
         record.address,
         record.body,
@@ -84,3 +85,5 @@ def _message(record: MessageRecord) -> Message:
         record.expires_at_ms,
         record.producer,
     )
+    message.size += size_of(record.properties)
+    return message

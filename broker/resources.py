@@ -242,6 +242,8 @@ def with_options(settings: AddressSettings, options: dict[str, Any]) -> AddressS
             field, read = read_setting(key, value)
         except SettingError as error:
             raise Refused("invalid-argument", str(error), "see docs/settings.md") from None
+        if key in ("dead_letter_address", "expiry_address") and read is not None:
+            check_name(read, "address")
         changes[field] = read
     return replace(settings, **changes) if changes else settings
 

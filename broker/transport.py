@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, cast
 
-from broker.protocols.native.codec import FrameDecoder, ProtocolError
+from broker.protocols.native.codec import Frame, FrameDecoder, ProtocolError
 from broker.protocols.native.session import NativeSession, Output
 
 log = logging.getLogger("homing")
@@ -21,6 +22,8 @@ _FLUSH_ABOVE: Final = 256 * 1024
 _HIGH_WATER: Final = 1024 * 1024
 #: A peer that does not read is cut off when this much waits for it.
 _MOST_UNSENT: Final = 64 * 1024 * 1024
+#: Frames of one connection are acted on for this long in one turn of the loop; then it is the others' turn.
+_TURN_S: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,9 @@ class NativeTransport(asyncio.Protocol):
         self._logged_in = False
         self._deadline: asyncio.TimerHandle | None = None
         self._heartbeat_s = 0.0
+        #: Frames whose turn has not come yet; the socket is not read meanwhile.
+        self._postponed: list[Frame] = []
+        self._ending = False
         self._last_in = self._last_out = self._loop.time()
 
     # -- the socket speaks -------------------------------------------------------------------------------------------
@@ -74,6 +80,8 @@ class NativeTransport(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._last_in = self._loop.time()
+        if self._ending:
+            return
         try:
             if not self._logged_in:
                 self._received_before_login += len(data)
@@ -81,12 +89,38 @@ class NativeTransport(asyncio.Protocol):
                     raise ProtocolError(
                         "login-expected", "too much was sent before the login was done", "wait for WELCOME before sending more"
                     )
-            self._session.receive(self._decoder.feed(data))
-        except ProtocolError as error:
-            self._session.end(error.code, error.message, error.fix)
-        except Exception:
-            log.exception("a frame broke its session; its connection is closed, the others go on")
-            self._session.end("internal-error", "the broker failed on this frame", "report it with the broker's log; reconnect to go on")
+            self._act_on(self._decoder.feed(data))
+        except Exception as error:
+            self._session.broken(error)
+
+    def _act_on(self, frames: list[Frame]) -> None:
+        if self._postponed:
+            self._postponed += frames
+            return
+        if len(frames) < 2:
+            self._session.receive(frames)
+            return
+        until = time.monotonic() + _TURN_S
+        for number, frame in enumerate(frames, 1):
+            self._session.receive([frame])
+            if time.monotonic() > until and number < len(frames) and self._transport is not None:
+                self._postponed = frames[number:]
+                self._transport.pause_reading()
+                self._loop.call_soon(self._go_on)
+                return
+
+    def _go_on(self) -> None:
+        """The next turn for frames that were too much for one."""
+        frames, self._postponed = self._postponed, []
+        transport = self._transport
+        if transport is None or transport.is_closing() or self._ending:
+            return
+        try:
+            self._act_on(frames)
+        except Exception as error:
+            self._session.broken(error)
+        if not self._postponed and not transport.is_closing():
+            transport.resume_reading()
 
     def pause_writing(self) -> None:
         self._paused = True
@@ -145,12 +179,23 @@ class NativeTransport(asyncio.Protocol):
             self._deadline = None
 
     def end(self) -> None:
-        """Closes once what was written has left; a peer that does not read it is given the login time to do so."""
+        """Closes once what was written has left; a peer that does not read it is given the login time to do so.
+
+        What the peer is still sending is read and thrown away until it hangs up too: closing with something unread would reset the
+        connection, and the peer might never see why.
+        """
         self.flush()
         transport = self._transport
-        if transport is not None and not transport.is_closing():
+        if transport is None or transport.is_closing() or self._ending:
+            return
+        self._ending = True
+        if self._postponed:
+            transport.resume_reading()
+        if len(self._connections) > self._limits.max_connections:
             transport.close()
-            self._loop.call_later(self._limits.login_timeout_ms / 1000, transport.abort)
+        else:
+            transport.write_eof()
+        self._loop.call_later(self._limits.login_timeout_ms / 1000, transport.abort)
 
     # -- once a heartbeat's time -------------------------------------------------------------------------------------
 

@@ -33,6 +33,11 @@ def keep(report: dict[str, Any], settings: AddressSettings) -> dict[str, Any] | 
     return fault or None
 
 
+def brief(fault: dict[str, Any]) -> dict[str, Any]:
+    """The same without its traceback, long texts cut: for the many that were failed by one report. The fingerprint leads to the whole."""
+    return {name: value[:_MAX_NAME] for name, value in fault.items() if name != "traceback"}
+
+
 def fingerprint(report: dict[str, Any]) -> str:
     """16 hex digits; equal for faults of one error type and text (numbers aside) that were raised in the same places."""
     text = _NUMBERS.sub("#", str(report.get("error_text") or report.get("reason") or "")[:_MAX_TEXT])

@@ -40,7 +40,7 @@ class Where(IntEnum):
 
 
 class Message:
-    """A message as it was sent. ``size`` is the body in bytes; times are broker milliseconds since 1970 UTC."""
+    """A message as it was sent. ``size`` is body and properties in bytes; times are broker milliseconds since 1970 UTC."""
 
     __slots__ = (
         "address",
@@ -86,6 +86,7 @@ class Message:
         self.duplicate_id = duplicate_id
         #: The sender's wish: not to be delivered before this long after its arrival.
         self.delay_ms = delay_ms
+        #: Body and properties in bytes; whoever gives properties adds what they take.
         self.size = len(body)
         #: References alive in any queue; the body is given back with the last.
         self.references = 0

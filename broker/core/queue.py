@@ -211,7 +211,8 @@ class Queue:
                 sent += taken
                 if sum(reference.message.size for reference in sent) >= DISPATCH_BYTES:
                     more = True
-                elif consumer.wants(now_ms):
+                # A consumer with a selector has looked at as much as it may for now; what is left follows in the next turn.
+                elif consumer.selector is None and consumer.wants(now_ms):
                     still.append(consumer)
                 if budget <= 0:
                     break
@@ -224,7 +225,8 @@ class Queue:
         taken: list[MessageReference] = []
         size = scanned = 0
         pending, selector = self.pending, consumer.selector
-        while len(taken) < limit and size < DISPATCH_BYTES and scanned < SCAN_BUDGET:
+        budget = SCAN_BUDGET if selector is None else SCAN_BUDGET // selector.weight + 1
+        while len(taken) < limit and size < DISPATCH_BYTES and scanned < budget:
             reference = pending.pop(Where.DELIVERING) if selector is None else self._next_candidate(consumer)
             scanned += 1
             if reference is None:

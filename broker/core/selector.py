@@ -98,10 +98,12 @@ class SelectorError(ValueError):
 class Selector:
     """A compiled selector; immutable, shared by everyone who wrote the same text."""
 
-    __slots__ = ("_run", "text")
+    __slots__ = ("_run", "text", "weight")
 
     def __init__(self, text: str, run: Run) -> None:
         self.text = text
+        #: How many ordinary selectors' work one evaluation may be, roughly: whoever looks at many messages looks at fewer.
+        self.weight = 1 + len(text) // 64 + 16 * sum(quoted.count("_") for quoted in text.split("'")[1::2])
         self._run = run
 
     def matches(self, lookup: Lookup) -> bool:

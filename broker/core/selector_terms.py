@@ -207,12 +207,26 @@ class _Segment(NamedTuple):
         """The first place in ``value[start:end]`` where it stands, or -1."""
         if not self.runs:
             return start if start + self.length <= end else -1
+        if len(self.runs) > 1:
+            return self._find_with_gaps(value, start, end)
         offset, text = self.runs[0]
-        at = value.find(text, start + offset, end)
-        while at >= 0 and at - offset + self.length <= end:
-            if self.stands_at(value, at - offset):
-                return at - offset
-            at = value.find(text, at + 1, end)
+        at = value.find(text, start + offset, end - (self.length - offset - len(text)))
+        return at - offset if at >= 0 else -1
+
+    def _find_with_gaps(self, value: str, start: int, end: int) -> int:
+        """Shift-and (Baeza-Yates and Gonnet 1992): one step a character, whatever the text and the pattern are like."""
+        gaps = (1 << self.length) - 1
+        for offset, text in self.runs:
+            gaps &= ~(((1 << len(text)) - 1) << offset)
+        masks: dict[str, int] = {}
+        for offset, text in self.runs:
+            for place, each in enumerate(text, offset):
+                masks[each] = masks.get(each, gaps) | 1 << place
+        begun, whole = 0, 1 << (self.length - 1)
+        for at in range(start, end):
+            begun = (begun << 1 | 1) & masks.get(value[at], gaps)
+            if begun & whole:
+                return at - self.length + 1
         return -1
 
 

@@ -15,6 +15,14 @@ PROTOCOL_VERSION: Final = 1
 MAGIC: Final = "homing"
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 MAX_FRAME_BYTES_BEFORE_LOGIN: Final = 8 * 1024
+#: Arrays, maps, texts, numbers … in one frame, all levels together. An empty array is one byte on the wire and 64 in memory.
+MAX_VALUES: Final = 500_000
+#: Pairs in one acknowledgement; above what the widest window can hold.
+MAX_RANGES: Final = 100_000
+#: Frames up to this size cannot hold enough values to do harm, so their values are not counted.
+_UNCOUNTED_BYTES: Final = 1024 * 1024
+#: Pieces of a frame smaller than this are gathered in one buffer.
+_SMALL_PIECE_BYTES: Final = 4096
 #: What a message costs a producer's byte credit beyond its body; also what a reference is reckoned at in memory.
 MESSAGE_OVERHEAD_BYTES: Final = 400
 
@@ -88,7 +96,7 @@ class FrameDecoder:
     __slots__ = ("_chunks", "_held", "_wanted", "limit")
 
     def __init__(self, limit: int = MAX_FRAME_BYTES) -> None:
-        self._chunks: list[bytes] = []
+        self._chunks: list[bytes | bytearray] = []
         self._held = 0
         self._wanted = 4
         self.limit = limit
@@ -100,7 +108,7 @@ class FrameDecoder:
 
     def feed(self, data: bytes) -> list[Frame]:
         if self._chunks:
-            self._chunks.append(data)
+            self._keep(data)
             self._held += len(data)
             if self._held < self._wanted:
                 return []
@@ -112,6 +120,17 @@ class FrameDecoder:
         if rest:
             self._chunks.append(rest)
         return frames
+
+    def _keep(self, data: bytes) -> None:
+        """One more piece of a frame. Small ones share a buffer: an object each would cost many times their size."""
+        if len(data) >= _SMALL_PIECE_BYTES:
+            self._chunks.append(data)
+            return
+        last = self._chunks[-1]
+        if type(last) is not bytearray:
+            last = bytearray()
+            self._chunks.append(last)
+        last += data
 
     def _cut(self, data: bytes) -> tuple[list[Frame], int]:
         frames: list[Frame] = []
@@ -135,6 +154,8 @@ class FrameDecoder:
 
 
 def _unpack(payload: bytes) -> Frame:
+    if len(payload) > _UNCOUNTED_BYTES and holds_more_values(payload, MAX_VALUES):
+        raise ProtocolError("too-many-values", f"the frame holds more than {MAX_VALUES} values", "send smaller batches")
     try:
         frame = msgpack.unpackb(payload, ext_hook=_refuse_extension)
     except Exception as error:  # msgpack raises ValueError, TypeError, UnicodeDecodeError and its own kinds
@@ -144,6 +165,63 @@ def _unpack(payload: bytes) -> Frame:
     if type(frame) is not list or not frame or type(frame[0]) is not int:
         raise ProtocolError("malformed-frame", "a frame must be an array that begins with its op number", "see docs/protocol.md")
     return frame
+
+
+_NUMBER_BYTES: Final = {0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8}
+
+
+def _fixed(first: int) -> tuple[int, int] | None:
+    if first < 0x80 or first >= 0xE0 or first in (0xC0, 0xC2, 0xC3):
+        return 0, 0
+    if first < 0xA0:
+        return 0, (first & 15) * (2 if first < 0x90 else 1)
+    if first < 0xC0:
+        return first & 31, 0
+    return (_NUMBER_BYTES[first], 0) if first in _NUMBER_BYTES else None
+
+
+#: First byte of a msgpack value -> (bytes that follow it and are no values, values that follow); None where a length follows.
+_FIXED: Final = tuple(_fixed(first) for first in range(256))
+#: First byte -> (width of the length, factor for bytes, factor for values): binary, text, array, map.
+_SIZED: Final[dict[int, tuple[int, int, int]]] = {
+    0xC4: (1, 1, 0),
+    0xC5: (2, 1, 0),
+    0xC6: (4, 1, 0),
+    0xD9: (1, 1, 0),
+    0xDA: (2, 1, 0),
+    0xDB: (4, 1, 0),
+    0xDC: (2, 0, 1),
+    0xDD: (4, 0, 1),
+    0xDE: (2, 0, 2),
+    0xDF: (4, 0, 2),
+}
+
+
+def holds_more_values(payload: bytes, limit: int) -> bool:
+    """Whether the first msgpack value in ``payload`` is made of more than ``limit``. Bodies are jumped over, nothing is built.
+
+    What is no valid msgpack may give either answer; unpacking tells.
+    """
+    at, end, wanted, seen = 0, len(payload), 1, 0
+    while wanted > 0 and at < end:
+        first = payload[at]
+        at += 1
+        wanted -= 1
+        seen += 1
+        fixed = _FIXED[first]
+        if fixed is not None:
+            at += fixed[0]
+            wanted += fixed[1]
+        elif first in _SIZED:
+            width, size, values = _SIZED[first]
+            count = int.from_bytes(payload[at : at + width], "big")
+            at += width + count * size
+            wanted += count * values
+        else:
+            return False
+        if seen + wanted > limit:
+            return True
+    return False
 
 
 def _refuse_extension(code: int, data: bytes) -> None:
@@ -160,6 +238,8 @@ def check_ranges(ranges: Any) -> list[int]:
     """A flat list of tags ``[first, last, …]``, > 0, ascending and apart; raises ProtocolError otherwise."""
     if type(ranges) is not list or len(ranges) % 2:
         raise ProtocolError("malformed-frame", "ranges must be a flat array of first, last pairs", "see docs/protocol.md, 2.4")
+    if len(ranges) > 2 * MAX_RANGES:
+        raise ProtocolError("too-many-ranges", f"{len(ranges) // 2} ranges came in one frame, the limit is {MAX_RANGES}", "send several")
     previous = 0
     for at in range(0, len(ranges), 2):
         first, last = ranges[at], ranges[at + 1]

@@ -5,9 +5,11 @@ A frame whose *shape* is wrong is a ProtocolError (the connection ends); a messa
 
 from __future__ import annotations
 
+import uuid
 from typing import Any, Final
 
-from broker.core.message import DEFAULT_PRIORITY, Message
+from broker.core.message import DEFAULT_PRIORITY, Message, MessageReference
+from broker.core.redelivery import ConsumerPolicy
 from broker.errors import Refused
 from broker.properties import checked
 from broker.protocols.native.codec import MESSAGE_OVERHEAD_BYTES, Frame, ProtocolError
@@ -15,6 +17,12 @@ from broker.protocols.native.codec import MESSAGE_OVERHEAD_BYTES, Frame, Protoco
 MAX_NESTING: Final = 16
 MAX_PROPERTIES_BYTES: Final = 64 * 1024
 MAX_DUPLICATE_ID: Final = 256
+MAX_CLIENT_ID: Final = 256
+#: The last number a message may have: leaves room for any frame below what the journal can hold.
+MAX_SEQUENCE: Final = 1 << 62
+MAX_SESSION: Final = 1 << 31
+#: What a delivery may need beyond the frame its message came in: address, numbers, and where a dead letter has been.
+_DELIVERY_BYTES: Final = 64 * 1024
 #: ttl and delay: more than this is a mistake (100 years).
 MAX_DURATION_MS: Final = 100 * 365 * 86_400_000
 
@@ -42,16 +50,25 @@ def unsigned(value: int, name: str, highest: int = (1 << 63) - 1, lowest: int = 
     return value
 
 
-def nested(value: Any, depth: int = 1) -> None:
-    """Refuses maps and arrays nested deeper than MAX_NESTING; used where a field is a free map."""
-    if depth > MAX_NESTING:
-        raise malformed(f"values are nested deeper than {MAX_NESTING}")
+def nested(value: Any, levels: int = MAX_NESTING - 1, most: int = MAX_NESTING) -> None:
+    """Refuses maps and arrays nested deeper than ``most``, the frame's own array included; used where a field is a free map."""
     if type(value) is dict:
         value = value.values()
     elif type(value) is not list:
         return
+    if levels <= 0:
+        raise ProtocolError("nested-too-deep", f"values are nested deeper than {most} levels", "flatten them, or send them as a body")
     for each in value:
-        nested(each, depth + 1)
+        nested(each, levels - 1, most)
+
+
+def checked_client_id(value: str | None) -> str:
+    """A HELLO's client_id; a new one for a client without, so that nobody is ever taken for an earlier connection."""
+    if not value:
+        return uuid.uuid4().hex
+    if len(value) > MAX_CLIENT_ID or not value.isprintable():
+        raise malformed(f"a client_id is 1 to {MAX_CLIENT_ID} printable characters")
+    return value
 
 
 def messages(
@@ -88,9 +105,108 @@ def _message(item: list[Any], address: str, producer: str, now_ms: int, max_prop
         type(duplicate_id) is not str or not 0 < len(duplicate_id) <= MAX_DUPLICATE_ID or not duplicate_id.isprintable()
     ):
         raise Refused("invalid-message", f"a duplicate_id is 1 to {MAX_DUPLICATE_ID} printable characters", "use for example a UUID")
+    size = 0
     if properties is not None:
         if type(properties) is not dict:
             raise malformed("properties must be a map")
-        properties = checked(properties, max_properties)
+        properties, size = checked(properties, max_properties)
     expires_at_ms = now_ms + ttl_ms if ttl_ms else None
-    return Message(0, address, body, properties, priority, durable, now_ms, expires_at_ms, producer, duplicate_id, delay_ms)
+    message = Message(0, address, body, properties, priority, durable, now_ms, expires_at_ms, producer, duplicate_id, delay_ms)
+    message.size += size
+    return message
+
+
+def up_to_oversize(messages: list[Message], max_frame_bytes: int) -> tuple[list[Message], Refused | None]:
+    """The messages before the first that could not be delivered in one frame, and why that one is refused."""
+    most = largest_message(max_frame_bytes)
+    for number, message in enumerate(messages):
+        if message.size > most:
+            why = f"the message takes {message.size} bytes, the largest that can be delivered has {most}"
+            return messages[:number], Refused("message-too-large", why, "send less at once, or raise limits.max-frame-bytes")
+    return messages, None
+
+
+def largest_message(max_frame_bytes: int) -> int:
+    """Body and properties in bytes: a delivery adds address, numbers, and where a dead letter has been."""
+    return max_frame_bytes - min(_DELIVERY_BYTES, max_frame_bytes // 16)
+
+
+_REPORT_TYPES: Final[dict[str, type]] = {
+    "reason": str,
+    "error_type": str,
+    "error_text": str,
+    "traceback": str,
+    "delay_ms": int,
+    "until_ms": int,
+    "retryable": bool,
+    "count": bool,
+    "outcome": str,
+}
+_OUTCOMES: Final = ("nack", "listener", "recover", "error")
+
+
+def failure_report(report: object) -> dict[str, Any]:
+    """A failure report, checked. Text that cannot be written as UTF-8 never gets here: msgpack refuses it."""
+    if report is None:
+        return {}
+    if type(report) is not dict:
+        raise malformed("failure must be a map")
+    kept: dict[str, Any] = {}
+    for name, value in report.items():
+        kind = _REPORT_TYPES.get(name)
+        if kind is None:
+            raise malformed(f"failure has no key {name!r}")
+        if value is None:
+            continue
+        if type(value) is not kind:
+            raise malformed(f"failure's {name} must be {kind.__name__}")
+        kept[name] = value
+    if kept.get("outcome", "nack") not in _OUTCOMES:
+        raise malformed(f"failure's outcome must be one of {', '.join(_OUTCOMES)}")
+    for name in ("delay_ms", "until_ms"):
+        if name in kept:
+            unsigned(kept[name], name)
+    return kept
+
+
+_CONSUMER_OPTIONS: Final[dict[str, type]] = {
+    "prefetch": int,
+    "selector": str,
+    "redelivery_policy": dict,
+    "session": int,
+    "transacted": bool,
+}
+
+
+def consumer_options(options: dict[str, Any]) -> dict[str, Any]:
+    """SUBSCRIBE's options, checked; the policy as ConsumerPolicy. Raises Refused and PolicyError."""
+    read = {name: value for name, value in options.items() if value is not None}
+    for name, value in read.items():
+        kind = _CONSUMER_OPTIONS.get(name)
+        if kind is None:
+            raise Refused("invalid-argument", f"a consumer has no option {name!r}", "options: " + ", ".join(_CONSUMER_OPTIONS))
+        if type(value) is not kind:
+            raise Refused("invalid-argument", f"{name} must be {kind.__name__}, not {type(value).__name__}", "see docs/protocol.md, 2.3")
+    if not 0 <= read.get("prefetch", 0) <= 100_000 or not 0 <= read.get("session", 0) <= MAX_SESSION:
+        raise Refused("invalid-argument", "prefetch must be 0 to 100000 and session 0 to 2^31", "see docs/protocol.md, 2.3")
+    if "redelivery_policy" in read:
+        read["redelivery_policy"] = ConsumerPolicy.from_map(read["redelivery_policy"])
+    return read
+
+
+def delivery(reference: MessageReference) -> list[Any]:
+    """A message as DELIVER carries it, trailing defaults left out."""
+    message = reference.message
+    delivery = [
+        message.message_id,
+        reference.delivery_count + (not reference.counted),
+        message.address,
+        message.body,
+        reference.visible_properties(),
+        reference.priority,
+        message.sent_at_ms,
+        reference.expires_at_ms or 0,
+    ]
+    if not message.durable:
+        delivery.append(False)
+    return delivery

@@ -6,6 +6,7 @@ transport ends the connection with an ERROR frame.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -14,15 +15,22 @@ from broker.broker import Broker
 from broker.connection import Connection
 from broker.core.consumer import Consumer
 from broker.core.message import Message, MessageReference
-from broker.core.redelivery import ConsumerPolicy, Failure, PolicyError, PolicyMap
+from broker.core.redelivery import Failure, PolicyError, PolicyMap
 from broker.errors import Refused
 from broker.producers import Producer
 from broker.protocols.native import fields
 from broker.protocols.native.codec import MAGIC, PROTOCOL_VERSION, AckType, Frame, Op, ProtocolError, check_ranges, encode
-from broker.protocols.native.fields import malformed, take, unsigned
+from broker.protocols.native.fields import MAX_SEQUENCE, MAX_SESSION, malformed, take, unsigned
+
+log = logging.getLogger("homing")
 
 #: Deliveries are cut into frames of about this size.
 DELIVER_FRAME_BYTES: Final = 1024 * 1024
+#: Sessions of one connection that may have a transaction open at once.
+_MAX_TRANSACTIONS: Final = 1000
+#: What an error says is for people; what it quotes came from a client and may be long.
+_MAX_WORDS: Final = 1000
+_LAST_ACK_TYPE: Final = int(AckType.EXPIRED)
 
 
 class Output(Protocol):
@@ -47,10 +55,12 @@ class NativeOptions:
     heartbeat_ms: int = 10_000
     max_frame_bytes: int = 16 * 1024 * 1024
     max_properties_bytes: int = fields.MAX_PROPERTIES_BYTES
+    max_nesting: int = fields.MAX_NESTING
 
 
-#: (user, password, callback with the user's name or a refusal); the callback may come later, off the loop's current turn.
-Authenticate = Callable[[str | None, str | None, Callable[[str | Refused], None]], None]
+#: (user, password, callback with the user's name or a refusal); the callback may come later, off the loop's current turn. Returns how to
+#: call the check off, where it takes time.
+Authenticate = Callable[[str | None, str | None, Callable[[str | Refused], None]], Callable[[], object] | None]
 #: (verb, arguments, answer): runs a CALL; ``answer`` gets the value or a refusal, now or later.
 Call = Callable[[Connection, str, dict[str, Any], Callable[[Any], None]], None]
 
@@ -64,8 +74,12 @@ class NativeSession:
         self._call = call
         self._connection: Connection | None = None
         self._waiting: list[Frame] | None = None
+        self._cancel_login: Callable[[], object] | None = None
+        #: CLOSE came: nothing after it is looked at.
+        self._closing = False
+        #: Nothing is written any more.
         self._ended = False
-        self._handlers: dict[int, Callable[[Connection, Frame], None]] = {
+        self._handlers: dict[int, Callable[[Connection, Frame], object]] = {
             Op.SEND: self._on_send,
             Op.ACK: self._on_ack,
             Op.GIVEN: self._on_given,
@@ -80,7 +94,8 @@ class NativeSession:
             Op.SESSION_ENDED: self._on_rollback,
             Op.CALL: self._on_call,
             Op.CLOSE: self._on_close,
-            Op.HEARTBEAT: lambda connection, frame: None,
+            Op.HEARTBEAT: lambda connection, frame: take(frame, "HEARTBEAT"),
+            Op.HELLO: self._on_second_hello,
         }
 
     # -- frames in ---------------------------------------------------------------------------------------------------
@@ -88,7 +103,7 @@ class NativeSession:
     def receive(self, frames: list[Frame]) -> None:
         """Acts on frames, in order. Raises ProtocolError."""
         for number, frame in enumerate(frames):
-            if self._ended:
+            if self._ended or self._closing:
                 return
             if self._waiting is not None:
                 self._waiting += frames[number:]
@@ -103,10 +118,21 @@ class NativeSession:
             handler(connection, frame)
 
     def lost(self) -> None:
-        """The socket is gone."""
+        """The socket is gone, or soon will be."""
         self._ended = True
+        if self._cancel_login is not None:
+            self._cancel_login()
         if self._connection is not None:
             self._broker.disconnect(self._connection, lost=True)
+
+    def broken(self, error: Exception) -> None:
+        """What the peer sent cannot be acted on: it is told why, and what it held goes back at once."""
+        if isinstance(error, ProtocolError):
+            self.end(error.code, error.message, error.fix)
+        else:
+            log.error("a frame broke its session; its connection is closed, the others go on", exc_info=error)
+            self.end("internal-error", "the broker failed on this frame", "report it with the broker's log; reconnect to go on")
+        self.lost()
 
     def heartbeat(self) -> None:
         self._write([int(Op.HEARTBEAT)])
@@ -116,7 +142,7 @@ class NativeSession:
             self._output.write(encode(frame))
 
     def _refuse(self, request: int, refusal: Refused) -> None:
-        self._write([int(Op.REFUSED), request, refusal.code, refusal.message, refusal.fix])
+        self._write([int(Op.REFUSED), request, refusal.code, _shown(refusal.message), _shown(refusal.fix)])
 
     # -- login -------------------------------------------------------------------------------------------------------
 
@@ -132,12 +158,22 @@ class NativeSession:
                 f"the client speaks version {version}, this broker {PROTOCOL_VERSION}",
                 "upgrade the older of the two",
             )
-        fields.nested(options)
+        fields.nested(options, self._options.max_nesting - 1, self._options.max_nesting)
         for name, kind in (("client_id", str), ("product", str), ("heartbeat_ms", int), ("user", str), ("password", str)):
             if options.get(name) is not None and type(options[name]) is not kind:
                 raise malformed(f"HELLO's {name} must be {kind.__name__}")
+        unsigned(options.get("heartbeat_ms") or 0, "heartbeat_ms", 86_400_000)
+        options["client_id"] = fields.checked_client_id(options.get("client_id"))
         self._waiting = []
-        self._authenticate(options.get("user"), options.get("password"), lambda result: self._logged_in(result, options))
+        self._cancel_login = self._authenticate(options.get("user"), options.get("password"), lambda user: self._checked(user, options))
+
+    def _checked(self, user: str | Refused, options: dict[str, Any]) -> None:
+        """Possibly in a turn of its own, where nobody else would see to what goes wrong."""
+        self._cancel_login = None
+        try:
+            self._logged_in(user, options)
+        except Exception as error:
+            self.broken(error)
 
     def _logged_in(self, user: str | Refused, options: dict[str, Any]) -> None:
         if self._ended:
@@ -147,11 +183,11 @@ class NativeSession:
             return
         try:
             policies = PolicyMap.from_map(options["redelivery_policies"]) if options.get("redelivery_policies") else None
-            self._connection = self._broker.connect(options.get("client_id") or "", user, self, policies)
+            self._connection = self._broker.connect(options["client_id"], user, self, policies)
         except (Refused, PolicyError) as refusal:
             self.end(refusal.code, refusal.message, refusal.fix)
             return
-        ours, theirs = self._options.heartbeat_ms, unsigned(options.get("heartbeat_ms") or 0, "heartbeat_ms", 86_400_000)
+        ours, theirs = self._options.heartbeat_ms, options.get("heartbeat_ms") or 0
         heartbeat_ms = min(ours, theirs) if ours and theirs else 0
         self._output.opened(heartbeat_ms)
         self._write(
@@ -170,10 +206,14 @@ class NativeSession:
         waiting, self._waiting = self._waiting or [], None
         self.receive(waiting)
 
+    def _on_second_hello(self, connection: Connection, frame: Frame) -> None:
+        raise ProtocolError("second-hello", "HELLO came again on an open connection", "open another connection to log in again")
+
     # -- producing ---------------------------------------------------------------------------------------------------
 
     def _on_producer(self, connection: Connection, frame: Frame) -> None:
         request, number, address = take(frame, "PRODUCER", int, int, str)
+        unsigned(request, "request")
         unsigned(number, "producer", 65_535, 1)
         try:
             producer = self._broker.open_producer(connection, number, address)
@@ -197,14 +237,21 @@ class NativeSession:
         producer = connection.producers.get(number)
         if producer is None:
             raise malformed(f"SEND names producer {number}, which is not open")
-        unsigned(session, "session", 1 << 31)
-        unsigned(first, "first_sequence", lowest=0 if session else 1)
+        unsigned(first, "first_sequence", MAX_SEQUENCE, 0 if session else 1)
+        if session:
+            self._check_session(connection, session)
         broker = self._broker
+        # Before the messages are looked at: a frame may hold very many small ones.
+        if not broker.flow.charge(producer, len(items), 0):
+            raise _credit_exceeded()
         messages, cost, refusal = fields.messages(
             items, producer.address, producer.name, broker.now_ms(), self._options.max_properties_bytes
         )
-        if not broker.flow.charge(producer, len(items), cost):
-            raise ProtocolError("credit-exceeded", "the producer sent far beyond its credit", "wait for CREDIT, see docs/protocol.md, 2.2")
+        if not broker.flow.charge(producer, 0, cost):
+            raise _credit_exceeded()
+        if cost + self._options.max_properties_bytes > fields.largest_message(self._options.max_frame_bytes):
+            messages, oversize = fields.up_to_oversize(messages, self._options.max_frame_bytes)
+            refusal = oversize or refusal
         if session:
             if refusal is not None:
                 broker.transactions.fail(broker.transactions.of(connection, session), refusal.code, refusal.message, refusal.fix)
@@ -224,16 +271,17 @@ class NativeSession:
         up_to = min(producer.mark, last) if refused is None else refused[0] - 1
         answer: list[Any] = [int(Op.CONFIRM), producer.number, up_to]
         if refused is not None:
-            answer.append([refused[0], refused[1].code, refused[1].message, refused[1].fix])
+            answer.append([refused[0], refused[1].code, _shown(refused[1].message), _shown(refused[1].fix)])
         broker.ledger.when_safe(lambda: self._write(answer))
 
     # -- consuming ---------------------------------------------------------------------------------------------------
 
     def _on_subscribe(self, connection: Connection, frame: Frame) -> None:
         request, number, name, options = take(frame, "SUBSCRIBE", int, int, str, dict)
+        unsigned(request, "request")
         unsigned(number, "consumer", 1 << 31, 1)
         try:
-            consumer = self._broker.subscribe(connection, number, name, _consumer_options(options))
+            consumer = self._broker.subscribe(connection, number, name, fields.consumer_options(options))
         except (Refused, PolicyError) as refusal:
             self._refuse(request, Refused(refusal.code, refusal.message, refusal.fix))
             return
@@ -245,6 +293,7 @@ class NativeSession:
 
     def _on_unsubscribe(self, connection: Connection, frame: Frame) -> None:
         request, number = take(frame, "UNSUBSCRIBE", int, int)
+        unsigned(request, "request")
         consumer = connection.consumers.get(number)
         if consumer is not None:
             self._broker.unsubscribe(connection, consumer)
@@ -260,14 +309,19 @@ class NativeSession:
         number, timeout_ms = take(frame, "PULL", int, int)
         unsigned(timeout_ms, "timeout_ms", fields.MAX_DURATION_MS, -1)
         consumer = connection.consumers.get(number)
-        if consumer is None or consumer.prefetch:
+        if consumer is None:
+            # Its queue may have been deleted while the PULL was under way: that is nobody's fault.
+            self._write([int(Op.PULL_EMPTY), number])
+            return
+        if consumer.prefetch:
             raise malformed(f"PULL names consumer {number}, which is not one with prefetch 0")
         self._broker.pull(connection, consumer, timeout_ms)
 
     def _on_touch(self, connection: Connection, frame: Frame) -> None:
         number, ranges = take(frame, "TOUCH", int, list)
+        check_ranges(ranges)
         consumer = self._consumer(connection, number)
-        held, missing = consumer.held(check_ranges(ranges)) if consumer is not None else ([], ranges)
+        held, missing = consumer.held(ranges) if consumer is not None else ([], ranges)
         now_ms = self._broker.now_ms()
         for reference in held:
             if reference.given_at_ms is not None:
@@ -280,7 +334,12 @@ class NativeSession:
     def _on_ack(self, connection: Connection, frame: Frame) -> None:
         number, kind, ranges, report, request, session = take(frame, "ACK", int, int, list, object, int, int, defaults=(None, 0, 0))
         check_ranges(ranges)
-        report = _report(report)
+        unsigned(request, "request")
+        if session:
+            self._check_session(connection, session)
+        if not 0 <= kind <= _LAST_ACK_TYPE:
+            raise malformed(f"there is no acknowledgement type {kind}")
+        report = fields.failure_report(report)
         consumer = self._consumer(connection, number)
         if consumer is None:
             self._not_held(number, ranges, request)
@@ -312,10 +371,18 @@ class NativeSession:
             broker.poison(consumer, held, report)
         elif kind == AckType.UNMATCHED:
             broker.give_back(consumer, held)
-        elif kind == AckType.EXPIRED:
-            broker.client_saw_expire(consumer, held)
         else:
-            raise malformed(f"there is no acknowledgement type {kind}")
+            broker.client_saw_expire(consumer, held)
+
+    @staticmethod
+    def _check_session(connection: Connection, session: int) -> None:
+        unsigned(session, "session", MAX_SESSION)
+        if session not in connection.transactions and len(connection.transactions) >= _MAX_TRANSACTIONS:
+            raise ProtocolError(
+                "too-many-transactions",
+                f"{_MAX_TRANSACTIONS} sessions of this connection have a transaction open",
+                "commit them, or open another connection",
+            )
 
     def _not_held(self, number: int, ranges: list[int], request: int) -> None:
         if request:
@@ -327,10 +394,11 @@ class NativeSession:
 
     def _on_commit(self, connection: Connection, frame: Frame) -> None:
         request, session, transaction_id, sends = take(frame, "COMMIT", int, int, str, int)
+        unsigned(request, "request")
         if not 0 < len(transaction_id) <= 128 or not transaction_id.isprintable():
             raise malformed("a transaction_id is 1 to 128 printable characters")
         try:
-            self._broker.transactions.commit(connection, unsigned(session, "session", 1 << 31, 1), transaction_id, sends)
+            self._broker.transactions.commit(connection, unsigned(session, "session", MAX_SESSION, 1), transaction_id, sends)
         except Refused as refusal:
             self._refuse(request, refusal)
             return
@@ -338,14 +406,16 @@ class NativeSession:
 
     def _on_rollback(self, connection: Connection, frame: Frame) -> None:
         request, session = take(frame, "ROLLBACK", int, int)
-        self._broker.transactions.roll_back(connection, unsigned(session, "session", 1 << 31, 1))
+        unsigned(request, "request")
+        self._broker.transactions.roll_back(connection, unsigned(session, "session", MAX_SESSION, 1))
         self._write([int(Op.RESULT), request, None])
 
     # -- the rest ----------------------------------------------------------------------------------------------------
 
     def _on_call(self, connection: Connection, frame: Frame) -> None:
         request, verb, arguments = take(frame, "CALL", int, str, dict)
-        fields.nested(arguments)
+        unsigned(request, "request")
+        fields.nested(arguments, self._options.max_nesting - 1, self._options.max_nesting)
 
         def answer(value: Any) -> None:
             if isinstance(value, Refused):
@@ -357,6 +427,8 @@ class NativeSession:
 
     def _on_close(self, connection: Connection, frame: Frame) -> None:
         (request,) = take(frame, "CLOSE", int)
+        unsigned(request, "request")
+        self._closing = True
         self._broker.disconnect(connection, lost=False)
 
         def closed() -> None:
@@ -383,7 +455,7 @@ class NativeSession:
             if size > DELIVER_FRAME_BYTES or reference.tag != first + len(batch):
                 self._write([int(Op.DELIVER), consumer.number, first, batch])
                 first, size, batch = reference.tag, 0, []
-            batch.append(_delivery(reference))
+            batch.append(fields.delivery(reference))
             size += reference.message.size
         self._write([int(Op.DELIVER), consumer.number, first, batch])
 
@@ -401,79 +473,14 @@ class NativeSession:
 
     def end(self, code: str, message: str, fix: str) -> None:
         """Says why and closes."""
-        self._write([int(Op.ERROR), code, message, fix])
+        self._write([int(Op.ERROR), code, _shown(message), _shown(fix)])
         self._ended = True
         self._output.end()
 
 
-def _delivery(reference: MessageReference) -> list[Any]:
-    """A message as DELIVER carries it, trailing defaults left out."""
-    message = reference.message
-    delivery = [
-        message.message_id,
-        reference.delivery_count + (not reference.counted),
-        message.address,
-        message.body,
-        reference.visible_properties(),
-        reference.priority,
-        message.sent_at_ms,
-        reference.expires_at_ms or 0,
-    ]
-    if not message.durable:
-        delivery.append(False)
-    return delivery
+def _shown(text: str) -> str:
+    return text if len(text) <= _MAX_WORDS else text[: _MAX_WORDS - 1] + "…"
 
 
-_REPORT_TYPES: Final[dict[str, type]] = {
-    "reason": str,
-    "error_type": str,
-    "error_text": str,
-    "traceback": str,
-    "delay_ms": int,
-    "until_ms": int,
-    "retryable": bool,
-    "count": bool,
-    "outcome": str,
-}
-_OUTCOMES: Final = ("nack", "listener", "recover", "error")
-
-
-def _report(report: object) -> dict[str, Any]:
-    """A failure report, checked. Text that cannot be written as UTF-8 never gets here: msgpack refuses it."""
-    if report is None:
-        return {}
-    if type(report) is not dict:
-        raise malformed("failure must be a map")
-    kept: dict[str, Any] = {}
-    for name, value in report.items():
-        kind = _REPORT_TYPES.get(name)
-        if kind is None:
-            raise malformed(f"failure has no key {name!r}")
-        if value is None:
-            continue
-        if type(value) is not kind:
-            raise malformed(f"failure's {name} must be {kind.__name__}")
-        kept[name] = value
-    if kept.get("outcome", "nack") not in _OUTCOMES:
-        raise malformed(f"failure's outcome must be one of {', '.join(_OUTCOMES)}")
-    for name in ("delay_ms", "until_ms"):
-        if name in kept:
-            unsigned(kept[name], name)
-    return kept
-
-
-def _consumer_options(options: dict[str, Any]) -> dict[str, Any]:
-    """SUBSCRIBE's options, checked; the policy as ConsumerPolicy. Raises Refused and PolicyError."""
-    types = {"prefetch": int, "selector": str, "redelivery_policy": dict, "session": int, "transacted": bool}
-    read = {name: value for name, value in options.items() if value is not None}
-    for name, value in read.items():
-        kind = types.get(name)
-        if kind is None:
-            raise Refused("invalid-argument", f"a consumer has no option {name!r}", "options: " + ", ".join(types))
-        if type(value) is not kind:
-            raise Refused("invalid-argument", f"{name} must be {kind.__name__}, not {type(value).__name__}", "see docs/protocol.md, 2.3")
-    if not 0 <= read.get("prefetch", 0) <= 100_000 or read.get("session", 0) < 0:
-        raise Refused("invalid-argument", "prefetch must be 0 to 100000 and session 0 or more", "see docs/protocol.md, 2.3")
-    if "redelivery_policy" in read:
-        read["redelivery_policy"] = ConsumerPolicy.from_map(read["redelivery_policy"])
-    return read
+def _credit_exceeded() -> ProtocolError:
+    return ProtocolError("credit-exceeded", "the producer sent far beyond its credit", "wait for CREDIT, see docs/protocol.md, 2.2")
