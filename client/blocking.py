@@ -180,8 +180,8 @@ class Session:
     def commit(self) -> None:
         self._loop.wait(self._session.commit)
 
-    def rollback(self) -> None:
-        self._loop.wait(self._session.rollback)
+    def rollback(self, reason: str | None = None, error: BaseException | str | None = None) -> None:
+        self._loop.wait(lambda: self._session.rollback(reason, error))
 
     def close(self, timeout_ms: int | None = None) -> None:
         self._loop.wait(lambda: self._session.close(timeout_ms))

@@ -150,9 +150,15 @@ class Session:
         """Make sends and acknowledgements since the last commit one atomic group on disk. See ``Transaction.commit`` for errors."""
         await self._in_transaction("commit").commit()
 
-    async def rollback(self) -> None:
-        """Undo them: sends are dropped, given messages come back counted as failed, unread ones uncounted."""
-        await self._in_transaction("rollback").rollback()
+    async def rollback(self, reason: str | None = None, error: BaseException | str | None = None) -> None:
+        """Undo them: sends are dropped, given messages come back counted as failed, unread ones uncounted.
+
+        ``reason`` and ``error`` are kept with the message last handed out, whose handling led here; the others only went back with it.
+        """
+        transaction = self._in_transaction("rollback")
+        if (reason is not None or error is not None) and self._last is not None and self._last._state is State.HELD:
+            self._last._consumer._fail(self._last, failure_map("rollback", reason, error))
+        await transaction.rollback()
 
     def _settle_all(self, scope: object | None, confirm: bool) -> Awaitable[None]:
         work: list[tuple[Settlement, list[Message]]] = []

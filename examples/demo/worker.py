@@ -109,8 +109,8 @@ class Worker:
         async for message in consumer:
             try:
                 await self.handle(message)
-            except Exception:
-                await self._rolled_back(session)
+            except Exception as error:
+                await self._rolled_back(session, error)
                 continue
             try:
                 await session.commit()
@@ -119,9 +119,9 @@ class Worker:
             else:
                 self.note("confirmed", message)
 
-    async def _rolled_back(self, session: client.Session) -> None:
+    async def _rolled_back(self, session: client.Session, error: Exception) -> None:
         try:
-            await session.rollback()
+            await session.rollback(error=error)
         except client.HomingError:
             return  # the connection is gone, and the broker has rolled back by itself
 

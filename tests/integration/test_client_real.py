@@ -222,3 +222,21 @@ def test_blocking_facade(server: Server) -> None:
     assert connection.state is client.ConnectionState.CLOSED
     with pytest.raises(client.ConnectError):
         blocking.connect("homing://127.0.0.1:1")
+
+
+async def test_a_rollback_keeps_its_reason_with_the_message_that_led_to_it(server: Server) -> None:
+    async with client.connect(server.url) as connection:
+        await send(connection, "orders", b"bystander", b"culprit")
+        async with connection.session(AckMode.TRANSACTED) as session:
+            consumer = session.consumer("orders", redelivery_policy=NO_DELAY)
+            bystander, culprit = await one(consumer), await one(consumer)
+            await session.rollback(error=KeyError("price"))
+            again = [await one(consumer), await one(consumer)]
+            assert [message.delivery_count for message in again] == [2, 2]
+            await session.commit()
+        found = await connection.call("history", message_id=culprit.message_id)
+        assert [each["outcome"] for each in found["attempts"]] == ["rollback"]
+        assert found["attempts"][0]["fault"]["error_type"] == "KeyError"
+        found = await connection.call("history", message_id=bystander.message_id)
+        assert [each["outcome"] for each in found["attempts"]] == ["rollback"]
+        assert not found["attempts"][0]["fault"]

@@ -142,7 +142,7 @@ _REPORT_TYPES: Final[dict[str, type]] = {
     "count": bool,
     "outcome": str,
 }
-_OUTCOMES: Final = ("nack", "listener", "recover", "error")
+_OUTCOMES: Final = ("nack", "listener", "recover", "error", "rollback")
 
 
 def failure_report(report: object) -> dict[str, Any]:
