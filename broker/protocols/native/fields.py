@@ -8,6 +8,8 @@ from __future__ import annotations
 import uuid
 from typing import Any, Final
 
+import msgpack
+
 from broker.core.message import DEFAULT_PRIORITY, Message, MessageReference
 from broker.core.redelivery import ConsumerPolicy
 from broker.errors import Refused
@@ -51,9 +53,13 @@ def unsigned(value: int, name: str, highest: int = (1 << 63) - 1, lowest: int = 
 
 
 def nested(value: Any, levels: int = MAX_NESTING - 1, most: int = MAX_NESTING) -> None:
-    """Refuses maps and arrays nested deeper than ``most``, the frame's own array included; used where a field is a free map."""
+    """Refuses maps and arrays nested deeper than ``most``, the frame's own array included, and timestamps, which msgpack lets through.
+
+    Used where a field is a free map."""
     if type(value) is dict:
         value = value.values()
+    elif type(value) is msgpack.Timestamp:
+        raise malformed("extension type -1 is not part of the protocol")
     elif type(value) is not list:
         return
     if levels <= 0:
