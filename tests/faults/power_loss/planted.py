@@ -1,0 +1,74 @@
+"""The same processes with one fault put in, to see that the checker finds it: ``python -m …planted FAULT MODULE ARGUMENTS…``.
+
+``normal``: no sync at commit. ``early``: answers before the commit. ``torn``: deletions in a transaction of their own.
+``unsynced``: the data directory's own name is never synced. ``reused``: ids are handed out without being reserved on disk.
+"""
+
+from __future__ import annotations
+
+import runpy
+import sqlite3
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from journal import disk, group_write, sqlite_store
+from journal.group_write import GroupWriter
+from journal.journal import Journal
+
+
+def normal() -> None:
+    configure = sqlite_store._configure
+
+    def careless(connection: sqlite3.Connection, path: Path) -> None:
+        configure(connection, path)
+        connection.execute("PRAGMA synchronous = NORMAL")
+
+    sqlite_store._configure = careless
+
+
+def early() -> None:
+    commit = Journal._commit
+
+    async def hasty(self: Journal) -> None:
+        callbacks, self.group._after = self.group._after, []
+        for callback in callbacks:
+            callback()
+        await commit(self)
+
+    Journal._commit = hasty  # type: ignore[method-assign]
+
+
+def torn() -> None:
+    delete = group_write._delete_references
+
+    def apart(connection: sqlite3.Connection, sequences: set[int], written: Any) -> None:
+        if sequences:
+            connection.execute("COMMIT")
+            connection.execute("BEGIN IMMEDIATE")
+        delete(connection, sequences, written)
+
+    group_write._delete_references = apart
+
+
+def unsynced() -> None:
+    disk._sync_names = lambda directory: None
+
+
+def reused() -> None:
+    write = GroupWriter.write
+
+    def forgetful(self: GroupWriter, connection: sqlite3.Connection, group: Any, reserve_up_to: int | None, history: bool = True) -> Any:
+        return write(self, connection, group, None, history)
+
+    GroupWriter.write = forgetful  # type: ignore[method-assign]
+
+
+FAULTS: dict[str, Callable[[], None]] = {fault.__name__: fault for fault in (normal, early, torn, unsynced, reused)}
+
+if __name__ == "__main__":
+    _, name, module, *arguments = sys.argv
+    FAULTS[name]()
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
