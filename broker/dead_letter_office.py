@@ -6,27 +6,33 @@ matches no queue or is full, the message is *parked* in its queue: kept, counted
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from broker.core import dead_letter
-from broker.core.dead_letter import EXPIRED, Target
+from broker.core.dead_letter import EXPIRED, MAX_LENGTH, Target
 from broker.core.message import Hop, MessageReference, Where, lookup
 from broker.core.post_office import MULTICAST, RoutingTypes
 from broker.core.queue import Queue
 from broker.core.selector import compile_selector
+from broker.dead_letter_exchanges import Burial, DeadLetterExchanges
 from broker.errors import Refused
-from broker.resources import Resources
+from broker.resources import Resources, makes_room, over_length
 from broker.state import BrokerState, log
 from journal.records import MinuteColumn
 
 #: A queue without a dead-letter address says so at most this often.
 _LOG_EVERY_MS: Final = 60_000
+#: drop-head trims at most this many messages at one arrival.
+_TRIM_STEP: Final = 100
+_NO_ADDRESS: Final = "it has no dead-letter-address (set one in address-settings)"
 
 
 class DeadLetterOffice:
-    def __init__(self, state: BrokerState, resources: Resources) -> None:
+    def __init__(self, state: BrokerState, resources: Resources, exchanges: DeadLetterExchanges) -> None:
         self._state = state
         self._resources = resources
+        self._exchanges = exchanges
         self._logged_ms: dict[str, int] = {}
         self._bindings_seen = 0
 
@@ -35,26 +41,54 @@ class DeadLetterOffice:
         state, queue = self._state, reference.queue
         parked_before = reference.where is Where.PARKED
         queue.withdraw(reference, Where.SETTLING)
-        target = dead_letter.target(queue.settings, queue.address, reason)
-        if target is None:
-            self._drop(reference, reason)
+        burial = self._exchanges.burial(reference, reason) or self._to_address(reference, reason)
+        if burial is None or burial.cycle:
+            self._drop(reference, reason, "it would go round for ever" if burial is not None else _NO_ADDRESS)
             return
-        now_ms = state.now_ms()
-        hops = [dead_letter.hop(reference, reason, now_ms), *(reference.hops or ())]
-        queues = None if target.address == queue.address else self._willing(target, reference, hops)
-        if not queues or dead_letter.would_loop(reference.hops, state.max_hops):
+        hops, queues, _ = burial
+        if not queues:
             self._park(reference, reason, on_the_books=parked_before)
             return
         moved = state.enter(reference.message, queues, MinuteColumn.MOVED_IN, hops=hops)
         names = [each.name for each in queues]
         state.leave(reference, "expired" if reason == EXPIRED else "dead-lettered", {"reason": reason, "target_queues": names})
         state.place_when_safe(moved, fresh=True)
+        self.trim_when_safe(queues)
 
-    def _drop(self, reference: MessageReference, reason: str) -> None:
+    def trim_when_safe(self, queues: list[Queue]) -> None:
+        """The same for queues whose new messages become pending only once they are on disk."""
+        for queue in queues:
+            if queue.settings.overflow == "drop-head":
+                self._state.ledger.when_safe(partial(self.trim, queue))
+
+    def trim(self, queue: Queue) -> None:
+        """drop-head: what is too much goes, oldest of the lowest priority first, in bounded steps."""
+        if queue.settings.overflow != "drop-head":
+            return
+        for _ in range(_TRIM_STEP):
+            if not over_length(queue) or not makes_room(queue):
+                return
+            oldest = queue.pending.oldest_of_lowest_priority()
+            if oldest is None:
+                return
+            self.bury(oldest, MAX_LENGTH)
+
+    def _to_address(self, reference: MessageReference, reason: str) -> Burial | None:
+        """To the dead-letter (or expiry) address of the settings; None where there is none."""
+        state, queue = self._state, reference.queue
+        target = dead_letter.target(queue.settings, queue.address, reason)
+        if target is None:
+            return None
+        hops = [dead_letter.hop(reference, reason, state.now_ms()), *(reference.hops or ())]
+        if target.address == queue.address or dead_letter.would_loop(reference.hops, state.max_hops):
+            return Burial(hops, [], False)
+        return Burial(hops, self._willing(target, reference, hops), False)
+
+    def _drop(self, reference: MessageReference, reason: str, why: str) -> None:
         state, queue = self._state, reference.queue
         state.leave(reference, "expired" if reason == EXPIRED else "dropped", {"reason": reason})
         if reason != EXPIRED:
-            self._warn(queue, f"it has no dead-letter-address: a message was removed ({reason}); set one in address-settings")
+            self._warn(queue, f"{why}; a message was removed ({reason})")
 
     def _warn(self, queue: Queue, why: str) -> None:
         now_ms = self._state.now_ms()

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from broker.core.address_settings import AddressSettings, read_setting
+from broker.core import dead_letter
+from broker.core.address_settings import DEFAULT_ORIGIN, AddressSettings, AddressSettingsRepository, read_setting
 from broker.core.message import Where
 from broker.core.post_office import ANYCAST, MULTICAST, ROUTING_TYPE_OF, Address, RoutingTypes
 from broker.core.queue import Queue
 from broker.core.selector import Selector, SelectorError, compile_selector
 from broker.core.setting_values import SettingError
 from broker.errors import Refused
+from broker.queue_arguments import AMQP
 from broker.state import BrokerState
 
 #: Settings a queue may be declared with; they beat the address's settings.
@@ -39,6 +42,8 @@ class Resources:
         self._selector_limits = (selector_characters, selector_depth)
         #: Names that something open speaks of (producers, transactions), with how often.
         self.named: dict[str, int] = {}
+        #: Told of every queue that was removed.
+        self.queue_gone: list[Callable[[Queue], None]] = []
 
     # -- made --------------------------------------------------------------------------------------------------------
 
@@ -71,7 +76,7 @@ class Resources:
         state = self._state
         check_name(name, "queue")
         check_name(address_name, "address")
-        settings = with_options(state.settings.resolve(address_name), options or {})
+        settings = settings_for(state.settings, address_name, options or {})
         address = self.make_address(address_name, ROUTING_TYPE_OF[routing_type], auto_created)
         address.used_at_ms = state.now_ms()
         queue = Queue(
@@ -112,6 +117,8 @@ class Resources:
         if type(durable) is not bool or not (text is None or type(text) is str):
             raise Refused("invalid-argument", "durable must be true or false and selector text", "see docs/protocol.md, 2.7")
         options = {key: value for key, value in given.items() if value is not None}
+        if AMQP in options:
+            raise Refused("invalid-argument", f"a queue has no option {AMQP!r}", "declare the queue over AMQP to use its arguments")
         existing = self._state.post_office.queues.get(name)
         if existing is not None:
             same = (existing.address, existing.routing_type, existing.selector.text if existing.selector else None, existing.durable)
@@ -147,11 +154,11 @@ class Resources:
         return made
 
     def full(self, queue: Queue) -> bool:
-        """A queue that takes nothing more (overflow drop-head always makes room)."""
-        return queue.settings.overflow != "drop-head" and over_length(queue, 1)
+        """A queue that takes nothing more. Overflow drop-head makes room, except where what it drops would come back to it."""
+        return over_length(queue, 1) and not makes_room(queue)
 
     def in_force(self, queue: Queue) -> AddressSettings:
-        return with_options(self._state.settings.resolve(queue.address), queue.options)
+        return settings_for(self._state.settings, queue.address, queue.options)
 
     # -- removed -----------------------------------------------------------------------------------------------------
 
@@ -161,6 +168,8 @@ class Resources:
         self._state.post_office.remove_queue(queue)
         self._state.ready.pop(queue, None)
         self._state.ledger.queue_changed(queue, deleted_at_ms=self._state.now_ms())
+        for listener in self.queue_gone:
+            listener(queue)
         return count
 
     def purge(self, queue: Queue, outcome: str = "purged", everything: bool = False) -> int:
@@ -226,10 +235,24 @@ def parse_selector(text: str | None, max_characters: int = 4096, max_depth: int 
         ) from None
 
 
+def settings_for(repository: AddressSettingsRepository, address: str, options: dict[str, Any]) -> AddressSettings:
+    """What is in force for a queue of ``address`` declared with ``options``. Raises Refused.
+
+    A queue that AMQP declared has no attempt limit, as with RabbitMQ, unless its declaration or a pattern other than ``#`` sets one.
+    """
+    settings = with_options(repository.resolve(address), options)
+    if AMQP not in options or "max_delivery_attempts" in options:
+        return settings
+    limited = repository.origin(address, "max_delivery_attempts") not in ("#", DEFAULT_ORIGIN)
+    return settings if limited else replace(settings, max_delivery_attempts=-1)
+
+
 def with_options(settings: AddressSettings, options: dict[str, Any]) -> AddressSettings:
     """The address's settings with what a queue was declared with on top. Raises Refused for an unknown or bad option."""
     changes: dict[str, Any] = {}
     for key, value in options.items():
+        if key == AMQP:
+            continue
         if key in QUEUE_FLAGS:
             if type(value) is not (bool if key == "exclusive" else int):
                 raise Refused("invalid-argument", f"{key} cannot be {value!r}", "exclusive is true or false, max_consumers a whole number")
@@ -248,9 +271,17 @@ def with_options(settings: AddressSettings, options: dict[str, Any]) -> AddressS
     return replace(settings, **changes) if changes else settings
 
 
+def makes_room(queue: Queue) -> bool:
+    """Overflow drop-head, and what it drops leaves the queue: its dead-letter address is another one, or none."""
+    if queue.settings.overflow != "drop-head":
+        return False
+    target = dead_letter.target(queue.settings, queue.address, dead_letter.MAX_LENGTH)
+    return target is None or target.address != queue.address
+
+
 def over_length(queue: Queue, extra: int = 0) -> bool:
-    """Whether pending messages, with ``extra`` more, are above the queue's limits. Pending only: what is delivering does not count."""
+    """Whether pending messages, those about to be and ``extra`` more are above the queue's limits. What is delivering does not count."""
     limit, limit_bytes = queue.settings.max_length, queue.settings.max_length_bytes
-    if limit is not None and queue.ready + extra > limit:
+    if limit is not None and queue.ready + queue.arriving + extra > limit:
         return True
-    return limit_bytes is not None and queue.pending.bytes + (1 if extra else 0) > limit_bytes
+    return limit_bytes is not None and queue.pending.bytes + queue.arriving_bytes + (1 if extra else 0) > limit_bytes

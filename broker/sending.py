@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
-from broker.core import dead_letter
 from broker.core.dead_letter import MAX_LENGTH
 from broker.core.message import Message, MessageReference, lookup
 from broker.core.queue import Queue
 from broker.dead_letter_office import DeadLetterOffice
 from broker.errors import Refused
-from broker.resources import Resources, over_length
+from broker.resources import Resources, makes_room, over_length
 from broker.state import BrokerState
 
 #: Ids given by hand that are remembered for each address.
 DUPLICATE_IDS: Final = 20_000
-#: drop-head trims at most this many messages at one arrival.
-_TRIM_STEP: Final = 100
 
 
 class Intake:
@@ -79,11 +76,9 @@ class Intake:
         settings = queue.settings
         if settings.overflow == "block" or not over_length(queue, 1):
             return
-        if settings.overflow == "drop-head":
-            target = dead_letter.target(settings, queue.address, MAX_LENGTH)
-            if target is None or target.address != queue.address:
-                return
-        elif settings.overflow == "reject-publish-dlx":
+        if makes_room(queue):
+            return
+        if settings.overflow == "reject-publish-dlx":
             self._reject_to_dead_letters(queue, message)
         raise Refused(
             "queue-full",
@@ -147,25 +142,15 @@ class Intake:
                 later.append(reference)
             else:
                 state.place((reference,), fresh=True)
-                self._trim(reference.queue)
-        state.place_when_safe(later, fresh=True)
-
-    def _trim(self, queue: Queue) -> None:
-        """drop-head: what is too much goes, oldest of the lowest priority first, in bounded steps."""
-        if queue.settings.overflow != "drop-head":
-            return
-        for _ in range(_TRIM_STEP):
-            if not over_length(queue):
-                return
-            oldest = queue.pending.oldest_of_lowest_priority()
-            if oldest is None:
-                return
-            self._office.bury(oldest, MAX_LENGTH)
+                self._office.trim(reference.queue)
+        if later:
+            state.place_when_safe(later, fresh=True)
+            self._office.trim_when_safe([reference.queue for reference in later])
 
     def trim_all(self) -> None:
         """After a reload: limits that became smaller are applied, a step at a time."""
         for queue in list(self._state.post_office.queues.values()):
-            self._trim(queue)
+            self._office.trim(queue)
 
 
 def _no_such_address(name: str) -> Refused:

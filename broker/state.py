@@ -149,8 +149,19 @@ class BrokerState:
 
     def place_when_safe(self, references: list[MessageReference], fresh: bool = False) -> None:
         """The same, once everything on the books so far is on disk."""
-        if references:
-            self.ledger.when_safe(lambda: self.place(references, fresh))
+        if not references:
+            return
+        if not fresh:
+            self.ledger.when_safe(lambda: self.place(references))
+            return
+        for reference in references:
+            reference.queue.expect(1, reference.message.size)
+        self.ledger.when_safe(lambda: self._arrive(references))
+
+    def _arrive(self, references: list[MessageReference]) -> None:
+        for reference in references:
+            reference.queue.expect(-1, -reference.message.size)
+        self.place(references, fresh=True)
 
     # -- out ---------------------------------------------------------------------------------------------------------
 

@@ -112,8 +112,18 @@ class Transactions:
 
     def _routes(self, transaction: Transaction) -> list[list[Queue]]:
         """Where each message goes; all are checked before any is stored. Raises Refused."""
-        intake = self._broker.intake
         routes: list[list[Queue]] = []
+        try:
+            self._route_all(transaction, routes)
+        finally:
+            for message, queues in zip(transaction.sends, routes, strict=False):
+                for queue in queues:
+                    queue.expect(-1, -message.size)
+        return routes
+
+    def _route_all(self, transaction: Transaction, routes: list[list[Queue]]) -> None:
+        """Each message counts for the length limits that the ones after it meet."""
+        intake = self._broker.intake
         seen: set[tuple[str, str]] = set()
         for message in transaction.sends:
             if message.duplicate_id is not None:
@@ -123,8 +133,10 @@ class Transactions:
                         "duplicate-message", f"duplicate_id {message.duplicate_id!r} came to {message.address} before", "leave it out"
                     )
                 seen.add(key)
-            routes.append(list(intake.queues_for(message)))
-        return routes
+            queues = list(intake.queues_for(message))
+            routes.append(queues)
+            for queue in queues:
+                queue.expect(1, message.size)
 
     def roll_back(self, connection: Connection, session: int) -> None:
         """Held sends vanish; what the session was given comes back counted, what it had not read uncounted."""

@@ -32,6 +32,8 @@ class Queue:
     __slots__ = (
         "_turn",
         "address",
+        "arriving",
+        "arriving_bytes",
         "auto_created",
         "consumers",
         "created_at_ms",
@@ -88,6 +90,9 @@ class Queue:
         self.references: dict[int, MessageReference] = {}
         self.scheduled = 0
         self.delivering = 0
+        #: New messages that become pending when the group with their arrival is on disk; length limits count them already.
+        self.arriving = 0
+        self.arriving_bytes = 0
         #: Since when the queue has been unused; None while it is in use or not looked at yet.
         self.idle_since_ms: int | None = None
         self.used_at_ms = created_at_ms
@@ -99,6 +104,11 @@ class Queue:
         return self.pending.count + len(self.suspects)
 
     # -- in ----------------------------------------------------------------------------------------------------------
+
+    def expect(self, messages: int, size: int) -> None:
+        """So many more new messages, and bytes, are on their way in; negative when they have come, or will not."""
+        self.arriving += messages
+        self.arriving_bytes += size
 
     def append(self, reference: MessageReference) -> None:
         """A new arrival becomes pending."""
@@ -251,6 +261,16 @@ class Queue:
         if reference.where is not Where.PENDING or reference.suspect or not consumer.selector.matches(reference.lookup()):
             return None
         self.pending.remove(reference, Where.DELIVERING)
+        return reference
+
+    def take_next(self) -> MessageReference | None:
+        """The next in line for somebody who asks for just one; it stands in DELIVERING."""
+        reference = min(self.suspects.values()) if self.suspects else self.pending.pop(Where.DELIVERING)
+        if reference is None:
+            return None
+        if reference.suspect:
+            self.withdraw(reference, Where.DELIVERING)
+        self.delivering += 1
         return reference
 
     # -- suspects ----------------------------------------------------------------------------------------------------

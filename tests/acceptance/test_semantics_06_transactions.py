@@ -127,6 +127,21 @@ async def test_what_is_refused_at_commit_rolls_back_all(connection: Connection, 
     assert await look(connection, source) == []
 
 
+async def test_the_messages_of_one_transaction_count_for_each_others_limits(connection: Connection) -> None:
+    address = name("full")
+    async with connection.session(AckMode.TRANSACTED) as session:
+        producer = session.producer(address)
+        for number in range(3):
+            await producer.send(b"%d" % number)
+        with pytest.raises(TransactionError) as refused:
+            await session.commit()
+        assert refused.value.code == "queue-full"
+        for number in range(2):
+            await producer.send(b"%d" % number)
+        await session.commit()
+    assert texts(await settled(connection, address, 2)) == [b"0", b"1"]
+
+
 async def test_acknowledged_messages_stay_delivering_until_the_commit(connection: Connection, server: Server) -> None:
     source = name()
     await send(connection, source, 1, 2)
