@@ -18,8 +18,11 @@ from broker.core.dead_letter import EXPIRED, POISON
 from broker.core.message import Message, MessageReference, Where
 from broker.core.queue import Queue
 from broker.core.redelivery import ConsumerPolicy, Failure, PolicyMap
+from broker.dead_letter_exchanges import DeadLetterExchanges
 from broker.dead_letter_office import DeadLetterOffice
+from broker.declared_queues import DeclaredQueues
 from broker.errors import Refused
+from broker.exchanges import Exchanges
 from broker.ledger import JournalPort, Ledger
 from broker.producers import FlowControl, Producer
 from broker.resources import Resources, check_name
@@ -72,7 +75,9 @@ class Broker:
         self.ledger = Ledger(journal, now_ms, keep_all_history)
         self.state = BrokerState(self.ledger, settings, now_ms, rng, wake, self.limits.max_hops)
         self.resources = Resources(self.state, self.limits.selector_characters, self.limits.selector_depth)
-        self.office = DeadLetterOffice(self.state, self.resources)
+        self.exchanges = Exchanges(self.state, self.resources)
+        self.declared_queues = DeclaredQueues(self.state, self.resources)
+        self.office = DeadLetterOffice(self.state, self.resources, DeadLetterExchanges(self.state, self.resources, self.exchanges))
         self.settlement = Settlement(self.state, self.office)
         self.intake = Intake(self.state, self.resources, self.office, self.limits.duplicate_ids)
         self.flow = FlowControl(self.state, self.limits.memory_bytes, self.limits.store_bytes, self.limits.temp_bytes, disk_low)
@@ -215,17 +220,43 @@ class Broker:
         if most >= 0 and len(queue.consumers) >= most:
             raise Refused("too-many-consumers", f"queue {queue.name} takes {most} consumers", "wait, or raise max-consumers")
 
-    def unsubscribe(self, connection: Connection, consumer: Consumer) -> None:
-        """A clean end. In a transacted session what was given stays with the session until that ends."""
+    def unsubscribe(self, connection: Connection, consumer: Consumer, keep_given: bool = False) -> None:
+        """A clean end. What was given stays where the session is transacted or wants to keep it, until that ends."""
         consumer.queue.detach(consumer, self.now_ms())
         connection.consumers.pop(consumer.number, None)
         self._pulls.pop(consumer, None)
-        if not consumer.transacted:
+        if not consumer.transacted and not keep_given:
             self.settlement.closed(consumer)
             return
         self.settlement.give_back(consumer, consumer.split_unsettled()[1])
         if consumer.unsettled:
             connection.retired[consumer.number] = consumer
+
+    def release(self, connection: Connection, consumer: Consumer) -> None:
+        """The session ends that kept what a closed consumer was given: it goes back, nobody is blamed."""
+        connection.retired.pop(consumer.number, None)
+        self.settlement.closed(consumer)
+
+    def get(self, connection: Connection, number: int, queue: Queue) -> MessageReference | None:
+        """The next message, if there is one, for a consumer of its own under ``number`` that exists only to hold it."""
+        now_ms = self.now_ms()
+        queue.used_at_ms = now_ms
+        if queue.paused:
+            return None
+        while (reference := queue.take_next()) is not None:
+            if reference.expired(now_ms):
+                queue.delivering -= 1
+                reference.where = Where.SETTLING
+                self.office.bury(reference, EXPIRED)
+                continue
+            consumer = Consumer(number, connection.name, connection.front_end, 1)
+            consumer.queue = queue
+            consumer.open = False
+            connection.retired[number] = consumer
+            consumer.assign(reference, now_ms)
+            consumer.given(reference.tag, now_ms)
+            return reference
+        return None
 
     def pull(self, connection: Connection, consumer: Consumer, timeout_ms: int) -> None:
         """One credit; without a message within ``timeout_ms`` (-1: without end) it is taken back and answered."""
@@ -371,6 +402,7 @@ class Broker:
     def apply_settings(self, settings: AddressSettingsRepository) -> None:
         """A reload: due times already given stay; limits trim in bounded steps; parked messages look again."""
         self.state.settings = settings
+        self.exchanges.forget_routes()
         for queue in self.state.post_office.queues.values():
             queue.settings = self.resources.in_force(queue)
             self.state.mark_ready(queue)

@@ -9,7 +9,7 @@ from broker.core.queue import Queue
 from broker.errors import Refused
 from broker.ledger import park_reason
 from broker.properties import size_of
-from broker.resources import parse_selector, with_options
+from broker.resources import parse_selector, settings_for
 from broker.state import log
 from journal.records import MessageRecord, QueueRecord, Recovered, ReferenceRecord, ReferenceState
 
@@ -22,6 +22,7 @@ def recover(broker: Broker, recovered: Recovered) -> None:
         post_office.add_address(Address(record.name, RoutingTypes(record.routing_types), record.created_at_ms, record.auto_created))
     for queue_record in recovered.queues:
         _queue(broker, queue_record)
+    broker.exchanges.restore(recovered.declarations)
     messages: dict[int, Message] = {}
     for reference in recovered.references:
         _reference(broker, reference, messages)
@@ -36,7 +37,7 @@ def recover(broker: Broker, recovered: Recovered) -> None:
 def _queue(broker: Broker, record: QueueRecord) -> None:
     settings = broker.state.settings.resolve(record.address)
     try:
-        settings = with_options(settings, record.options)
+        settings = settings_for(broker.state.settings, record.address, record.options)
     except Refused as refusal:
         log.error("queue %s: what it was declared with is not understood any more (%s); the address's settings apply", record.name, refusal)
     queue = Queue(

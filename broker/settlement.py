@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from broker.core.consumer import Consumer
-from broker.core.dead_letter import DELIVERY_LIMIT, EXPIRED
+from broker.core.dead_letter import DELIVERY_LIMIT, EXPIRED, REJECTED
 from broker.core.message import MessageReference
 from broker.core.queue import Queue
 from broker.core.redelivery import Action, Failure, decide, limit_reached
@@ -82,7 +82,7 @@ class Settlement:
         if failure.counts:
             state.ledger.attempt(reference, consumer, outcome, decision, report, now_ms)
         if decision.action is Action.DEAD_LETTER:
-            self._office.bury(reference, decision.reason or DELIVERY_LIMIT)
+            self._office.bury(reference, REJECTED if outcome == REJECTED else decision.reason or DELIVERY_LIMIT)
             return False
         reference.due_at_ms = decision.due_at_ms
         # It was not alone when its consumer was lost; the next loss would end it, so it shall be alone then.

@@ -1,0 +1,61 @@
+"""How a message came in through an exchange, kept with it as one property: exchange, routing keys, and its content properties as they came.
+
+Layout of the property: exchange, routing key (short strings), number of CC keys, those (short strings), then the properties in the
+sender's own bytes. A short string is a length octet and UTF-8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from broker.core.message import Message, MessageReference
+
+#: The property's name.
+ORIGIN: Final = "_HOMING_AMQP"
+
+
+class Way(NamedTuple):
+    """The exchange a message was last published to, by a client or by a death, and under which keys (CC included, BCC not)."""
+
+    exchange: str
+    keys: tuple[str, ...]
+
+
+def packed(exchange: str, key: str, cc: Sequence[str], content_properties: bytes) -> bytes:
+    return b"".join([_short(exchange), _short(key), bytes((len(cc),)), *map(_short, cc), content_properties])
+
+
+def _short(text: str) -> bytes:
+    raw = text.encode("utf-8", "surrogateescape")[:255]
+    return bytes((len(raw),)) + raw
+
+
+def unpacked(origin: bytes) -> tuple[Way, bytes]:
+    """The inverse of ``packed``."""
+    at = 0
+    texts: list[str] = []
+    left = 2
+    while left:
+        end = at + 1 + origin[at]
+        texts.append(origin[at + 1 : end].decode("utf-8", "surrogateescape"))
+        at = end
+        left -= 1
+        if len(texts) == 2:
+            left = origin[at]
+            at += 1
+    return Way(texts[0], tuple(texts[1:])), origin[at:]
+
+
+def way_of(message: Message) -> Way:
+    """How the message was published; one that came without an exchange counts as sent through the default one."""
+    origin = (message.properties or {}).get(ORIGIN)
+    return unpacked(origin)[0] if isinstance(origin, bytes) else Way("", (message.address,))
+
+
+def last_way(reference: MessageReference) -> Way:
+    """How the message came into the queue it stands in: by its last death, where a dead-letter exchange took part in that."""
+    for hop in reference.hops or ():
+        if "to_exchange" in hop:
+            return Way(hop["to_exchange"], tuple(hop["to_keys"]))
+    return way_of(reference.message)

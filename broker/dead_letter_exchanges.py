@@ -1,0 +1,58 @@
+"""Dead-letter exchanges: where an AMQP queue's dead messages go, as RabbitMQ documents it, and mended where RabbitMQ loses them."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from broker.core import dead_letter
+from broker.core.death import bounded, is_cycle, through_exchange
+from broker.core.exchange_origin import Way, last_way
+from broker.core.message import Hop, MessageReference
+from broker.core.queue import Queue
+from broker.errors import Refused
+from broker.exchanges import Exchanges
+from broker.queue_arguments import arguments_of
+from broker.resources import Resources
+from broker.state import BrokerState
+
+_EXCHANGE: Final = "x-dead-letter-exchange"
+_ROUTING_KEY: Final = "x-dead-letter-routing-key"
+
+
+class Burial(NamedTuple):
+    """Where a message goes on. No queue: nobody takes it now. ``cycle``: it would go round for ever without anybody's rejection."""
+
+    hops: list[Hop]
+    queues: list[Queue]
+    cycle: bool
+
+
+class DeadLetterExchanges:
+    def __init__(self, state: BrokerState, resources: Resources, exchanges: Exchanges) -> None:
+        self._state = state
+        self._resources = resources
+        self._exchanges = exchanges
+
+    def burial(self, reference: MessageReference, reason: str) -> Burial | None:
+        """What the queue's dead-letter exchange makes of it; None for a queue without one: its address's settings hold."""
+        arguments = arguments_of(reference.queue)
+        exchange = arguments.get(_EXCHANGE)
+        if exchange is None:
+            return None
+        came = last_way(reference)
+        replaced = arguments.get(_ROUTING_KEY)
+        to = Way(exchange, came.keys if replaced is None else (replaced,))
+        hop = dead_letter.hop(reference, reason, self._state.now_ms())
+        before = reference.hops or []
+        hops = bounded([through_exchange(hop, before, came, to, replaced is not None), *before], self._state.max_hops)
+        queues = self._queues(to, reference)
+        willing = [queue for queue in queues if not is_cycle(queue.name, hops)]
+        if len(hops) > self._state.max_hops or any(self._resources.full(queue) for queue in willing):
+            return Burial(hops, [], False)
+        return Burial(hops, willing, bool(queues) and not willing)
+
+    def _queues(self, to: Way, reference: MessageReference) -> list[Queue]:
+        try:
+            return self._exchanges.route(to.exchange, to.keys[0], reference.message.properties or {}, to.keys[1:]).queues
+        except Refused:
+            return []

@@ -1,0 +1,107 @@
+"""Queues as AMQP 0-9-1 knows them: declared, exclusive to a connection, gone with their last consumer; and who may use which."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from typing import Any, Final
+
+from broker.connection import Connection
+from broker.core.consumer import Consumer
+from broker.core.post_office import ANYCAST, RoutingTypes
+from broker.core.queue import Queue
+from broker.errors import Refused
+from broker.queue_arguments import AMQP, check_same, options_for
+from broker.resources import Resources, check_name
+from broker.state import BrokerState
+
+_GENERATED: Final = "amq.gen-"
+
+
+class DeclaredQueues:
+    def __init__(self, state: BrokerState, resources: Resources) -> None:
+        self._state = state
+        self._resources = resources
+        #: Exclusive queues and the connection each belongs to.
+        self._owners: dict[Queue, str] = {}
+        #: Queues that one consumer has to itself.
+        self._taken: dict[Queue, Consumer] = {}
+        resources.queue_gone.append(self._queue_gone)
+
+    # -- found -------------------------------------------------------------------------------------------------------
+
+    def find(self, connection: Connection, name: str) -> Queue:
+        """The queue of that name. Raises Refused: not there, or another connection's own."""
+        queue = self._state.post_office.queues.get(name)
+        if queue is None:
+            raise Refused("not-found", f"no queue '{name}' in vhost '/'", "declare it first")
+        owner = self._owners.get(queue)
+        if owner is not None and owner != connection.name:
+            raise Refused(
+                "resource-locked",
+                f"cannot obtain exclusive access to locked queue '{name}' in vhost '/'. It could be originally declared on another"
+                " connection or the exclusive property value does not match that of the original declaration.",
+                "use a queue of your own",
+            )
+        return queue
+
+    # -- made and removed --------------------------------------------------------------------------------------------
+
+    def declare(
+        self, connection: Connection, name: str, *, durable: bool, exclusive: bool, auto_delete: bool, arguments: dict[str, Any]
+    ) -> Queue:
+        """Makes a queue, with a name of ours where ``name`` is empty; the same declaration again is no error, another one is."""
+        if name in self._state.post_office.queues:
+            queue = self.find(connection, name)
+            check_same(queue, durable, auto_delete, exclusive, arguments)
+            queue.used_at_ms = self._state.now_ms()
+            return queue
+        if name.startswith("amq."):
+            raise Refused("access-refused", f"queue name '{name}' contains reserved prefix 'amq.*'", "use another name, or an empty one")
+        name = name or _GENERATED + secrets.token_urlsafe(16)
+        check_name(name, "queue")
+        options = options_for(name, arguments, durable, auto_delete, exclusive)
+        # The address removes itself when its queue is gone.
+        self._resources.make_address(name, RoutingTypes.ANYCAST)
+        queue = self._resources.make_queue(name, name, ANYCAST, durable=durable and not exclusive, options=options)
+        if exclusive:
+            self._owners[queue] = connection.name
+        return queue
+
+    def delete(self, queue: Queue, if_unused: bool, if_empty: bool) -> None:
+        """Raises Refused unless the queue may be deleted; the caller has the broker do it."""
+        if if_unused and queue.consumers:
+            raise Refused("precondition-failed", f"queue '{queue.name}' in vhost '/' in use", "cancel its consumers first")
+        if if_empty and queue.references:
+            raise Refused("precondition-failed", f"queue '{queue.name}' in vhost '/' not empty", "purge it first")
+
+    def owned_by(self, connection: Connection) -> list[Queue]:
+        """The connection's exclusive queues; they end with it."""
+        return [queue for queue, owner in self._owners.items() if owner == connection.name]
+
+    def unused(self, queues: Iterable[Queue]) -> list[Queue]:
+        """Those of ``queues`` that were to be deleted with their last consumer, and have none now."""
+        return [
+            queue
+            for queue in dict.fromkeys(queues)
+            if not queue.consumers
+            and queue.options.get(AMQP, {}).get("auto_delete")
+            and self._state.post_office.queues.get(queue.name) is queue
+        ]
+
+    def _queue_gone(self, queue: Queue) -> None:
+        self._owners.pop(queue, None)
+        self._taken.pop(queue, None)
+
+    # -- consumers ---------------------------------------------------------------------------------------------------
+
+    def check_consume(self, queue: Queue, exclusive: bool) -> None:
+        """Raises Refused when somebody has the queue to himself, or would have it only in name."""
+        taken = self._taken.get(queue)
+        if (taken is not None and taken.open) or (exclusive and queue.consumers):
+            raise Refused(
+                "access-refused", f"queue '{queue.name}' in vhost '/' in exclusive use", "wait until the other consumer is cancelled"
+            )
+
+    def take(self, queue: Queue, consumer: Consumer) -> None:
+        self._taken[queue] = consumer

@@ -1,0 +1,280 @@
+"""The room of exchanges: declared, bound, journalled, and asked where a message goes. Queues declared with AMQP's arguments are made here.
+
+Refusals carry RabbitMQ's sentences; a front end puts its own codes before them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from broker.core.exchange import (
+    DIRECT,
+    FANOUT,
+    HEADERS,
+    KINDS,
+    TOPIC,
+    Binding,
+    Destination,
+    Exchange,
+    headers_match_problem,
+    route,
+)
+from broker.core.queue import Queue
+from broker.errors import Refused
+from broker.queue_arguments import AMQP, max_priority
+from broker.resources import Resources
+from broker.state import BrokerState
+from journal.records import DeclarationRecord
+
+DEFAULT_EXCHANGE: Final = ""
+_EXCHANGE: Final = "exchange"
+_BINDING: Final = "binding"
+#: name -> kind of the exchanges that are always there.
+_PREDECLARED: Final = {
+    "amq.direct": DIRECT,
+    "amq.fanout": FANOUT,
+    "amq.headers": HEADERS,
+    "amq.match": HEADERS,
+    "amq.topic": TOPIC,
+}
+#: Ways that are remembered, by exchange and key.
+_REMEMBERED: Final = 10_000
+
+
+class Route(NamedTuple):
+    """Where a message goes, and what a sender must know of it."""
+
+    queues: list[Queue]
+    #: The one queue takes whatever comes, at once: no length limit, nothing to be written before delivery.
+    plain: bool
+    #: The highest priority that any of the queues tells apart; None: none does.
+    max_priority: int | None
+
+
+class Exchanges:
+    def __init__(self, state: BrokerState, resources: Resources) -> None:
+        self._state = state
+        self._resources = resources
+        self.exchanges: dict[str, Exchange] = {name: Exchange(name, kind) for name, kind in _PREDECLARED.items()}
+        self._routes: dict[tuple[str, str], Route] = {}
+        self._routes_of_version = -1
+        resources.queue_gone.append(self._queue_gone)
+
+    # -- exchanges ---------------------------------------------------------------------------------------------------
+
+    def find(self, name: str) -> Exchange:
+        exchange = self.exchanges.get(name)
+        if exchange is None:
+            raise no_such_exchange(name)
+        return exchange
+
+    def declare(self, name: str, kind: str, *, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, Any]) -> Exchange:
+        """Makes an exchange; the same declaration again is no error, another one is."""
+        if kind not in KINDS:
+            raise Refused("command-invalid", f"unknown exchange type '{kind}'", "use direct, topic, fanout or headers")
+        existing = self.exchanges.get(name)
+        if existing is not None:
+            _check_same(existing, kind, durable, auto_delete, internal, arguments)
+            return existing
+        if name.startswith("amq.") or name == DEFAULT_EXCHANGE:
+            raise Refused("access-refused", f"exchange name '{name}' contains reserved prefix 'amq.*'", "use another name")
+        exchange = Exchange(name, kind, durable=durable, auto_delete=auto_delete, internal=internal, arguments=arguments)
+        self.exchanges[name] = exchange
+        self._changed()
+        if durable:
+            content = {"kind": kind, "auto_delete": auto_delete, "internal": internal, "arguments": arguments}
+            self._state.ledger.group.declare(DeclarationRecord(_EXCHANGE, name, content))
+        return exchange
+
+    def delete(self, name: str, if_unused: bool = False) -> None:
+        """Removes an exchange with its bindings; one that is not there is no error, as with RabbitMQ."""
+        exchange = self.exchanges.get(name)
+        if name in _PREDECLARED or name == DEFAULT_EXCHANGE:
+            raise Refused("access-refused", f"operation not permitted on the default exchange or one of amq.* ('{name}')", "leave it")
+        if exchange is None:
+            return
+        if if_unused and exchange.bindings:
+            raise Refused("in-use", f"exchange '{name}' in vhost '/' in use", "unbind its queues first")
+        del self.exchanges[name]
+        for binding in list(exchange.bindings.values()):
+            self._forget(exchange, binding)
+        if exchange.durable:
+            self._state.ledger.group.delete_declaration(_EXCHANGE, name)
+        self._unbind_all(Destination(name, False))
+        self._changed()
+
+    # -- bindings ----------------------------------------------------------------------------------------------------
+
+    def bind(self, source: str, destination: Destination, key: str, arguments: dict[str, Any]) -> None:
+        exchange = self._bindable(source, destination)
+        if exchange.kind == HEADERS and (problem := headers_match_problem(arguments)) is not None:
+            raise Refused("precondition-failed", problem, "see docs/interoperability.md")
+        binding = Binding(source, destination, key, arguments)
+        if not exchange.bind(binding):
+            return
+        self._changed()
+        if self._lasts(exchange, destination):
+            content = {"source": source, "to": destination.name, "queue": destination.is_queue, "key": key, "arguments": arguments}
+            self._state.ledger.group.declare(DeclarationRecord(_BINDING, _binding_name(binding), content))
+
+    def unbind(self, source: str, destination: Destination, key: str, arguments: dict[str, Any]) -> None:
+        """Removes a binding; one that is not there is no error, as with RabbitMQ."""
+        exchange = self._bindable(source, destination)
+        binding = Binding(source, destination, key, arguments)
+        if exchange.unbind(binding):
+            self._forget(exchange, binding)
+            self._after_unbind(exchange)
+
+    def _bindable(self, source: str, destination: Destination) -> Exchange:
+        if source == DEFAULT_EXCHANGE or (not destination.is_queue and destination.name == DEFAULT_EXCHANGE):
+            raise Refused(
+                "access-refused", "operation not permitted on the default exchange", "publish to it: every queue is bound by name"
+            )
+        if destination.is_queue and destination.name not in self._state.post_office.queues:
+            raise no_such_queue(destination.name)
+        if not destination.is_queue:
+            self.find(destination.name)
+        return self.find(source)
+
+    def _lasts(self, exchange: Exchange, destination: Destination) -> bool:
+        """A binding survives a restart when both its ends do."""
+        if destination.is_queue:
+            return exchange.durable and self._state.post_office.queues[destination.name].durable
+        return exchange.durable and self.exchanges[destination.name].durable
+
+    def _forget(self, exchange: Exchange, binding: Binding) -> None:
+        if exchange.durable:
+            self._state.ledger.group.delete_declaration(_BINDING, _binding_name(binding))
+
+    def _after_unbind(self, exchange: Exchange) -> None:
+        self._changed()
+        if exchange.auto_delete and not exchange.bindings and self.exchanges.get(exchange.name) is exchange:
+            self.delete(exchange.name)
+
+    def _queue_gone(self, queue: Queue) -> None:
+        self._unbind_all(Destination(queue.name, True))
+
+    def _unbind_all(self, destination: Destination) -> None:
+        for exchange in list(self.exchanges.values()):
+            gone = [binding for binding in exchange.bindings.values() if binding.destination == destination]
+            for binding in gone:
+                exchange.unbind(binding)
+                self._forget(exchange, binding)
+            if gone:
+                self._after_unbind(exchange)
+
+    # -- restored ----------------------------------------------------------------------------------------------------
+
+    def restore(self, declarations: Iterable[DeclarationRecord]) -> None:
+        """What the journal kept. A binding whose queue is gone is passed over."""
+        found = list(declarations)
+        for record in found:
+            if record.kind == _EXCHANGE:
+                content = record.content
+                self.exchanges[record.name] = Exchange(
+                    record.name,
+                    content["kind"],
+                    auto_delete=content["auto_delete"],
+                    internal=content["internal"],
+                    arguments=content["arguments"],
+                )
+        for record in found:
+            if record.kind == _BINDING:
+                content = record.content
+                exchange = self.exchanges.get(content["source"])
+                destination = Destination(content["to"], content["queue"])
+                there = self._state.post_office.queues if destination.is_queue else self.exchanges
+                if exchange is not None and destination.name in there:
+                    exchange.bind(Binding(content["source"], destination, content["key"], content["arguments"]))
+
+    # -- routing -----------------------------------------------------------------------------------------------------
+
+    def _changed(self) -> None:
+        self.forget_routes()
+        self._state.post_office.bindings_version += 1
+
+    def forget_routes(self) -> None:
+        """Settings or bindings have changed."""
+        self._routes.clear()
+
+    def route(self, exchange: str, key: str, headers: Mapping[str, Any], more_keys: Sequence[str] = ()) -> Route:
+        """Where a message published to ``exchange`` under ``key`` goes. Raises Refused: no such exchange."""
+        version = self._state.post_office.bindings_version
+        if version != self._routes_of_version:
+            self._routes.clear()
+            self._routes_of_version = version
+        if not more_keys:
+            known = self._routes.get((exchange, key))
+            if known is not None:
+                return known
+        found = self._look_up(exchange, (key, *more_keys), headers)
+        if not more_keys and not any(each.kind == HEADERS and each.bindings for each in self.exchanges.values()):
+            if len(self._routes) >= _REMEMBERED:
+                self._routes.clear()
+            self._routes[exchange, key] = found
+        return found
+
+    def _look_up(self, exchange: str, keys: Sequence[str], headers: Mapping[str, Any]) -> Route:
+        post_office = self._state.post_office
+        if exchange == DEFAULT_EXCHANGE:
+            names: Iterable[str] = dict.fromkeys(keys)
+        else:
+            names = route(self.exchanges, self.find(exchange), keys, headers)
+        queues = [queue for name in names if (queue := post_office.queues.get(name)) is not None]
+        return _described(queues)
+
+
+def _described(queues: list[Queue]) -> Route:
+    plain = len(queues) == 1
+    most: int | None = None
+    for queue in queues:
+        settings = queue.settings
+        if settings.max_length is not None or settings.max_length_bytes is not None or settings.persist_delivery_count_before_delivery:
+            plain = False
+        told_apart = max_priority(queue)
+        if told_apart is not None and (most is None or told_apart > most):
+            most = told_apart
+    return Route(queues, plain, most)
+
+
+def _binding_name(binding: Binding) -> str:
+    source, destination, key, arguments = binding.identity()
+    return json.dumps([source, destination.is_queue, destination.name, key, arguments])
+
+
+def _check_same(exchange: Exchange, kind: str, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, Any]) -> None:
+    wanted = {"type": kind, "durable": durable, "auto_delete": auto_delete, "internal": internal}
+    current = {
+        "type": exchange.kind,
+        "durable": exchange.durable,
+        "auto_delete": exchange.auto_delete,
+        "internal": exchange.internal,
+    }
+    wanted["alternate-exchange"] = arguments.get("alternate-exchange", "none")
+    current["alternate-exchange"] = exchange.arguments.get("alternate-exchange", "none")
+    for name, value in wanted.items():
+        if value != current[name]:
+            raise Refused(
+                "precondition-failed",
+                f"inequivalent arg '{name}' for exchange '{exchange.name}' in vhost '/': "
+                f"received '{_shown(value)}' but current is '{_shown(current[name])}'",
+                "declare it as it is, or delete it first",
+            )
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def no_such_exchange(name: str) -> Refused:
+    return Refused("not-found", f"no exchange '{name}' in vhost '/'", "declare it first")
+
+
+def no_such_queue(name: str) -> Refused:
+    return Refused("not-found", f"no queue '{name}' in vhost '/'", "declare it first")
+
+
+def is_amqp(queue: Queue) -> bool:
+    return AMQP in queue.options
