@@ -13,14 +13,27 @@ from typing import Any
 
 from journal.group_write import WriterState
 from journal.options import JournalOptions
+from journal.records import MinuteColumn
 from journal.sqlite_store import PAGE_BYTES
 
 _STEP_ROWS = 4_096
 _PERIOD_S = 60.0
 _PUT_OFF_S = 1.0
+_MINUTE_MS = 60_000
 #: Pages moved in one step, and the free pages worth the work: a quarter of the file and 64 MiB.
 _VACUUM_PAGES = 64
 _VACUUM_LEAST_PAGES = (64 << 20) // PAGE_BYTES
+
+#: (older than so many retentions, one row for so many minutes): an hour, a day, thirty days; counted from 1970.
+_FOLDS = ((1, 60), (8, 1_440), (104, 43_200))
+#: Queues whose counts are folded in one step.
+_FOLD_QUEUES = 64
+_COLUMNS = [column.name.lower() for column in MinuteColumn]
+_FOLD = (
+    "INSERT INTO minute SELECT queue_id, minute - minute % ?1, " + ", ".join(f"sum({name})" for name in _COLUMNS) + " FROM minute"
+    " WHERE queue_id = ?2 AND minute <= ?3 AND minute % ?1 != 0 GROUP BY 2"
+    " ON CONFLICT (queue_id, minute) DO UPDATE SET " + ", ".join(f"{name} = {name} + excluded.{name}" for name in _COLUMNS)
+)
 
 _ALIVE = (
     "(EXISTS (SELECT 1 FROM reference r WHERE r.sequence = attempt.sequence) OR EXISTS (SELECT 1 FROM reference r"
@@ -38,6 +51,9 @@ class Retention:
         self._giving_back = False
         #: Attempts up to here were looked at in this sweep: (at_ms, message_id, sequence, attempt).
         self._cursor: tuple[int, int, int, int] | None = None
+        #: Counts are folded up to here (minutes since 1970), in a pass over the queues that has come as far as this one.
+        self._folded_to = -1
+        self._folded_queue = -1
 
     def due(self) -> bool:
         return self._giving_back or time.monotonic() >= self._next_s
@@ -57,13 +73,15 @@ class Retention:
             removed, more = self._history(connection, state)
             removed += _marks(connection, state.clock_ms - self._options.marks_retention_ms)
             removed += _deleted_queues(connection, state.clock_ms - self._options.history_retention_ms)
+            folding = self._fold(connection, state)
             if state.history_bytes != before:
                 connection.execute("INSERT OR REPLACE INTO meta VALUES ('history_bytes', ?)", (state.history_bytes,))
             connection.execute("COMMIT")
         except BaseException:
             state.history_bytes = before
+            self._folded_queue = -1
             raise
-        if not more:
+        if not more and not folding:
             self._cursor = None
             self._next_s = time.monotonic() + _PERIOD_S
         return removed
@@ -100,6 +118,38 @@ class Retention:
         removed = _remove(connection, state, "attempt", f"{span} AND NOT {_ALIVE}", (*start, *last))
         self._cursor = last
         return removed, looked_at
+
+    def _fold(self, connection: sqlite3.Connection, state: WriterState) -> bool:
+        """Make old counts coarser, some queues at a time and once an hour. Returns whether there is more to do."""
+        minute = (state.clock_ms - self._options.history_retention_ms) // _MINUTE_MS
+        folded_to = minute - minute % _FOLDS[0][1]
+        if folded_to <= self._folded_to:
+            return False
+        for _ in range(_FOLD_QUEUES):
+            found = connection.execute("SELECT min(queue_id) FROM minute WHERE queue_id > ?", (self._folded_queue,)).fetchone()[0]
+            if found is None:
+                self._folded_to, self._folded_queue = folded_to, -1
+                return False
+            if self._fold_queue(connection, found, state.clock_ms):
+                return True
+            self._folded_queue = found
+        return True
+
+    def _fold_queue(self, connection: sqlite3.Connection, queue_id: int, now_ms: int) -> bool:
+        """One step for one queue. Only whole hours and days that are old enough. Returns whether there is more to do for it."""
+        for retentions, width in _FOLDS:
+            before = (now_ms - retentions * self._options.history_retention_ms) // _MINUTE_MS
+            before -= before % width
+            fine = (
+                f"SELECT minute FROM minute WHERE queue_id = ? AND minute < ? AND minute % {width} != 0 ORDER BY minute LIMIT {_STEP_ROWS}"
+            )
+            count, last = connection.execute(f"SELECT count(*), max(minute) FROM ({fine})", (queue_id, before)).fetchone()
+            if count:
+                connection.execute(_FOLD, (width, queue_id, last))
+                connection.execute(f"DELETE FROM minute WHERE queue_id = ? AND minute <= ? AND minute % {width} != 0", (queue_id, last))
+            if count == _STEP_ROWS:
+                return True
+        return False
 
     def give_back(self, connection: sqlite3.Connection, space_low: bool) -> int:
         """Return a few free pages to the file system when a quarter of the file, and 64 MiB at least, lies free.

@@ -95,6 +95,8 @@ CREATE TABLE outcome (
 CREATE INDEX outcome_at ON outcome (at_ms);
 
 -- Counts of durable messages per queue and minute. sent + moved_in = succeeded + dead_lettered + expired + dropped + purged + moved_out + still here.
+-- Rows get coarser with age (retention.py): older than history-retention one for an hour, than 8 times that for a day, than 104 times
+-- that for 30 days; each stands at the first minute of what it covers.
 CREATE TABLE minute (
   queue_id      INTEGER NOT NULL,
   minute        INTEGER NOT NULL,          -- minutes since 1970 UTC

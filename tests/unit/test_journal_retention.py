@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from journal.check import check
 from journal.journal import Journal
 from tests.unit.journal_support import NOW_MS, attempt, message, opened, outcome, query, queue, reference, send
 
@@ -182,3 +183,72 @@ async def test_a_reader_that_holds_the_wal_is_told_of_and_nobody_waits(tmp_path:
         send(journal, 501)
         await journal.flush()
         assert told == [True, False]
+
+
+def _minutes(directory: Path) -> list[tuple[int, ...]]:
+    return query(directory, "SELECT queue_id, minute, sent, succeeded FROM minute ORDER BY 1, 2")
+
+
+async def test_counts_get_coarser_with_age_and_keep_their_sums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("journal.retention._FOLD_QUEUES", 2)
+    now = NOW_MS // 60_000
+    week, ages = 7 * 1_440, (0, 5, 59, 60, 61, 3_000)
+    spread = [now - week * weeks - age for weeks in (0, 1, 8, 104) for age in ages]
+    async with opened(tmp_path, history_retention_ms=week * 60_000) as (journal, _):
+        for queue_id in range(1, 6):
+            journal.group.queue(queue(queue_id))
+            for place, minute in enumerate(spread):
+                counts = journal.group.counts(queue_id, minute)
+                counts[0], counts[3] = 10**place % 997, 10**place % 997
+        journal.group.clock(NOW_MS + 3_600_000)
+        before = {queue_id: sum(sent for one, _, sent, _ in _counted(journal) if one == queue_id) for queue_id in range(1, 6)}
+        await journal.flush()
+        await _sweep(journal)
+        rows = _minutes(tmp_path)
+        for queue_id in range(1, 6):
+            mine = [row for row in rows if row[0] == queue_id]
+            assert sum(row[2] for row in mine) == sum(row[3] for row in mine) == before[queue_id]
+            assert [row[1] for row in mine] == sorted(_expected(spread, now + 60, week))
+    assert check(tmp_path).problems == []
+
+
+def _counted(journal: Journal) -> list[tuple[int, int, int, int]]:
+    return [(queue_id, minute, counts[0], counts[3]) for (queue_id, minute), counts in journal.group.minutes.items()]
+
+
+def _expected(minutes: list[int], now: int, week: int) -> set[int]:
+    """Where each count stands in the end: at the beginning of the widest stretch that ended before its age's limit."""
+    found = set()
+    for minute in minutes:
+        for retentions, width in ((1, 60), (8, 1_440), (104, 43_200)):
+            limit = now - retentions * week
+            if minute < limit - limit % width:
+                minute -= minute % width
+        found.add(minute)
+    return found
+
+
+async def test_folding_goes_on_in_bounded_steps_and_rests_for_an_hour(tmp_path: Path) -> None:
+    old = NOW_MS // 60_000 - 8 * 1_440
+    async with opened(tmp_path) as (journal, _):
+        for minute in range(old - 300, old):
+            journal.group.counts(1, minute)[0] += 1
+        journal.group.queue(queue())
+        journal.group.clock(NOW_MS + 3_600_000)
+        await journal.flush()
+        committer, sizes = journal._committer, [300]
+        while committer.retention.due() or len(sizes) == 1:
+            committer.retention._next_s = min(committer.retention._next_s, 0.0)
+            await journal._store.run(committer.upkeep, False)
+            sizes.append(query(tmp_path, "SELECT count(*) FROM minute")[0][0])
+        assert all(0 <= earlier - later <= 10 for earlier, later in pairwise(sizes))
+        assert sizes[-1] in (5, 6)
+        assert query(tmp_path, "SELECT sum(sent) FROM minute") == [(300,)]
+        journal.group.counts(1, old - 1)[0] += 1
+        await journal.flush()
+        await _sweep(journal)
+        assert query(tmp_path, "SELECT sent FROM minute WHERE minute = ?", old - 1) == [(1,)]
+        journal.group.clock(NOW_MS + 7_200_000)
+        await journal.flush()
+        await _sweep(journal)
+        assert query(tmp_path, "SELECT sum(sent), count(*) FROM minute") == [(301, sizes[-1])]
