@@ -80,11 +80,12 @@ def _bar(console: Console) -> Progress:
 def _report(console: Console, campaign: Campaign, elapsed_s: float, directory: Path) -> int:
     found = campaign.summary
     losses = ", ".join(f"{count} {loss}" for loss, count in sorted(found.by_loss.items()))
-    console.print(f"{found.images} power cuts in {campaign.rounds} rounds, {elapsed_s:.0f} s: {losses}", highlight=False)
+    console.print(f"{found.images} power cuts in {campaign.rounds} rounds, {elapsed_s:.0f} s: {losses}", highlight=False, soft_wrap=True)
     console.print(
         f"{found.promises:,} confirmed operations looked for, {found.messages:,} messages found;"
         f" {found.empty} cuts came before there was a journal",
         highlight=False,
+        soft_wrap=True,
     )
     if not found.problems:
         shutil.rmtree(directory)
