@@ -1,4 +1,4 @@
-"""asyncio.Protocol <-> the native codec and session: buffering, limits before login, heartbeats, and what a fault costs.
+"""asyncio.Protocol <-> a codec and its session: buffering, limits before login, heartbeats, and what a fault costs.
 
 Everything written in one turn of the loop leaves in one write. Whatever goes wrong in here ends this connection and no other.
 """
@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final, Protocol, cast
 
 from broker.protocols.native.codec import Frame, FrameDecoder, ProtocolError
 from broker.protocols.native.session import NativeSession, Output
@@ -35,32 +35,40 @@ class TransportLimits:
     heartbeat_tolerance: float = 2.5
 
 
-class NativeTransport(asyncio.Protocol):
-    """One socket. ``resumed`` is called when the peer reads again; ``connections`` holds every open transport."""
+class Session(Protocol):
+    """Any protocol's session, as far as every transport talks to it."""
+
+    def lost(self) -> None: ...
+
+    def heartbeat(self) -> None: ...
+
+    def end(self, code: str, message: str, fix: str) -> None: ...
+
+
+class SocketTransport(asyncio.Protocol):
+    """One socket, whatever is spoken on it. ``resumed`` is called when the peer reads again; ``connections`` holds every open transport."""
 
     def __init__(
         self,
-        make_session: Callable[[Output], NativeSession],
+        session: Session,
         limits: TransportLimits,
-        connections: set[NativeTransport],
-        resumed: Callable[[NativeTransport], None],
+        connections: set[SocketTransport],
+        resumed: Callable[[SocketTransport], None],
     ) -> None:
         self._limits = limits
         self._connections = connections
         self._resumed = resumed
         self._loop = asyncio.get_running_loop()
-        self._session = make_session(self)
-        self._decoder = FrameDecoder(limits.max_bytes_before_login)
+        self._any_session = session
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._paused = False
+        self._not_reading = False
         self._received_before_login = 0
         self._logged_in = False
         self._deadline: asyncio.TimerHandle | None = None
         self._heartbeat_s = 0.0
-        #: Frames whose turn has not come yet; the socket is not read meanwhile.
-        self._postponed: list[Frame] = []
         self._ending = False
         self._last_in = self._last_out = self._loop.time()
 
@@ -72,55 +80,11 @@ class NativeTransport(asyncio.Protocol):
         full = len(self._connections) >= self._limits.max_connections
         self._connections.add(self)
         if full:
-            self._session.end(
+            self._any_session.end(
                 "too-many-connections", "the broker has as many connections as it may", "close some, or raise limits.max-connections"
             )
             return
         self._deadline = self._loop.call_later(self._limits.login_timeout_ms / 1000, self._too_slow)
-
-    def data_received(self, data: bytes) -> None:
-        self._last_in = self._loop.time()
-        if self._ending:
-            return
-        try:
-            if not self._logged_in:
-                self._received_before_login += len(data)
-                if self._received_before_login > self._limits.max_bytes_before_login:
-                    raise ProtocolError(
-                        "login-expected", "too much was sent before the login was done", "wait for WELCOME before sending more"
-                    )
-            self._act_on(self._decoder.feed(data))
-        except Exception as error:
-            self._session.broken(error)
-
-    def _act_on(self, frames: list[Frame]) -> None:
-        if self._postponed:
-            self._postponed += frames
-            return
-        if len(frames) < 2:
-            self._session.receive(frames)
-            return
-        until = time.monotonic() + _TURN_S
-        for number, frame in enumerate(frames, 1):
-            self._session.receive([frame])
-            if time.monotonic() > until and number < len(frames) and self._transport is not None:
-                self._postponed = frames[number:]
-                self._transport.pause_reading()
-                self._loop.call_soon(self._go_on)
-                return
-
-    def _go_on(self) -> None:
-        """The next turn for frames that were too much for one."""
-        frames, self._postponed = self._postponed, []
-        transport = self._transport
-        if transport is None or transport.is_closing() or self._ending:
-            return
-        try:
-            self._act_on(frames)
-        except Exception as error:
-            self._session.broken(error)
-        if not self._postponed and not transport.is_closing():
-            transport.resume_reading()
 
     def pause_writing(self) -> None:
         self._paused = True
@@ -135,11 +99,11 @@ class NativeTransport(asyncio.Protocol):
             self._deadline.cancel()
         self._transport = None
         self._out.clear()
-        self._session.lost()
+        self._any_session.lost()
 
     def _too_slow(self) -> None:
         if not self._logged_in:
-            self._session.end("login-timeout", "no login within the time allowed", "send HELLO at once")
+            self._any_session.end("login-timeout", "no login within the time allowed", "send HELLO at once")
 
     # -- Output: the session speaks ----------------------------------------------------------------------------------
 
@@ -173,7 +137,6 @@ class NativeTransport(asyncio.Protocol):
     def opened(self, heartbeat_ms: int) -> None:
         self._logged_in = True
         self._heartbeat_s = heartbeat_ms / 1000
-        self._decoder.limit = self._limits.max_frame_bytes
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -189,13 +152,24 @@ class NativeTransport(asyncio.Protocol):
         if transport is None or transport.is_closing() or self._ending:
             return
         self._ending = True
-        if self._postponed:
-            transport.resume_reading()
+        self.resume_reading()
         if len(self._connections) > self._limits.max_connections:
             transport.close()
         else:
             transport.write_eof()
         self._loop.call_later(self._limits.login_timeout_ms / 1000, transport.abort)
+
+    def pause_reading(self) -> None:
+        """What the peer sends waits in the socket from here on."""
+        if not self._not_reading and self._transport is not None:
+            self._not_reading = True
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._not_reading and self._transport is not None and not self._transport.is_closing():
+            self._not_reading = False
+            self._last_in = self._loop.time()
+            self._transport.resume_reading()
 
     # -- once a heartbeat's time -------------------------------------------------------------------------------------
 
@@ -204,11 +178,76 @@ class NativeTransport(asyncio.Protocol):
         if not self._heartbeat_s or self._transport is None:
             return
         now = self._loop.time()
-        if now - self._last_in > self._heartbeat_s * self._limits.heartbeat_tolerance:
+        if not self._not_reading and now - self._last_in > self._heartbeat_s * self._limits.heartbeat_tolerance:
             log.warning("a connection was silent for %.1f s and is given up", now - self._last_in)
             self._transport.abort()
         elif now - self._last_out >= self._heartbeat_s * 0.5:
-            self._session.heartbeat()
+            self._any_session.heartbeat()
 
     def goodbye(self, code: str, message: str, fix: str) -> None:
-        self._session.end(code, message, fix)
+        self._any_session.end(code, message, fix)
+
+
+class NativeTransport(SocketTransport):
+    """A socket on which the native protocol is spoken."""
+
+    def __init__(
+        self,
+        make_session: Callable[[Output], NativeSession],
+        limits: TransportLimits,
+        connections: set[SocketTransport],
+        resumed: Callable[[SocketTransport], None],
+    ) -> None:
+        self._session = make_session(self)
+        super().__init__(self._session, limits, connections, resumed)
+        self._decoder = FrameDecoder(limits.max_bytes_before_login)
+        #: Frames whose turn has not come yet; the socket is not read meanwhile.
+        self._postponed: list[Frame] = []
+
+    def opened(self, heartbeat_ms: int) -> None:
+        super().opened(heartbeat_ms)
+        self._decoder.limit = self._limits.max_frame_bytes
+
+    def data_received(self, data: bytes) -> None:
+        self._last_in = self._loop.time()
+        if self._ending:
+            return
+        try:
+            if not self._logged_in:
+                self._received_before_login += len(data)
+                if self._received_before_login > self._limits.max_bytes_before_login:
+                    raise ProtocolError(
+                        "login-expected", "too much was sent before the login was done", "wait for WELCOME before sending more"
+                    )
+            self._act_on(self._decoder.feed(data))
+        except Exception as error:
+            self._session.broken(error)
+
+    def _act_on(self, frames: list[Frame]) -> None:
+        if self._postponed:
+            self._postponed += frames
+            return
+        if len(frames) < 2:
+            self._session.receive(frames)
+            return
+        until = time.monotonic() + _TURN_S
+        for number, frame in enumerate(frames, 1):
+            self._session.receive([frame])
+            if time.monotonic() > until and number < len(frames) and self._transport is not None:
+                self._postponed = frames[number:]
+                self.pause_reading()
+                self._loop.call_soon(self._go_on)
+                return
+
+    def _go_on(self) -> None:
+        """The next turn for frames that were too much for one."""
+        frames, self._postponed = self._postponed, []
+        transport = self._transport
+        if transport is None or transport.is_closing() or self._ending:
+            return
+        try:
+            self._act_on(frames)
+        except Exception as error:
+            self._session.broken(error)
+        if not self._postponed:
+            self.resume_reading()
