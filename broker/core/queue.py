@@ -235,7 +235,7 @@ class Queue:
         taken: list[MessageReference] = []
         size = scanned = 0
         pending, selector = self.pending, consumer.selector
-        budget = SCAN_BUDGET if selector is None else SCAN_BUDGET // selector.weight + 1
+        budget = SCAN_BUDGET if selector is None else max(1, SCAN_BUDGET // selector.weight)
         while len(taken) < limit and size < DISPATCH_BYTES and scanned < budget:
             reference = pending.pop(Where.DELIVERING) if selector is None else self._next_candidate(consumer)
             scanned += 1

@@ -215,6 +215,8 @@ class _Segment(NamedTuple):
 
     def _find_with_gaps(self, value: str, start: int, end: int) -> int:
         """Shift-and (Baeza-Yates and Gonnet 1992): one step a character, whatever the text and the pattern are like."""
+        if any(value.find(text, start, end) < 0 for _, text in self.runs):
+            return -1
         gaps = (1 << self.length) - 1
         for offset, text in self.runs:
             gaps &= ~(((1 << len(text)) - 1) << offset)

@@ -92,9 +92,9 @@ class Raw:
         except TimeoutError:
             raise AssertionError(f"no answer within {ANSWER_S} s: {why}") from None
 
-    def until(self, op: int) -> Frame:
+    def until(self, op: int, why: str = "") -> Frame:
         """The next frame of this kind; others are passed over. Fails where the server ends the connection instead."""
-        while (frame := self.next()) is not None:
+        while (frame := self._next_of(why)) is not None:
             if frame[0] == op:
                 return frame
             assert frame[0] != Op.ERROR, frame
@@ -109,9 +109,9 @@ class Raw:
                 return frame
         raise AssertionError(f"the connection was closed without an ERROR: {why}")
 
-    def refusal(self, request: int) -> Frame:
+    def refusal(self, request: int, why: str = "") -> Frame:
         """The REFUSED that answers ``request``; the connection goes on."""
-        frame = self.until(Op.REFUSED)
+        frame = self.until(Op.REFUSED, why)
         assert frame[1] == request, frame
         check_words(frame[2:])
         return frame
