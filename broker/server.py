@@ -24,6 +24,7 @@ from broker.errors import Refused
 from broker.management.calls import Calls
 from broker.protocols.native.session import NativeOptions, NativeSession, Output
 from broker.recovery import recover
+from broker.start_check import StartCheck
 from broker.transport import NativeTransport, TransportLimits
 from broker.users import check_login
 from journal.errors import JournalError
@@ -52,6 +53,7 @@ class Server:
         self._last_beat = 0.0
         self._login_pool = ThreadPoolExecutor(config.limits.login_threads, thread_name_prefix="login")
         self._reader: JournalReader | None = None
+        self._start_check: StartCheck | None = None
         self.broker = Broker(
             journal,
             config.settings_repository(),
@@ -217,6 +219,11 @@ class Server:
     def record_settings(self) -> None:
         self.broker.ledger.group.settings(self._clock.now_ms(), self.config.journal_settings())
 
+    def look_for_damage(self) -> None:
+        """After an unclean stop, while clients are served."""
+        self._start_check = StartCheck(self.config.data_directory)
+        self._start_check.start()
+
     # -- stop --------------------------------------------------------------------------------------------------------
 
     def stop_clients(self) -> None:
@@ -232,6 +239,8 @@ class Server:
         self._login_pool.shutdown(wait=False, cancel_futures=True)
         if self._reader is not None:
             self._reader.close()
+        if self._start_check is not None:
+            self._start_check.close()
 
 
 def _journal_options(config: Config) -> JournalOptions:
@@ -258,6 +267,8 @@ async def serve(config: Config, json_ready: bool) -> int:
         loop.add_signal_handler(signal.SIGHUP, _reload_on_signal, server)
         print(_ready_line(config, listener, json_ready), flush=True)
         server._turn()
+        if not recovered.clean_stop:
+            server.look_for_damage()
         return await _until_stopped(server, journal, listener, stop)
     finally:
         server.close()

@@ -7,6 +7,7 @@ moment. A running broker is not disturbed beyond a WAL that grows while a step l
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,8 @@ from journal.reader import open_read_only
 Progress = Callable[[str, int, int], None]
 
 _PAGE_ROWS = 1_000
+#: A page ends with the body that passes this; it is also read inside the broker.
+_PAGE_BODY_BYTES = 4 << 20
 #: Findings of one kind that are spelled out; the rest are counted.
 _MOST_SHOWN = 20
 
@@ -41,12 +44,43 @@ class CheckReport:
         return not self.problems
 
 
+class Stop:
+    """Ends a check from another thread, in the middle of whatever it reads."""
+
+    def __init__(self) -> None:
+        self._wanted = threading.Event()
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+
+    def set(self) -> None:
+        """What was found so far is all that is reported."""
+        self._wanted.set()
+        with self._lock:
+            if self._connection is not None:
+                self._connection.interrupt()
+
+    def is_set(self) -> bool:
+        return self._wanted.is_set()
+
+    def wait(self, seconds: float) -> bool:
+        return self._wanted.wait(seconds)
+
+    def _watch(self, connection: sqlite3.Connection | None) -> None:
+        with self._lock:
+            self._connection = connection
+        if connection is not None:
+            # An interrupt ends only what runs at that moment; this ends what comes after it.
+            connection.set_progress_handler(self.is_set, 1_000)
+
+
 def _silent(step: str, done: int, total: int) -> None:
     """Nobody watches."""
 
 
-def check(directory: Path, progress: Progress = _silent, *, quick: bool = False) -> CheckReport:
+def check(directory: Path, progress: Progress = _silent, *, quick: bool = False, stop: Stop | None = None) -> CheckReport:
     """Check pages (``quick``: without comparing indexes to their tables), rows, checksums and the sums between them.
+
+    It holds no snapshot while ``progress`` is called, so that may take its time. ``stop``: ends it early.
 
     Raises JournalError ``journal-missing`` or ``journal-newer``; damage of any kind is a finding, not an exception.
     """
@@ -58,11 +92,14 @@ def check(directory: Path, progress: Progress = _silent, *, quick: bool = False)
             raise
         report.problems.append(error.message)
         return report
+    stop = stop or Stop()
     try:
         report.version = version_of(connection)
+        stop._watch(connection)
         for step in (_pages_quick if quick else _pages, _references, _shared_bodies, _history, _sums):
-            _run(step, connection, report, progress)
+            _run(step, connection, report, progress, stop)
     finally:
+        stop._watch(None)
         connection.close()
     return report
 
@@ -70,10 +107,14 @@ def check(directory: Path, progress: Progress = _silent, *, quick: bool = False)
 Step = Callable[[sqlite3.Connection, CheckReport, Progress], None]
 
 
-def _run(step: Step, connection: sqlite3.Connection, report: CheckReport, progress: Progress) -> None:
+def _run(step: Step, connection: sqlite3.Connection, report: CheckReport, progress: Progress, stop: Stop) -> None:
+    if stop.is_set():
+        return
     try:
         step(connection, report, progress)
     except sqlite3.DatabaseError as error:
+        if stop.is_set():
+            return
         report.problems.append(f"{DATABASE_NAME} cannot be read through ({step.__name__.strip('_')}): {error}.")
 
 
@@ -93,13 +134,13 @@ def _pragma(connection: sqlite3.Connection, name: str, report: CheckReport, prog
 
 
 def _paged(connection: sqlite3.Connection, table: str, key: str, columns: str) -> Iterator[tuple[Any, ...]]:
-    """Rows in key order, a page at a time by key, so that no snapshot stands for the whole table."""
+    """Rows in key order, a page at a time by key, so that no snapshot stands for the whole table and no page holds many bodies."""
     last = -(2**63)
-    while True:
-        sql = f"SELECT {key}, {columns} FROM {table} WHERE {key} > ? ORDER BY {key} LIMIT {_PAGE_ROWS}"
-        page = connection.execute(sql, (last,)).fetchall()
-        if not page:
-            return
+    sizes = f"SELECT {key} AS k, coalesce(length(message_blob), 0) AS n FROM {table} WHERE {key} > ?1 ORDER BY {key} LIMIT {_PAGE_ROWS}"
+    passed = f"SELECT k, sum(n) OVER (ORDER BY k ROWS UNBOUNDED PRECEDING) - n AS passed FROM ({sizes})"
+    until = f"SELECT max(k) FROM ({passed}) WHERE passed < {_PAGE_BODY_BYTES}"
+    sql = f"SELECT {key}, {columns} FROM {table} WHERE {key} > ?1 AND {key} <= ({until}) ORDER BY {key}"
+    while page := connection.execute(sql, (last,)).fetchall():
         yield from page
         last = page[-1][0]
 

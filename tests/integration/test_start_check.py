@@ -1,0 +1,124 @@
+"""After an unclean stop the broker looks at its journal while it serves, and says what it finds."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import client
+from broker.start_check import StartCheck
+from journal.check import Stop, check
+from tests.process import Server, wait_until
+from tests.unit.journal_support import message, opened, queue, reference, send
+
+FINDING = "the journal is not whole"
+
+
+async def _send(url: str, *bodies: bytes) -> None:
+    async with client.connect(url) as connection, connection.session() as session:
+        producer = session.producer("orders")
+        for body in bodies:
+            await producer.send(body)
+
+
+def _falsify(data: Path) -> None:
+    """A count that does not add up: nothing that a start needs, so only a check finds it."""
+    with closing(sqlite3.connect(data / "homing.db")) as connection, connection:
+        connection.execute("UPDATE minute SET sent = sent + 1")
+
+
+async def test_a_broker_that_was_killed_says_that_its_journal_is_not_whole(start_server: Callable[..., Server]) -> None:
+    server = start_server()
+    await _send(server.url, b"one")
+    server.kill()
+    _falsify(server.data)
+    server.start()
+    await _send(server.url, b"two")
+    wait_until("the finding is logged", lambda: FINDING in server.log_path.read_text())
+    (line,) = [line for line in server.log_path.read_text().splitlines() if FINDING in line]
+    assert "Queue orders: 3 came, 0 left and 2 are there" in line or "Queue orders: 2 came, 0 left and 1 are there" in line
+    assert "Run `homing journal check` for all." in line
+    assert server.stop() == 0
+    server.start()
+    assert server.stop() == 0
+    assert server.log_path.read_text().count(FINDING) == 1
+
+
+async def test_a_whole_journal_is_not_spoken_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with opened(tmp_path) as (journal, _):
+        journal.group.queue(queue())
+        send(journal, 1)
+        await journal.flush()
+        looking = StartCheck(tmp_path)
+        looking.start()
+        looking._thread.join(20)
+        assert not looking._thread.is_alive()
+        looking.close()
+    assert [record for record in caplog.records if record.name == "homing" and record.levelno >= logging.WARNING] == []
+
+
+async def test_a_journal_that_cannot_be_read_is_a_line_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    looking = StartCheck(tmp_path)
+    looking.start()
+    looking._thread.join(20)
+    (record,) = caplog.records
+    assert "could not be checked: " in record.message
+
+
+async def test_a_stop_does_not_wait_for_the_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("broker.start_check._REST", 1e6)
+    async with opened(tmp_path) as (journal, _):
+        journal.group.queue(queue())
+        for sequence in range(1, 3_001):
+            send(journal, sequence)
+        await journal.flush()
+        looking = StartCheck(tmp_path)
+        looking.start()
+        started = time.monotonic()
+        looking.close()
+        assert time.monotonic() - started < 10
+        assert not looking._thread.is_alive()
+    assert caplog.records == []
+
+
+async def test_a_check_is_ended_in_the_middle_of_a_statement(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        journal.group.queue(queue())
+        for sequence in range(1, 3_001):
+            send(journal, sequence)
+        await journal.flush()
+        stop, steps = Stop(), []
+
+        def watch(step: str, done: int, total: int) -> None:
+            steps.append(step)
+            if done == 1_000:
+                stop.set()
+
+        report = check(tmp_path, watch, stop=stop)
+    assert steps == ["pages", "messages"]
+    assert report.problems == []
+    assert report.rows == {}
+
+
+async def test_pages_of_a_check_hold_few_bodies_and_miss_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("journal.check._PAGE_BODY_BYTES", 10_000)
+    async with opened(tmp_path) as (journal, _):
+        journal.group.queue(queue())
+        for sequence in range(1, 41):
+            send(journal, sequence, of=message(sequence, b"x" * (50_000 if sequence % 7 == 0 else 900)))
+        for sequence in range(41, 44):
+            journal.group.add_message(message(sequence, b"y" * 30_000))
+            journal.group.add(reference(sequence, of=message(sequence), shared=True))
+            journal.group.counts(1, 1)[0] += 1
+        await journal.flush()
+        report = check(tmp_path)
+    assert report.problems == []
+    assert (report.rows["reference"], report.rows["message"]) == (43, 3)
