@@ -24,8 +24,9 @@ from tests.unit.journal_support import attempt, change, message, outcome, queue,
 
 ORDERS, DEAD, RESULTS, LEFT, RIGHT = range(1, 6)
 NAMES = {ORDERS: "orders", DEAD: "DLQ.orders", RESULTS: "results", LEFT: "left", RIGHT: "right"}
-#: Small, so that checkpoints, and new blocks of ids, are among what is cut.
-OPTIONS = JournalOptions(disk_reserve_bytes=0, id_block=24, checkpoint_every_bytes=400_000)
+MINUTES_A_STEP, MINUTE_MS = 3, 60_000
+#: Small, so that checkpoints, new blocks of ids, and old counts that are folded at the second start are among what is cut.
+OPTIONS = JournalOptions(disk_reserve_bytes=0, id_block=24, checkpoint_every_bytes=400_000, history_retention_ms=30 * MINUTE_MS)
 
 
 class Workload:
@@ -37,6 +38,7 @@ class Workload:
         self._here: dict[str, ReferenceRecord] = {}
         self._fans: dict[int, int] = {}
         self._names = 0
+        self._minute = 0
         self.journal: Journal
 
     def declare(self) -> None:
@@ -44,6 +46,7 @@ class Workload:
             self.journal.group.queue(queue(queue_id, name))
 
     def step(self) -> None:
+        self._minute += MINUTES_A_STEP
         orders = [key for key, found in self._here.items() if found.queue_id == ORDERS]
         kinds: list[Callable[[], None]] = [self._send, self._send_to_two]
         if len(orders) > 4:
@@ -102,12 +105,13 @@ class Workload:
             self._remove(key, MinuteColumn.SUCCEEDED)
         for key, record in added:
             self._add(key, record, MinuteColumn.SENT)
-        self.journal.group.committed(name, self._names)
+        self.journal.group.committed(name, self._minute * MINUTE_MS)
 
     # -- their parts -------------------------------------------------------------------------------------------------
 
     def _claim(self, highest_id: int, **effects: Any) -> None:
         operation = self._claims.begin(highest_id=highest_id, **effects)
+        self.journal.group.clock(self._minute * MINUTE_MS)
         self.journal.group.after.append(partial(self._claims.done, operation))
 
     def _new(self, queue_id: int, stem: str = "m") -> tuple[str, ReferenceRecord]:
@@ -133,7 +137,7 @@ class Workload:
                 self.journal.group.delete_message(message_id)
 
     def _count(self, queue_id: int, how: MinuteColumn) -> None:
-        self.journal.group.counts(queue_id, 1)[how] += 1
+        self.journal.group.counts(queue_id, self._minute)[how] += 1
 
 
 def record(recording: Recording, steps: int, seed: int, *launcher: str) -> None:
