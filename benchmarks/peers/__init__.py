@@ -1,0 +1,1 @@
+"""Every broker that is measured, Homing included: one file each."""

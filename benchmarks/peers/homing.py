@@ -1,0 +1,74 @@
+"""Homing itself, as its users run it; and once more with every row written, so that elision hides nothing."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, ClassVar
+
+from benchmarks.load import ROOT
+from benchmarks.peers.peer import Peer
+
+ALL = frozenset({"S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S9"})
+
+
+class Homing(Peer):
+    family = "homing"
+    name = "homing"
+    scenarios = ALL
+    set_up_before_start = True
+    journal: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self._tells = True
+        self._queues: dict[str, Any] = {}
+        self._addresses: dict[str, Any] = {}
+        self._settings: dict[str, Any] = {"#": {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True}}
+
+    @classmethod
+    def missing(cls) -> str | None:
+        return None
+
+    def set_up(self, queue: str, **options: object) -> None:
+        """Before the start: queues make themselves, all else stands in broker.yaml."""
+        if "delivery_limit" in options:
+            self._settings[queue] = {"max-delivery-attempts": options["delivery_limit"]}
+        if "exchange" in options:
+            address = str(options["exchange"])
+            self._addresses[address] = {"routing-types": ["multicast"]}
+            for number in range(int(str(options["queues"]))):
+                self._queues[f"{queue}.{number}"] = {"address": address, "routing-type": "multicast"}
+
+    def command(self) -> list[str]:
+        config = self.directory / "broker.yaml"
+        sections = {
+            "native": {"port": self.port},
+            "journal": self.journal,
+            "address-settings": self._settings,
+            "addresses": self._addresses,
+            "queues": self._queues,
+        }
+        config.write_text(json.dumps(sections))  # JSON is YAML
+        return [sys.executable, "-m", "broker", "serve", "--config", str(config), "--data", str(self.data), "--json"]
+
+    def environment(self) -> dict[str, str]:
+        return {"PYTHONPATH": str(ROOT)}
+
+    def client(self) -> list[str]:
+        return [sys.executable, "-m", "benchmarks.homing_client"]
+
+    def rows_written(self) -> int | None:
+        """None from a broker that does not know the verb ``statistics``; it is asked only once then."""
+        journal = self.ask("statistics").get("journal") if self._tells else None
+        if journal is None:
+            self._tells = False
+            return None
+        return sum(int(journal[name]) for name in ("references_added", "references_changed", "references_deleted"))
+
+
+class HomingAllRows(Homing):
+    name = "homing-all-rows"
+    scenarios = frozenset({"S1", "S8"})
+    journal: ClassVar[dict[str, Any]] = {"elide": False}

@@ -1,0 +1,96 @@
+"""The benchmark harness still works: every scenario against Homing with a few hundred messages. Counts and figures, never speeds."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from benchmarks.__main__ import main, read_strace_counts
+from benchmarks.figures import Report, table
+from benchmarks.load import LoadError
+from benchmarks.peers.homing import Homing
+from benchmarks.scenarios import SCENARIOS
+from benchmarks.stage import Stage
+
+#: A figure that has to be there besides the main one.
+EXPECTED = {
+    "S1": {"cpu_s_per_100k", "peak_rss_mib", "written_mib_per_100k"},
+    "S2": {"cpu_s_per_100k", "peak_rss_mib"},
+    "S3": {"deliver_p99_ms", "confirm_p50_ms", "confirm_p99_ms"},
+    "S4": {"fill_rss_mib", "disk_per_payload", "serves_after_s", "drain_per_s", "drain_rss_mib", "disk_after_per_payload"},
+    "S5": {"cpu_s_per_100k"},
+    "S6": {"confirm_p50_ms", "confirm_p99_ms"},
+    "S7": {"early", "late_max_ms", "delayed_per_s", "peak_rss_mib"},
+    "S8": {"disk_per_payload"},
+    "S9": {"idle_kib"},
+}
+
+
+def test_every_scenario_has_expectations_here() -> None:
+    assert set(EXPECTED) == set(SCENARIOS)
+
+
+# Two halves, so that each stays well under a test's time. What a scenario counts it checks itself: a message too few, or one left
+# in a queue, fails the run.
+@pytest.mark.parametrize("keys", [("S1", "S2", "S3", "S4"), ("S5", "S6", "S7", "S8", "S9")], ids=["S1-S4", "S5-S9"])
+def test_scenarios_give_their_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str], keys: tuple[str, ...]) -> None:
+    words = ["--smoke", "--rounds", "1", "--peers", "homing", "--deadline", "20", "--data", str(tmp_path), "--out", str(tmp_path / "out")]
+    code = main([*keys, *words])
+    printed = capsys.readouterr()
+    assert code == 0, printed.err
+    document = json.loads((tmp_path / "out" / "results.json").read_text())
+    medians = {each["scenario"]: each["median"] for each in document["results"] if each["peer"] == "homing"}
+    assert set(medians) == set(keys)
+    for key, median in medians.items():
+        assert {SCENARIOS[key].main, *EXPECTED[key]} <= set(median), key
+        assert all(value >= 0 for value in median.values()), (key, median)
+        assert median[SCENARIOS[key].main] > 0
+        assert f"{key}  {SCENARIOS[key].title}" in printed.out
+    assert medians.get("S7", {"early": 0})["early"] == 0
+    assert len(document["baseline"]) == len(keys)
+    ElementTree.parse(tmp_path / "out" / "chart.svg")
+
+
+def test_a_load_that_does_not_finish_is_a_failure_not_a_figure(tmp_path: Path) -> None:
+    with Stage(Homing(tmp_path / "homing"), deadline_s=1) as stage:
+        stage.start("bench")
+        with pytest.raises(LoadError, match=r"consume did 0 of 5 within 1 s"):
+            stage.run("consume", 5, queue="bench", ack="each")
+        with pytest.raises(LoadError, match="holds 0 messages, expected 1"):
+            stage.wait_for_depth("bench", 1, timeout_s=0)
+
+
+def test_a_wrong_word_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["S1", "--peers", "homing,nobody"]) == 2
+    assert main(["S1", "--peers", "homing", "--set", "S1.colour=1"]) == 2
+    printed = capsys.readouterr().err
+    assert "there is no peer nobody" in printed
+    assert "S1 has no parameter 'colour'; it has count" in printed
+
+
+def test_the_table_shows_medians_spread_ratio_and_failures() -> None:
+    report = Report("now", {}, {"rounds": 3})
+    report.result("S1", "homing").rounds += [{"msgs_per_s": rate} for rate in (900.0, 300.0, 600.0)]
+    report.result("S1", "rabbitmq-quorum").rounds += [{"msgs_per_s": 200.0}]
+    report.result("S1", "rabbitmq-classic").failure = "it did not start"
+    report.result("S3", "homing").rounds += [{"deliver_p50_ms": 0.25}]
+    report.result("S3", "rabbitmq-classic").rounds += [{"deliver_p50_ms": 0.5}]
+    text = table(report)
+    assert "300 … 900" in text
+    assert "homing is 3.00 ×" in text
+    assert "rabbitmq-classic   it did not start" in text
+    assert "homing is 2.00 ×" in text  # half the latency is twice as good
+
+
+def test_strace_counts_are_read() -> None:
+    text = """% time     seconds  usecs/call     calls    errors syscall
+------ ----------- ----------- --------- --------- ----------------
+ 92.31    0.012000         480        25           fdatasync
+  7.69    0.001000        1000         1         1 fsync
+------ ----------- ----------- --------- --------- ----------------
+100.00    0.013000         500        26         1 total
+"""
+    assert read_strace_counts(text) == {"fdatasync": 25.0, "fsync": 1.0}
