@@ -283,7 +283,7 @@ async def test_a_reload_with_a_broken_file_changes_nothing(start_server: StartSe
     assert "plain-password-5711" not in server.log_path.read_text()
 
 
-CONFIGS = {
+CONFIGS: dict[str, tuple[str | bytes, str]] = {
     "broken yaml": ("native: {port: 0\nlimits: [", "broker.yaml"),
     "a tab": ("native:\n\tport: 0\n", "line 2"),
     "unknown section": ("colour: red\n", "colour"),

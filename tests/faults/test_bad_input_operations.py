@@ -437,7 +437,12 @@ async def test_what_follows_close_is_not_looked_at(server: Server) -> None:
     def attack() -> None:
         with Raw(server.url) as raw:
             raw.producer("closing")
-            frames = [[Op.SEND, 1, 1, [[b"a"], [b"b"]]], [Op.CLOSE, 5], [Op.SUBSCRIBE, 6, 1, "closing", {}], [Op.SEND, 1, 3, [[b"c"]]]]
+            frames: list[list[Any]] = [
+                [Op.SEND, 1, 1, [[b"a"], [b"b"]]],
+                [Op.CLOSE, 5],
+                [Op.SUBSCRIBE, 6, 1, "closing", {}],
+                [Op.SEND, 1, 3, [[b"c"]]],
+            ]
             raw.raw(b"".join(encode(frame) for frame in frames))
             assert raw.until(Op.CONFIRM)[2] == 2
             assert raw.next() == [Op.CLOSED, 5]
