@@ -19,10 +19,20 @@ from benchmarks.measure import machine, sqlite_commits_per_s, syncs_per_s
 from benchmarks.peers.homing import Homing, HomingAllRows
 from benchmarks.peers.peer import Peer, missing_programs
 from benchmarks.peers.rabbitmq import RabbitMQClassic, RabbitMQQuorum
+from benchmarks.peers.text import Beanstalkd, NatsCore, NatsJetStream, RedisStreams
 from benchmarks.scenarios import SCENARIOS, Scenario
 from benchmarks.stage import Figures, Stage
 
-PEERS: Final[tuple[type[Peer], ...]] = (Homing, HomingAllRows, RabbitMQQuorum, RabbitMQClassic)
+PEERS: Final[tuple[type[Peer], ...]] = (
+    Homing,
+    HomingAllRows,
+    RabbitMQQuorum,
+    RabbitMQClassic,
+    RedisStreams,
+    NatsJetStream,
+    NatsCore,
+    Beanstalkd,
+)
 
 
 def arguments(words: list[str] | None) -> argparse.Namespace:
@@ -42,9 +52,7 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--data", type=Path, default=None, help="where brokers keep their data meanwhile (default: the system's temporary folder)"
     )
-    parser.add_argument(
-        "--out", type=Path, default=None, metavar="DIR", help="where results.json and chart.svg go (default: bench-results)"
-    )
+    parser.add_argument("--out", type=Path, default=None, metavar="DIR", help="where results.json and chart.svg go (default: build/bench)")
     chosen = parser.parse_args(words)
     for key in chosen.scenarios:
         if key not in SCENARIOS:
@@ -169,7 +177,7 @@ def main(words: list[str] | None = None) -> int:
     except ValueError as error:
         print(f"scripts/bench: {error}", file=sys.stderr)
         return 2
-    out: Path = chosen.out or ROOT / "bench-results"
+    out: Path = chosen.out or ROOT / "build" / "bench"
     out.mkdir(parents=True, exist_ok=True)
     report.write_json(out / "results.json")
     (out / "chart.svg").write_text(svg(report))
