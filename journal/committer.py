@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from journal.disk import Disk
+from journal.disk import Disk, damaged
 from journal.errors import JournalError
 from journal.group_commit import Group
 from journal.group_write import GroupWriter, Written
@@ -201,6 +201,8 @@ def _failure(connection: sqlite3.Connection, error: sqlite3.DatabaseError) -> Jo
     if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError | sqlite3.DataError | sqlite3.InterfaceError):
         roll_back(connection)
         return _bad_record(error)
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return damaged(f"{error}, found while writing to it; nobody was answered for what was being written")
     return io_failure(f"{getattr(error, 'sqlite_errorname', type(error).__name__)}, {error}")
 
 

@@ -1,0 +1,209 @@
+"""A file system that fills up under a running broker: producers wait and know why, consumers go on, and it ends when there is room."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.protocols.native.codec import Op
+from tests.faults.hostile import Raw
+from tests.process import ROOT, Server
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 MiB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mount = shutil.which("mount")
+    if mount is None or os.geteuid() != 0:
+        pytest.skip("a small file system needs root. enable: run the tests as root")
+    command = [mount, "-t", "tmpfs", "-o", "size=64m", "homing-test", str(place)]
+    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"no tmpfs can be mounted here ({mounted.stderr.strip()}). enable: run with CAP_SYS_ADMIN")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+@pytest.fixture
+def server(small_disk: Path) -> Iterator[Server]:
+    config = {"journal": {"disk-reserve": "4MiB", "checkpoint-every": "4MiB"}, "broker": {"memory-limit": "1GiB"}}
+    server = Server(small_disk / "broker", config).start()
+    yield server
+    server.close()
+
+
+class Sender:
+    """Sends as credit allows; knows what is confirmed and why it has to wait."""
+
+    def __init__(self, url: str) -> None:
+        self.raw = Raw(url, client_id="sender")
+        self.raw.send(Op.PRODUCER, 1, 1, "disk")
+        self.sent = self.confirmed = 0
+        self.messages = self.bytes = 0
+        self.reason: str | None = None
+        self.bodies: dict[int, bytes] = {}
+        self.raw.until(Op.RESULT)
+
+    def take(self, timeout_s: float) -> bool:
+        """One frame of the broker's; False when none came in time."""
+        try:
+            frame = self.raw.next(timeout_s)
+        except TimeoutError:
+            return False
+        assert frame is not None, "the broker is gone"
+        if frame[0] == Op.CREDIT:
+            self.messages += frame[2]
+            self.bytes += frame[3]
+            self.reason = frame[4]
+        else:
+            assert frame[0] == Op.CONFIRM, frame
+            assert len(frame) == 3 or frame[3] is None, frame
+            self.confirmed = frame[2]
+        return True
+
+    def fill(self) -> None:
+        """Until it is told to wait, with everything it sent confirmed."""
+        self.reason = None
+        while self.reason is None or self.confirmed < self.sent:
+            if self.messages > 0 and self.bytes > 0:
+                self.sent += 1
+                body = self.bodies[self.sent] = os.urandom(100_000)
+                self.raw.send(Op.SEND, 1, self.sent, [[body, {"n": self.sent}]])
+                self.messages -= 1
+                self.bytes -= len(body) + 400
+            assert self.take(20), (self.sent, self.confirmed, self.reason)
+
+    def resume(self) -> None:
+        """Until credit comes again by itself."""
+        while self.reason is not None or self.messages <= 0 or self.bytes <= 0:
+            assert self.take(20), self.reason
+
+
+def drain(url: str, bodies: dict[int, bytes], expected: int) -> set[int]:
+    """Consumes and acknowledges all that is there; every acknowledgement is confirmed."""
+    seen: list[int] = []
+    with Raw(url) as raw:
+        raw.send(Op.SUBSCRIBE, 2, 1, "disk", {"prefetch": expected})
+        raw.until(Op.RESULT)
+        while len(seen) < expected:
+            for message in raw.until(Op.DELIVER)[3]:
+                assert message[3] == bodies[message[4]["n"]]
+                seen.append(message[4]["n"])
+        raw.send(Op.GIVEN, 1, expected)
+        for first in range(1, expected + 1, 10):
+            raw.send(Op.ACK, 1, 4, [first, min(first + 9, expected)], None, first)
+            assert raw.until(Op.RESULT)[1:] == [first, {"not_held": []}]
+    return set(seen)
+
+
+def test_producers_wait_with_a_reason_consumers_go_on_and_service_resumes_by_itself(server: Server) -> None:
+    sender = Sender(server.url)
+    for _ in range(2):
+        sender.fill()
+        assert sender.reason is not None
+        assert sender.reason.startswith("disk-low")
+        assert len(sender.bodies) > 100
+        assert drain(server.url, sender.bodies, len(sender.bodies)) == set(sender.bodies)
+        sender.bodies.clear()
+        sender.resume()
+    sender.raw.close()
+    assert server.stop() == 0
+    assert "Traceback" not in server.log_path.read_text()
+
+
+def test_a_disk_filled_by_somebody_else_stops_producers_only_and_a_kill_loses_nothing(server: Server, small_disk: Path) -> None:
+    sender = Sender(server.url)
+    while sender.confirmed < 50:
+        while sender.messages <= 0 or sender.bytes <= 0:
+            assert sender.take(20)
+        sender.sent += 1
+        body = sender.bodies[sender.sent] = os.urandom(20_000)
+        sender.raw.send(Op.SEND, 1, sender.sent, [[body, {"n": sender.sent}]])
+        sender.messages -= 1
+        sender.bytes -= len(body) + 400
+        while sender.confirmed < sender.sent:
+            assert sender.take(20)
+    theirs = small_disk / "theirs"
+    with theirs.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
+        fill_up(file.write)
+    sender.fill()
+    assert sender.reason is not None
+    assert sender.reason.startswith("disk-low")
+    confirmed = dict(sender.bodies)
+    assert len(confirmed) >= 50
+    first = sorted(confirmed)[: len(confirmed) // 2]
+    with Raw(server.url) as raw:
+        raw.send(Op.SUBSCRIBE, 2, 1, "disk", {"prefetch": len(first)})
+        raw.until(Op.RESULT)
+        got: list[int] = []
+        while len(got) < len(first):
+            got += [message[4]["n"] for message in raw.until(Op.DELIVER)[3]]
+        raw.send(Op.GIVEN, 1, len(got))
+        raw.send(Op.ACK, 1, 2, [1, len(got)], None, 5)
+        raw.until(Op.RESULT)
+        raw.send(Op.CLOSE, 6)
+        raw.until(Op.CLOSED)
+    assert got == first
+    theirs.unlink()
+    sender.resume()
+    sender.raw.close()
+    server.kill()
+    server.start()
+    left = {number: body for number, body in confirmed.items() if number not in first}
+    assert drain(server.url, left, len(left)) == set(left)
+    assert server.stop() == 0
+
+
+def fill_up(write: object) -> None:
+    assert callable(write)
+    while True:
+        write(b"\0" * 65_536)
+
+
+def test_a_start_on_a_full_disk_is_an_error_with_a_code_and_costs_nothing(server: Server, small_disk: Path) -> None:
+    sender = Sender(server.url)
+    sender.fill()
+    confirmed = dict(sender.bodies)
+    sender.raw.close()
+    server.kill()
+    theirs = small_disk / "theirs"
+    with theirs.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
+        fill_up(file.write)
+    # Its log and its configuration lie on the full disk: it cannot even be told; a start that works is as good as one that refuses.
+    config = server.config_path
+    shutil.copy(config, small_disk.parent / "broker.yaml")
+    command = [
+        sys.executable,
+        "-m",
+        "broker",
+        "serve",
+        "--config",
+        str(small_disk.parent / "broker.yaml"),
+        "--data",
+        str(server.data),
+        "--json",
+    ]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line:
+            _, said = process.communicate(timeout=20)
+            assert process.returncode == 70
+            assert "Traceback" not in said
+            assert "journal-full" in said or "full" in said
+    finally:
+        process.kill()
+        process.communicate()
+    theirs.unlink()
+    server.start()
+    assert drain(server.url, confirmed, len(confirmed)) == set(confirmed)
+    assert server.stop() == 0
