@@ -16,6 +16,7 @@ from benchmarks.chart import svg
 from benchmarks.figures import Report, number, table
 from benchmarks.load import ROOT, LoadError
 from benchmarks.measure import machine, sqlite_commits_per_s, syncs_per_s
+from benchmarks.peers.activemq import ActiveMQ
 from benchmarks.peers.homing import Homing, HomingAllRows
 from benchmarks.peers.peer import Peer, missing_programs
 from benchmarks.peers.rabbitmq import RabbitMQClassic, RabbitMQQuorum
@@ -32,6 +33,7 @@ PEERS: Final[tuple[type[Peer], ...]] = (
     NatsJetStream,
     NatsCore,
     Beanstalkd,
+    ActiveMQ,
 )
 
 

@@ -1,10 +1,11 @@
-/* The load client for brokers with text protocols: NATS core and JetStream, Redis Streams, beanstalkd. Commands are written and
- * answers read many at a time over one plain socket.
+/* The load client for brokers with text protocols: NATS core and JetStream, Redis Streams, beanstalkd, STOMP (ActiveMQ). Commands
+ * are written and answers read many at a time over one plain socket.
  *
- *   setup | produce | consume | depth    with proto=nats|jetstream|redis|beanstalkd queue= count= window= rate= body= ack= stamp=
+ *   setup | produce | consume | depth    with proto=nats|jetstream|redis|beanstalkd|stomp queue= count= window= rate= body= ack= stamp=
  *
  * Acknowledgements are one command a message: XACK, or a publish to the message's own $JS.ACK subject. What confirms a message:
- * redis XADD's answer, jetstream the stream's answer to the inbox, beanstalkd INSERTED, nats nothing (the end is a PONG).
+ * redis XADD's answer, jetstream the stream's answer to the inbox, beanstalkd INSERTED, STOMP a RECEIPT, nats nothing
+ * (the end is a PONG); durable=0 makes STOMP's messages non-persistent and asks for no receipt but the last.
  */
 #define _GNU_SOURCE
 #include "load.h"
@@ -18,7 +19,7 @@
 #include <sys/socket.h>
 
 enum { BUFFER_BYTES = 1 << 22, BATCH = 256 };
-enum { NATS, JETSTREAM, REDIS, BEANSTALKD };
+enum { NATS, JETSTREAM, REDIS, BEANSTALKD, STOMP };
 
 static int proto, link_socket;
 static char *inbox, *outbox;
@@ -26,7 +27,7 @@ static size_t in_end, out_end;
 static const char *queue;
 static long body_bytes, window_size, interval_ns, target, sent, confirmed, received;
 static int64_t go_ns, deadline_ns, first_ns, last_ns, *sent_ns;
-static bool stamped, acknowledging, pong, asking;
+static bool stamped, acknowledging, confirming, browsing, pong, asking;
 static long answer_count; /* the number a depth or setup command was answered with */
 static Latencies latencies;
 
@@ -75,7 +76,8 @@ __attribute__((format(printf, 1, 2))) static void put(const char *format, ...) {
 static void put_body(int64_t stamp_ns) {
   put_bytes(&stamp_ns, STAMP_BYTES);
   put_bytes(body_at(sent * 7) + STAMP_BYTES, (size_t)body_bytes - STAMP_BYTES);
-  put_bytes("\r\n", 2);
+  if (proto == STOMP) put_bytes("", 1);
+  else put_bytes("\r\n", 2);
 }
 
 static void put_message(int64_t stamp_ns) {
@@ -83,6 +85,9 @@ static void put_message(int64_t stamp_ns) {
   if (proto == JETSTREAM) put("PUB %s inbox.produce %ld\r\n", queue, body_bytes);
   if (proto == REDIS) put("*5\r\n$4\r\nXADD\r\n$%zu\r\n%s\r\n$1\r\n*\r\n$1\r\nb\r\n$%ld\r\n", strlen(queue), queue, body_bytes);
   if (proto == BEANSTALKD) put("put 100 0 600 %ld\r\n", body_bytes);
+  if (proto == STOMP)
+    put("SEND\ndestination:/queue/%s\npersistent:%s\ncontent-length:%ld\n%s\n", queue, confirming ? "true" : "false", body_bytes,
+        confirming ? "receipt:1\n" : "");
   put_body(stamp_ns);
   sent_ns[sent++ % window_size] = stamp_ns;
 }
@@ -173,14 +178,45 @@ static size_t read_beanstalkd(char *at, char *line_end) {
   return (size_t)(line_end - at) + 2;
 }
 
+/* A header's value within a frame's head, NULL when it is not there. */
+static const char *stomp_header(const char *head, const char *end, const char *name) {
+  const char *found = memmem(head, (size_t)(end - head), name, strlen(name));
+  return found ? found + strlen(name) : NULL;
+}
+
+static size_t read_stomp(char *at, size_t available) {
+  if (*at == '\n') return 1; /* between frames, and as a heartbeat */
+  char *head_end = memmem(at, available, "\n\n", 2);
+  if (!head_end) return 0;
+  const char *length = stomp_header(at, head_end + 1, "\ncontent-length:");
+  size_t head = (size_t)(head_end - at) + 2;
+  char *end = length ? at + head + atol(length) : memchr(at + head, 0, available - head);
+  if (!end || end >= at + available) return 0;
+  if (!strncmp(at, "RECEIPT", 7) && stomp_header(at, head_end + 1, "\nreceipt-id:1\n")) on_confirm();
+  else if (!strncmp(at, "RECEIPT", 7) || !strncmp(at, "CONNECTED", 9)) pong = true;
+  else if (!strncmp(at, "ERROR", 5)) die("the broker answered ERROR");
+  else if (browsing && stomp_header(at, head_end + 1, "\nbrowser:end")) pong = true;
+  else if (browsing) answer_count++;
+  else if (!strncmp(at, "MESSAGE", 7)) {
+    on_message(at + head);
+    const char *id = acknowledging ? stomp_header(at, head_end + 1, "\nack:") : NULL;
+    if (id) put("ACK\nid:%.*s\n\n%c", (int)strcspn(id, "\n"), id, 0);
+  }
+  return (size_t)(end - at) + 1;
+}
+
+static size_t read_line_item(char *at, size_t available) {
+  char *line_end = memmem(at, available, "\r\n", 2);
+  if (!line_end) return 0;
+  if (proto == REDIS) return read_redis(at, line_end, available);
+  return proto == BEANSTALKD ? read_beanstalkd(at, line_end) : read_nats(at, line_end, available);
+}
+
 static void read_items(void) {
   size_t start = 0;
   while (start < in_end) {
-    char *at = inbox + start, *line_end = memmem(at, in_end - start, "\r\n", 2);
-    if (!line_end) break;
-    size_t whole = proto == REDIS        ? read_redis(at, line_end, in_end - start)
-                   : proto == BEANSTALKD ? read_beanstalkd(at, line_end)
-                                         : read_nats(at, line_end, in_end - start);
+    char *at = inbox + start;
+    size_t whole = proto == STOMP ? read_stomp(at, in_end - start) : read_line_item(at, in_end - start);
     if (!whole) break;
     start += whole;
   }
@@ -213,6 +249,10 @@ static void greet(void) {
     put("CONNECT {\"verbose\":false,\"pedantic\":false,\"headers\":false}\r\nSUB inbox.produce 1\r\nSUB inbox.api 2\r\nPING\r\n");
     wait_for_answer("no answer to the first PING");
   }
+  if (proto == STOMP) {
+    put("CONNECT\naccept-version:1.2\nhost:localhost\n\n%c", 0);
+    wait_for_answer("no CONNECTED");
+  }
 }
 
 static void call_jetstream(const char *verb, const char *json) {
@@ -244,6 +284,11 @@ static void depth(void) {
     wait_for_answer("XPENDING was not answered");
   }
   if (proto == JETSTREAM) call_jetstream("CONSUMER.INFO.S.C", "");
+  if (proto == STOMP) {
+    browsing = true;
+    put("SUBSCRIBE\nid:0\ndestination:/queue/%s\nbrowser:true\n\n%c", queue, 0);
+    wait_for_answer("the queue could not be browsed");
+  }
   printf("{\"count\": %ld}\n", answer_count);
 }
 
@@ -258,12 +303,11 @@ static void produce_paced(void) {
     int64_t patience = sent < target ? due - now : 100000000;
     struct pollfd waiting = {.fd = link_socket, .events = POLLIN};
     if (ppoll(&waiting, 1, &(struct timespec){patience / 1000000000, patience % 1000000000}, NULL) > 0) receive(MSG_DONTWAIT);
-    if (proto == NATS) confirmed = sent;
+    if (!confirming) confirmed = sent;
   }
 }
 
 static void produce(void) {
-  bool confirming = proto != NATS;
   if (interval_ns) return produce_paced();
   while (confirmed < target && now_ns() < deadline_ns) {
     for (int i = 0; i < BATCH && sent < target && sent - confirmed < window_size; i++) put_message(now_ns());
@@ -272,15 +316,19 @@ static void produce(void) {
     else receive(sent < target && sent - confirmed < window_size ? MSG_DONTWAIT : 0);
   }
   if (!confirming) {
-    put("PING\r\n");
-    wait_for_answer("no PONG at the end");
+    if (proto == STOMP) put("SEND\ndestination:/queue/end.%s\nreceipt:2\n\n%c", queue, 0);
+    else put("PING\r\n");
+    wait_for_answer("no answer at the end");
   }
 }
 
 static void start_consuming(void) {
   if (proto == NATS) put("SUB %s 3\r\nPING\r\n", queue);
   if (proto == JETSTREAM) put("SUB to.consumer 3\r\nPING\r\n");
-  if (proto == NATS || proto == JETSTREAM) wait_for_answer("the subscription was not answered");
+  if (proto == STOMP)
+    put("SUBSCRIBE\nid:0\ndestination:/queue/%s\nack:%s\nactivemq.prefetchSize:%ld\nreceipt:2\n\n%c", queue,
+        acknowledging ? "client-individual" : "auto", option_number("prefetch", 1000), 0);
+  if (proto != REDIS && proto != BEANSTALKD) wait_for_answer("the subscription was not answered");
 }
 
 static void consume(void) {
@@ -291,6 +339,7 @@ static void consume(void) {
   }
   if (out_end) flush();
   if (proto == NATS || proto == JETSTREAM) put("PING\r\n"), wait_for_answer("the last acknowledgements were not taken");
+  if (proto == STOMP) put("DISCONNECT\nreceipt:2\n\n%c", 0), wait_for_answer("the last acknowledgements were not taken");
   if (proto == REDIS) put("PING\r\n"), wait_for_answer("the last acknowledgements were not taken");
 }
 
@@ -307,8 +356,8 @@ static void run(bool producing) {
 }
 
 static int proto_of(const char *name) {
-  const char *names[] = {"nats", "jetstream", "redis", "beanstalkd"};
-  for (int i = 0; i < 4; i++)
+  const char *names[] = {"nats", "jetstream", "redis", "beanstalkd", "stomp"};
+  for (int i = 0; i < 5; i++)
     if (!strcmp(name, names[i])) return i;
   die("unknown proto");
   return 0;
@@ -324,6 +373,7 @@ int main(int count, char **words) {
   body_bytes = option_number("body", 1024);
   window_size = option_number("window", 1000);
   interval_ns = option_number("rate", 0) ? 1000000000 / option_number("rate", 0) : 0;
+  confirming = proto != NATS && option_number("confirm", 1);
   stamped = option_number("stamp", 0);
   acknowledging = strcmp(option_text("ack", "each"), "none");
   sent_ns = calloc((size_t)window_size, sizeof(int64_t));
