@@ -1,0 +1,134 @@
+"""Does the export tell the same story as the clients? Sums over its tables against what the clients' logs allow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow.dataset
+
+from tests.faults.kill_loop.checker import Kind, Rules, Violation
+from tests.faults.kill_loop.events import FAIL, OK, Snapshot
+from tests.faults.kill_loop.history import History, Life
+
+_CAME: Final = ("sent", "moved_in")
+_WENT: Final = ("succeeded", "dead_lettered", "expired", "dropped", "purged", "moved_out")
+Columns = dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What the clients' logs leave possible: unknown outcomes count for nothing at the least and for one at the most."""
+
+    least: int
+    most: int
+
+    def __contains__(self, value: int) -> bool:
+        return self.least <= value <= self.most
+
+    def __str__(self) -> str:
+        return str(self.least) if self.least == self.most else f"{self.least} to {self.most}"
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """``exported`` beside ``counted``, by the words of the equation; ``by_queue``: the export's columns and what is still here."""
+
+    exported: Columns
+    counted: dict[str, Range]
+    by_queue: dict[str, Columns]
+
+    def violations(self) -> Iterator[Violation]:
+        for queue, columns in self.by_queue.items():
+            came, went = sum(columns[name] for name in _CAME), sum(columns[name] for name in _WENT)
+            if came != went + columns["here"]:
+                yield Violation(Kind.BALANCE, f"{queue}: {came} came, {went} went and {columns['here']} are there ({columns})")
+        for word, range_ in self.counted.items():
+            if self.exported[word] not in range_:
+                yield Violation(Kind.BALANCE, f"{word}: the export has {self.exported[word]}, the clients counted {range_}")
+        first = self.exported
+        if first["sent"] != sum(first[name] for name in ("succeeded", "dead_lettered", "expired", "dropped", "purged", "here")):
+            yield Violation(Kind.BALANCE, f"sent is not the sum of the ways to end: {first}")
+
+
+def account(export: Path, history: History, end: Snapshot, rules: Rules) -> Account:
+    """``end``: the journal after everything has settled and all have stopped."""
+    by_queue = _by_queue(export)
+    exported = dict.fromkeys((*_CAME, *_WENT, "here", "in_dead_letter_queues", "moved_in_dead_letters"), 0)
+    for queue, columns in by_queue.items():
+        dead = queue.startswith(rules.dead_letter_prefix)
+        for name, value in columns.items():
+            if not dead:
+                exported[name] += value
+        if dead:
+            exported["in_dead_letter_queues"] += columns["here"]
+            exported["moved_in_dead_letters"] += columns["moved_in"]
+    return Account(exported, _counted(history, end, rules), by_queue)
+
+
+def _by_queue(export: Path) -> dict[str, Columns]:
+    found: dict[str, Columns] = {}
+
+    def row(queue: str) -> Columns:
+        return found.setdefault(queue, dict.fromkeys((*_CAME, *_WENT, "here"), 0))
+
+    for minute in _table(export, "deliveries_by_minute", ["queue", *_CAME, *_WENT]):
+        for name in (*_CAME, *_WENT):
+            row(minute["queue"])[name] += minute[name]
+    for message in _table(export, "messages", ["queue", "state"]):
+        row(message["queue"])["here"] += message["state"] != "settled"
+    return found
+
+
+def _table(export: Path, name: str, columns: list[str]) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pyarrow.dataset.dataset(export / name, partitioning="hive").to_table(columns=columns).to_pylist()
+    return rows
+
+
+def _counted(history: History, end: Snapshot, rules: Rules) -> dict[str, Range]:
+    here = {(entry.id, entry.queue) for entry in end.entries}
+    dead = {life.id for life in history.lives.values() if life.queue.startswith(rules.dead_letter_prefix)}
+    dead |= {entry.id for entry in end.entries if entry.queue.startswith(rules.dead_letter_prefix)}
+    there = set(history.ids) | {entry.key for entry in end.entries}
+    sends = history.sends
+    confirmed = sum(send.outcome == OK for send in sends.values())
+    unknown = [send for key, send in sends.items() if send.outcome not in (OK, FAIL)]
+    unknown_there = sum(send.key in there for send in unknown)
+    # An unknown one that nobody saw was not stored, unless it expired unseen.
+    unknown_short = sum(send.key not in there and send.ttl_ms > 0 for send in unknown)
+    ended = [life for life in _at_work(history, rules) if life.perhaps_acked and life.id not in dead and (life.id, life.queue) not in here]
+    surely = sum(life.confirmed_ack is not None or not sends[life.key].ttl_ms for life in ended)
+    here_at_work = sum(not queue.startswith(rules.dead_letter_prefix) for _, queue in here)
+    short = [send for send in sends.values() if send.ttl_ms and send.outcome != FAIL]
+    outlived = _outlived(history, dead)
+    return {
+        "sent": Range(confirmed + unknown_there, confirmed + unknown_there + unknown_short),
+        "succeeded": Range(surely, len(ended)),
+        "dead_lettered": Range(len(dead), len(dead)),
+        "moved_in_dead_letters": Range(len(dead), len(dead)),
+        "expired": Range(
+            sum(send.outcome == OK and send.key not in outlived["perhaps"] for send in short),
+            sum(send.key not in outlived["surely"] for send in short),
+        ),
+        "dropped": Range(0, 0),
+        "purged": Range(0, 0),
+        "moved_in": Range(0, 0),
+        "moved_out": Range(0, 0),
+        "here": Range(here_at_work, here_at_work),
+        "in_dead_letter_queues": Range(len(here) - here_at_work, len(here) - here_at_work),
+    }
+
+
+def _at_work(history: History, rules: Rules) -> list[Life]:
+    return [life for life in history.lives.values() if not life.queue.startswith(rules.dead_letter_prefix)]
+
+
+def _outlived(history: History, dead: set[int]) -> dict[str, set[str]]:
+    """Keys of messages that ended otherwise than by expiring."""
+    lives = list(history.lives.values())
+    return {
+        "perhaps": {life.key for life in lives if life.perhaps_acked or life.id in dead},
+        "surely": {life.key for life in lives if life.confirmed_ack is not None or life.id in dead},
+    }

@@ -1,0 +1,250 @@
+"""The referee: compares what clients saw with what the broker promised. Pure: logs and snapshots in, violations out.
+
+An operation is *ok* (the client was told), *fail* (told that it did not happen) or *unknown*; unknown ones may have happened or not,
+but not by half and not twice. Snapshots are the journal's contents between two brokers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from tests.faults.kill_loop.events import FAIL, OK, UNKNOWN, Snapshot
+from tests.faults.kill_loop.history import Failure, History, Life
+
+TOKEN: Final = "token:"
+
+
+class Kind(StrEnum):
+    LOST = "lost"  # confirmed, and gone without anybody having acknowledged it
+    UNEXPECTED = "unexpected"  # there, though never sent, or sent in a transaction known to be rolled back
+    STORED_TWICE = "stored twice"  # one send, two messages
+    DUPLICATED = "duplicated"  # there, or delivered, after its acknowledgement was confirmed
+    COUNT_FELL = "count fell"  # a delivery count lower than one seen before, or a confirmed failure not counted
+    EARLY = "early"  # delivered before it was due
+    TORN = "torn"  # a transaction by half
+    IN_TWO_QUEUES = "in two queues"
+    DIED_EARLY = "died early"  # dead-lettered before its attempts were used up
+    LIMIT_PASSED = "limit passed"  # delivered again after its attempts were used up
+    STUCK = "stuck"  # once faults stopped, something did not settle
+    JOURNAL = "journal"  # what `homing journal check` finds
+    BALANCE = "balance"  # the export's sums differ from what the clients counted
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    kind: Kind
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the broker was told. ``max_attempts`` holds for every queue but the ``endless`` ones (name prefixes)."""
+
+    max_attempts: int = 4
+    endless: tuple[str, ...] = ("tokens.", "DLQ.")
+    dead_letter_prefix: str = "DLQ."
+    tokens: int = 0
+    tolerance_ms: float = 50.0
+
+    def limited(self, queue: str) -> bool:
+        return not queue.startswith(self.endless)
+
+
+Check = Callable[[History, Sequence[Snapshot], Rules], Iterator[Violation]]
+
+
+def check(history: History, snapshots: Sequence[Snapshot], rules: Rules) -> list[Violation]:
+    """Everything that was promised and not kept. ``snapshots`` in the order of time; the last one is the end."""
+    checks: tuple[Check, ...] = (_lost, _unexpected, _stored_twice, _duplicated, _counts, _due_times, _limits, _torn, _tokens, _places)
+    return [violation for each in checks for violation in each(history, snapshots, rules)]
+
+
+def recovered(history: History) -> int:
+    """Sends whose outcome nobody told, and that are there all the same. No fault: only interesting."""
+    return sum(send.outcome == UNKNOWN and key in history.ids for key, send in history.sends.items())
+
+
+# -- what was sent ---------------------------------------------------------------------------------------------------
+
+
+def _lost(history: History, snapshots: Sequence[Snapshot], rules: Rules) -> Iterator[Violation]:
+    reported: set[str] = set()
+    for snapshot in snapshots:
+        here = {entry.key for entry in snapshot.entries}
+        for key, send in history.sends.items():
+            if send.outcome != OK or send.ok_t >= snapshot.t or send.ttl_ms or key in here or key in reported:
+                continue
+            lives = [life for number in history.ids.get(key, ()) for life in history.lives_of[number]]
+            if not any(life.perhaps_acked for life in lives):
+                reported.add(key)
+                seen = f"delivered {sum(len(life.deliveries) for life in lives)} times" if lives else "never delivered"
+                yield Violation(
+                    Kind.LOST, f"{key} was confirmed to {send.queue}, {seen}, never acknowledged, and is gone at {snapshot.name}"
+                )
+
+
+def _unexpected(history: History, snapshots: Sequence[Snapshot], rules: Rules) -> Iterator[Violation]:
+    seen = dict.fromkeys(history.ids, "delivered")
+    seen |= {entry.key: f"in {entry.queue} at {snapshot.name}" for snapshot in snapshots for entry in snapshot.entries}
+    for key, where in seen.items():
+        send = history.sends.get(key)
+        if send is None:
+            yield Violation(Kind.UNEXPECTED, f"{key} is {where} and nobody sent it")
+        elif send.outcome == FAIL:
+            yield Violation(Kind.UNEXPECTED, f"{key} is {where} and its transaction {send.tx} was rolled back")
+
+
+def _stored_twice(history: History, snapshots: Sequence[Snapshot], rules: Rules) -> Iterator[Violation]:
+    ids = {key: set(numbers) for key, numbers in history.ids.items()}
+    for snapshot in snapshots:
+        for entry in snapshot.entries:
+            ids.setdefault(entry.key, set()).add(entry.id)
+    for key, numbers in ids.items():
+        if len(numbers) > 1:
+            yield Violation(Kind.STORED_TWICE, f"{key} is there as messages {sorted(numbers)}")
+
+
+# -- what was acknowledged -------------------------------------------------------------------------------------------
+
+
+def _duplicated(history: History, snapshots: Sequence[Snapshot], rules: Rules) -> Iterator[Violation]:
+    for life in history.lives.values():
+        ack = life.confirmed_ack
+        if ack is not None:
+            again = [delivery for delivery in life.deliveries if delivery.t > ack.ok_t]
+            if again:
+                yield Violation(
+                    Kind.DUPLICATED,
+                    f"{_named(life)} was delivered {again[0].t - ack.ok_t:.0f} ms after its acknowledgement was confirmed",
+                )
+    for snapshot in snapshots:
+        for entry in snapshot.entries:
+            stay = history.lives.get((entry.id, entry.queue))
+            ack = stay.confirmed_ack if stay is not None else None
+            if ack is not None and ack.ok_t < snapshot.t:
+                yield Violation(
+                    Kind.DUPLICATED, f"{entry.key} stands in {entry.queue} at {snapshot.name}, though its acknowledgement was confirmed"
+                )
+
+
+# -- what failed -----------------------------------------------------------------------------------------------------
+
+
+def _counts(history: History, snapshots: Sequence[Snapshot], rules: Rules) -> Iterator[Violation]:
+    for life in history.lives.values():
+        highest = 0
+        for delivery in life.deliveries:
+            if delivery.count < highest:
+                yield Violation(Kind.COUNT_FELL, f"{_named(life)} was delivered with count {delivery.count} after {highest}")
+            highest = max(highest, delivery.count)
+        for failure in life.failures:
+            after = next((delivery for delivery in life.deliveries if delivery.t > failure.t), None)
+            if failure.outcome == OK and after is not None and after.count <= failure.count:
+                yield Violation(
+                    Kind.COUNT_FELL,
+                    f"{_named(life)} failed ({failure.how}) at count {failure.count}, on disk, and came again with {after.count}",
+                )
+    for snapshot in snapshots:
+        for entry in snapshot.entries:
+            found = history.lives.get((entry.id, entry.queue))
+            seen = max((each.count for each in found.deliveries if each.t < snapshot.t), default=1) if found is not None else 1
+            if entry.delivery_count < seen - 1:
+                yield Violation(
+                    Kind.COUNT_FELL,
+                    f"{entry.key} in {entry.queue} was delivered with count {seen}, and {snapshot.name} has {entry.delivery_count}",
+                )
+
+
+def _due_times(history: History, snapshots: Sequence[Snapshot], rules: Rules) -> Iterator[Violation]:
+    for life in history.lives.values():
+        send = history.sends.get(life.key)
+        if send is not None and send.delay_ms and life.queue == send.queue:
+            first = life.deliveries[0] if life.deliveries else None
+            if first is not None:
+                yield from _early(life, first.t - send.t, first.w - send.w, send.delay_ms, "it was sent", rules)
+        for failure in life.blows:
+            after = next((delivery for delivery in life.deliveries if delivery.t > failure.t), None)
+            # A lower count tells that the failure never got to the disk: then nothing was promised.
+            if failure.delay_ms and after is not None and after.count > failure.count:
+                yield from _early(life, after.t - failure.t, after.w - failure.w, failure.delay_ms, f"its {failure.how}", rules)
+
+
+def _early(life: Life, waited_ms: float, waited_wall_ms: float, delay_ms: int, since: str, rules: Rules) -> Iterator[Violation]:
+    """Early by both clocks: a wall clock that was set forward makes due what was not."""
+    if max(waited_ms, waited_wall_ms) < delay_ms - rules.tolerance_ms:
+        yield Violation(Kind.EARLY, f"{_named(life)} came {waited_ms:.0f} ms after {since}, due after {delay_ms} ms")
+
+
+def _limits(history: History, snapshots: Sequence[Snapshot], rules: Rules) -> Iterator[Violation]:
+    for life in history.lives.values():
+        if rules.limited(life.queue):
+            yield from _limit_passed(life, rules)
+    dead = {(life.id, life.queue, life.key) for life in history.lives.values() if life.deliveries}
+    dead |= {(entry.id, entry.queue, entry.key) for snapshot in snapshots for entry in snapshot.entries}
+    for number, queue, key in sorted(dead):
+        if not queue.startswith(rules.dead_letter_prefix):
+            continue
+        source = history.lives.get((number, queue.removeprefix(rules.dead_letter_prefix)))
+        blows = source.blows if source is not None else []
+        if len(blows) < rules.max_attempts and not any(failure.how == "poison" for failure in blows):
+            yield Violation(Kind.DIED_EARLY, f"{key} is in {queue} after {len(blows)} failures, {rules.max_attempts} are allowed")
+
+
+def _limit_passed(life: Life, rules: Rules) -> Iterator[Violation]:
+    counted: list[Failure] = []
+    for failure in life.blows:
+        after = next((delivery for delivery in life.deliveries if delivery.t > failure.t), None)
+        if failure.outcome == OK or (after is not None and after.count > failure.count):
+            counted.append(failure)
+            final = len(counted) >= rules.max_attempts or (failure.how == "poison" and failure.outcome == OK)
+            if final and after is not None:
+                yield Violation(Kind.LIMIT_PASSED, f"{_named(life)} was delivered again after {len(counted)} failures")
+
+
+# -- what belongs together -------------------------------------------------------------------------------------------
+
+
+def _torn(history: History, snapshots: Sequence[Snapshot], rules: Rules) -> Iterator[Violation]:
+    seen = set(history.ids) | {entry.key for snapshot in snapshots for entry in snapshot.entries}
+    for tx, commit in history.commits.items():
+        stored = [key for key in commit.keys if key in seen]
+        # What was committed and is missing is found as lost.
+        if commit.outcome == UNKNOWN and stored and len(stored) < len(commit.keys):
+            yield Violation(Kind.TORN, f"of the {len(commit.keys)} messages of transaction {tx} only {stored} are there")
+
+
+def _tokens(history: History, snapshots: Sequence[Snapshot], rules: Rules) -> Iterator[Violation]:
+    """Each token is in exactly one place, whatever transactions moved it."""
+    seeded = {_token(key): send.ok_t for key, send in history.sends.items() if key.startswith(TOKEN) and send.tx is None}
+    for snapshot in snapshots:
+        places = Counter(_token(entry.key) for entry in snapshot.entries if entry.key.startswith(TOKEN))
+        for token, ok_t in seeded.items():
+            if ok_t and ok_t < snapshot.t and places[token] != 1:
+                yield Violation(Kind.TORN, f"token {token} is in {places[token]} places at {snapshot.name}")
+
+
+def _token(key: str) -> str:
+    return key.split(":")[1]
+
+
+def _places(history: History, snapshots: Sequence[Snapshot], rules: Rules) -> Iterator[Violation]:
+    for snapshot in snapshots:
+        places: dict[int, list[str]] = {}
+        for entry in snapshot.entries:
+            places.setdefault(entry.id, []).append(entry.queue)
+        for number, queues in places.items():
+            if len(queues) > 1:
+                yield Violation(Kind.IN_TWO_QUEUES, f"message {number} is in {' and '.join(sorted(queues))} at {snapshot.name}")
+        for problem in snapshot.problems:
+            yield Violation(Kind.JOURNAL, f"{snapshot.name}: {problem}")
+
+
+def _named(life: Life) -> str:
+    return f"{life.key} (message {life.id} in {life.queue})"

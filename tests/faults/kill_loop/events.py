@@ -1,0 +1,90 @@
+"""What clients write down while brokers are killed under them, and how it is read back.
+
+Each client has a file of its own with one JSON object a line: ``t`` and ``w`` (milliseconds of the monotonic and of the wall clock;
+the monotonic one is the same for all processes of a machine), ``c`` (who), ``e`` (what) and what belongs to it:
+
+    send      key, queue, delay_ms, ttl_ms, tx      about to be sent; tx: within that transaction
+    sent      key, outcome                          ok: confirmed · unknown: nobody knows
+    deliver   key, id, queue, count, mode           the application has it
+    ack       id, queue, tx                         about to be acknowledged
+    acked     id, queue, outcome                    ok: known to be on disk · unknown
+    fail      id, queue, count, delay_ms, how       about to be failed; delay_ms: it must stay away for at least that long
+    failed    id, queue, outcome                    ok: known to be on disk · void: it never left this client
+    commit    tx                                    about to be committed
+    committed tx, outcome                           ok · fail: known to be rolled back · unknown
+    note      text                                  for people
+
+Invocations are written before the call, outcomes after the answer.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+Event = dict[str, Any]
+
+OK: Final = "ok"
+FAIL: Final = "fail"
+UNKNOWN: Final = "unknown"
+VOID: Final = "void"
+
+
+def now_ms() -> float:
+    return time.monotonic() * 1000
+
+
+class ClientLog:
+    """Where one client writes. Kept in memory and written by ``flush``: the clients of this test outlive the brokers."""
+
+    def __init__(self, path: Path, client: str) -> None:
+        self._path = path
+        self._client = client
+        self._lines: list[str] = []
+
+    def __call__(self, event: str, **fields: Any) -> None:
+        stamp = {"t": round(now_ms(), 3), "w": round(time.time() * 1000, 3), "c": self._client, "e": event}
+        self._lines.append(json.dumps(stamp | fields))
+        if len(self._lines) >= 5000:
+            self.flush()
+
+    def flush(self) -> None:
+        with self._path.open("a") as out:
+            out.writelines(f"{line}\n" for line in self._lines)
+        self._lines.clear()
+
+
+def read_logs(paths: Iterable[Path]) -> list[Event]:
+    """The events of all clients in the order in which they happened."""
+    return sorted((event for path in paths for event in _lines(path)), key=lambda event: float(event["t"]))
+
+
+def _lines(path: Path) -> Iterator[Event]:
+    with path.open() as lines:
+        for line in lines:
+            yield json.loads(line)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One message in one queue, as the journal has it."""
+
+    queue: str
+    id: int
+    key: str
+    delivery_count: int = 0
+    failed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What the journal held while no broker ran. ``problems``: what ``homing journal check`` says is wrong with it."""
+
+    name: str
+    t: float
+    entries: list[Entry]
+    problems: list[str] = field(default_factory=list)

@@ -1,0 +1,172 @@
+"""The clients' logs, arranged by what they are about: sends by key, stays by (message, queue), transactions by id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from tests.faults.kill_loop.events import FAIL, OK, UNKNOWN, VOID, Event
+
+Stay = tuple[int, str]
+_STRENGTH = {UNKNOWN: 0, FAIL: 1, OK: 2}
+
+
+@dataclass(slots=True)
+class Send:
+    """One message as its sender knows it. Sent again under the same key after an unknown outcome, the better outcome counts."""
+
+    key: str
+    queue: str
+    t: float
+    w: float
+    delay_ms: int
+    ttl_ms: int
+    tx: str | None
+    outcome: str = UNKNOWN
+    ok_t: float = 0.0
+
+
+@dataclass(slots=True)
+class Delivery:
+    t: float
+    w: float
+    count: int
+    mode: str
+
+
+@dataclass(slots=True)
+class Acknowledgement:
+    t: float
+    client: str
+    tx: str | None
+    outcome: str = UNKNOWN
+    ok_t: float = 0.0
+
+
+@dataclass(slots=True)
+class Failure:
+    t: float
+    w: float
+    client: str
+    count: int
+    delay_ms: int
+    how: str
+    outcome: str = UNKNOWN
+
+
+@dataclass(slots=True)
+class Life:
+    """What clients saw of one message in one queue, each list in the order of time."""
+
+    id: int
+    queue: str
+    key: str = ""
+    deliveries: list[Delivery] = field(default_factory=list)
+    acks: list[Acknowledgement] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+
+    @property
+    def confirmed_ack(self) -> Acknowledgement | None:
+        return next((ack for ack in self.acks if ack.outcome == OK), None)
+
+    @property
+    def perhaps_acked(self) -> bool:
+        return any(ack.outcome != FAIL for ack in self.acks)
+
+    @property
+    def blows(self) -> list[Failure]:
+        """Failures that may have reached the broker."""
+        return [failure for failure in self.failures if failure.outcome != VOID]
+
+
+@dataclass(slots=True)
+class Commit:
+    outcome: str = UNKNOWN
+    t: float = 0.0
+    keys: list[str] = field(default_factory=list)
+
+
+_Settlement = TypeVar("_Settlement", Acknowledgement, Failure)
+
+
+def _latest_of(settlements: list[_Settlement], client: str) -> _Settlement:
+    """What an outcome speaks of: its own client's latest, since meanwhile another may have got the message."""
+    return next(each for each in reversed(settlements) if each.client == client)
+
+
+class History:
+    """``sends`` by key, ``lives`` by (message id, queue), ``ids`` by key (every number a key was seen under), ``commits`` by id."""
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        self.sends: dict[str, Send] = {}
+        self.lives: dict[Stay, Life] = {}
+        self.ids: dict[str, set[int]] = {}
+        self.commits: dict[str, Commit] = {}
+        self.lives_of: dict[int, list[Life]] = {}
+        for event in events:
+            take = getattr(self, f"_{event['e']}", None)
+            if take is not None:
+                take(event)
+        self._settle_transactions()
+
+    def _life(self, event: Event) -> Life:
+        stay = (event["id"], event["queue"])
+        life = self.lives.get(stay)
+        if life is None:
+            life = self.lives[stay] = Life(*stay)
+            self.lives_of.setdefault(life.id, []).append(life)
+        return life
+
+    def _send(self, event: Event) -> None:
+        key, tx = event["key"], event.get("tx")
+        if key not in self.sends:
+            self.sends[key] = Send(key, event["queue"], event["t"], event["w"], event.get("delay_ms", 0), event.get("ttl_ms", 0), tx)
+        if tx is not None:
+            self.commits.setdefault(tx, Commit()).keys.append(key)
+
+    def _sent(self, event: Event) -> None:
+        self._better(self.sends[event["key"]], event["outcome"], event["t"])
+
+    @staticmethod
+    def _better(what: Send | Acknowledgement, outcome: str, t: float) -> None:
+        if _STRENGTH[outcome] > _STRENGTH[what.outcome]:
+            what.outcome = outcome
+            what.ok_t = t
+
+    def _deliver(self, event: Event) -> None:
+        life = self._life(event)
+        life.key = event["key"]
+        life.deliveries.append(Delivery(event["t"], event["w"], event["count"], event["mode"]))
+        self.ids.setdefault(life.key, set()).add(life.id)
+
+    def _ack(self, event: Event) -> None:
+        self._life(event).acks.append(Acknowledgement(event["t"], event["c"], event.get("tx")))
+
+    def _acked(self, event: Event) -> None:
+        self._better(_latest_of(self._life(event).acks, event["c"]), event["outcome"], event["t"])
+
+    def _fail(self, event: Event) -> None:
+        failure = Failure(event["t"], event["w"], event["c"], event["count"], event["delay_ms"], event["how"])
+        self._life(event).failures.append(failure)
+
+    def _failed(self, event: Event) -> None:
+        same = [failure for failure in self._life(event).failures if failure.count == event["count"]]
+        if event["outcome"] != UNKNOWN:
+            _latest_of(same, event["c"]).outcome = event["outcome"]
+
+    def _committed(self, event: Event) -> None:
+        commit = self.commits.setdefault(event["tx"], Commit())
+        commit.outcome, commit.t = event["outcome"], event["t"]
+
+    def _settle_transactions(self) -> None:
+        """What was done within a transaction has the outcome of the transaction."""
+        for send in self.sends.values():
+            if send.tx is not None:
+                commit = self.commits[send.tx]
+                send.outcome, send.ok_t = commit.outcome, commit.t
+        for life in self.lives.values():
+            for ack in life.acks:
+                if ack.tx is not None:
+                    commit = self.commits.setdefault(ack.tx, Commit())
+                    ack.outcome, ack.ok_t = commit.outcome, commit.t

@@ -1,0 +1,229 @@
+"""The kill loop: brokers are started and killed at random moments while clients work; then all must settle; then the referee looks."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import client
+from journal.disk import DATABASE_NAME
+from tests.faults.kill_loop.accounting import Account, account
+from tests.faults.kill_loop.checker import Kind, Rules, Violation, check, recovered
+from tests.faults.kill_loop.clients import Crew
+from tests.faults.kill_loop.events import FAIL, OK, UNKNOWN, Snapshot, now_ms, read_logs
+from tests.faults.kill_loop.history import History
+from tests.faults.kill_loop.processes import Broker, Clients, free_port
+from tests.faults.kill_loop.snapshots import take_snapshot
+from tests.faults.kill_loop.worker import SETTINGS_DELAY_MS, WORK
+from tests.process import ROOT
+
+#: Once faults stop, everything must settle within this time.
+SETTLE_S: Final = 30.0
+_PROCESSES: Final = 2
+_KILLED_WHILE_STARTING: Final = 0.12
+
+
+@dataclass(frozen=True)
+class Options:
+    """All that a run depends on besides the machine. ``until_found``: rounds end at the first broken promise."""
+
+    rounds: int = 10
+    seed: int = 0
+    producers: int = 4
+    consumers: int = 4
+    rate_per_s: float = 120.0
+    tokens: int = 24
+    least_ms: int = 50
+    most_ms: int = 1500
+    module: str = "broker"
+    until_found: bool = False
+
+
+@dataclass
+class Result:
+    options: Options
+    violations: list[Violation]
+    figures: dict[str, Any] = field(default_factory=dict)
+    account: Account | None = None
+
+
+def config_of(rules: Rules) -> dict[str, Any]:
+    dead_letters = {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True}
+    work = {"max-delivery-attempts": rules.max_attempts, "redelivery-delay": f"{SETTINGS_DELAY_MS}ms"}
+    return {
+        "address-settings": {"#": dead_letters, "work.#": work, "tokens.#": {"max-delivery-attempts": -1, "redelivery-delay": "0ms"}},
+        "journal": {"checkpoint-every": "1MiB", "disk-reserve": "1MiB"},
+    }
+
+
+class KillLoop:
+    def __init__(self, directory: Path, options: Options, progress: Callable[[str, int], None] = lambda step, done: None) -> None:
+        self.options = options
+        self.rules = Rules(tokens=options.tokens)
+        self._directory = directory
+        self._rng = Random(options.seed)
+        self._progress = progress
+        self._broker = Broker(directory, config_of(self.rules), free_port(Random()), options.module)
+        self._crews: list[Clients] = []
+        self._snapshots: list[Snapshot] = []
+        self._violations: list[Violation] = []
+        self._kills_at_start = 0
+        self._settled_s = 0.0
+
+    def run(self) -> Result:
+        try:
+            self._hire()
+            for number in range(1, self.options.rounds + 1):
+                self._progress("rounds", number - 1)
+                self._round(f"kill {number}")
+                if self.options.until_found and self._found_already():
+                    return self._result(None)
+            self._progress("settling", self.options.rounds)
+            self._settle()
+            return self._result(self._account())
+        finally:
+            for crew in self._crews:
+                crew.close()
+            self._broker.close()
+
+    # -- rounds
+
+    def _hire(self) -> None:
+        options = self.options
+        for number in range(_PROCESSES):
+            share = [options.producers // _PROCESSES, options.consumers // _PROCESSES]
+            if number == 0:
+                share = [share[0] + options.producers % _PROCESSES, share[1] + options.consumers % _PROCESSES]
+            crew = Crew(
+                url=self._broker.url,
+                seed=self._rng.getrandbits(32),
+                log=str(self._directory / f"clients{number}"),
+                first=100 * number,
+                producers=share[0],
+                consumers=share[1],
+                rate_per_s=options.rate_per_s,
+                tokens=options.tokens if number == 0 else 0,
+            )
+            self._crews.append(Clients(crew))
+
+    def _round(self, name: str) -> None:
+        self._broker.spawn()
+        delay_s = self._rng.uniform(self.options.least_ms, self.options.most_ms) / 1000
+        if self._rng.random() < _KILLED_WHILE_STARTING:
+            self._kills_at_start += 1
+        else:
+            self._broker.wait_until_ready()
+        time.sleep(delay_s)
+        self._broker.kill()
+        if (self._broker.data / DATABASE_NAME).is_file():
+            self._snapshots.append(take_snapshot(self._broker.data, name))
+
+    def _found_already(self) -> bool:
+        """For planted faults: what snapshots alone, and the logs so far, tell."""
+        for crew in self._crews:
+            crew.tell("flush")
+        for crew in self._crews:
+            assert crew.wait_for("flushed", SETTLE_S), crew.errors()
+        return bool(check(self._history(), self._snapshots, self.rules))
+
+    # -- the end
+
+    def _settle(self) -> None:
+        self._broker.spawn()
+        self._broker.wait_until_ready()
+        started = time.monotonic()
+        for crew in self._crews:
+            crew.tell("finish")
+        for crew in self._crews:
+            if not crew.wait_for("finished", SETTLE_S):
+                self._stuck(f"producers were not all confirmed within {SETTLE_S:.0f} s; {crew.errors()}")
+        left = asyncio.run(self._wait_until_empty(started + SETTLE_S))
+        self._settled_s = time.monotonic() - started
+        if left:
+            self._stuck(f"{left} after {SETTLE_S:.0f} s without a fault")
+        for crew in self._crews:
+            crew.tell("stop")
+        for crew in self._crews:
+            code = crew.join()
+            if code:
+                self._stuck(f"clients ended with exit code {code}: {crew.errors()}")
+        code = self._broker.stop()
+        if code:
+            self._stuck(f"the broker stopped with exit code {code}: {self._broker.log_tail()}")
+        self._snapshots.append(take_snapshot(self._broker.data, "the end", whole=True))
+
+    def _stuck(self, text: str) -> None:
+        self._violations.append(Violation(Kind.STUCK, text))
+
+    async def _wait_until_empty(self, end: float) -> dict[str, Any]:
+        """What is left in the work queues at ``end`` (monotonic seconds); empty as soon as they are."""
+        async with client.connect(self._broker.url) as connection:
+            while True:
+                queues = [each for each in await connection.call("queues") if each["name"] in WORK and each["messages"]]
+                if not queues or time.monotonic() > end:
+                    shown = ("messages", "pending", "delivering", "scheduled", "parked", "suspects")
+                    return {each["name"]: {name: each[name] for name in shown if each[name]} for each in queues}
+                await asyncio.sleep(0.05)
+
+    def _account(self) -> Account:
+        out = self._directory / "export"
+        shutil.rmtree(out, ignore_errors=True)
+        command = [sys.executable, "-m", "broker", "journal", "export", "--data", str(self._broker.data), "--out", str(out), "--json"]
+        subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120)
+        return account(out, self._history(), self._snapshots[-1], self.rules)
+
+    def _history(self) -> History:
+        return History(read_logs(sorted(self._directory.glob("clients*.jsonl"))))
+
+    def _result(self, account_: Account | None) -> Result:
+        self._progress("checking", self.options.rounds)
+        started = now_ms()
+        history = self._history()
+        violations = [*self._violations, *check(history, self._snapshots, self.rules)]
+        if account_ is not None:
+            violations += account_.violations()
+        figures = figures_of(history, self._snapshots)
+        figures |= {
+            "kills while starting": self._kills_at_start,
+            "settled after (s)": round(self._settled_s, 1),
+            "checked in (s)": round((now_ms() - started) / 1000, 1),
+        }
+        return Result(self.options, violations, figures, account_)
+
+
+def figures_of(history: History, snapshots: list[Snapshot]) -> dict[str, Any]:
+    lives = list(history.lives.values())
+    deliveries = [delivery for life in lives for delivery in life.deliveries]
+    acks = [ack for life in lives for ack in life.acks]
+    sends = Counter(send.outcome for send in history.sends.values())
+    commits = Counter(commit.outcome for commit in history.commits.values())
+    return {
+        "snapshots": len(snapshots),
+        "messages in a snapshot": f"{min((len(each.entries) for each in snapshots), default=0)}"
+        f" to {max((len(each.entries) for each in snapshots), default=0)}",
+        "sends confirmed": sends[OK],
+        "sends unknown": sends[UNKNOWN],
+        "of these recovered": recovered(history),
+        "sends rolled back": sends[FAIL],
+        "deliveries": len(deliveries),
+        **{f"deliveries in {mode}": count for mode, count in sorted(Counter(each.mode for each in deliveries).items())},
+        "redeliveries": sum(each.count > 1 for each in deliveries),
+        "highest delivery count": max((each.count for each in deliveries), default=0),
+        "acknowledgements confirmed": sum(ack.outcome == OK for ack in acks),
+        "acknowledgements unknown": sum(ack.outcome == UNKNOWN for ack in acks),
+        "failures": sum(len(life.failures) for life in lives),
+        "dead letters": len({life.id for life in lives if life.queue.startswith("DLQ.")})
+        + sum(entry.queue.startswith("DLQ.") for entry in (snapshots[-1].entries if snapshots else [])),
+        "transactions committed": commits[OK],
+        "transactions rolled back": commits[FAIL],
+        "transactions unknown": commits[UNKNOWN],
+    }

@@ -1,0 +1,38 @@
+"""The journal's contents between two brokers, through a read-only connection: what a broker that starts now would find."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from journal.check import check
+from journal.packing import unpack_message
+from journal.reader import open_read_only
+from tests.faults.kill_loop.events import Entry, Snapshot, now_ms
+
+_REFERENCES: Final = """
+SELECT q.name, r.message_id, r.delivery_count, r.failed,
+       coalesce(r.message_blob, m.message_blob), iif(r.message_blob IS NULL, m.checksum, r.checksum)
+FROM reference r JOIN queue q USING (queue_id) LEFT JOIN message m USING (message_id)
+ORDER BY r.sequence
+"""
+
+
+def key_of(body: bytes) -> str:
+    """Bodies begin with their key; the rest of them is padding."""
+    return body.split(b"\n", 1)[0].decode()
+
+
+def take_snapshot(directory: Path, name: str, whole: bool = False) -> Snapshot:
+    """``whole``: compares indexes with their tables as well. Nobody may be writing."""
+    at = now_ms()
+    connection = open_read_only(directory)
+    try:
+        rows = connection.execute(_REFERENCES).fetchall()
+    finally:
+        connection.close()
+    entries = [
+        Entry(queue, number, key_of(unpack_message(blob, checksum, number).body), delivery_count, failed)
+        for queue, number, delivery_count, failed, blob, checksum in rows
+    ]
+    return Snapshot(name, at, entries, check(directory, quick=not whole).problems)
