@@ -65,7 +65,7 @@ class Sender:
             self.reason = frame[4]
         else:
             assert frame[0] == Op.CONFIRM, frame
-            assert len(frame) == 3 or frame[3] is None, frame
+            assert frame[3:] in ([], [None]), frame
             self.confirmed = frame[2]
         return True
 

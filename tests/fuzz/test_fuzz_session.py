@@ -1,0 +1,238 @@
+"""Random frames into a whole broker in this process: whatever comes, only ProtocolError may escape a session, the books stay such
+that the journal can write them, and another client's messages stay where they are.
+
+``scripts/fuzz SECONDS`` runs this for as long as it is told, from a fresh seed that it prints; HOMING_SEED repeats a run.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from typing import Any
+
+from broker.broker import Broker
+from broker.core.address_settings import AddressSettingsRepository
+from broker.errors import Refused
+from broker.management.calls import Calls
+from broker.protocols.native.codec import FrameDecoder, Op, ProtocolError, encode
+from broker.protocols.native.session import NativeOptions, NativeSession
+from tests.faults.hostile import check_words
+from tests.model.world import DictJournal
+
+SECONDS = float(os.environ.get("HOMING_FUZZ_SECONDS", "4"))
+SEED = int(os.environ.get("HOMING_SEED", "20261121"))
+INT64 = range(-(2**63), 2**63)
+NAMES = ["a", "b", "a.b", "DLA", "DLQ.a", "x" * 512, "a::b", "*", "", "ü", "a\n", "$sys"]
+ODD: list[Any] = [None, True, False, 0, 1, -1, 7, 2**31, 2**62, 2**63 - 1, 2**63, 2**64 - 1, -(2**63), 0.5, float("nan"), float("inf")]
+ODD += ["", "text", "é" * 300, b"", b"bytes", [], {}, [[]], [1, 2], {"a": 1}, {"": None}, [[b"x"]], [1, 2**62]]
+VERBS = ["queues", "peek", "history", "explain", "create-queue", "delete-queue", "purge", "pause", "resume", "redrive", "consumers", "none"]
+ARGUMENTS = ["queue", "address", "selector", "limit", "after", "message_id", "message_ids", "if_empty", "routing_type", "durable"]
+ARGUMENTS += ["message_ttl_ms", "max_length", "overflow", "dead_letter_address", "expiry_address", "redelivery_delay_ms", "exclusive"]
+SELECTORS = ["a = 1", "p LIKE '%a_b%'", "a =", "NOT (a IN ('x'))", "TRUE", "(" * 80]
+
+
+class Socket:
+    """The transport's side: keeps what is written as frames, and whether it ended."""
+
+    def __init__(self) -> None:
+        self.decoder = FrameDecoder(1 << 30)
+        self.frames: list[list[Any]] = []
+        self.ended = False
+        self.writable = True
+
+    def write(self, data: bytes) -> None:
+        self.frames += self.decoder.feed(data)
+
+    def end(self) -> None:
+        self.ended = True
+
+    def opened(self, heartbeat_ms: int) -> None:
+        assert heartbeat_ms >= 0
+
+
+class NoHost:
+    def history(self, message_id: int) -> dict[str, Any] | None:
+        return None
+
+    def settings_in_force(self) -> dict[str, Any]:
+        return {}
+
+    def reload(self) -> list[dict[str, Any]]:
+        raise Refused("no-config-file", "there is none", "none is needed")
+
+
+class House:
+    """A broker, a good client's messages in it, and hostile sessions that come and go."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.journal = DictJournal()
+        self.now_ms = 1_800_000_000_000
+        layers = {"#": {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True, "redelivery-delay": 5}}
+        self.broker = Broker(self.journal, AddressSettingsRepository(layers), lambda: self.now_ms, random.Random(seed), lambda: None)
+        self.calls = Calls(self.broker, NoHost())
+        good, socket = self.session()
+        good.receive([[Op.PRODUCER, 1, 1, "good"]])
+        self.turn()
+        good.receive([[Op.SEND, 1, 1, [[b"good%d" % n] for n in range(20)]]])
+        self.turn()
+        assert [Op.CONFIRM, 1, 20] in socket.frames
+        self.hostile, self.socket = self.session()
+
+    def session(self) -> tuple[NativeSession, Socket]:
+        socket = Socket()
+        session = NativeSession(self.broker, socket, NativeOptions("id", "fuzz"), lambda user, password, done: done(""), self.calls.run)
+        session.receive([[Op.HELLO, "homing", 1, {"client_id": f"c{self.chance.randrange(1 << 60)}"}]])
+        assert socket.frames[-1][0] == Op.WELCOME
+        return session, socket
+
+    def turn(self) -> None:
+        """One turn of the loop: dispatch, what is due, and a commit, whose records must be such as SQLite takes."""
+        self.now_ms += self.chance.choice((0, 1, 10, 2000))
+        self.broker.drain()
+        self.broker.tick()
+        check_group(self.journal.group)
+        self.journal.commit()
+
+    def step(self) -> None:
+        frames = [self.frame() for _ in range(self.chance.choice((1, 1, 2, 5)))]
+        try:
+            self.hostile.receive([frame for each in frames for frame in FrameDecoder().feed(encode(each))])
+        except ProtocolError as error:
+            self.hostile.broken(error)
+            if not self.socket.frames:
+                raise
+            check_words(self.socket.frames[-1][1:])
+        self.turn()
+        if self.socket.ended or self.chance.random() < 0.01:
+            self.hostile.lost()
+            self.hostile, self.socket = self.session()
+        self.socket.frames.clear()
+
+    # -- what a hostile client may send
+
+    def odd(self, right: Any) -> Any:
+        return self.chance.choice(ODD) if self.chance.random() < 0.08 else right
+
+    def number(self) -> int:
+        return self.chance.choice((1, 1, 1, 2, 3, 50))
+
+    def name(self) -> str:
+        return self.chance.choice(NAMES[:5]) if self.chance.random() < 0.8 else self.chance.choice(NAMES)
+
+    def ranges(self) -> list[int]:
+        first = self.chance.randrange(1, 30)
+        return self.chance.choice(([first, first], [1, first], [first, 2**62], [first, first + 1, first + 5, first + 9]))
+
+    def message(self) -> list[Any]:
+        chance = self.chance
+        properties = {chance.choice("pqk"): chance.choice(["a" * 50, 1, None, 2.5, b"x"])}
+        return [
+            chance.randbytes(chance.choice((0, 5, 300))),
+            self.odd(properties),
+            self.odd(chance.randrange(10)),
+            self.odd(chance.random() < 0.8),
+            self.odd(chance.choice((0, 0, 5, 10**6))),
+            self.odd(chance.choice((0, 0, 5, 3000))),
+            self.odd(chance.choice((None, "same", "other"))),
+        ][: chance.choice((1, 1, 2, 7))]
+
+    def options(self) -> dict[str, Any]:
+        chance = self.chance
+        options: dict[str, Any] = {}
+        if chance.random() < 0.5:
+            options["prefetch"] = self.odd(chance.choice((0, 1, 10, 1000)))
+        if chance.random() < 0.2:
+            options["selector"] = self.odd(chance.choice(SELECTORS))
+        if chance.random() < 0.2:
+            options |= {"session": self.odd(1), "transacted": self.odd(True)}
+        if chance.random() < 0.2:
+            options["redelivery_policy"] = self.odd({"maximum_redeliveries": self.odd(1), "redelivery_delay_ms": self.odd(3)})
+        return options
+
+    def frame(self) -> list[Any]:
+        chance = self.chance
+        session = chance.choice((0, 0, 0, 1, 2))
+        failure = {"reason": "r", "delay_ms": self.odd(5), "count": self.odd(True), "retryable": self.odd(chance.random() < 0.8)}
+        arguments = {name: self.odd(self.name()) for name in chance.sample(ARGUMENTS, chance.randrange(4))}
+        made: dict[Op, list[Any]] = {
+            Op.CALL: [self.number(), self.odd(chance.choice(VERBS)), self.odd({"queue": self.name(), **arguments})],
+            Op.PRODUCER: [self.number(), self.number(), self.odd(self.name())],
+            Op.SEND: [self.number(), self.odd(0 if session else self.next_sequence()), [self.message() for _ in range(3)], session],
+            Op.END_PRODUCER: [self.number()],
+            Op.SUBSCRIBE: [self.number(), self.number(), self.odd(self.name()), self.odd(self.options())],
+            Op.GIVEN: [self.number(), self.odd(chance.randrange(30))],
+            Op.ACK: [self.number(), chance.randrange(-1, 8), self.odd(self.ranges()), self.odd(failure), self.number(), session],
+            Op.PULL: [self.number(), self.odd(chance.choice((-1, 0, 5)))],
+            Op.TOUCH: [self.number(), self.odd(self.ranges())],
+            Op.UNSUBSCRIBE: [self.number(), self.number()],
+            Op.COMMIT: [self.number(), 1, self.odd(f"t{chance.randrange(99)}"), self.odd(chance.randrange(4))],
+            Op.ROLLBACK: [self.number(), self.odd(1)],
+            Op.SESSION_ENDED: [self.number(), 1],
+            Op.CLOSE: [1],
+        }
+        weights = [1 if op is Op.CLOSE else 8 for op in made]
+        op = chance.choices(list(made), weights)[0]
+        fields = [self.odd(field) if chance.random() < 0.1 else field for field in made[op]]
+        return [int(op), *fields][: None if chance.random() < 0.97 else chance.randrange(1, 8)]
+
+    def next_sequence(self) -> int:
+        connection = self.hostile._connection
+        producer = connection.producers.get(1) if connection is not None else None
+        return producer.mark + 1 if producer is not None else 1
+
+    def check(self) -> None:
+        queue = self.broker.state.post_office.queues.get("good")
+        if queue is not None:
+            bodies = [each.message.body for each in queue.references.values() if each.message.body.startswith(b"good")]
+            assert bodies == [b"good%d" % n for n in range(20)]
+        for queue in self.broker.state.post_office.queues.values():
+            for reference in queue.references.values():
+                consumer = reference.consumer
+                assert (
+                    consumer is None
+                    or (consumer.unsettled[reference.tag] is reference and consumer in queue.consumers)
+                    or consumer.transacted
+                )
+        assert self.broker.state.memory_bytes >= 0
+
+
+def check_group(value: Any) -> None:
+    """Every number on its way to the journal fits into 64 bits, every text can be written as UTF-8."""
+    if isinstance(value, bool) or value is None:
+        return
+    if isinstance(value, int):
+        assert value in INT64
+    elif isinstance(value, str):
+        value.encode()
+    elif isinstance(value, dict):
+        for key, each in value.items():
+            check_group(key)
+            check_group(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            check_group(each)
+    elif type(value).__name__ == "Group":
+        for name in ("added", "changed", "messages", "queues", "addresses", "producers", "transactions", "outcomes", "minutes"):
+            check_group(getattr(value, name))
+
+
+def test_nothing_a_client_sends_breaks_the_broker() -> None:
+    print(f"seed {SEED}, {SECONDS:g} s; HOMING_SEED={SEED} repeats it")
+    end = time.monotonic() + SECONDS
+    houses = 0
+    while time.monotonic() < end:
+        seed = SEED + houses
+        house = House(seed)
+        steps = 0
+        try:
+            for steps in range(150):  # noqa: B007
+                house.step()
+            house.check()
+        except Exception as error:
+            error.add_note(f"house {seed}, step {steps}")
+            raise
+        houses += 1
+    print(f"{houses} houses of 150 steps")
+    assert houses > 0
