@@ -16,6 +16,7 @@ from broker.config_checks import layer_problems, settings_warnings
 from broker.config_models import (
     DECLARABLE_SETTINGS,
     AddressDeclaration,
+    AmqpSection,
     BrokerSection,
     HttpSection,
     JournalSection,
@@ -36,13 +37,15 @@ __all__ = ["Change", "Config", "ConfigError", "ConfigProblem", "changes", "check
 #: The layer that the shipped broker.yaml sets: failed messages go somewhere.
 _SHIPPED_LAYERS: Final[Mapping[str, Mapping[str, Any]]] = {"#": {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True}}
 #: Sections that only a restart can change; the rest takes effect at reload.
-RESTART_SECTIONS: Final = frozenset({"native", "http", "data_directory", "journal"})
+RESTART_SECTIONS: Final = frozenset({"native", "amqp", "http", "data_directory", "journal"})
 
 
 class Config(Section):
     """Everything that is configured, validated. Immutable; a reload makes a new one."""
 
     native: NativeSection = NativeSection()
+    #: None: nobody listens for AMQP.
+    amqp: AmqpSection | None = None
     http: HttpSection = HttpSection()
     #: Absolute when it came from a file: relative paths are relative to the file.
     data_directory: Path = Path("homing-data")
@@ -152,6 +155,7 @@ def default_config(directory: Path | None = None) -> Config:
     return Config.model_validate(
         {
             "data-directory": directory.absolute() / data if directory else data,
+            "amqp": AmqpSection(),
             "address-settings": AddressSettingsRepository(_SHIPPED_LAYERS),
         }
     )
@@ -326,6 +330,7 @@ def _with_unit(path: KeyPath, bound: Any) -> str:
 
 _SECTIONS: Final[Mapping[str, type[Section]]] = {
     "native": NativeSection,
+    "amqp": AmqpSection,
     "http": HttpSection,
     "broker": BrokerSection,
     "journal": JournalSection,

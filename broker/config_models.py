@@ -75,6 +75,13 @@ class NativeSection(Section):
     port: Port = 7171
 
 
+class AmqpSection(Section):
+    """AMQP 0-9-1, for programs written for RabbitMQ. A file without this section has none."""
+
+    host: Host = "127.0.0.1"
+    port: Port = 5672
+
+
 class HttpSection(Section):
     """Reserved: nothing listens there yet."""
 

@@ -21,6 +21,7 @@ from broker.core.exchange import (
     headers_match_problem,
     route,
 )
+from broker.core.message import DEFAULT_PRIORITY
 from broker.core.queue import Queue
 from broker.errors import Refused
 from broker.queue_arguments import AMQP, max_priority
@@ -51,6 +52,8 @@ class Route(NamedTuple):
     plain: bool
     #: The highest priority that any of the queues tells apart; None: none does.
     max_priority: int | None
+    #: The priority of messages that name none.
+    default_priority: int
 
 
 class Exchanges:
@@ -236,7 +239,8 @@ def _described(queues: list[Queue]) -> Route:
         told_apart = max_priority(queue)
         if told_apart is not None and (most is None or told_apart > most):
             most = told_apart
-    return Route(queues, plain, most)
+    named = any(AMQP in queue.options and max_priority(queue) is not None for queue in queues)
+    return Route(queues, plain, most, 0 if named else DEFAULT_PRIORITY)
 
 
 def _binding_name(binding: Binding) -> str:
@@ -274,7 +278,3 @@ def no_such_exchange(name: str) -> Refused:
 
 def no_such_queue(name: str) -> Refused:
     return Refused("not-found", f"no queue '{name}' in vhost '/'", "declare it first")
-
-
-def is_amqp(queue: Queue) -> bool:
-    return AMQP in queue.options

@@ -86,6 +86,14 @@ class Intake:
             "send again later, raise max-length, or choose another overflow",
         )
 
+    def admits(self, queue: Queue, message: Message) -> bool:
+        """Whether the queue takes this message on top; a refused one goes to the dead letters where the overflow says so."""
+        try:
+            self._check_room(queue, message)
+        except Refused:
+            return False
+        return True
+
     def _reject_to_dead_letters(self, queue: Queue, message: Message) -> None:
         """overflow reject-publish-dlx: the refused message itself goes to the dead letters."""
         copy = Message(

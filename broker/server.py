@@ -22,10 +22,12 @@ from broker.core.post_office import RoutingTypes
 from broker.core.selector import compile_selector
 from broker.errors import Refused
 from broker.management.calls import Calls
+from broker.protocols.amqp091.session import AmqpOptions, AmqpSession
 from broker.protocols.native.session import NativeOptions, NativeSession, Output
 from broker.recovery import recover
 from broker.start_check import StartCheck
-from broker.transport import NativeTransport, TransportLimits
+from broker.transport import NativeTransport, SocketTransport, TransportLimits
+from broker.transport_amqp import AmqpTransport
 from broker.users import check_login
 from journal.errors import JournalError
 from journal.journal import Journal
@@ -47,7 +49,7 @@ class Server:
         self._journal = journal
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._transports: set[NativeTransport] = set()
+        self._transports: set[SocketTransport] = set()
         self._turn_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._last_beat = 0.0
@@ -137,24 +139,62 @@ class Server:
             except Refused as refusal:
                 log.error("queue %s of broker.yaml: %s; %s", name, refusal.message, refusal.fix)
 
-    async def listen(self, broker_id: str) -> asyncio.Server:
+    def _transport_limits(self) -> TransportLimits:
         limits = self.config.limits
-        self._native_options = NativeOptions(
-            broker_id, f"homing {__version__}", limits.heartbeat_ms, limits.max_frame_bytes, limits.max_properties_bytes
-        )
-        transport_limits = TransportLimits(
+        return TransportLimits(
             limits.max_connections,
             limits.max_frame_bytes,
             limits.max_bytes_before_login,
             limits.login_timeout_ms,
             limits.heartbeat_tolerance,
         )
+
+    async def listen(self, broker_id: str) -> asyncio.Server:
+        limits = self.config.limits
+        self._native_options = NativeOptions(
+            broker_id, f"homing {__version__}", limits.heartbeat_ms, limits.max_frame_bytes, limits.max_properties_bytes
+        )
+        transport_limits = self._transport_limits()
         return await self._loop.create_server(
             lambda: NativeTransport(self._session, transport_limits, self._transports, lambda transport: self._socket_resumed()),
             self.config.native.host,
             self.config.native.port,
             backlog=1024,
         )
+
+    async def listen_amqp(self) -> asyncio.Server | None:
+        """AMQP 0-9-1's own port; None where the configuration has none."""
+        section, limits = self.config.amqp, self.config.limits
+        if section is None:
+            return None
+        options = AmqpOptions(
+            "Homing",
+            __version__,
+            self.config.broker.name,
+            max_message_bytes=limits.max_frame_bytes,
+            max_transaction_operations=limits.max_transaction_operations,
+            max_transaction_bytes=limits.max_transaction_bytes,
+        )
+        return await self._loop.create_server(
+            lambda: AmqpTransport(
+                lambda output: AmqpSession(self.broker, output, options, self._authenticate_amqp),
+                self._transport_limits(),
+                self._transports,
+                lambda transport: self._socket_resumed(),
+            ),
+            section.host,
+            section.port,
+            backlog=1024,
+        )
+
+    def _authenticate_amqp(self, user: str, password: str, done: Any) -> None:
+        """As everywhere; without any user configured, guest with the password guest is the one that programs expect (loopback only)."""
+        if self.config.users:
+            self._authenticate(user, password, done)
+        elif (user, password) == ("guest", "guest"):
+            done("guest")
+        else:
+            done(Refused("login-refused", f"Login was refused using authentication mechanism for user '{user}'", "use guest and guest"))
 
     def _session(self, output: Output) -> NativeSession:
         return NativeSession(self.broker, output, self._native_options, self._authenticate, self._calls.run)
@@ -264,12 +304,13 @@ async def serve(config: Config, json_ready: bool) -> int:
         server.record_settings()
         await journal.flush()
         listener = await server.listen(recovered.broker_id)
+        amqp = await server.listen_amqp()
         loop.add_signal_handler(signal.SIGHUP, _reload_on_signal, server)
-        print(_ready_line(config, listener, json_ready), flush=True)
+        print(_ready_line(config, listener, amqp, json_ready), flush=True)
         server._turn()
         if not recovered.clean_stop:
             server.look_for_damage()
-        return await _until_stopped(server, journal, listener, stop)
+        return await _until_stopped(server, journal, [each for each in (listener, amqp) if each is not None], stop)
     finally:
         server.close()
         await journal.close()
@@ -283,10 +324,11 @@ def _reload_on_signal(server: Server) -> None:
         log.error("not reloaded: %s; %s", refusal.message, refusal.fix)
 
 
-async def _until_stopped(server: Server, journal: Journal, listener: asyncio.Server, stop: asyncio.Event) -> int:
+async def _until_stopped(server: Server, journal: Journal, listeners: list[asyncio.Server], stop: asyncio.Event) -> int:
     stopping: asyncio.Future[Any] = asyncio.get_running_loop().create_task(stop.wait())
     await asyncio.wait({stopping, journal.failed}, return_when=asyncio.FIRST_COMPLETED)
-    listener.close()
+    for listener in listeners:
+        listener.close()
     if journal.failed.done():
         stopping.cancel()
         error = journal.failed.exception()
@@ -299,12 +341,17 @@ async def _until_stopped(server: Server, journal: Journal, listener: asyncio.Ser
     return 0
 
 
-def _ready_line(config: Config, listener: asyncio.Server, as_json: bool) -> str:
+def _place(listener: asyncio.Server) -> str:
     host, port = listener.sockets[0].getsockname()[:2]
-    native = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _ready_line(config: Config, listener: asyncio.Server, amqp: asyncio.Server | None, as_json: bool) -> str:
+    places = {"native": _place(listener), **({"amqp": _place(amqp)} if amqp is not None else {})}
     if as_json:
-        return json.dumps({"ready": True, "native": native, "pid": os.getpid(), "data": str(config.data_directory), "version": __version__})
-    return f"homing ready native={native} data={config.data_directory} pid={os.getpid()}"
+        return json.dumps({"ready": True, **places, "pid": os.getpid(), "data": str(config.data_directory), "version": __version__})
+    shown = " ".join(f"{name}={place}" for name, place in places.items())
+    return f"homing ready {shown} data={config.data_directory} pid={os.getpid()}"
 
 
 def run_server(config: Config, *, json_ready: bool = False) -> int:
@@ -324,6 +371,7 @@ def run_server(config: Config, *, json_ready: bool = False) -> int:
         print(f"homing: {error.message} {error.fix}", file=sys.stderr)
         return error.exit_code
     except OSError as error:
-        place = f"{config.native.host}:{config.native.port}"
-        print(f"homing: cannot listen on {place} ({error.strerror}). Stop what listens there, or set native: port: 0.", file=sys.stderr)
+        places = [f"{each.host}:{each.port}" for each in (config.native, config.amqp) if each is not None]
+        what = f"cannot listen on {' and '.join(places)} ({error.strerror})"
+        print(f"homing: {what}. Stop what listens there, or set port: 0 under native: or amqp:.", file=sys.stderr)
         return 1

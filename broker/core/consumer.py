@@ -27,6 +27,27 @@ class Sink(Protocol):
     def deliver(self, consumer: Consumer, references: list[MessageReference]) -> None: ...
 
 
+class SharedWindow:
+    """What several consumers may hold unsettled together (a channel's prefetch in AMQP). ``limit`` 0: no limit."""
+
+    def __init__(self) -> None:
+        self.limit = 0
+        self._consumers: dict[int, Consumer] = {}
+
+    def join(self, consumer: Consumer) -> None:
+        self._consumers[consumer.number] = consumer
+        consumer.shared = self
+
+    def leave(self, consumer: Consumer) -> None:
+        self._consumers.pop(consumer.number, None)
+
+    @property
+    def room(self) -> int:
+        if not self.limit:
+            return 1 << 30
+        return self.limit - sum(len(consumer.unsettled) for consumer in self._consumers.values())
+
+
 class Consumer:
     __slots__ = (
         "candidates",
@@ -46,6 +67,7 @@ class Consumer:
         "queue",
         "selector",
         "session",
+        "shared",
         "sink",
         "transacted",
         "unsettled",
@@ -73,6 +95,8 @@ class Consumer:
         self.policy = policy
         self.session = session
         self.transacted = transacted
+        #: A limit that several consumers have together; None: only its own.
+        self.shared: SharedWindow | None = None
         self.open = True
         self.extension = 0
         self.pulls = 0
@@ -92,7 +116,8 @@ class Consumer:
     @property
     def credit(self) -> int:
         if self.prefetch:
-            return self.prefetch + self.extension - len(self.unsettled)
+            own = self.prefetch + self.extension - len(self.unsettled)
+            return own if self.shared is None else min(own, self.shared.room)
         return self.pulls
 
     def wants(self, now_ms: int) -> bool:

@@ -1,0 +1,365 @@
+"""One AMQP channel: publishing with confirms or in a transaction, delivering, settling. Queues and exchanges are topology.py's.
+
+What comes in one turn of the loop is gathered by the session (``Turn``) and handed to the broker at its end: messages of one queue
+together, acknowledgements of one consumer together, one confirm for all.
+"""
+
+from __future__ import annotations
+
+import secrets
+import struct
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from broker.core.consumer import Consumer, SharedWindow
+from broker.core.dead_letter import REJECTED
+from broker.core.message import MessageReference
+from broker.core.queue import Queue
+from broker.core.redelivery import Failure
+from broker.errors import Refused
+from broker.protocols.amqp091.codec import AckEvent, AmqpError, PublishEvent, content_frames, method_frame
+from broker.protocols.amqp091.codec_methods import NUMBER, short_string
+from broker.protocols.amqp091.contents import wire_of
+from broker.protocols.amqp091.publishing import take_in
+from broker.protocols.amqp091.replies import not_implemented, precondition_failed
+
+if TYPE_CHECKING:
+    from broker.protocols.amqp091.session import AmqpSession
+
+#: A window without a limit.
+UNLIMITED: Final = 1 << 30
+_DELIVERY: Final = struct.Struct(">QB")
+_DELIVER: Final = NUMBER["basic.deliver"].to_bytes(4, "big")
+_GET_OK: Final = NUMBER["basic.get-ok"].to_bytes(4, "big")
+_RETURN: Final = NUMBER["basic.return"].to_bytes(4, "big")
+_COUNTED: Final = Failure()
+_DEAD: Final = Failure(poison=True)
+
+#: An unacknowledged delivery: who holds it, and under which of the consumer's own tags.
+_Held = tuple[Consumer, int]
+
+
+class Subscription:
+    __slots__ = ("channel", "consumer", "no_ack", "prefix", "tag")
+
+    def __init__(self, channel: Channel, consumer: Consumer, tag: str, no_ack: bool) -> None:
+        self.channel = channel
+        self.consumer = consumer
+        self.tag = tag
+        self.no_ack = no_ack
+        #: What every delivery to it begins with.
+        self.prefix = _DELIVER + short_string(tag)
+
+
+class Held:
+    """What a transaction keeps back: publishes, and settled deliveries with what is to become of each."""
+
+    def __init__(self) -> None:
+        self.publishes: list[PublishEvent] = []
+        self.bytes = 0
+        self.settled: list[tuple[int, _Held, str]] = []
+
+
+class Channel:
+    def __init__(self, session: AmqpSession, number: int) -> None:
+        self.session = session
+        self.number = number
+        self.subscriptions: dict[str, Subscription] = {}
+        #: Cancelled consumers and those of single gets, as long as something of theirs is unacknowledged.
+        self.holders: dict[int, Consumer] = {}
+        self.prefetch = 0
+        self.window = SharedWindow()
+        self.last_queue = ""
+        #: None: no confirms; else the number of the last publish.
+        self.published: int | None = None
+        self.confirmed = 0
+        #: Numbers of this turn's refused publishes.
+        self.rejected: list[int] = []
+        self.held: Held | None = None
+        self.closed = False
+        self._unacked: dict[int, _Held] = {}
+        self._next_tag = 1
+        self._oldest_tag = 1
+
+    def write(self, name: str, *values: Any) -> None:
+        self.session.write(method_frame(self.number, name, *values))
+
+    # -- publishing --------------------------------------------------------------------------------------------------
+
+    def publish(self, event: PublishEvent) -> None:
+        if event.body is None:
+            most = self.session.options.max_message_bytes
+            raise precondition_failed(f"message size {event.size} is larger than configured max size {most}", NUMBER["basic.publish"])
+        if event.immediate:
+            raise not_implemented("immediate=true", NUMBER["basic.publish"])
+        if self.held is not None:
+            self.held.publishes.append(event)
+            self.session.check_held(self.held)
+            return
+        self._take_in(event)
+
+    def _take_in(self, event: PublishEvent) -> None:
+        if self.published is not None:
+            self.published += 1
+            self.session.turn.confirming[self] = None
+        accepted, routed = take_in(self.session, event)
+        if not routed and event.mandatory:
+            self._return(event)
+        if not accepted and self.published is not None:
+            self.rejected.append(self.published)
+
+    def _return(self, event: PublishEvent) -> None:
+        payload = b"".join(
+            [_RETURN, (312).to_bytes(2, "big"), short_string("NO_ROUTE"), short_string(event.exchange), short_string(event.routing_key)]
+        )
+        self.session.write_parts(content_frames(self.number, payload, event.properties, event.body or b"", self.session.frame_max))
+
+    def confirm(self) -> None:
+        """The turn's publishes are with the broker: they are confirmed when they are on disk."""
+        last, rejected = self.published or 0, self.rejected
+        self.rejected = []
+        self.session.broker.ledger.when_safe(lambda: self._confirm(last, rejected))
+
+    def _confirm(self, last: int, rejected: list[int]) -> None:
+        if self.closed:
+            return
+        for number in rejected:
+            self._acknowledge_up_to(number - 1)
+            self.write("basic.nack", number, False, False)
+            self.confirmed = number
+        self._acknowledge_up_to(last)
+
+    def _acknowledge_up_to(self, number: int) -> None:
+        if number > self.confirmed:
+            self.write("basic.ack", number, number > self.confirmed + 1)
+            self.confirmed = number
+
+    def select_confirms(self) -> None:
+        if self.held is not None:
+            raise precondition_failed("cannot switch from tx to confirm mode", NUMBER["confirm.select"])
+        if self.published is None:
+            self.published = 0
+
+    # -- consuming ---------------------------------------------------------------------------------------------------
+
+    def consume(self, queue: Queue, tag: str, no_ack: bool, exclusive: bool) -> str:
+        session = self.session
+        if tag in self.subscriptions:
+            raise AmqpError(530, f"NOT_ALLOWED - attempt to reuse consumer tag '{tag}'", NUMBER["basic.consume"])
+        tag = tag or "amq.ctag-" + secrets.token_urlsafe(16)
+        session.broker.declared_queues.check_consume(queue, exclusive)
+        prefetch = UNLIMITED if no_ack else self.prefetch or UNLIMITED
+        number = session.next_consumer()
+        consumer = session.broker.subscribe(session.connection, number, queue.name, {"prefetch": prefetch})
+        if not no_ack:
+            self.window.join(consumer)
+        if exclusive:
+            session.broker.declared_queues.take(queue, consumer)
+        self.subscriptions[tag] = session.subscriptions[number] = Subscription(self, consumer, tag, no_ack)
+        return tag
+
+    def cancel(self, tag: str) -> None:
+        """The consumer ends; what it holds stays with the channel."""
+        subscription = self.subscriptions.pop(tag, None)
+        if subscription is None:
+            return
+        session, consumer = self.session, subscription.consumer
+        session.subscriptions.pop(consumer.number, None)
+        session.broker.unsubscribe(session.connection, consumer, keep_given=True)
+        if consumer.unsettled:
+            self.holders[consumer.number] = consumer
+        else:
+            self.window.leave(consumer)
+        session.delete_unused([consumer.queue])
+
+    def cancelled(self, subscription: Subscription) -> None:
+        """The broker ended it: the queue is gone."""
+        self.subscriptions.pop(subscription.tag, None)
+        self.window.leave(subscription.consumer)
+        if self.session.notifies_cancels:
+            self.write("basic.cancel", subscription.tag, True)
+
+    def deliver(self, subscription: Subscription, references: list[MessageReference]) -> None:
+        session, consumer = self.session, subscription.consumer
+        tag, unacked, no_ack = self._next_tag, self._unacked, subscription.no_ack
+        parts: list[bytes] = []
+        for reference in references:
+            target, properties = wire_of(reference)
+            redelivered = reference.delivery_count - reference.counted > 0
+            payload = b"".join((subscription.prefix, _DELIVERY.pack(tag, redelivered), target))
+            parts += content_frames(self.number, payload, properties, reference.message.body, session.frame_max)
+            if not no_ack:
+                unacked[tag] = (consumer, reference.tag)
+            tag += 1
+        self._next_tag = tag
+        session.write_parts(parts)
+        if no_ack:
+            session.broker.acknowledge(consumer, references)
+        else:
+            consumer.given(references[-1].tag, session.broker.now_ms())
+
+    def get(self, queue: Queue, no_ack: bool) -> None:
+        session = self.session
+        number = session.next_consumer()
+        reference = session.broker.get(session.connection, number, queue)
+        if reference is None:
+            self.write("basic.get-empty", "")
+            return
+        consumer, tag = reference.consumer, self._next_tag
+        assert consumer is not None, "a message that was handed out has a consumer"
+        self._next_tag += 1
+        redelivered = reference.delivery_count > 0
+        target, properties = wire_of(reference)
+        payload = b"".join((_GET_OK, _DELIVERY.pack(tag, redelivered), target, queue.ready.to_bytes(4, "big")))
+        session.write_parts(content_frames(self.number, payload, properties, reference.message.body, session.frame_max))
+        self.holders[number] = consumer
+        if no_ack:
+            session.broker.acknowledge(consumer, [reference])
+            self._drop_holder(consumer)
+        else:
+            self._unacked[tag] = (consumer, reference.tag)
+
+    def qos(self, prefetch: int, for_channel: bool) -> None:
+        if for_channel:
+            self.window.limit = prefetch
+            for subscription in self.subscriptions.values():
+                self.session.broker.state.mark_ready(subscription.consumer.queue)
+        else:
+            self.prefetch = prefetch
+
+    # -- settling ----------------------------------------------------------------------------------------------------
+
+    def acknowledge(self, event: AckEvent) -> None:
+        tag = event.tag
+        if not event.multiple and self.held is None:
+            held = self._unacked.pop(tag, None)
+            if held is None:
+                raise _unknown_tag(tag)
+            reference = held[0].unsettled.get(held[1])
+            if reference is not None:
+                self.session.turn.acknowledge(held[0], reference)
+            return
+        self._settle(self._take(tag, event.multiple), "ack")
+
+    def refuse(self, tag: int, multiple: bool, requeue: bool) -> None:
+        self._settle(self._take(tag, multiple), "nack" if requeue else REJECTED)
+
+    def recover(self) -> None:
+        self._oldest_tag = self._next_tag
+        entries = list(self._unacked.items())
+        self._unacked.clear()
+        self._apply([(tag, held, "recover") for tag, held in entries])
+
+    def _take(self, tag: int, multiple: bool) -> list[tuple[int, _Held]]:
+        """The deliveries an acknowledgement names; tag 0 with ``multiple`` is all of them."""
+        unacked = self._unacked
+        if not multiple:
+            held = unacked.pop(tag, None)
+            if held is None:
+                raise _unknown_tag(tag)
+            return [(tag, held)]
+        last = tag or self._next_tag - 1
+        if tag and (tag >= self._next_tag or (not unacked and tag < self._oldest_tag)):
+            raise _unknown_tag(tag)
+        span = range(self._oldest_tag, last + 1)
+        tags: Iterable[int] = span if len(span) <= 2 * len(unacked) else sorted(each for each in unacked if each <= last)
+        taken = [(each, unacked.pop(each)) for each in tags if each in unacked]
+        self._oldest_tag = max(self._oldest_tag, last + 1)
+        return taken
+
+    def _settle(self, taken: list[tuple[int, _Held]], how: str) -> None:
+        settled = [(tag, held, how) for tag, held in taken]
+        if self.held is not None:
+            self.held.settled += settled
+            self.session.check_held(self.held)
+        else:
+            self._apply(settled)
+
+    def _apply(self, settled: list[tuple[int, _Held, str]]) -> None:
+        """Each delivery's fate, those of one consumer together. What the broker took back meanwhile is passed over."""
+        groups: dict[tuple[Consumer, str], list[MessageReference]] = {}
+        for _, (consumer, tag), how in settled:
+            reference = consumer.unsettled.get(tag)
+            if reference is not None:
+                groups.setdefault((consumer, how), []).append(reference)
+        broker = self.session.broker
+        for (consumer, how), references in groups.items():
+            if how == "ack":
+                for reference in references:
+                    self.session.turn.acknowledge(consumer, reference)
+            else:
+                broker.fail(consumer, references, _DEAD if how == REJECTED else _COUNTED, how, {})
+                self.settled(consumer)
+
+    def settled(self, consumer: Consumer) -> None:
+        """Something of the consumer's was settled: a closed one may go, a shared window has room again."""
+        if not consumer.open and not consumer.unsettled:
+            self._drop_holder(consumer)
+        if self.window.limit:
+            for subscription in self.subscriptions.values():
+                self.session.broker.state.mark_ready(subscription.consumer.queue)
+
+    def _drop_holder(self, consumer: Consumer) -> None:
+        self.holders.pop(consumer.number, None)
+        self.window.leave(consumer)
+        self.session.connection.retired.pop(consumer.number, None)
+
+    # -- transactions ------------------------------------------------------------------------------------------------
+
+    def select_transactions(self) -> None:
+        if self.published is not None:
+            raise precondition_failed("cannot switch from confirm to tx mode", NUMBER["tx.select"])
+        if self.held is None:
+            self.held = Held()
+
+    def commit(self) -> None:
+        """Everything that was held, in one step of the loop and so in one group of the journal."""
+        held = self._in_transaction("tx.commit")
+        self.held = None
+        try:
+            for event in held.publishes:
+                self._take_in(event)
+            self._apply(held.settled)
+            self.session.finish_turn()
+        finally:
+            self.held = Held()
+
+    def roll_back(self) -> None:
+        """Publishes are forgotten; what was acknowledged is unacknowledged again, and not delivered again by itself."""
+        held = self._in_transaction("tx.rollback")
+        for tag, entry, _ in held.settled:
+            self._unacked[tag] = entry
+            self._oldest_tag = min(self._oldest_tag, tag)
+        self._unacked = dict(sorted(self._unacked.items()))
+        self.held = Held()
+
+    def _in_transaction(self, method: str) -> Held:
+        if self.held is None:
+            raise precondition_failed("channel is not transactional", NUMBER[method])
+        return self.held
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Consumers end, what is unacknowledged goes back, nobody is blamed."""
+        if self.closed:
+            return
+        self.closed = True
+        session = self.session
+        queues = [subscription.consumer.queue for subscription in self.subscriptions.values()]
+        for subscription in self.subscriptions.values():
+            session.subscriptions.pop(subscription.consumer.number, None)
+            session.broker.unsubscribe(session.connection, subscription.consumer)
+        for consumer in self.holders.values():
+            session.broker.release(session.connection, consumer)
+        self.subscriptions.clear()
+        self.holders.clear()
+        self._unacked.clear()
+        session.delete_unused(queues)
+
+
+def _unknown_tag(tag: int) -> AmqpError:
+    return precondition_failed(f"unknown delivery tag {tag}", NUMBER["basic.ack"])
+
+
+__all__ = ["Channel", "Refused", "Subscription"]

@@ -1,0 +1,245 @@
+"""Messages between AMQP 0-9-1 and the broker: what a publish comes to, and what a delivery says.
+
+The sender's properties are kept in its own bytes (broker/core/exchange_origin.py). Beside them stand the headers as properties of the
+message, so that selectors and other protocols see them; docs/interoperability.md has the table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, Final
+
+from broker.core.death import Death, deaths
+from broker.core.exchange_origin import ORIGIN, Way, last_way, packed, unpacked
+from broker.core.message import DEFAULT_PRIORITY, Message, MessageReference, Properties, overlay
+from broker.properties import RESERVED, size_of
+from broker.protocols.amqp091.codec_methods import short_string
+from broker.protocols.amqp091.codec_properties import ContentProperties, read_properties, write_properties
+from broker.protocols.amqp091.codec_tables import (
+    TableError,
+    Timestamp,
+    join_table,
+    long_value,
+    read_value,
+    split_table,
+    write_value,
+)
+from broker.protocols.amqp091.replies import precondition_failed
+
+#: Property of the message -> AMQP's content property, for those that other protocols know by a name of their own.
+NAMES: Final = {"JMSCorrelationID": "correlation_id", "JMSType": "type", "JMSReplyTo": "reply_to"}
+_INT64: Final = 1 << 63
+#: The longest time to live, 100 years: more is a mistake.
+_MAX_TTL_MS: Final = 100 * 365 * 86_400_000
+_PERSISTENT_ONLY: Final = b"\x10\x00\x02"
+_NOTHING: Final = b"\x00\x00"
+#: Properties' bytes -> what they say, for small ones without headers: programs repeat themselves.
+_REMEMBERED: Final = 512
+
+
+class Reader:
+    """Content properties, read; remembers small ones."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, ContentProperties] = {}
+
+    def read(self, raw: bytes) -> ContentProperties:
+        found = self._known.get(raw)
+        if found is None:
+            found = read_properties(raw)
+            if len(raw) <= 64 and found.headers is None:
+                if len(self._known) >= _REMEMBERED:
+                    self._known.clear()
+                self._known[raw] = found
+        return found
+
+
+def ttl_of(properties: ContentProperties) -> int | None:
+    """``expiration`` in ms. Raises AmqpError as RabbitMQ does for what is no whole number of milliseconds."""
+    text = properties.expiration
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or int(text) > _MAX_TTL_MS:
+        raise precondition_failed(f"invalid expiration '{text[:32]}': not a whole number of milliseconds")
+    return int(text)
+
+
+def headers_of(properties: ContentProperties) -> dict[str, Any]:
+    """The headers, read. Raises TableError."""
+    content = properties.headers
+    if not content:
+        return {}
+    headers: dict[str, Any] = {}
+    for name, raw in split_table(content).items():
+        headers[name], _ = read_value(raw, 0, len(raw))
+    return headers
+
+
+def key_list(headers: dict[str, Any], name: str) -> list[str]:
+    """CC or BCC: a list of routing keys. Raises AmqpError as RabbitMQ does for anything else."""
+    keys = headers.get(name)
+    if keys is None:
+        return []
+    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys) or len(keys) > 255:
+        raise precondition_failed(f"invalid {name} header: a list of routing keys is expected")
+    return keys
+
+
+def without_bcc(properties: ContentProperties) -> bytes:
+    """The properties as bytes with the BCC header taken out."""
+    fields = split_table(properties.headers or b"")
+    fields.pop("BCC", None)
+    return write_properties(properties._replace(headers=join_table(fields)))
+
+
+def message_properties(
+    exchange: str, key: str, cc: list[str], raw: bytes, properties: ContentProperties, headers: dict[str, Any], durable: bool
+) -> Properties | None:
+    """What is kept beside the body. Nothing at all where the message says no more than its address and durability do."""
+    if not exchange and not cc and raw == (_PERSISTENT_ONLY if durable else _NOTHING):
+        return None
+    kept: Properties = {}
+    for name, value in headers.items():
+        if type(value) in (str, int, float, bool, bytes) and name and not name.startswith(RESERVED) and _storable(value):
+            kept[name] = value
+    for name, field in NAMES.items():
+        value = getattr(properties, field)
+        if value is not None:
+            kept[name] = _clean(value)
+    kept[ORIGIN] = packed(exchange, key, cc, raw)
+    return kept
+
+
+def _storable(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return not isinstance(value, int) or -_INT64 <= value < _INT64
+
+
+def _clean(text: str) -> str:
+    return text.encode("utf-8", "replace").decode() if not text.isascii() else text
+
+
+def new_message(
+    address: str, body: bytes, properties: Properties | None, priority: int, durable: bool, expires_at_ms: int | None, producer: str
+) -> Message:
+    message = Message(0, address, body, properties, priority, durable, 0, expires_at_ms, producer)
+    if properties is not None:
+        message.size += size_of(properties)
+    return message
+
+
+# -- out -----------------------------------------------------------------------------------------------------------------
+
+
+def wire_of(reference: MessageReference) -> tuple[bytes, bytes]:
+    """(exchange and routing key as short strings, content properties) of a delivery."""
+    message = reference.message
+    kept = message.properties
+    if reference.hops or reference.failed:
+        return _changed(reference)
+    if kept is None:
+        return b"\x00" + short_string(message.address), _plain(message)
+    origin = kept.get(ORIGIN)
+    if not isinstance(origin, bytes):
+        return b"\x00" + short_string(message.address), _from_native(message)
+    end = origin[0] + 1
+    end += origin[end] + 1
+    if origin[end]:
+        return origin[:end], unpacked(origin)[1]
+    return origin[:end], origin[end + 1 :]
+
+
+def _plain(message: Message) -> bytes:
+    if message.priority == DEFAULT_PRIORITY:
+        return _PERSISTENT_ONLY if message.durable else _NOTHING
+    return write_properties(ContentProperties(delivery_mode=2 if message.durable else None, priority=message.priority))
+
+
+def _native_properties(message: Message) -> ContentProperties:
+    """A message that came another way, as an AMQP client sees it."""
+    known = message.properties or {}
+    headers = {name: value for name, value in known.items() if name not in NAMES and len(name.encode()) <= 255}
+    own = {field: str(known[name]) for name, field in NAMES.items() if known.get(name) is not None}
+    return ContentProperties(
+        headers=join_table({name: write_value(value) for name, value in headers.items()}) if headers else None,
+        delivery_mode=2 if message.durable else 1,
+        priority=message.priority if message.priority != DEFAULT_PRIORITY else None,
+        timestamp=message.sent_at_ms // 1000,
+        message_id=str(message.message_id),
+        **own,
+    )
+
+
+def _from_native(message: Message) -> bytes:
+    return write_properties(_native_properties(message))
+
+
+def _changed(reference: MessageReference) -> tuple[bytes, bytes]:
+    """A message that has died or failed before: x-death and its kin, x-delivery-count, the expiration taken off."""
+    message = reference.message
+    kept = message.properties
+    origin = kept.get(ORIGIN) if kept is not None else None
+    if isinstance(origin, bytes):
+        properties = read_properties(unpacked(origin)[1])
+    elif kept is None:
+        properties = read_properties(_plain(message))
+    else:
+        properties = _native_properties(message)
+    fields = split_table(properties.headers or b"")
+    hops = reference.hops
+    if hops:
+        entries = deaths(hops)
+        fields.update(_death_headers(entries, properties.expiration))
+        fields.update({name: write_value(value) for name, value in overlay(hops).items() if name.startswith("_AMQ_")})
+        if any(hop.get("keys_replaced") for hop in hops):
+            fields.pop("CC", None)
+        properties = properties._replace(expiration=None)
+    if reference.failed:
+        fields["x-delivery-count"] = long_value(reference.failed)
+    way: Way = last_way(reference)
+    target = short_string(way.exchange) + short_string(way.keys[0])
+    return target, write_properties(properties._replace(headers=join_table(fields)))
+
+
+def _death_headers(entries: list[Death], expiration: str | None) -> dict[str, bytes]:
+    first = min(entries, key=lambda death: death.time_ms)
+    # Of deaths in one millisecond the one further back in the list came first.
+    for death in reversed(entries):
+        if death.time_ms == first.time_ms:
+            first = death
+            break
+    last = entries[0]
+    return {
+        "x-death": _array(_entry(death, expiration if death is first else None) for death in entries),
+        "x-first-death-queue": write_value(first.queue),
+        "x-first-death-reason": write_value(first.reason),
+        "x-first-death-exchange": write_value(first.exchange),
+        "x-last-death-queue": write_value(last.queue),
+        "x-last-death-reason": write_value(last.reason),
+        "x-last-death-exchange": write_value(last.exchange),
+    }
+
+
+def _array(values: Iterable[bytes]) -> bytes:
+    content = b"".join(values)
+    return b"A" + len(content).to_bytes(4, "big") + content
+
+
+def _entry(death: Death, expiration: str | None) -> bytes:
+    fields = {
+        "count": long_value(death.times),
+        "reason": write_value(death.reason),
+        "queue": write_value(death.queue),
+        "time": write_value(Timestamp(death.time_ms // 1000)),
+        "exchange": write_value(death.exchange),
+        "routing-keys": write_value(death.routing_keys),
+    }
+    if expiration is not None:
+        fields["original-expiration"] = write_value(expiration)
+    content = join_table(fields)
+    return b"F" + len(content).to_bytes(4, "big") + content
+
+
+__all__ = ["Reader", "TableError", "headers_of", "key_list", "message_properties", "new_message", "ttl_of", "wire_of", "without_bcc"]

@@ -1,0 +1,480 @@
+"""One AMQP 0-9-1 connection: from the protocol header to the close, its channels, and what the broker says to them. Sans-IO.
+
+An exception of a channel closes that channel and the connection goes on; one of the connection, or bytes that are no AMQP, end it. A
+reply code and a sentence go with both, as RabbitMQ gives them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from broker.broker import Broker
+from broker.connection import Connection
+from broker.core.consumer import Consumer
+from broker.core.message import MessageReference
+from broker.core.queue import Queue
+from broker.errors import Refused
+from broker.exchanges import Route
+from broker.producers import Producer
+from broker.protocols.amqp091.channel import Channel, Held, Subscription
+from broker.protocols.amqp091.codec import (
+    HEARTBEAT_FRAME,
+    MIN_FRAME_BYTES,
+    PROTOCOL_HEADER,
+    AckEvent,
+    AmqpError,
+    ErrorEvent,
+    Event,
+    FrameReader,
+    MethodEvent,
+    PublishEvent,
+    method_frame,
+)
+from broker.protocols.amqp091.codec_methods import METHODS, NUMBER
+from broker.protocols.amqp091.codec_tables import TableError, read_table
+from broker.protocols.amqp091.contents import Reader
+from broker.protocols.amqp091.replies import error_of
+from broker.protocols.amqp091.topology import METHODS as HANDLERS
+from broker.protocols.amqp091.turn import Turn
+
+log = logging.getLogger("homing")
+
+_CAPABILITIES: Final = {
+    "authentication_failure_close": True,
+    "basic.nack": True,
+    "connection.blocked": True,
+    "consumer_cancel_notify": True,
+    "exchange_exchange_bindings": True,
+    "per_consumer_qos": True,
+    "publisher_confirms": True,
+}
+_START_OK: Final = NUMBER["connection.start-ok"]
+_TUNE_OK: Final = NUMBER["connection.tune-ok"]
+_OPEN: Final = NUMBER["connection.open"]
+_CLOSE: Final = NUMBER["connection.close"]
+_CLOSE_OK: Final = NUMBER["connection.close-ok"]
+_CHANNEL_OPEN: Final = NUMBER["channel.open"]
+_CHANNEL_CLOSE: Final = NUMBER["channel.close"]
+_CHANNEL_CLOSE_OK: Final = NUMBER["channel.close-ok"]
+
+
+class Output(Protocol):
+    """The transport's side of a connection."""
+
+    @property
+    def writable(self) -> bool: ...
+
+    def write(self, data: bytes) -> None: ...
+
+    def end(self) -> None:
+        """Closes the socket once everything written has left."""
+
+    def opened(self, heartbeat_ms: int) -> None:
+        """Login is done: the heartbeat applies from here on."""
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class AmqpOptions:
+    product: str
+    version: str
+    cluster_name: str = "homing"
+    channel_max: int = 2047
+    frame_max: int = 131_072
+    #: What RabbitMQ proposes; the client decides.
+    heartbeat_s: int = 60
+    max_message_bytes: int = 16 * 1024 * 1024
+    max_transaction_operations: int = 10_000
+    max_transaction_bytes: int = 64 * 1024 * 1024
+
+
+#: (user, password, callback with the user's name or a refusal); the callback may come later.
+Authenticate = Callable[[str, str, Callable[[str | Refused], None]], None]
+
+
+class AmqpSession:
+    connection: Connection
+    producer: Producer
+
+    def __init__(self, broker: Broker, output: Output, options: AmqpOptions, authenticate: Authenticate) -> None:
+        self.broker = broker
+        self.options = options
+        self.frame_max = options.frame_max
+        self.login = ""
+        self.notifies_cancels = False
+        self.subscriptions: dict[int, Subscription] = {}
+        self.reader_of_properties = Reader()
+        self.turn = Turn(self)
+        self._output = output
+        self._authenticate = authenticate
+        self._channels: dict[int, Channel] = {}
+        self._open_channels: set[int] = set()
+        #: Channels we have closed and whose close-ok has not come yet.
+        self._closing: set[int] = set()
+        self._reader = FrameReader(self._open_channels, options.max_message_bytes)
+        #: The method that must come next; 0: any (open), None: the protocol header.
+        self._expected: int | None = None
+        self._channel_max = options.channel_max
+        self._heartbeat_s = 0
+        self._header = b""
+        self._waiting: bytes | None = None
+        self._tells_blocked = False
+        self._closed_by_us = False
+        self._ended = False
+        self._consumers = 0
+
+    # -- in ----------------------------------------------------------------------------------------------------------
+
+    def receive(self, data: bytes) -> None:
+        """Acts on what the socket brought."""
+        if self._ended:
+            return
+        if self._waiting is not None:
+            self._waiting += data
+            return
+        if self._expected is None:
+            data = self._protocol_header(data)
+            if not data:
+                return
+        self._act_on(self._reader.feed(data))
+
+    def _protocol_header(self, data: bytes) -> bytes:
+        self._header += data
+        head = self._header[:8]
+        if head != PROTOCOL_HEADER[: len(head)]:
+            # As the specification says: the header we would understand, and the end.
+            self._output.write(PROTOCOL_HEADER)
+            self._end()
+            return b""
+        if len(head) < 8:
+            return b""
+        self._expected = _START_OK
+        properties = {
+            "product": self.options.product,
+            "version": self.options.version,
+            "platform": "Python",
+            "cluster_name": self.options.cluster_name,
+            "capabilities": _CAPABILITIES,
+        }
+        self.write(method_frame(0, "connection.start", 0, 9, properties, b"PLAIN AMQPLAIN", b"en_US"))
+        return self._header[8:]
+
+    def _act_on(self, events: list[Event]) -> None:
+        for event in events:
+            if self._ended:
+                return
+            try:
+                self._event(event)
+            except AmqpError as error:
+                self._failed(event, error)
+            except Refused as refusal:
+                self._failed(event, error_of(refusal, event.number if isinstance(event, MethodEvent) else 0))
+        if not self._ended:
+            self.turn.finish()
+
+    def _event(self, event: Event) -> None:
+        if type(event) is PublishEvent:
+            self._channel(event.channel).publish(event)
+        elif type(event) is AckEvent:
+            channel = self._channels.get(event.channel)
+            if channel is not None:
+                channel.acknowledge(event)
+            elif event.channel not in self._closing:
+                self._channel(event.channel)
+        elif type(event) is MethodEvent:
+            self.turn.finish()
+            self._method(event)
+        elif type(event) is ErrorEvent:
+            self.turn.finish()
+            raise event.error
+
+    def _channel(self, number: int) -> Channel:
+        channel = self._channels.get(number)
+        if channel is None:
+            raise AmqpError(504, f"CHANNEL_ERROR - expected 'channel.open' on channel {number}")
+        return channel
+
+    def _method(self, event: MethodEvent) -> None:
+        number = event.number
+        if self._closed_by_us:
+            # Only the end counts now.
+            if number in (_CLOSE, _CLOSE_OK):
+                self._end()
+            return
+        if event.channel == 0:
+            self._connection_method(event)
+            return
+        if self._expected:
+            raise AmqpError(503, f"COMMAND_INVALID - {METHODS[number].name} before the connection is open", number, hard=True)
+        if event.channel in self._closing:
+            if number == _CHANNEL_CLOSE_OK:
+                self._closing.discard(event.channel)
+            elif number == _CHANNEL_CLOSE:
+                self._closing.discard(event.channel)
+                self.write(method_frame(event.channel, "channel.close-ok"))
+            return
+        if number == _CHANNEL_OPEN:
+            self._open_channel(event.channel)
+        elif number == _CHANNEL_CLOSE:
+            self._close_channel(self._channel(event.channel))
+        else:
+            channel = self._channel(event.channel)
+            handler = HANDLERS.get(number)
+            if handler is None:
+                raise AmqpError(540, f"NOT_IMPLEMENTED - {METHODS[number].name}", number)
+            handler(channel, event.values)
+
+    # -- the connection's life ---------------------------------------------------------------------------------------
+
+    def _connection_method(self, event: MethodEvent) -> None:
+        number, values = event.number, event.values
+        if number == _CLOSE:
+            self._leave()
+        elif self._expected and number != self._expected:
+            wanted = METHODS[self._expected].name
+            raise AmqpError(503, f"COMMAND_INVALID - {METHODS[number].name} where {wanted} was expected", number, hard=True)
+        elif number == _START_OK:
+            self._start_ok(*values)
+        elif number == _TUNE_OK:
+            self._tune_ok(*values)
+        elif number == _OPEN and self._expected:
+            self._open(values[0])
+        else:
+            raise AmqpError(503, f"COMMAND_INVALID - {METHODS[number].name} on channel 0", number, hard=True)
+
+    def _start_ok(self, properties: dict[str, Any], mechanism: str, response: bytes, locale: str) -> None:
+        capabilities = properties.get("capabilities")
+        if isinstance(capabilities, dict):
+            self.notifies_cancels = capabilities.get("consumer_cancel_notify") is True
+            self._tells_blocked = capabilities.get("connection.blocked") is True
+        user, password = _credentials(mechanism, response)
+        self._waiting = b""
+        self._authenticate(user, password, self._logged_in)
+
+    def _logged_in(self, user: str | Refused) -> None:
+        if self._ended:
+            return
+        waiting, self._waiting = self._waiting or b"", None
+        if isinstance(user, Refused):
+            log.warning("an AMQP login was refused: %s", user.message)
+            error = AmqpError(403, f"ACCESS_REFUSED - {user.message}", _START_OK, hard=True)
+            self._close_connection(error)
+            return
+        self.login = user
+        self._expected = _TUNE_OK
+        self.write(method_frame(0, "connection.tune", self.options.channel_max, self.options.frame_max, self.options.heartbeat_s))
+        if waiting:
+            self.receive(waiting)
+
+    def _tune_ok(self, channel_max: int, frame_max: int, heartbeat_s: int) -> None:
+        if channel_max > self.options.channel_max:
+            raise AmqpError(530, f"NOT_ALLOWED - negotiated channel_max = {channel_max} is higher than the maximum", _TUNE_OK)
+        if frame_max and not MIN_FRAME_BYTES <= frame_max <= self.options.frame_max:
+            bound = "lower than the minimum" if frame_max < MIN_FRAME_BYTES else "higher than the maximum"
+            raise AmqpError(530, f"NOT_ALLOWED - negotiated frame_max = {frame_max} is {bound}", _TUNE_OK)
+        self._channel_max = channel_max or self.options.channel_max
+        self.frame_max = self._reader.frame_max = frame_max or self.options.frame_max
+        self._heartbeat_s = heartbeat_s
+        self._expected = _OPEN
+
+    def _open(self, vhost: str) -> None:
+        if vhost != "/":
+            raise AmqpError(530, f"NOT_ALLOWED - vhost {vhost} not found", _OPEN)
+        self.connection = self.broker.connect("", self.login, self)
+        self.producer = Producer(f"{self.connection.name}/amqp", 0, "", 0, self)
+        self._expected = 0
+        self._output.opened(self._heartbeat_s * 1000)
+        self.broker.flow.open(self.producer)
+        self.write(method_frame(0, "connection.open-ok", ""))
+
+    def _leave(self) -> None:
+        """The client says goodbye."""
+        self._let_go(lost=False)
+
+        def closed() -> None:
+            self.write(method_frame(0, "connection.close-ok"))
+            self._end()
+
+        self.broker.ledger.when_safe(closed)
+
+    def _let_go(self, lost: bool) -> None:
+        """The broker forgets the connection: what it held goes back, its own queues end."""
+        if self._expected != 0 or not self.connection.open:
+            return
+        queues = [subscription.consumer.queue for subscription in self.subscriptions.values()]
+        for channel in self._channels.values():
+            channel.closed = True
+        self.broker.flow.close(self.producer)
+        self.broker.disconnect(self.connection, lost)
+        self.subscriptions.clear()
+        self._channels.clear()
+        self._open_channels.clear()
+        for queue in self.broker.declared_queues.owned_by(self.connection):
+            self.broker.delete_queue(queue)
+        self.delete_unused(queues)
+
+    # -- channels ----------------------------------------------------------------------------------------------------
+
+    def _open_channel(self, number: int) -> None:
+        if number in self._channels:
+            raise AmqpError(504, f"CHANNEL_ERROR - second 'channel.open' seen on channel {number}", _CHANNEL_OPEN)
+        if number > self._channel_max:
+            raise AmqpError(530, f"NOT_ALLOWED - channel {number} is above the negotiated {self._channel_max}", _CHANNEL_OPEN)
+        self._channels[number] = Channel(self, number)
+        self._open_channels.add(number)
+        self.write(method_frame(number, "channel.open-ok", b""))
+
+    def _close_channel(self, channel: Channel) -> None:
+        self._forget_channel(channel)
+        self.broker.ledger.when_safe(lambda: self.write(method_frame(channel.number, "channel.close-ok")))
+
+    def _forget_channel(self, channel: Channel) -> None:
+        del self._channels[channel.number]
+        self._open_channels.discard(channel.number)
+        self._reader.forget(channel.number)
+        channel.close()
+
+    def _failed(self, event: Event, error: AmqpError) -> None:
+        """An exception: of the channel it happened on, or of the whole connection."""
+        self.turn.finish()
+        channel = self._channels.get(event.channel)
+        if error.hard or channel is None:
+            self._close_connection(error)
+            return
+        number = error.method or (event.number if isinstance(event, MethodEvent) else 0)
+        self._forget_channel(channel)
+        self._closing.add(channel.number)
+        self.write(method_frame(channel.number, "channel.close", error.code, error.text, number >> 16, number & 0xFFFF))
+
+    def _close_connection(self, error: AmqpError) -> None:
+        self._let_go(lost=False)
+        self.write(method_frame(0, "connection.close", error.code, error.text, error.method >> 16, error.method & 0xFFFF))
+        self._closed_by_us = True
+        self._output.end()
+
+    def _end(self) -> None:
+        self._ended = True
+        self._output.end()
+
+    # -- for the channels --------------------------------------------------------------------------------------------
+
+    def write(self, data: bytes) -> None:
+        if not self._ended and not self._closed_by_us:
+            self._output.write(data)
+
+    def write_parts(self, parts: list[bytes]) -> None:
+        self.write(b"".join(parts))
+
+    def next_consumer(self) -> int:
+        self._consumers += 1
+        return self._consumers
+
+    def route(self, exchange: str, key: str, headers: Mapping[str, Any], more_keys: list[str]) -> Route:
+        found = self.broker.exchanges.route(exchange, key, headers, more_keys)
+        if exchange and self.broker.exchanges.exchanges[exchange].internal:
+            raise Refused("access-refused", f"cannot publish to internal exchange '{exchange}' in vhost '/'", "publish to another one")
+        return found
+
+    def check_held(self, held: Held) -> None:
+        """A transaction may not grow without end."""
+        size = sum(event.size for event in held.publishes[-1:])
+        held.bytes += size
+        operations = len(held.publishes) + len(held.settled)
+        if operations > self.options.max_transaction_operations or held.bytes > self.options.max_transaction_bytes:
+            raise AmqpError(406, "PRECONDITION_FAILED - the transaction is larger than limits.max-transaction-* allow: commit sooner")
+
+    def finish_turn(self) -> None:
+        self.turn.finish()
+
+    def settled(self, consumer: Consumer) -> None:
+        """Some of the consumer's deliveries were acknowledged."""
+        subscription = self.subscriptions.get(consumer.number)
+        if subscription is not None:
+            if subscription.channel.window.limit:
+                subscription.channel.settled(consumer)
+            return
+        for channel in self._channels.values():
+            if consumer.number in channel.holders:
+                channel.settled(consumer)
+                return
+
+    def delete_unused(self, queues: Iterable[Queue]) -> None:
+        """Queues that end with their last consumer."""
+        for queue in self.broker.declared_queues.unused(queues):
+            self.broker.delete_queue(queue)
+
+    # -- what the broker says ----------------------------------------------------------------------------------------
+
+    @property
+    def writable(self) -> bool:
+        return self._output.writable
+
+    def deliver(self, consumer: Consumer, references: list[MessageReference]) -> None:
+        subscription = self.subscriptions.get(consumer.number)
+        if subscription is not None:
+            subscription.channel.deliver(subscription, references)
+
+    def grant(self, producer: Producer, messages: int, size: int, reason: str | None) -> None:
+        """Credit, which AMQP has not: a connection that may not publish is not read, and told so where it understands."""
+        if reason is None:
+            if producer.waiting:
+                self._output.resume_reading()
+                if self._tells_blocked:
+                    self.write(method_frame(0, "connection.unblocked"))
+            return
+        self._output.pause_reading()
+        if self._tells_blocked:
+            self.write(method_frame(0, "connection.blocked", reason))
+
+    def pull_empty(self, consumer: Consumer) -> None:
+        """Nobody pulls here: a get is answered at once."""
+
+    def cancelled(self, consumer: Consumer, code: str, message: str, fix: str) -> None:
+        subscription = self.subscriptions.pop(consumer.number, None)
+        if subscription is not None:
+            subscription.channel.cancelled(subscription)
+
+    def not_held(self, consumer: Consumer, ranges: list[int]) -> None:
+        """What timed out is with others again; a late acknowledgement of it is passed over."""
+
+    def heartbeat(self) -> None:
+        self.write(HEARTBEAT_FRAME)
+
+    def lost(self) -> None:
+        """The socket is gone."""
+        ended, self._ended = self._ended, True
+        if not ended:
+            self._let_go(lost=True)
+
+    def end(self, code: str, message: str, fix: str) -> None:
+        """Says why and closes."""
+        if self._expected is None or self._closed_by_us:
+            self._end()
+        else:
+            self._close_connection(AmqpError(320, f"CONNECTION_FORCED - {message}"))
+
+    def broken(self, error: Exception) -> None:
+        """A fault of ours: this connection ends, the others go on."""
+        log.error("a frame broke its AMQP session; its connection is closed, the others go on", exc_info=error)
+        if not self._ended:
+            self._close_connection(AmqpError(541, "INTERNAL_ERROR - the broker failed on this frame"))
+
+
+def _credentials(mechanism: str, response: bytes) -> tuple[str, str]:
+    """User and password of a start-ok. Raises AmqpError."""
+    try:
+        if mechanism == "PLAIN":
+            _, user, password = response.split(b"\x00")
+            return user.decode(), password.decode()
+        if mechanism == "AMQPLAIN":
+            table, _ = read_table(len(response).to_bytes(4, "big") + response, 0, len(response) + 4)
+            return str(table["LOGIN"]), str(table["PASSWORD"])
+    except (ValueError, KeyError, TableError):
+        raise AmqpError(501, f"FRAME_ERROR - the {mechanism} response cannot be read", _START_OK) from None
+    raise AmqpError(504, f"CHANNEL_ERROR - unknown authentication mechanism '{mechanism[:32]}': use PLAIN or AMQPLAIN", _START_OK)

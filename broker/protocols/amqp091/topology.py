@@ -1,0 +1,257 @@
+"""The methods of a channel other than publish and acknowledge: what each does, and what is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, Final
+
+from broker.core.exchange import Destination
+from broker.core.queue import Queue
+from broker.errors import Refused
+from broker.protocols.amqp091.channel import Channel
+from broker.protocols.amqp091.codec import AmqpError
+from broker.protocols.amqp091.codec_methods import NUMBER
+from broker.protocols.amqp091.replies import not_implemented
+
+#: A queue or exchange name in AMQP has at most this many bytes, which the short string sees to.
+_Values = list[Any]
+
+
+def _reply(channel: Channel, no_wait: bool, name: str, *values: Any) -> None:
+    """Answers once everything so far is on disk: what was declared durable is durable when the client hears of it."""
+    if not no_wait:
+        channel.session.broker.ledger.when_safe(lambda: None if channel.closed else channel.write(name, *values))
+
+
+def _arguments(table: dict[str, Any]) -> dict[str, Any]:
+    """Arguments as the journal can keep them."""
+    kept: dict[str, Any] = _storable(table)
+    return kept
+
+
+def _storable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _storable(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_storable(each) for each in value]
+    if isinstance(value, Decimal):
+        return str(value)
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _queue(channel: Channel, name: str) -> Queue:
+    """The queue of that name; an empty one is the channel's last. Raises Refused."""
+    if not name and not channel.last_queue:
+        raise AmqpError(404, "NOT_FOUND - no previously declared queue")
+    return channel.session.broker.declared_queues.find(channel.session.connection, name or channel.last_queue)
+
+
+# -- exchanges ---------------------------------------------------------------------------------------------------------
+
+
+def _exchange_declare(channel: Channel, values: _Values) -> None:
+    _, name, kind, passive, durable, auto_delete, internal, no_wait, arguments = values
+    exchanges = channel.session.broker.exchanges
+    if passive:
+        if name:
+            exchanges.find(name)
+    else:
+        exchanges.declare(name, kind, durable=durable, auto_delete=auto_delete, internal=internal, arguments=_arguments(arguments))
+    _reply(channel, no_wait, "exchange.declare-ok")
+
+
+def _exchange_delete(channel: Channel, values: _Values) -> None:
+    _, name, if_unused, no_wait = values
+    channel.session.broker.exchanges.delete(name, if_unused)
+    _reply(channel, no_wait, "exchange.delete-ok")
+
+
+def _exchange_bind(channel: Channel, values: _Values) -> None:
+    _, destination, source, key, no_wait, arguments = values
+    channel.session.broker.exchanges.bind(source, Destination(destination, False), key, _arguments(arguments))
+    _reply(channel, no_wait, "exchange.bind-ok")
+
+
+def _exchange_unbind(channel: Channel, values: _Values) -> None:
+    _, destination, source, key, no_wait, arguments = values
+    channel.session.broker.exchanges.unbind(source, Destination(destination, False), key, _arguments(arguments))
+    _reply(channel, no_wait, "exchange.unbind-ok")
+
+
+# -- queues ------------------------------------------------------------------------------------------------------------
+
+
+def _queue_declare(channel: Channel, values: _Values) -> None:
+    _, name, passive, durable, exclusive, auto_delete, no_wait, arguments = values
+    session = channel.session
+    if passive:
+        queue = _queue(channel, name)
+    else:
+        queue = session.broker.declared_queues.declare(
+            session.connection, name, durable=durable, exclusive=exclusive, auto_delete=auto_delete, arguments=_arguments(arguments)
+        )
+    channel.last_queue = queue.name
+    _reply(channel, no_wait, "queue.declare-ok", queue.name, queue.ready, len(queue.consumers))
+
+
+def _queue_bind(channel: Channel, values: _Values) -> None:
+    _, name, source, key, no_wait, arguments = values
+    queue = _queue(channel, name)
+    # Neither queue nor key: the key is the queue's name too.
+    key = queue.name if not name and not key else key
+    channel.session.broker.exchanges.bind(source, Destination(queue.name, True), key, _arguments(arguments))
+    _reply(channel, no_wait, "queue.bind-ok")
+
+
+def _queue_unbind(channel: Channel, values: _Values) -> None:
+    _, name, source, key, arguments = values
+    queue = _queue(channel, name)
+    key = queue.name if not name and not key else key
+    channel.session.broker.exchanges.unbind(source, Destination(queue.name, True), key, _arguments(arguments))
+    _reply(channel, False, "queue.unbind-ok")
+
+
+def _queue_purge(channel: Channel, values: _Values) -> None:
+    _, name, no_wait = values
+    count = channel.session.broker.resources.purge(_queue(channel, name))
+    _reply(channel, no_wait, "queue.purge-ok", count)
+
+
+def _queue_delete(channel: Channel, values: _Values) -> None:
+    _, name, if_unused, if_empty, no_wait = values
+    broker = channel.session.broker
+    try:
+        queue = _queue(channel, name)
+    except Refused as refusal:
+        if refusal.code != "not-found":
+            raise
+        # As with RabbitMQ, a queue that is not there is as good as deleted.
+        _reply(channel, no_wait, "queue.delete-ok", 0)
+        return
+    broker.declared_queues.delete(queue, if_unused, if_empty)
+    count = queue.ready
+    broker.delete_queue(queue)
+    _reply(channel, no_wait, "queue.delete-ok", count)
+
+
+# -- basic -------------------------------------------------------------------------------------------------------------
+
+
+def _qos(channel: Channel, values: _Values) -> None:
+    size, count, for_channel = values
+    if size:
+        raise not_implemented("prefetch_size!=0", NUMBER["basic.qos"])
+    channel.qos(count, for_channel)
+    channel.write("basic.qos-ok")
+
+
+def _consume(channel: Channel, values: _Values) -> None:
+    _, name, tag, _, no_ack, exclusive, no_wait, _ = values
+    tag = channel.consume(_queue(channel, name), tag, no_ack, exclusive)
+    if not no_wait:
+        channel.write("basic.consume-ok", tag)
+
+
+def _cancel(channel: Channel, values: _Values) -> None:
+    tag, no_wait = values
+    channel.cancel(tag)
+    if not no_wait:
+        channel.write("basic.cancel-ok", tag)
+
+
+def _get(channel: Channel, values: _Values) -> None:
+    _, name, no_ack = values
+    channel.get(_queue(channel, name), no_ack)
+
+
+def _reject(channel: Channel, values: _Values) -> None:
+    tag, requeue = values
+    channel.refuse(tag, False, requeue)
+
+
+def _nack(channel: Channel, values: _Values) -> None:
+    tag, multiple, requeue = values
+    channel.refuse(tag, multiple, requeue)
+
+
+def _recover(channel: Channel, values: _Values) -> None:
+    if not values[0]:
+        raise not_implemented("requeue=false", NUMBER["basic.recover"])
+    channel.recover()
+    channel.write("basic.recover-ok")
+
+
+def _recover_async(channel: Channel, values: _Values) -> None:
+    if not values[0]:
+        raise not_implemented("requeue=false", NUMBER["basic.recover-async"])
+    channel.recover()
+
+
+# -- the rest ----------------------------------------------------------------------------------------------------------
+
+
+def _confirm_select(channel: Channel, values: _Values) -> None:
+    channel.select_confirms()
+    if not values[0]:
+        channel.write("confirm.select-ok")
+
+
+def _tx_select(channel: Channel, values: _Values) -> None:
+    channel.select_transactions()
+    channel.write("tx.select-ok")
+
+
+def _tx_commit(channel: Channel, values: _Values) -> None:
+    channel.commit()
+    _reply(channel, False, "tx.commit-ok")
+
+
+def _tx_rollback(channel: Channel, values: _Values) -> None:
+    channel.roll_back()
+    channel.write("tx.rollback-ok")
+
+
+def _flow(channel: Channel, values: _Values) -> None:
+    if not values[0]:
+        raise not_implemented("active=false", NUMBER["channel.flow"])
+    channel.write("channel.flow-ok", True)
+
+
+def _access_request(channel: Channel, values: _Values) -> None:
+    channel.write("access.request-ok", 1)
+
+
+def _cancel_ok(channel: Channel, values: _Values) -> None:
+    """A client's answer to a cancel of ours; nothing is left to do."""
+
+
+METHODS: Final[dict[int, Callable[[Channel, _Values], None]]] = {
+    NUMBER[name]: handler
+    for name, handler in {
+        "exchange.declare": _exchange_declare,
+        "exchange.delete": _exchange_delete,
+        "exchange.bind": _exchange_bind,
+        "exchange.unbind": _exchange_unbind,
+        "queue.declare": _queue_declare,
+        "queue.bind": _queue_bind,
+        "queue.unbind": _queue_unbind,
+        "queue.purge": _queue_purge,
+        "queue.delete": _queue_delete,
+        "basic.qos": _qos,
+        "basic.consume": _consume,
+        "basic.cancel": _cancel,
+        "basic.cancel-ok": _cancel_ok,
+        "basic.get": _get,
+        "basic.reject": _reject,
+        "basic.nack": _nack,
+        "basic.recover": _recover,
+        "basic.recover-async": _recover_async,
+        "confirm.select": _confirm_select,
+        "tx.select": _tx_select,
+        "tx.commit": _tx_commit,
+        "tx.rollback": _tx_rollback,
+        "channel.flow": _flow,
+        "access.request": _access_request,
+    }.items()
+}

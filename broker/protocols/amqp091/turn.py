@@ -1,0 +1,70 @@
+"""What came on one connection in one turn of the loop, gathered so that the broker is asked once: messages, acknowledgements, confirms."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.core.consumer import Consumer
+from broker.core.message import Message, MessageReference
+from broker.core.queue import Queue
+
+if TYPE_CHECKING:
+    from broker.protocols.amqp091.channel import Channel
+    from broker.protocols.amqp091.session import AmqpSession
+
+#: What a message costs a producer's credit beyond its body and properties.
+_OVERHEAD_BYTES = 400
+
+
+class Turn:
+    def __init__(self, session: AmqpSession) -> None:
+        self._session = session
+        self._arrivals: dict[Queue, list[Message]] = {}
+        self._acknowledged: dict[Consumer, list[MessageReference]] = {}
+        #: Channels that have something to confirm.
+        self.confirming: dict[Channel, None] = {}
+        self._messages = 0
+        self._bytes = 0
+
+    def arrive(self, queue: Queue, message: Message) -> None:
+        waiting = self._arrivals.get(queue)
+        if waiting is None:
+            waiting = self._arrivals[queue] = []
+        waiting.append(message)
+
+    def charge(self, size: int) -> None:
+        """Counts a message against the connection's credit."""
+        self._messages += 1
+        self._bytes += size + _OVERHEAD_BYTES
+
+    def acknowledge(self, consumer: Consumer, reference: MessageReference) -> None:
+        settled = self._acknowledged.get(consumer)
+        if settled is None:
+            settled = self._acknowledged[consumer] = []
+        settled.append(reference)
+
+    def hand_over(self) -> None:
+        """What arrived joins its queues, so that nothing overtakes it."""
+        arrivals, self._arrivals = self._arrivals, {}
+        state = self._session.broker.state
+        for queue, messages in arrivals.items():
+            state.arrive(messages, queue)
+
+    def finish(self) -> None:
+        """Everything gathered goes to the broker; confirms and acknowledgements follow."""
+        session = self._session
+        if self._arrivals:
+            self.hand_over()
+        if self._acknowledged:
+            acknowledged, self._acknowledged = self._acknowledged, {}
+            for consumer, references in acknowledged.items():
+                session.broker.acknowledge(consumer, references)
+                session.settled(consumer)
+        if self.confirming:
+            confirming, self.confirming = self.confirming, {}
+            for channel in confirming:
+                channel.confirm()
+        if self._messages:
+            session.broker.flow.charge(session.producer, self._messages, self._bytes)
+            self._messages = self._bytes = 0
+            session.broker.flow.top_up(session.producer)
