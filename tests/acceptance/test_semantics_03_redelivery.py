@@ -148,7 +148,7 @@ async def test_a_due_time_survives_a_restart_and_what_fell_due_meanwhile_goes_ou
 
 @pytest.mark.parametrize("kill", [False, True])
 async def test_never_early_also_over_a_restart(tmp_path: Path, kill: bool) -> None:
-    settings = SETTINGS | {"wait.#": {"redelivery-delay": 1800}}
+    settings = SETTINGS | {"wait.#": {"redelivery-delay": 1200}}
     with running(tmp_path, settings) as server:
         async with client.connect(server.url) as connection:
             await send(connection, "wait", *range(3))

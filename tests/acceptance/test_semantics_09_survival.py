@@ -83,7 +83,7 @@ async def test_what_was_confirmed_survives_and_what_was_acknowledged_never_comes
         for _ in range(2):
             async with client.connect(server.url, reconnect=False, close_timeout_ms=200) as connection:
                 tasks = [asyncio.create_task(produce(connection)), asyncio.create_task(consume(connection))]
-                await until("messages flow", lambda: _is(len(acknowledged) >= 200))
+                await until("messages flow", lambda: _is(len(acknowledged) >= 100))
                 server.kill()
                 for result in await asyncio.gather(*tasks, return_exceptions=True):
                     assert isinstance(result, client.HomingError)
@@ -161,7 +161,7 @@ async def test_no_client_sees_a_count_fall(tmp_path: Path) -> None:
     with running(tmp_path, {"#": {"max-delivery-attempts": -1}}) as server:
         async with client.connect(server.url) as connection:
             await send(connection, "orders", *range(20))
-        for least in (5, 10, 15):
+        for least in (4, 8):
             connection = await client.connect(server.url, reconnect=False)
             task = asyncio.create_task(fail_for_ever(connection))
             await until("all have failed often", partial(all_have_failed, least))
