@@ -23,6 +23,9 @@ from journal.statements import delete_integers
 log = logging.getLogger("homing.journal")
 
 _PAGE_ROWS = 2_000
+#: Queue, rank and sequence have no checksum, but they stand in the index too: one flipped bit on either side changes this sum.
+_PRIME = 1_000_000_007
+_INDEXED = f"SELECT count(*), coalesce(sum((queue_id * 10 + rank + sequence * 7) % {_PRIME}), 0) FROM reference INDEXED BY reference_order"
 _REFERENCE_COLUMNS = (
     "queue_id, rank, sequence, message_id, delivery_count, failed, assigned, state,"
     " due_at_ms, expires_at_ms, entered_at_ms, overlay_blob, message_blob, checksum"
@@ -151,14 +154,18 @@ class _References:
         self._read_bodies()
         found: list[ReferenceRecord] = []
         bad: list[tuple[tuple[Any, ...], Damaged]] = []
+        keys = 0
         for row in rows(self._connection, f"SELECT {_REFERENCE_COLUMNS} FROM reference ORDER BY sequence"):
+            keys += (row[0] * 10 + row[1] + row[2] * 7) % _PRIME
             try:
                 found.append(self._reference(row))
             except Damaged as error:
                 bad.append((row, error))
-        counted = self._connection.execute("SELECT count(*) FROM reference INDEXED BY reference_order").fetchone()[0]
+        counted, indexed = self._connection.execute(_INDEXED).fetchone()
         if counted != len(found) + len(bad):
             raise damaged(f"{len(found) + len(bad)} messages are readable and the order index names {counted}")
+        if keys != indexed:
+            raise damaged("the order index and the messages disagree about queues, priorities or places")
         for row, why in bad:
             self._set_aside(row, why)
         self._sweep()

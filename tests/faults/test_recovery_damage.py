@@ -22,6 +22,8 @@ from tests.process import ROOT, Server
 #: How many damaged copies the suite starts a broker on, of each kind.
 CASES = int(os.environ.get("HOMING_DAMAGE_CASES", "24"))
 SEED = int(os.environ.get("HOMING_SEED", "1"))
+#: Seeds that once started with other data: a page that fails only when it is written to, a message whose place changed.
+FOUND = (77017, 77107)
 MESSAGES, FAILED = 300, 40
 
 
@@ -145,9 +147,9 @@ def check_refused(code: int | None, said: str, what: str) -> None:
 
 
 def test_a_damaged_database_is_refused_or_harmless(stopped: Path, tmp_path: Path) -> None:
-    def case(number: int) -> str | None:
-        what = damage(stopped, tmp_path / str(number), 1000 * SEED + number)
-        code, said, found = run(tmp_path / str(number))
+    def case(seed: int) -> str | None:
+        what = damage(stopped, tmp_path / str(seed), seed)
+        code, said, found = run(tmp_path / str(seed))
         if code is None:
             assert found == EXPECTED, what
             return None
@@ -155,7 +157,7 @@ def test_a_damaged_database_is_refused_or_harmless(stopped: Path, tmp_path: Path
         return what
 
     with ThreadPoolExecutor(2) as pool:
-        refused = [what for what in pool.map(case, range(CASES)) if what]
+        refused = [what for what in pool.map(case, [*FOUND, *(1000 * SEED + number for number in range(CASES))]) if what]
     assert refused, "no damage was found at all: is anything checked?"
 
 
