@@ -165,6 +165,8 @@ class Session:
         for consumer in self._consumers.values():
             held = consumer._settlement.held.values()
             mine = list(held) if scope is None else [message for message in held if message._scope is scope]
+            if confirm:
+                mine = mine or consumer._settlement.lost_of(scope)
             if mine:
                 work.append((consumer._settlement, mine))
         if confirm:

@@ -61,6 +61,8 @@ class Settlement:
         self._lazy: list[int] = []
         self._lazy_timer: asyncio.TimerHandle | None = None
         self._delivered: list[int] = []
+        #: CLIENT: one of the messages that a lost connection took along, for each listener's worker (None: no worker), until told.
+        self._lost: dict[object | None, Message] = {}
         self.unanswered = 0  # NOT_HELD answers to acknowledgements nobody waited for
 
     # -- a message comes
@@ -87,17 +89,36 @@ class Settlement:
 
     def acknowledge(self, messages: Iterable[Message]) -> None:
         """Settle held messages; the acknowledgement leaves with this loop turn."""
+        self._lost.clear()
         for message in messages:
-            if self.held.pop(message._tag, None) is message:
+            if self.held.get(message._tag) is message:
+                del self.held[message._tag]
                 message._state = State.ACKNOWLEDGED
                 self._acks.append(message._tag)
         wire = self._connection.wire
         if self._acks and wire is not None:
             wire.mark(self)
 
+    def lost_of(self, scope: object | None) -> list[Message]:
+        """A message of this worker's (None: of anybody's) that a lost connection took along and nobody was told of; at most one each."""
+        return [message for owner, message in self._lost.items() if scope in (None, owner)]
+
     async def acknowledge_confirmed(self, messages: Iterable[Message]) -> None:
-        """The same, but returns when it is on disk. Raises SettleError for what the broker no longer counted as held."""
-        settled = [message for message in messages if self.held.pop(message._tag, None) is message]
+        """The same, but returns when it is on disk. Raises SettleError for what the broker no longer counted as held, and for what a
+        lost connection took along: to return would say that it is settled."""
+        messages = list(messages)
+        lost = self.lost_of(messages[0]._scope if messages else None)
+        for message in lost:
+            del self._lost[message._scope]
+        lost += [message for message in messages if message._state is State.LOST]
+        await self._settle_confirmed(messages)
+        if lost:
+            raise not_held(lost[0])
+
+    async def _settle_confirmed(self, messages: list[Message]) -> None:
+        settled = [message for message in messages if self.held.get(message._tag) is message]
+        for message in settled:
+            del self.held[message._tag]
         wire = self._connection.wire
         if not settled or wire is None:
             return
@@ -192,6 +213,8 @@ class Settlement:
 
     def void(self, state: State) -> None:
         """Everything given is out of this client's hands: the connection was lost, or the broker took it back."""
+        if state is State.LOST and self._mode is AckMode.CLIENT:
+            self._lost.update((message._scope, message) for message in self.held.values())
         for message in (*self.handing.values(), *self.held.values()):
             message._state = state
         self.handing.clear()
