@@ -156,9 +156,11 @@ class _References:
         bad: list[tuple[tuple[Any, ...], Damaged]] = []
         keys = 0
         for row in rows(self._connection, f"SELECT {_REFERENCE_COLUMNS} FROM reference ORDER BY sequence"):
-            keys += (row[0] * 10 + row[1] + row[2] * 7) % _PRIME
             try:
+                keys += (row[0] * 10 + row[1] + row[2] * 7) % _PRIME
                 found.append(self._reference(row))
+            except TypeError:
+                bad.append((row, Damaged("holds something else where a number belongs")))
             except Damaged as error:
                 bad.append((row, error))
         counted, indexed = self._connection.execute(_INDEXED).fetchone()

@@ -52,6 +52,10 @@ class Sender:
         self.bodies: dict[int, bytes] = {}
         self.raw.until(Op.RESULT)
 
+    @property
+    def waiting(self) -> bool:
+        return self.reason is not None
+
     def take(self, timeout_s: float) -> bool:
         """One frame of the broker's; False when none came in time."""
         try:
@@ -72,7 +76,7 @@ class Sender:
     def fill(self) -> None:
         """Until it is told to wait, with everything it sent confirmed."""
         self.reason = None
-        while self.reason is None or self.confirmed < self.sent:
+        while not self.waiting or self.confirmed < self.sent:
             if self.messages > 0 and self.bytes > 0:
                 self.sent += 1
                 body = self.bodies[self.sent] = os.urandom(100_000)
