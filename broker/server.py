@@ -152,7 +152,12 @@ class Server:
     async def listen(self, broker_id: str) -> asyncio.Server:
         limits = self.config.limits
         self._native_options = NativeOptions(
-            broker_id, f"homing {__version__}", limits.heartbeat_ms, limits.max_frame_bytes, limits.max_properties_bytes
+            broker_id,
+            f"homing {__version__}",
+            limits.heartbeat_ms,
+            limits.max_frame_bytes,
+            limits.max_properties_bytes,
+            limits.max_nesting,
         )
         transport_limits = self._transport_limits()
         return await self._loop.create_server(
@@ -204,19 +209,19 @@ class Server:
             if queue.consumers and queue.ready:
                 self.broker.state.mark_ready(queue)
 
-    def _authenticate(self, user: str | None, password: str | None, done: Any) -> None:
-        """Anonymous where no users are configured; else argon2, in a bounded pool beside the loop."""
+    def _authenticate(self, user: str | None, password: str | None, done: Any) -> Any:
+        """Anonymous where no users are configured; else argon2, in a bounded pool beside the loop. Returns how to call that off."""
         users = self.config.users
         if not users:
             done("")
-            return
+            return None
         if user is None or password is None:
             done(
                 Refused(
                     "login-required", "this broker wants a user and a password", "give them in the URL: homing://user:password@host:port"
                 )
             )
-            return
+            return None
 
         def answer(future: asyncio.Future[bool]) -> None:
             wrong = Refused("login-refused", "the user or the password is wrong", "check both; homing user hash makes a new hash")
@@ -226,7 +231,9 @@ class Server:
             else:
                 done(user if future.result() else wrong)
 
-        self._loop.run_in_executor(self._login_pool, check_login, dict(users), user, password).add_done_callback(answer)
+        check = self._loop.run_in_executor(self._login_pool, check_login, dict(users), user, password)
+        check.add_done_callback(answer)
+        return check.cancel
 
     # -- what only the server can do (management.calls.Host) ---------------------------------------------------------
 
