@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -172,13 +173,21 @@ def _revision() -> str:
     return done.stdout.strip() or "unknown"
 
 
+def _end_in_order(number: int, frame: object) -> None:
+    """Unwinds the stages, each of which ends its broker and clients: nothing of ours outlives us."""
+    sys.exit(128 + number)
+
+
 def main(words: list[str] | None = None) -> int:
     chosen = arguments(words)
+    before = signal.signal(signal.SIGTERM, _end_in_order)
     try:
         report = run(chosen)
     except ValueError as error:
         print(f"scripts/bench: {error}", file=sys.stderr)
         return 2
+    finally:
+        signal.signal(signal.SIGTERM, before)
     out: Path = chosen.out or ROOT / "build" / "bench"
     out.mkdir(parents=True, exist_ok=True)
     report.write_json(out / "results.json")

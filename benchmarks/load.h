@@ -6,7 +6,6 @@
 #ifndef HOMING_LOAD_H
 #define HOMING_LOAD_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -17,8 +17,9 @@
 #include <arpa/inet.h>
 #include <endian.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
+#include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 
@@ -45,9 +46,8 @@ typedef struct {
 static long body_bytes, window_size, interval_ns, ring_size;
 static size_t frame_bytes, buffer_bytes;
 static int64_t go_ns, deadline_ns;
-static _Atomic long received, redelivered_count;
-static _Atomic int64_t first_ns, last_ns;
-static long receive_target;
+static int64_t first_ns, last_ns;
+static long received, redelivered_count, receive_target;
 static char ack_mode;
 static bool stamped, confirming, closing;
 
@@ -93,7 +93,8 @@ static void take_over(Link *link) {
   link->inbox = malloc(buffer_bytes);
   link->outbox = malloc(buffer_bytes);
   if (!link->inbox || !link->outbox) die("out of memory");
-  struct timeval patience = {.tv_usec = 200000}; /* so that a thread sees that all is done elsewhere */
+  fcntl(link->socket, F_SETFL, fcntl(link->socket, F_GETFL) & ~O_NONBLOCK); /* librabbitmq's are not; waiting must not burn CPU */
+  struct timeval patience = {.tv_usec = 200000}; /* so that deadlines are looked at */
   setsockopt(link->socket, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
 }
 
@@ -196,13 +197,13 @@ static void on_delivery(Link *link, const unsigned char *method) {
 
 static void on_body(Link *link, const unsigned char *body) {
   if (closing) return;
-  int64_t now = now_ns(), none = 0;
+  int64_t now = now_ns();
   if (stamped) {
     int64_t sent;
     memcpy(&sent, body, STAMP_BYTES);
     latency_add(&link->latencies, now - sent);
   }
-  atomic_compare_exchange_strong(&first_ns, &none, now);
+  if (!first_ns) first_ns = now;
   last_ns = now;
   received++;
 }
@@ -267,9 +268,8 @@ static void produce_paced(Link *link) {
   }
 }
 
-static void *produce(void *argument) {
-  Link *link = argument;
-  if (interval_ns) return produce_paced(link), NULL;
+static void produce(Link *link) {
+  if (interval_ns) return produce_paced(link);
   while (link->confirmed < link->target && now_ns() < deadline_ns) {
     for (int i = 0; i < BATCH && has_room(link); i++) queue_publish(link, now_ns());
     flush(link);
@@ -278,7 +278,6 @@ static void *produce(void *argument) {
     else
       link->confirmed = link->oldest = link->sent;
   }
-  return NULL;
 }
 
 static void start_consuming(Link *link) {
@@ -302,8 +301,7 @@ static void reopen(Link *link) {
   start_consuming(link);
 }
 
-static void *consume(void *argument) {
-  Link *link = argument;
+static void consume(Link *link) {
   int64_t asked_ns = now_ns();
   while (received < receive_target && now_ns() < deadline_ns) {
     receive(link, 0);
@@ -313,7 +311,6 @@ static void *consume(void *argument) {
     }
     if (link->out_end) flush(link);
   }
-  return NULL;
 }
 
 /* Everything answered so far is with its queue when this returns; not part of what is timed. */
@@ -401,16 +398,43 @@ static void start_clock(void) {
   deadline_ns = go_ns + option_number("deadline", 60) * 1000000000;
 }
 
+static long confirmed_by_all(const Link *links, long connections) {
+  long confirmed = 0;
+  for (long i = 0; i < connections; i++) confirmed += links[i].confirmed;
+  return confirmed;
+}
+
+static void fill_window(Link *link) {
+  while (has_room(link)) queue_publish(link, now_ns());
+  flush(link);
+}
+
+/* Many connections in one thread: whoever has something to read is read, then answered. */
+static void serve_many(Link *links, long connections, bool producing) {
+  int poller = epoll_create1(0);
+  struct epoll_event events[256];
+  for (long i = 0; i < connections; i++) {
+    struct epoll_event interest = {.events = EPOLLIN, .data.ptr = &links[i]};
+    if (epoll_ctl(poller, EPOLL_CTL_ADD, links[i].socket, &interest)) die("no epoll");
+    if (producing) fill_window(&links[i]);
+  }
+  while (now_ns() < deadline_ns && (producing ? confirmed_by_all(links, connections) < receive_target : received < receive_target)) {
+    int ready = epoll_wait(poller, events, 256, 200);
+    for (int i = 0; i < ready; i++) {
+      Link *link = events[i].data.ptr;
+      receive(link, MSG_DONTWAIT);
+      if (producing) fill_window(link);
+      else if (link->out_end) flush(link);
+    }
+  }
+  close(poller);
+}
+
 static void run(Link *links, long connections, bool producing) {
-  pthread_t *threads = calloc((size_t)connections, sizeof *threads);
-  pthread_attr_t small;
-  pthread_attr_init(&small);
-  pthread_attr_setstacksize(&small, 256 << 10);
   if (!go_ns) start_clock();
-  for (long i = 1; i < connections; i++)
-    if (pthread_create(&threads[i], &small, producing ? produce : consume, &links[i])) die("no thread");
-  (producing ? produce : consume)(&links[0]);
-  for (long i = 1; i < connections; i++) pthread_join(threads[i], NULL);
+  if (connections > 1) serve_many(links, connections, producing);
+  else if (producing) produce(links);
+  else consume(links);
   int64_t ended_ns = now_ns();
   closing = true;
   /* A channel of a quorum queue forgets, when closed, acknowledgements it has taken but not yet passed on. */

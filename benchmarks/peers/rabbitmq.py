@@ -36,7 +36,10 @@ class _RabbitMQ(Peer):
     def command(self) -> list[str]:
         if self._epmd is None:
             self._epmd = subprocess.Popen(
-                ["epmd", "-port", str(self._epmd_port), "-address", "127.0.0.1"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+                ["epmd", "-port", str(self._epmd_port), "-address", "127.0.0.1"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,  # it must outlive the broker, which would start another one
             )
         # frame_max lets bodies of a megabyte travel in one frame; what a connection uses is agreed with its client.
         (self.directory / "rabbitmq.conf").write_text(
