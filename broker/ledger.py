@@ -129,7 +129,8 @@ class Ledger:
         group, minute = self.group, self._now_ms() // _MINUTE_MS
         message = durable[0].message
         record = message_record(message)
-        if len(durable) > 1 and not message.shared:
+        # A shared body leaves the disk with its last durable reference; one that comes from a queue that is not durable brings it back.
+        if (len(durable) > 1 and not message.shared) or (message.shared and not message.stored):
             message.shared = True
             group.add_message(record)
         message.stored += len(durable)
@@ -202,9 +203,10 @@ class Ledger:
             counts[MinuteColumn.DELIVERED] += 1
             counts[MinuteColumn.SUCCEEDED] += 1
             group.delete(queue.queue_id, reference.priority, reference.sequence)
-            if not reference.failed:
+            # A redrive puts ``failed`` back to 0; the hops tell that it has failed before.
+            if not (tried := reference.failed or reference.hops):
                 counts[MinuteColumn.FIRST_TRY] += 1
-            if reference.failed or self._keep_all:
+            if tried or self._keep_all:
                 reference.delivery_count += not reference.counted
                 self._outcome(reference, "succeeded", now_ms, {})
             self._body_left(reference)

@@ -36,6 +36,7 @@ class Settlement:
         queue.release(consumer, references)
         uncounted: list[MessageReference] = []
         for reference in references:
+            reference.transaction = None
             if reference.counted:
                 reference.counted = False
                 reference.delivery_count -= 1

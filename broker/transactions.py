@@ -46,8 +46,9 @@ class Transactions:
             fresh = [reference for reference in references if reference.transaction is None]
             for reference in fresh:
                 reference.transaction = transaction
-            transaction.acknowledged.append((consumer, fresh))
-            self._check(transaction)
+            if fresh:
+                transaction.acknowledge(consumer, fresh)
+                self._check(transaction)
 
     def _reckon(self, transaction: Transaction, size: int) -> None:
         """What is held back counts as memory in use, like what is in queues."""
@@ -55,8 +56,12 @@ class Transactions:
         self._broker.state.memory_bytes += size
 
     def release(self, transaction: Transaction) -> None:
-        """The transaction is over, or broken: what it held counts no more."""
+        """The transaction is over, or broken: what it held counts no more, what it acknowledged is anybody's to settle."""
         self._reckon(transaction, -transaction.bytes)
+        for _, references in transaction.acknowledged:
+            for reference in references:
+                if reference.transaction is transaction:
+                    reference.transaction = None
 
     def fail(self, transaction: Transaction, code: str, message: str, fix: str) -> None:
         """The transaction can no longer commit; what it held is let go."""
@@ -91,8 +96,6 @@ class Transactions:
         for message, queues in zip(transaction.sends, routes, strict=True):
             broker.intake.store(message, queues, after_commit=True)
         for consumer, references in transaction.acknowledged:
-            for reference in references:
-                reference.transaction = None
             broker.settlement.acknowledge(consumer, references)
         self._drop_retired(connection)
         now_ms = broker.now_ms()
@@ -101,9 +104,12 @@ class Transactions:
 
     @staticmethod
     def _check_held(transaction: Transaction) -> None:
+        seen: set[int] = set()
         for consumer, references in transaction.acknowledged:
             for reference in references:
-                if reference.consumer is not consumer or reference.transaction is not transaction:
+                twice = reference.sequence in seen  # it went back in between, and came again
+                seen.add(reference.sequence)
+                if twice or reference.consumer is not consumer or reference.transaction is not transaction:
                     raise Refused(
                         "not-held",
                         "a message acknowledged in this transaction is no longer held (it timed out)",
@@ -144,8 +150,6 @@ class Transactions:
         if undone is not None:
             self.release(undone)
         for consumer in connection.consumers_of(session):
-            for reference in consumer.unsettled.values():
-                reference.transaction = None
             self._broker.settlement.rolled_back(consumer)
         self._drop_retired(connection)
 

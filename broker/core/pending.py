@@ -2,7 +2,8 @@
 
 New arrivals only ever append; what comes back re-enters at its old place. So each priority has a deque of fresh ones and a
 heap of returned ones, and the next is the smaller head. Removal from the middle leaves a stale entry behind (its
-reference is no longer PENDING) that is skipped when met and swept when such entries outnumber the living.
+reference is no longer PENDING, or comes back as a suspect, which waits elsewhere) that is skipped when met and swept when such
+entries outnumber the living.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _SWEEP_ABOVE: Final = 1024
 
 
 class Pending:
-    """``count`` and ``bytes`` (bodies) are of living entries only. A reference is in here exactly when it is PENDING."""
+    """``count`` and ``bytes`` (bodies) are of living entries only. A reference is in here exactly when it is PENDING and no suspect."""
 
     __slots__ = ("_entries", "_fresh", "_returned", "_top", "bytes", "count")
 
@@ -85,7 +86,7 @@ class Pending:
             if fresh and not self._returned[self._top]:
                 reference = fresh.popleft()
                 self._entries -= 1
-                if reference.where is Where.PENDING:
+                if _waits_here(reference):
                     reference.where = to
                     self.count -= 1
                     self.bytes -= reference.message.size
@@ -107,10 +108,10 @@ class Pending:
             return None
         for priority in priorities:
             fresh, returned = self._fresh[priority], self._returned[priority]
-            while fresh and fresh[0].where is not Where.PENDING:
+            while fresh and not _waits_here(fresh[0]):
                 fresh.popleft()
                 self._entries -= 1
-            while returned and returned[0].where is not Where.PENDING:
+            while returned and not _waits_here(returned[0]):
                 heapq.heappop(returned)
                 self._entries -= 1
             if returned and (not fresh or returned[0].sequence <= fresh[0].sequence):
@@ -122,15 +123,19 @@ class Pending:
     def __iter__(self) -> Iterator[MessageReference]:
         """All, in delivery order. A snapshot: costs a sort, for browsing and management only."""
         for priority in range(PRIORITIES - 1, -1, -1):
-            living = {r.sequence: r for r in (*self._fresh[priority], *self._returned[priority]) if r.where is Where.PENDING}
+            living = {r.sequence: r for r in (*self._fresh[priority], *self._returned[priority]) if _waits_here(r)}
             for sequence in sorted(living):
                 yield living[sequence]
 
     def _sweep(self) -> None:
         for priority in range(PRIORITIES):
             fresh = self._fresh[priority]
-            self._fresh[priority] = deque(r for r in fresh if r.where is Where.PENDING)
+            self._fresh[priority] = deque(r for r in fresh if _waits_here(r))
             kept = {r.sequence for r in self._fresh[priority]}
-            returned = {r.sequence: r for r in self._returned[priority] if r.where is Where.PENDING and r.sequence not in kept}
+            returned = {r.sequence: r for r in self._returned[priority] if _waits_here(r) and r.sequence not in kept}
             self._returned[priority] = [returned[sequence] for sequence in sorted(returned)]
         self._entries = sum(map(len, self._fresh)) + sum(map(len, self._returned))
+
+
+def _waits_here(reference: MessageReference) -> bool:
+    return reference.where is Where.PENDING and not reference.suspect

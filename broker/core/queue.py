@@ -216,6 +216,8 @@ class Queue:
                 taken = self._take(consumer, limit, now_ms, expired)
                 budget -= len(taken)
                 if not taken:
+                    # Nothing but expired ones, as many as one look takes: what is behind them follows in the next turn.
+                    more = more or (consumer.selector is None and self.pending.count > 0)
                     continue
                 sent = deliveries.setdefault(consumer, [])
                 sent += taken

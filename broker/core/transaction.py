@@ -14,12 +14,13 @@ MAX_BYTES: Final = 64 * 1024 * 1024
 class Transaction:
     """``broken`` is set (code, message, fix) once it can no longer commit; what follows is then not kept."""
 
-    __slots__ = ("acknowledged", "broken", "bytes", "sends", "started_at_ms")
+    __slots__ = ("_acknowledgements", "acknowledged", "broken", "bytes", "sends", "started_at_ms")
 
     def __init__(self, started_at_ms: int) -> None:
         self.started_at_ms = started_at_ms
         self.sends: list[Message] = []
         self.acknowledged: list[tuple[Consumer, list[MessageReference]]] = []
+        self._acknowledgements = 0
         self.bytes = 0
         self.broken: tuple[str, str, str] | None = None
 
@@ -29,11 +30,16 @@ class Transaction:
             self.broken = (code, message, fix)
         self.sends.clear()
         self.acknowledged.clear()
+        self._acknowledgements = 0
         self.bytes = 0
+
+    def acknowledge(self, consumer: Consumer, references: list[MessageReference]) -> None:
+        self.acknowledged.append((consumer, references))
+        self._acknowledgements += len(references)
 
     @property
     def operations(self) -> int:
-        return len(self.sends) + sum(len(references) for _, references in self.acknowledged)
+        return len(self.sends) + self._acknowledgements
 
     def excess(self, max_operations: int = MAX_OPERATIONS, max_bytes: int = MAX_BYTES) -> tuple[str, str, str] | None:
         """(code, message, fix) when a limit is passed."""
