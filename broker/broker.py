@@ -25,6 +25,7 @@ from broker.errors import Refused
 from broker.exchanges import Exchanges
 from broker.ledger import JournalPort, Ledger
 from broker.producers import FlowControl, Producer
+from broker.pulls import Pulls
 from broker.resources import Resources, check_name
 from broker.sending import Intake
 from broker.settlement import Settlement
@@ -87,8 +88,7 @@ class Broker:
         self._next_connection = 1
         #: producer key -> [mark, last use]; kept 24 h beyond the connection.
         self.marks: dict[str, list[int]] = {}
-        #: Consumers whose pull has a deadline.
-        self._pulls: dict[Consumer, tuple[Connection, int]] = {}
+        self._pulls = Pulls()
         self._next_second_ms = 0
         self._next_parked_ms = 0
 
@@ -122,7 +122,7 @@ class Broker:
         now_ms = self.now_ms()
         consumers = [*connection.consumers.values(), *connection.retired.values()]
         for consumer in consumers:
-            self._pulls.pop(consumer, None)
+            self._pulls.forget(consumer)
             consumer.queue.detach(consumer, now_ms)
         for transaction in connection.transactions.values():
             self.transactions.release(transaction)
@@ -224,7 +224,7 @@ class Broker:
         """A clean end. What was given stays where the session is transacted or wants to keep it, until that ends."""
         consumer.queue.detach(consumer, self.now_ms())
         connection.consumers.pop(consumer.number, None)
-        self._pulls.pop(consumer, None)
+        self._pulls.forget(consumer)
         if not consumer.transacted and not keep_given:
             self.settlement.closed(consumer)
             return
@@ -260,19 +260,8 @@ class Broker:
 
     def pull(self, connection: Connection, consumer: Consumer, timeout_ms: int) -> None:
         """One credit; without a message within ``timeout_ms`` (-1: without end) it is taken back and answered."""
-        consumer.pulls += 1
+        self._pulls.add(connection, consumer, self.now_ms() + timeout_ms if timeout_ms >= 0 else None)
         self.state.mark_ready(consumer.queue)
-        if timeout_ms >= 0:
-            self._pulls[consumer] = (connection, self.now_ms() + timeout_ms)
-
-    def _end_pulls(self, now_ms: int) -> None:
-        for consumer, (connection, deadline_ms) in list(self._pulls.items()):
-            if consumer.pulls <= 0 or not consumer.open:
-                del self._pulls[consumer]
-            elif deadline_ms <= now_ms and consumer.queue not in self.state.ready:
-                del self._pulls[consumer]
-                consumer.pulls = 0
-                connection.front_end.pull_empty(consumer)
 
     # -- settling ----------------------------------------------------------------------------------------------------
 
@@ -305,6 +294,7 @@ class Broker:
         for connection in list(self.connections.values()):
             for consumer in [c for c in connection.consumers.values() if c.queue is queue]:
                 del connection.consumers[consumer.number]
+                self._pulls.forget(consumer)
                 queue.detach(consumer, self.now_ms())
                 connection.front_end.cancelled(consumer, "queue-deleted", f"queue {queue.name} was deleted", "subscribe to another queue")
         return self.resources.delete_queue(queue)
@@ -315,6 +305,7 @@ class Broker:
         """Dispatches every queue of the ready set, each within its budget."""
         state = self.state
         self.office.retry_if_bindings_changed()
+        self.office.go_on_trimming()
         now_ms = self.now_ms()
         queues = list(state.ready)
         state.ready.clear()
@@ -350,10 +341,9 @@ class Broker:
     def next_ms(self) -> int:
         """When ``tick`` is wanted next."""
         times = [self._next_second_ms]
-        for time_ms in (self.state.schedule.next_ms(), self.state.expiries.next_ms()):
+        for time_ms in (self.state.schedule.next_ms(), self.state.expiries.next_ms(), self._pulls.next_ms()):
             if time_ms is not None:
                 times.append(time_ms)
-        times += (deadline_ms for _, deadline_ms in self._pulls.values())
         return min(times)
 
     def tick(self) -> None:
@@ -365,8 +355,7 @@ class Broker:
                 continue
             if reference.where is not Where.DELIVERING:
                 self.office.bury(reference, EXPIRED)
-        if self._pulls:
-            self._end_pulls(now_ms)
+        self._pulls.end(now_ms, lambda consumer: consumer.queue not in self.state.ready)
         if now_ms >= self._next_second_ms:
             self._next_second_ms = now_ms + _SECOND_MS
             self._every_second(now_ms)

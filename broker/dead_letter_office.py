@@ -19,6 +19,7 @@ from broker.dead_letter_exchanges import Burial, DeadLetterExchanges
 from broker.errors import Refused
 from broker.resources import Resources, makes_room, over_length
 from broker.state import BrokerState, log
+from broker.steps import STEP, Steps
 from journal.records import MinuteColumn
 
 #: A queue without a dead-letter address says so at most this often.
@@ -35,6 +36,7 @@ class DeadLetterOffice:
         self._exchanges = exchanges
         self._logged_ms: dict[str, int] = {}
         self._bindings_seen = 0
+        self._untrimmed: dict[Queue, None] = {}
 
     def bury(self, reference: MessageReference, reason: str) -> None:
         """Ends a message's stay: to its dead-letter (or expiry) address, parked, or removed when there is no address."""
@@ -72,6 +74,16 @@ class DeadLetterOffice:
             if oldest is None:
                 return
             self.bury(oldest, MAX_LENGTH)
+        # What is left goes in the next turns, whether more arrives or not (a limit may have been made smaller).
+        self._untrimmed[queue] = None
+        self._state.mark_ready(queue)
+
+    def go_on_trimming(self) -> None:
+        """The next step for queues that one step did not make short enough; called once a turn."""
+        if self._untrimmed:
+            queues, self._untrimmed = self._untrimmed, {}
+            for queue in queues:
+                self.trim(queue)
 
     def _to_address(self, reference: MessageReference, reason: str) -> Burial | None:
         """To the dead-letter (or expiry) address of the settings; None where there is none."""
@@ -143,12 +155,14 @@ class DeadLetterOffice:
 
     # -- home again --------------------------------------------------------------------------------------------------
 
-    def redrive(self, queue: Queue, message_ids: set[int] | None) -> int:
-        """Sends dead letters back to the queue of their first death, failed count at 0; returns how many went."""
+    def redrive(self, queue: Queue, message_ids: set[int] | None) -> Steps[int]:
+        """Sends dead letters back to the queue of their first death, failed count at 0, in steps; returns how many went."""
         state = self._state
         sent = 0
-        for reference in list(queue.references.values()):
-            if reference.where in (Where.DELIVERING, Where.SETTLING) or (
+        for number, reference in enumerate(list(queue.references.values())):
+            if number and number % STEP == 0:
+                yield
+            if reference.where in (Where.DELIVERING, Where.SETTLING, Where.GONE) or (
                 message_ids is not None and reference.message.message_id not in message_ids
             ):
                 continue
@@ -162,5 +176,6 @@ class DeadLetterOffice:
             back = state.enter(reference.message, [home], MinuteColumn.MOVED_IN, hops=reference.hops, delivery_count=count)
             state.leave(reference, "redriven", {"target_queues": [home.name]})
             state.place_when_safe(back, fresh=True)
+            self.trim_when_safe([home])
             sent += 1
         return sent

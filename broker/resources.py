@@ -16,6 +16,7 @@ from broker.core.setting_values import SettingError
 from broker.errors import Refused
 from broker.queue_arguments import AMQP
 from broker.state import BrokerState
+from broker.steps import STEP, Steps, at_once
 
 #: Settings a queue may be declared with; they beat the address's settings.
 QUEUE_SETTINGS: Final = frozenset(
@@ -174,11 +175,17 @@ class Resources:
 
     def purge(self, queue: Queue, outcome: str = "purged", everything: bool = False) -> int:
         """Removes all messages that nobody holds (``everything``: also those being delivered)."""
+        return at_once(self.purge_steps(queue, outcome, everything))
+
+    def purge_steps(self, queue: Queue, outcome: str = "purged", everything: bool = False) -> Steps[int]:
+        """The same in steps: of what is there now, what is still there when its turn comes."""
         count = 0
-        for reference in list(queue.references.values()):
-            if everything or reference.where not in (Where.DELIVERING, Where.SETTLING):
+        for number, reference in enumerate(list(queue.references.values()), 1):
+            if reference.where is not Where.GONE and (everything or reference.where not in (Where.DELIVERING, Where.SETTLING)):
                 self._state.leave(reference, outcome)
                 count += 1
+            if number % STEP == 0:
+                yield
         return count
 
     def sweep(self) -> None:
@@ -202,10 +209,11 @@ class Resources:
                 self.delete_queue(queue)
         for address in list(self._state.post_office.addresses.values()):
             idle_ms = now_ms - address.used_at_ms
-            settings = self._state.settings.resolve(address.name)
             if address.queues or address.name in self.named:
                 address.used_at_ms = now_ms
-            elif address.auto_created and settings.auto_delete_addresses and idle_ms >= settings.auto_delete_queues_delay_ms:
+                continue
+            settings = self._state.settings.resolve(address.name)
+            if address.auto_created and settings.auto_delete_addresses and idle_ms >= settings.auto_delete_queues_delay_ms:
                 self._state.post_office.remove_address(address.name)
                 self._state.ledger.address_gone(address)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, Final, Protocol
 
 from broker.broker import Broker
@@ -12,6 +12,7 @@ from broker.connection import Connection
 from broker.errors import Refused
 from broker.management import arguments as read
 from broker.management import messages, queues, settings
+from broker.steps import Steps
 
 log = logging.getLogger("homing")
 
@@ -54,10 +55,9 @@ class Calls:
         """Runs a verb; ``answer`` gets its value or a Refused, now or later."""
         try:
             if verb in _AT_ONCE:
-                answer(_AT_ONCE[verb](self._broker, arguments))
+                self._finish(_AT_ONCE[verb](self._broker, arguments), answer)
             elif verb in _CHANGES:
-                value = _CHANGES[verb](self._broker, arguments)
-                self._broker.ledger.when_safe(lambda: answer(value))
+                self._finish(_CHANGES[verb](self._broker, arguments), lambda value: self._broker.ledger.when_safe(lambda: answer(value)))
             elif verb == "history":
                 read.only(arguments, "message_id")
                 self._history(read.number(arguments, "message_id", 0, 1, (1 << 63) - 1), answer)
@@ -66,12 +66,34 @@ class Calls:
                 answer(self._host.settings_in_force())
             elif verb == "reload":
                 read.only(arguments)
-                answer({"changed": self._host.reload()})
+                changed = {"changed": self._host.reload()}
+                self._broker.ledger.when_safe(lambda: answer(changed))
             else:
                 known = ", ".join(sorted([*_AT_ONCE, *_CHANGES, "history", "settings", "reload"]))
                 raise Refused("unknown-verb", f"there is no verb {verb[:64]!r}", f"verbs: {known}")
         except Refused as refusal:
             answer(refusal)
+
+    def _finish(self, value: Any, answer: Answer) -> None:
+        """Answers with the value; work that comes in steps does one now and each of the others in a turn of its own."""
+        if not isinstance(value, Generator):
+            answer(value)
+            return
+        try:
+            next(value)
+        except StopIteration as done:
+            answer(done.value)
+        else:
+            asyncio.get_running_loop().call_soon(self._go_on, value, answer)
+
+    def _go_on(self, work: Steps[Any], answer: Answer) -> None:
+        try:
+            self._finish(work, answer)
+        except Refused as refusal:
+            answer(refusal)
+        except Exception:
+            log.exception("a call broke in the middle of its work")
+            answer(Refused("internal-error", "the broker failed on this call", "report it with the broker's log"))
 
     def _history(self, message_id: int, answer: Answer) -> None:
         """What the journal knows, once it knows everything up to now."""

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from heapq import nsmallest
+from itertools import chain
+from operator import itemgetter
 from typing import Any, Final
 
 from broker.broker import Broker
 from broker.core.message import MessageReference
+from broker.core.pending import PRIORITIES
 from broker.errors import Refused
 from broker.management import arguments as read
 from broker.management.queues import STATE_OF
+from broker.steps import LOOK_STEP, Steps
 
 _MAX_PAGE: Final = 1000
-_MAX_PAGE_BYTES: Final = 4 * 1024 * 1024
+#: Beyond its first message a page holds no more: a frame takes it whatever that first one's size.
+_MAX_PAGE_BYTES: Final = 512 * 1024
 
 
 def describe(reference: MessageReference) -> dict[str, Any]:
@@ -37,7 +42,7 @@ def describe(reference: MessageReference) -> dict[str, Any]:
     }
 
 
-def peek(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
+def peek(broker: Broker, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
     """A page of a queue in delivery order, whatever state its messages are in. ``after``: ``next`` of the page before."""
     read.only(arguments, "queue", "limit", "after", "selector")
     queue = read.queue(broker, arguments)
@@ -45,27 +50,43 @@ def peek(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
     after = arguments.get("after")
     if after is not None and (type(after) is not list or len(after) != 2 or any(type(each) is not int for each in after)):
         raise Refused("invalid-argument", "after must be what next was", "leave it out for the first page")
-    ordered = sorted(queue.references.values(), key=lambda reference: (-reference.priority, reference.sequence))
-    rest = (reference for reference in ordered if after is None or [-reference.priority, reference.sequence] > after)
+    ordered = yield from _first_after(list(queue.references.values()), after or [-PRIORITIES, 0], limit + 1)
     found: list[dict[str, Any]] = []
-    size, last = 0, None
-    for reference in islice(rest, limit):
-        found.append(describe(reference))
-        last = [-reference.priority, reference.sequence]
-        size += reference.message.size
-        if size > _MAX_PAGE_BYTES:
+    size, last = 0, after
+    for place, reference in ordered[:limit]:
+        shown = describe(reference)
+        size += reference.message.size + 2 * len(shown["properties"].get("_HOMING_HOPS", ""))
+        if found and size > _MAX_PAGE_BYTES:
             break
-    more = last is not None and next(rest, None) is not None
-    return {"messages": found, "next": last if more or size > _MAX_PAGE_BYTES else None}
+        found.append(shown)
+        last = list(place)
+    return {"messages": found, "next": last if len(found) < len(ordered) else None}
 
 
-def redrive(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
+_Place = tuple[tuple[int, int], MessageReference]
+
+
+def _first_after(references: list[MessageReference], after: list[int], count: int) -> Steps[list[_Place]]:
+    """The first so many in delivery order beyond a place, each with its own."""
+    first: list[_Place] = []
+    beyond = (after[0], after[1])
+    for start in range(0, len(references), LOOK_STEP):
+        if start:
+            yield
+        part = references[start : start + LOOK_STEP]
+        places = ((place, each) for each in part if (place := (-each.priority, each.sequence)) > beyond)
+        first = nsmallest(count, chain(first, places), key=itemgetter(0))
+    return first
+
+
+def redrive(broker: Broker, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
     """Dead letters go back to the queue of their first death, failed count at 0; their history stays."""
     read.only(arguments, "queue", "message_ids")
     wanted = arguments.get("message_ids")
     if wanted is not None and (type(wanted) is not list or any(type(each) is not int for each in wanted)):
         raise Refused("invalid-argument", "message_ids must be a list of message numbers", "leave it out for all")
-    return {"messages": broker.office.redrive(read.queue(broker, arguments), None if wanted is None else set(wanted))}
+    sent = yield from broker.office.redrive(read.queue(broker, arguments), None if wanted is None else set(wanted))
+    return {"messages": sent}
 
 
 def transaction_outcome(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from broker.core.message import Where
 from broker.core.queue import Queue
 from broker.errors import Refused
 from broker.management import arguments as read
+from broker.steps import Steps
 
 
 def describe(queue: Queue) -> dict[str, Any]:
@@ -64,19 +65,24 @@ def create(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
     return describe(broker.resources.declare(arguments))
 
 
-def delete(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
+def delete(broker: Broker, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
     read.only(arguments, "queue", "if_empty", "if_unused")
     queue = read.queue(broker, arguments)
     if read.flag(arguments, "if_empty") and queue.references:
         raise Refused("queue-not-empty", f"queue {queue.name} holds {len(queue.references)} messages", "purge it first")
     if read.flag(arguments, "if_unused") and queue.consumers:
         raise Refused("queue-in-use", f"queue {queue.name} has {len(queue.consumers)} consumers", "stop them first")
-    return {"messages": broker.delete_queue(queue)}
+    queue.paused = True  # nobody is handed what is about to go
+    count = yield from broker.resources.purge_steps(queue)
+    if broker.state.post_office.queues_by_id.get(queue.queue_id) is queue:
+        count += broker.delete_queue(queue)
+    return {"messages": count}
 
 
-def purge(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
+def purge(broker: Broker, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
     read.only(arguments, "queue")
-    return {"messages": broker.resources.purge(read.queue(broker, arguments))}
+    count = yield from broker.resources.purge_steps(read.queue(broker, arguments))
+    return {"messages": count}
 
 
 def pause(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -25,6 +25,9 @@ MAX_SEQUENCE: Final = 1 << 62
 MAX_SESSION: Final = 1 << 31
 #: What a delivery may need beyond the frame its message came in: address, numbers, and where a dead letter has been.
 _DELIVERY_BYTES: Final = 64 * 1024
+#: What the numbers of a delivery may take; and the properties that tell where a dead letter came from, all hops excepted.
+_NUMBERS_BYTES: Final = 64
+_OVERLAY_BYTES: Final = 4096
 #: ttl and delay: more than this is a mistake (100 years).
 MAX_DURATION_MS: Final = 100 * 365 * 86_400_000
 
@@ -198,6 +201,12 @@ def consumer_options(options: dict[str, Any]) -> dict[str, Any]:
     if "redelivery_policy" in read:
         read["redelivery_policy"] = ConsumerPolicy.from_map(read["redelivery_policy"])
     return read
+
+
+def delivery_bytes(reference: MessageReference, delivery: list[Any]) -> int:
+    """About what ``delivery(reference)`` takes in a frame."""
+    size = reference.message.size + 4 * len(reference.message.address) + _NUMBERS_BYTES
+    return size + len(delivery[4]["_HOMING_HOPS"]) + _OVERLAY_BYTES if reference.hops else size
 
 
 def delivery(reference: MessageReference) -> list[Any]:

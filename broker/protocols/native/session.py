@@ -28,6 +28,8 @@ log = logging.getLogger("homing")
 DELIVER_FRAME_BYTES: Final = 1024 * 1024
 #: Sessions of one connection that may have a transaction open at once.
 _MAX_TRANSACTIONS: Final = 1000
+#: Pulls of one consumer that may wait for an answer.
+_MAX_PULLS: Final = 10_000
 #: What an error says is for people; what it quotes came from a client and may be long.
 _MAX_WORDS: Final = 1000
 _LAST_ACK_TYPE: Final = int(AckType.EXPIRED)
@@ -315,6 +317,8 @@ class NativeSession:
             return
         if consumer.prefetch:
             raise malformed(f"PULL names consumer {number}, which is not one with prefetch 0")
+        if consumer.pulls >= _MAX_PULLS:
+            raise ProtocolError("too-many-pulls", f"{_MAX_PULLS} pulls of consumer {number} wait for an answer", "wait for answers first")
         self._broker.pull(connection, consumer, timeout_ms)
 
     def _on_touch(self, connection: Connection, frame: Frame) -> None:
@@ -452,11 +456,14 @@ class NativeSession:
         first, size = references[0].tag, 0
         batch: list[list[Any]] = []
         for reference in references:
-            if size > DELIVER_FRAME_BYTES or reference.tag != first + len(batch):
+            delivery = fields.delivery(reference)
+            takes = fields.delivery_bytes(reference, delivery)
+            # A large message goes alone: with small ones in front of it the frame might be above what the client takes.
+            if batch and (size + takes > DELIVER_FRAME_BYTES or reference.tag != first + len(batch)):
                 self._write([int(Op.DELIVER), consumer.number, first, batch])
                 first, size, batch = reference.tag, 0, []
-            batch.append(fields.delivery(reference))
-            size += reference.message.size
+            batch.append(delivery)
+            size += takes
         self._write([int(Op.DELIVER), consumer.number, first, batch])
 
     def grant(self, producer: Producer, messages: int, size: int, reason: str | None) -> None:

@@ -1,0 +1,27 @@
+"""Work on very many messages in steps, one a turn of the loop, so that nobody else waits for all of it.
+
+A generator that yields after each step and returns its value. Between two steps anything may happen to what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+Steps = Generator[None, None, T]
+
+#: Messages acted on in one step: some 10 ms.
+STEP: Final = 1000
+#: Messages only looked at in one step.
+LOOK_STEP: Final = 10_000
+
+
+def at_once(work: Steps[T]) -> T:
+    """All steps one after the other."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            value: T = done.value
+            return value

@@ -1,0 +1,269 @@
+"""Lives of messages that once went wrong, each as short as it can be told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.core.address_settings import AddressSettingsRepository
+from broker.core.consumer import Consumer
+from broker.core.message import Message, Where
+from broker.core.queue import Queue
+from broker.core.redelivery import Failure
+from broker.errors import Refused
+from broker.steps import at_once
+from tests.model.world import Client, Delivery, World
+
+
+def _ignore(delivery: Delivery) -> None: ...
+
+
+class Life:
+    """A world with the few steps that most of these lives are made of."""
+
+    def __init__(self, settings: dict[str, Any] | None = None, **layers: dict[str, Any]) -> None:
+        self.world = World({"#": settings or {}, **layers})
+        self.seen: list[Delivery] = []
+        self.number = 0
+
+    def client(self) -> Client:
+        self.number += 1
+        return self.world.client(f"client-{self.number}", self.seen.append)
+
+    def send(self, client: Client, address: str, *bodies: str, **more: Any) -> None:
+        assert client.connection is not None
+        producer = client.producers.get(address)
+        if producer is None:
+            producer = self.world.broker.open_producer(client.connection, len(client.producers) + 1, address)
+            client.producers[address] = producer
+        messages = [Message(0, address, body.encode(), **more) for body in bodies]
+        assert self.world.broker.send(producer, producer.mark + 1, messages) is None
+
+    def subscribe(self, client: Client, queue: str, **options: Any) -> Consumer:
+        assert client.connection is not None
+        number = len(client.consumers) + 1
+        consumer = client.consumers[number] = self.world.broker.subscribe(client.connection, number, queue, options)
+        return consumer
+
+    def queue(self, name: str) -> Queue:
+        return self.world.broker.state.post_office.queues[name]
+
+    def keys(self) -> list[str]:
+        """What was delivered since the last look."""
+        keys = [delivery.key for delivery in self.seen]
+        self.seen.clear()
+        return keys
+
+    def lose(self, client: Client) -> None:
+        """Everything held was given, and then the connection breaks."""
+        assert client.connection is not None
+        for consumer in client.consumers.values():
+            consumer.given(consumer.next_tag - 1, self.world.time_ms)
+        self.world.broker.disconnect(client.connection, lost=True)
+
+
+def test_a_suspect_is_not_found_at_the_place_it_once_had_in_the_queue() -> None:
+    life = Life({"max-delivery-attempts": 2})
+    sender, first, second, third = (life.client() for _ in range(4))
+    for client in (second, third):
+        life.subscribe(client, "a", prefetch=10)
+    life.send(sender, "a", "x", "y")
+    life.world.commit()
+    second.writable = third.writable = False
+    consumer = life.subscribe(first, "a", prefetch=2)
+    life.send(sender, "a", "one", "two")
+    life.world.commit()
+    # Given back without blame: the second time they come from among the returned ones.
+    life.world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(counts=False), "nack", {})
+    life.world.commit()
+    life.lose(first)
+    second.writable = third.writable = True
+    life.world.commit()
+    assert len(life.queue("a").suspects) == 2
+    life.keys()
+    life.send(sender, "a", "three", "four")
+    life.world.commit()
+    assert sorted(life.keys()) == ["four", "three"], "suspects wait for a consumer of their own"
+    assert len(life.queue("a").suspects) == 2
+
+
+def test_a_body_is_stored_again_when_only_a_queue_that_is_not_durable_still_has_the_message() -> None:
+    life = Life({"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True, "max-delivery-attempts": 1})
+    declare = life.world.broker.resources.declare
+    for name, durable in (("one", True), ("two", True), ("light", False)):
+        declare({"queue": name, "address": "news", "routing_type": "multicast", "durable": durable})
+    sender, reader = life.client(), life.client()
+    life.send(sender, "news", "hello")
+    life.world.commit()
+    for name in ("one", "two"):
+        consumer = life.subscribe(reader, name)
+        life.world.commit()
+        life.world.broker.acknowledge(consumer, list(consumer.unsettled.values()))
+    life.world.commit()
+    assert not life.world.journal.messages, "nobody durable has it any more"
+    consumer = life.subscribe(reader, "light")
+    life.world.commit()
+    life.world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
+    life.world.commit()
+    (record,) = life.world.journal.references.values()
+    assert not record.shared or record.message.message_id in life.world.journal.messages
+
+
+def test_what_comes_back_unread_is_in_no_transaction_any_more() -> None:
+    life = Life()
+    sender, one, two = life.client(), life.client(), life.client()
+    life.send(sender, "a", "m")
+    life.world.commit()
+    consumer = life.subscribe(one, "a", session=1, transacted=True)
+    life.world.commit()
+    assert one.connection is not None
+    life.world.broker.transactions.hold_acknowledgement(one.connection, 1, consumer, list(consumer.unsettled.values()))
+    life.world.broker.disconnect(one.connection, lost=True)
+    life.world.commit()
+    consumer = life.subscribe(two, "a")
+    life.world.commit()
+    life.world.broker.acknowledge(consumer, list(consumer.unsettled.values()))
+    life.world.commit()
+    assert not life.queue("a").references
+
+
+def test_a_rollback_lets_go_of_what_consumers_of_other_sessions_acknowledged_in_it() -> None:
+    life = Life()
+    client = life.client()
+    life.send(client, "a", "m")
+    life.world.commit()
+    consumer = life.subscribe(client, "a")
+    life.world.commit()
+    assert client.connection is not None
+    held = list(consumer.unsettled.values())
+    life.world.broker.transactions.hold_acknowledgement(client.connection, 5, consumer, held)
+    life.world.broker.transactions.roll_back(client.connection, 5)
+    life.world.broker.acknowledge(consumer, held)
+    life.world.commit()
+    assert not life.queue("a").references
+
+
+def test_acknowledgements_of_nothing_leave_nothing_in_a_transaction() -> None:
+    life = Life()
+    client = life.client()
+    life.send(client, "a", "m")
+    life.world.commit()
+    consumer = life.subscribe(client, "a", session=1, transacted=True)
+    life.world.commit()
+    assert client.connection is not None
+    for _ in range(100):
+        life.world.broker.transactions.hold_acknowledgement(client.connection, 1, consumer, list(consumer.unsettled.values()))
+    assert len(client.connection.transactions[1].acknowledged) == 1
+
+
+def test_a_message_behind_thousands_of_expired_ones_goes_out() -> None:
+    life = Life()
+    client = life.client()
+    life.send(client, "a", *[str(number) for number in range(4500)], expires_at_ms=life.world.time_ms + 100)
+    life.send(client, "a", "alive")
+    life.world.commit()
+    life.world.time_ms += 101
+    life.subscribe(client, "a")
+    for _ in range(10):
+        if life.world.broker.state.ready:
+            life.world.broker.drain()
+    assert life.keys() == ["alive"]
+
+
+def test_each_pull_ends_at_its_own_time() -> None:
+    life = Life()
+    client = life.client()
+    empty: list[Consumer] = []
+    client.pull_empty = empty.append  # type: ignore[method-assign]
+    consumer = life.subscribe(client, "a", prefetch=0)
+    assert client.connection is not None
+    life.world.broker.pull(client.connection, consumer, -1)
+    life.world.broker.pull(client.connection, consumer, 100)
+    life.world.broker.pull(client.connection, consumer, 5000)
+    life.world.turn()
+    life.world.time_ms += 100
+    life.world.turn()
+    assert empty == [consumer]
+    assert consumer.credit == 2
+    life.send(client, "a", "m")
+    life.world.commit()
+    assert life.keys() == ["m"]
+    life.world.time_ms += 5000
+    life.world.turn()
+    # The message answered the oldest pull, the one without end; the last one had its time.
+    assert empty == [consumer, consumer]
+    assert consumer.credit == 0
+
+
+def test_a_message_that_was_redriven_and_then_succeeds_leaves_its_outcome() -> None:
+    life = Life({"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True, "max-delivery-attempts": 1})
+    client = life.client()
+    life.send(client, "a", "m")
+    consumer = life.subscribe(client, "a")
+    life.world.commit()
+    life.world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
+    life.world.commit()
+    assert at_once(life.world.broker.office.redrive(life.queue("DLQ.a"), None)) == 1
+    life.world.commit()
+    life.world.broker.acknowledge(consumer, list(consumer.unsettled.values()))
+    life.world.commit()
+    assert sorted(life.world.journal.outcomes.values()) == ["dead-lettered", "redriven", "succeeded"]
+
+
+def test_pull_consumers_that_hold_nothing_are_not_kept_waiting_for_a_suspect() -> None:
+    life = Life({"max-delivery-attempts": 2})
+    sender, first, second = life.client(), life.client(), life.client()
+    life.send(sender, "a", "one", "two")
+    life.world.commit()
+    life.subscribe(first, "a", prefetch=10)
+    life.world.commit()
+    life.lose(first)
+    life.world.commit()
+    life.keys()
+    life.send(sender, "a", "three")
+    consumer = life.subscribe(second, "a", prefetch=0)
+    life.world.commit()
+    assert second.connection is not None
+    for _ in range(3):
+        life.world.broker.pull(second.connection, consumer, -1)
+        life.world.commit()
+        life.world.broker.acknowledge(consumer, list(consumer.unsettled.values()))
+        life.world.commit()
+    assert life.keys() == ["one", "two", "three"]
+
+
+def test_a_length_limit_that_became_smaller_is_reached_without_another_arrival() -> None:
+    life = Life({"max-length": 1000, "overflow": "drop-head"})
+    client = life.client()
+    life.send(client, "a", *[str(number) for number in range(1000)])
+    life.world.commit()
+    life.world.broker.apply_settings(AddressSettingsRepository({"#": {"max-length": 10, "overflow": "drop-head"}}))
+    for _ in range(20):
+        life.world.commit()
+    assert life.queue("a").ready == 10
+    assert all(reference.where is Where.PENDING for reference in life.queue("a").references.values())
+
+
+def test_a_message_that_went_back_and_was_acknowledged_again_makes_the_transaction_refused_not_torn() -> None:
+    life = Life()
+    client = life.client()
+    life.send(client, "a", "m")
+    life.world.commit()
+    consumer = life.subscribe(client, "a", session=1, transacted=True)
+    life.world.commit()
+    assert client.connection is not None
+    broker = life.world.broker
+    for round_ in (1, 2):
+        held = list(consumer.unsettled.values())
+        assert [reference.tag for reference in held] == [round_]
+        broker.transactions.hold_acknowledgement(client.connection, 1, consumer, held)
+        if round_ == 1:
+            broker.fail(consumer, held, Failure(), "nack", {})
+            life.world.commit()
+    broker.transactions.hold_sends(client.connection, 1, [Message(0, "b", b"sent")])
+    with pytest.raises(Refused):
+        broker.transactions.commit(client.connection, 1, "t", 1)
+    life.world.commit()
+    assert "b" not in broker.state.post_office.queues
+    life.world.check_books()
