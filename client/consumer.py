@@ -339,13 +339,13 @@ class Consumer:
             self._end(error)
 
     def _deliver(self, first_tag: int, messages: list[list[Any]]) -> None:
+        if self.prefetch == 0:
+            self._pulls = max(0, self._pulls - len(messages))
         if self._voiding or self._ended is not None:
             return  # the broker takes them back by itself
         inbox = self._inbox
         for tag, fields in enumerate(messages, first_tag):
             inbox.append(Message(self, tag, *fields))
-        if self.prefetch == 0:
-            self._pulls = max(0, self._pulls - len(messages))
         self._arrived.wake(len(messages))
 
     def _pull_was_empty(self) -> None:
@@ -364,6 +364,8 @@ class Consumer:
 
     def _rolled_back(self) -> None:
         self._voiding = max(0, self._voiding - 1)
+        if self.prefetch == 0:
+            self._arrived.wake_all()  # what answered their pulls may have been void: they are asked for again
 
     def _lost(self) -> None:
         self._announced = False

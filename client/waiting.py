@@ -26,8 +26,10 @@ class Waiters:
         future: asyncio.Future[bool] = self._loop.create_future()
         self._queue.append(future)
         timer = None if deadline is None else self._loop.call_at(deadline, self._expire, future)
+        woken = False
         try:
-            return await future
+            woken = await future
+            return woken
         except asyncio.CancelledError:
             if future.done() and not future.cancelled() and future.result():
                 self.wake()
@@ -35,7 +37,7 @@ class Waiters:
         finally:
             if timer is not None:
                 timer.cancel()
-            if future in self._queue:
+            if not woken and future in self._queue:  # whoever was woken has left it: with many waiting, a search is dear
                 self._queue.remove(future)
 
     @staticmethod

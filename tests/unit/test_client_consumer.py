@@ -416,3 +416,22 @@ async def test_browser_pages_through_peek() -> None:
 
         broker.handlers[Op.CALL] = peek
         assert [entry["message_id"] async for entry in session.browser("orders")] == [1, 2, 3]
+
+
+@on_both_loops
+async def test_a_pull_whose_message_was_void_by_a_rollback_is_asked_for_again() -> None:
+    async with connected() as (broker, connection), connection.session(AckMode.TRANSACTED) as session:
+        consumer = await session.consumer("orders", prefetch=0).ready()
+        pulling = asyncio.create_task(consumer.receive())
+        await broker.seen(Op.PULL)
+        broker.silent(Op.ROLLBACK)
+        rolling_back = asyncio.create_task(session.rollback())
+        rollback = (await broker.seen(Op.ROLLBACK))[0]
+        broker.deliver(b"void")
+        broker.peer.send([Op.RESULT, rollback[1], None])
+        await rolling_back
+        await broker.seen(Op.PULL, 2)
+        broker.deliver(b"again", first_tag=2)
+        message = await asyncio.wait_for(pulling, 5)
+        assert message is not None
+        assert message.body == b"again"
