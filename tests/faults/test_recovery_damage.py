@@ -20,7 +20,7 @@ from tests.faults.hostile import ANSWER_S, Raw
 from tests.process import ROOT, Server
 
 #: How many damaged copies the suite starts a broker on, of each kind.
-CASES = int(os.environ.get("HOMING_DAMAGE_CASES", "30"))
+CASES = int(os.environ.get("HOMING_DAMAGE_CASES", "16"))
 SEED = int(os.environ.get("HOMING_SEED", "1"))
 #: Seeds that once started with other data: a page that fails only when it is written to, a message whose place changed.
 FOUND = (77017, 77107, 1005)
@@ -146,6 +146,7 @@ def check_refused(code: int | None, said: str, what: str) -> None:
     assert "homing journal check" in said, (what, said)
 
 
+@pytest.mark.timeout(240)
 def test_a_damaged_database_is_refused_or_harmless(stopped: Path, tmp_path: Path) -> None:
     def case(seed: int) -> str | None:
         what = damage(stopped, tmp_path / str(seed), seed)
@@ -161,6 +162,7 @@ def test_a_damaged_database_is_refused_or_harmless(stopped: Path, tmp_path: Path
     assert refused, "no damage was found at all: is anything checked?"
 
 
+@pytest.mark.timeout(240)
 def test_a_damaged_write_ahead_log_gives_what_was_there_before_the_damage(killed: Path, tmp_path: Path) -> None:
     """A log's end that is not whole is what a power cut leaves; so a damage there shows as an earlier moment, never as other data."""
 
