@@ -22,9 +22,8 @@ _AT_ONCE: Final[dict[str, Callable[[Broker, dict[str, Any]], Any]]] = {
     "consumers": queues.consumers,
     "peek": messages.peek,
     "explain": settings.explain,
-    "transaction-outcome": messages.transaction_outcome,
 }
-#: Answered once what they did is on disk.
+#: Answered once what they did, or speak of, is on disk.
 _CHANGES: Final[dict[str, Callable[[Broker, dict[str, Any]], Any]]] = {
     "create-queue": queues.create,
     "delete-queue": queues.delete,
@@ -32,6 +31,8 @@ _CHANGES: Final[dict[str, Callable[[Broker, dict[str, Any]], Any]]] = {
     "pause": queues.pause,
     "resume": queues.resume,
     "redrive": messages.redrive,
+    # A commit that is known here may still be on its way to the disk.
+    "transaction-outcome": messages.transaction_outcome,
 }
 
 
