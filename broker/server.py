@@ -362,7 +362,7 @@ def _ready_line(config: Config, listener: asyncio.Server, amqp: asyncio.Server |
 
 
 def run_server(config: Config, *, json_ready: bool = False) -> int:
-    """The process: logging to stderr, uvloop, and the exit code of semantics section 13."""
+    """The process: logging to stderr, uvloop, and the exit code of semantics section 13. Raises JournalError when it cannot start."""
     import uvloop
 
     compile_selector("TRUE")  # the grammar is loaded now, not in the middle of the first dead letter
@@ -374,9 +374,6 @@ def run_server(config: Config, *, json_ready: bool = False) -> int:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(serve(config, json_ready))
-    except JournalError as error:
-        print(f"homing: {error.message} {error.fix}", file=sys.stderr)
-        return error.exit_code
     except OSError as error:
         places = [f"{each.host}:{each.port}" for each in (config.native, config.amqp) if each is not None]
         what = f"cannot listen on {' and '.join(places)} ({error.strerror})"
