@@ -1,0 +1,294 @@
+"""Dead-letter exchanges: the well-known programs, side by side with RabbitMQ where it is installed, and the rules one by one."""
+
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pika
+import pika.exceptions
+import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+
+from tests import rabbitmq
+from tests.amqp_support import AMQP, amqp_port, channel, count, get, wait_for_count
+from tests.process import ROOT, Server, wait_until
+
+# pika leaves its sockets to the collector where a connection fails.
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+PERSISTENT = pika.BasicProperties(delivery_mode=2)
+#: No dead-letter address: what RabbitMQ drops is dropped here too.
+PLAIN = {**AMQP, "address-settings": {"slow.#": {"redelivery-delay": "1s"}, "limited": {"max-delivery-attempts": 2}}}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("amqp"), PLAIN)
+    yield server.start()
+    server.close()
+    gc.collect()
+
+
+@pytest.fixture
+def ch(broker: Server) -> Iterator[BlockingChannel]:
+    with channel(broker) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def rabbit_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int | None]:
+    """Where a real RabbitMQ listens; None where none is installed, and then ours alone is held against the documentation."""
+    if not rabbitmq.installed():
+        yield None
+        return
+    server = rabbitmq.RabbitMQ(tmp_path_factory.mktemp("rabbitmq"))
+    try:
+        yield server.start().port
+    finally:
+        server.close()
+
+
+# -- the three programs ------------------------------------------------------------------------------------------------
+
+
+def run_program(name: str, port: int) -> dict[str, Any]:
+    command = [sys.executable, "-m", f"examples.rabbitmq_dead_letters.{name}", "--port", str(port)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=50, check=False)
+    assert done.returncode == 0, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+@pytest.mark.parametrize(
+    ("name", "reason", "body", "left", "seconds"),
+    [
+        ("rejected", "rejected", "cannot be handled", 0, (0, 5)),
+        ("expired", "expired", "too late", 0, (5, 9)),
+        ("overflow", "maxlen", "message 1", 5, (0, 5)),
+    ],
+)
+def test_the_well_known_programs(
+    broker: Server, rabbit_port: int | None, name: str, reason: str, body: str, left: int, seconds: tuple[int, int]
+) -> None:
+    ours = run_program(name, amqp_port(broker))
+    death = {
+        "count": 1,
+        "reason": reason,
+        "queue": "normal.queue.test",
+        "exchange": "normal.exchange.test",
+        "routing-keys": ["prefix.normal.routing.key"],
+    }
+    took = ours.pop("seconds")
+    assert seconds[0] <= took <= seconds[1]
+    assert ours == {
+        "body": body,
+        "exchange": "dl.exchange.test",
+        "routing_key": "dl.routing.key",
+        "x-death": [death],
+        "x-first-death-exchange": "normal.exchange.test",
+        "x-first-death-queue": "normal.queue.test",
+        "x-first-death-reason": reason,
+        "left": left,
+    }
+    if rabbit_port is not None:
+        theirs = run_program(name, rabbit_port)
+        theirs.pop("seconds")
+        assert ours == theirs
+
+
+# -- the rules ---------------------------------------------------------------------------------------------------------
+
+
+def deaths(properties: Any) -> list[tuple[str, str, int, str, list[str]]]:
+    return [
+        (death["queue"], death["reason"], death["count"], death["exchange"], death["routing-keys"])
+        for death in properties.headers["x-death"]
+    ]
+
+
+def declare(ch: BlockingChannel, queue: str, exchange: str = "", key: str | None = None, **more: Any) -> None:
+    arguments: dict[str, Any] = {"x-dead-letter-exchange": exchange, **more}
+    if key is not None:
+        arguments["x-dead-letter-routing-key"] = key
+    ch.queue_declare(queue, durable=True, arguments=arguments)
+
+
+def reject(ch: BlockingChannel, queue: str) -> None:
+    method, _, _ = get(ch, queue, auto_ack=False)
+    ch.basic_reject(method.delivery_tag, requeue=False)
+
+
+def test_without_a_routing_key_the_messages_own_keys_hold_cc_included(ch: BlockingChannel) -> None:
+    ch.exchange_declare("keys.dlx", "direct")
+    declare(ch, "keys.source", "keys.dlx")
+    ch.queue_declare("keys.dead")
+    ch.queue_bind("keys.dead", "keys.dlx", "copy")
+    ch.basic_publish("", "keys.source", b"x", pika.BasicProperties(headers={"CC": ["copy"], "BCC": ["hidden"]}))
+    reject(ch, "keys.source")
+    method, properties, _ = get(ch, "keys.dead")
+    assert (method.exchange, method.routing_key) == ("keys.dlx", "keys.source")
+    assert deaths(properties) == [("keys.source", "rejected", 1, "", ["keys.source", "copy"])]
+    assert properties.headers["CC"] == ["copy"]
+    assert "BCC" not in properties.headers
+
+
+def test_a_routing_key_of_the_queue_replaces_all_keys(ch: BlockingChannel) -> None:
+    declare(ch, "replaced.source", "", "replaced.dead")
+    ch.queue_declare("replaced.dead")
+    ch.basic_publish("", "replaced.source", b"x", pika.BasicProperties(headers={"CC": ["elsewhere"], "mine": 1}))
+    reject(ch, "replaced.source")
+    method, properties, _ = get(ch, "replaced.dead")
+    assert (method.exchange, method.routing_key) == ("", "replaced.dead")
+    assert properties.headers["mine"] == 1
+    assert "CC" not in properties.headers
+
+
+def test_a_messages_own_expiration_is_taken_off_and_told(ch: BlockingChannel) -> None:
+    declare(ch, "brief.source", "", "brief.dead")
+    ch.queue_declare("brief.dead")
+    ch.basic_publish("", "brief.source", b"x", pika.BasicProperties(expiration="300"))
+    _, properties, _ = get(ch, "brief.dead")
+    assert properties.expiration is None
+    death = properties.headers["x-death"][0]
+    assert (death["reason"], death["original-expiration"]) == ("expired", "300")
+    assert abs(death["time"].timestamp() - time.time()) < 30
+
+
+def test_a_retry_ladder_counts_and_orders_its_deaths(ch: BlockingChannel) -> None:
+    declare(ch, "ladder.work", "", "ladder.wait")
+    declare(ch, "ladder.wait", "", "ladder.work", **{"x-message-ttl": 100})
+    ch.basic_publish("", "ladder.work", b"again", PERSISTENT)
+    for _ in range(3):
+        reject(ch, "ladder.work")
+    _, properties, body = get(ch, "ladder.work")
+    assert body == b"again"
+    assert deaths(properties) == [
+        ("ladder.wait", "expired", 3, "", ["ladder.wait"]),
+        ("ladder.work", "rejected", 3, "", ["ladder.work"]),
+    ]
+    headers = properties.headers
+    assert [headers[f"x-first-death-{name}"] for name in ("queue", "reason", "exchange")] == ["ladder.work", "rejected", ""]
+    assert [headers[f"x-last-death-{name}"] for name in ("queue", "reason", "exchange")] == ["ladder.wait", "expired", ""]
+
+
+def test_a_ladder_may_be_climbed_far_more_often_than_hops_are_kept(ch: BlockingChannel) -> None:
+    declare(ch, "long.work", "", "long.wait")
+    declare(ch, "long.wait", "", "long.work")
+    ch.basic_publish("", "long.work", b"x", PERSISTENT)
+    for _ in range(40):
+        reject(ch, "long.work")
+        reject(ch, "long.wait")
+    _, properties, _ = get(ch, "long.work")
+    assert [death[2] for death in deaths(properties)] == [40, 40]
+    assert properties.headers["x-first-death-queue"] == "long.work"
+
+
+def test_a_cycle_nobody_rejected_in_is_dropped(ch: BlockingChannel) -> None:
+    declare(ch, "cycle", "", "cycle", **{"x-message-ttl": 50})
+    ch.basic_publish("", "cycle", b"x", PERSISTENT)
+    wait_for_count(ch, "cycle", 0)
+    time.sleep(0.3)
+    assert count(ch, "cycle") == 0
+
+
+def test_the_delivery_limit_is_failed_deliveries_beyond_it(ch: BlockingChannel) -> None:
+    declare(ch, "limit.source", "", "limit.dead", **{"x-delivery-limit": 2, "x-queue-type": "quorum"})
+    ch.queue_declare("limit.dead")
+    ch.basic_publish("", "limit.source", b"x", PERSISTENT)
+    for _ in range(3):
+        method, _, _ = get(ch, "limit.source", auto_ack=False)
+        ch.basic_nack(method.delivery_tag, requeue=True)
+    _, properties, _ = get(ch, "limit.dead")
+    assert deaths(properties) == [("limit.source", "delivery_limit", 1, "", ["limit.source"])]
+
+
+def test_reject_publish_dlx_sends_the_refused_message_there(ch: BlockingChannel) -> None:
+    declare(ch, "full.source", "", "full.dead", **{"x-max-length": 1, "x-overflow": "reject-publish-dlx"})
+    ch.queue_declare("full.dead")
+    for body in (b"in", b"out"):
+        ch.basic_publish("", "full.source", body)
+    _, properties, body = get(ch, "full.dead")
+    assert (body, deaths(properties)[0][1]) == (b"out", "maxlen")
+    assert get(ch, "full.source")[2] == b"in"
+
+
+def test_without_a_dead_letter_exchange_a_rejected_message_is_dropped(ch: BlockingChannel) -> None:
+    ch.queue_declare("dropped", durable=True)
+    ch.basic_publish("", "dropped", b"x", PERSISTENT)
+    reject(ch, "dropped")
+    time.sleep(0.2)
+    assert count(ch, "dropped") == 0
+
+
+def test_a_missing_dead_letter_exchange_loses_nothing(ch: BlockingChannel) -> None:
+    declare(ch, "parked", "made.later")
+    ch.basic_publish("", "parked", b"kept", PERSISTENT)
+    reject(ch, "parked")
+    ch.exchange_declare("made.later", "fanout")
+    ch.queue_declare("parked.dead")
+    ch.queue_bind("parked.dead", "made.later")
+    _, properties, body = get(ch, "parked.dead")
+    assert (body, deaths(properties)[0][:2]) == (b"kept", ("parked", "rejected"))
+
+
+def test_deaths_survive_a_kill(start_server: Callable[..., Server]) -> None:
+    server = start_server(PLAIN)
+    with channel(server) as ch:
+        declare(ch, "source", "", "dead")
+        ch.queue_declare("dead", durable=True)
+        ch.confirm_delivery()
+        ch.basic_publish("", "source", b"x", PERSISTENT)
+        reject(ch, "source")
+        wait_for_count(ch, "dead", 1)
+    server.kill()
+    server.start()
+    with channel(server) as ch:
+        _, properties, body = get(ch, "dead")
+        assert (body, deaths(properties)) == (b"x", [("source", "rejected", 1, "", ["source"])])
+
+
+def test_address_settings_work_on_these_queues_too(ch: BlockingChannel) -> None:
+    ch.queue_declare("slow.queue", durable=True)
+    ch.basic_publish("", "slow.queue", b"x", PERSISTENT)
+    method, _, _ = get(ch, "slow.queue", auto_ack=False)
+    returned = time.monotonic()
+    ch.basic_nack(method.delivery_tag, requeue=True)
+    _, properties, _ = get(ch, "slow.queue")
+    assert time.monotonic() - returned >= 1
+    assert properties.headers["x-delivery-count"] == 1
+
+
+def test_a_pattern_of_its_own_limits_attempts_and_the_widest_does_not(ch: BlockingChannel) -> None:
+    declare(ch, "limited", "", "limited.dead")
+    ch.queue_declare("limited.dead")
+    ch.basic_publish("", "limited", b"x", PERSISTENT)
+    for _ in range(2):
+        method, _, _ = get(ch, "limited", auto_ack=False)
+        ch.basic_nack(method.delivery_tag, requeue=True)
+    assert deaths(get(ch, "limited.dead")[1])[0][1] == "delivery_limit"
+
+
+def test_homings_own_dead_letters_show_both_accounts(start_server: Callable[..., Server]) -> None:
+    server = start_server(AMQP)
+    with channel(server) as ch:
+        ch.queue_declare("orders", durable=True)
+        ch.basic_publish("", "orders", b"x", PERSISTENT)
+        reject(ch, "orders")
+        wait_until("the dead letter has a queue", lambda: _declared(server, "DLQ.orders"))
+        _, properties, _ = get(ch, "DLQ.orders")
+        assert deaths(properties) == [("orders", "rejected", 1, "", ["orders"])]
+        assert properties.headers["_AMQ_ORIG_ADDRESS"] == "orders"
+
+
+def _declared(server: Server, queue: str) -> bool:
+    with channel(server) as ch:
+        try:
+            ch.queue_declare(queue, passive=True)
+        except pika.exceptions.ChannelClosedByBroker:
+            return False
+    return True

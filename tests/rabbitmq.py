@@ -1,0 +1,87 @@
+"""A real RabbitMQ beside ours, where one is installed: apart from any packaged service, on ports of its own, loopback only."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+#: The script behind the packaged wrapper, which would insist on the service's own folders.
+SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+START_TIMEOUT_S = 60.0
+
+
+def installed() -> bool:
+    return SERVER.exists() and shutil.which("epmd") is not None
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class RabbitMQ:
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.port = _free_port()
+        self._epmd_port = _free_port()
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> RabbitMQ:
+        base = self.directory
+        (base / "rabbitmq.conf").write_text(f"listeners.tcp.1 = 127.0.0.1:{self.port}\ndisk_free_limit.absolute = 50MB\n")
+        (base / "plugins").write_text("[].\n")
+        environment = {
+            **os.environ,
+            "HOME": str(base),
+            "ERL_EPMD_PORT": str(self._epmd_port),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODENAME": f"compare{self.port}@localhost",
+            "RABBITMQ_NODE_PORT": str(self.port),
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+            "RABBITMQ_DIST_PORT": str(_free_port()),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+            "RABBITMQ_MNESIA_BASE": str(base / "data"),
+            "RABBITMQ_LOG_BASE": str(base / "log"),
+            "RABBITMQ_PID_FILE": str(base / "pid"),
+            "RABBITMQ_CONFIG_FILE": str(base / "rabbitmq.conf"),
+            "RABBITMQ_ADVANCED_CONFIG_FILE": str(base / "advanced.config"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(base / "plugins"),
+            "RABBITMQ_CONF_ENV_FILE": os.devnull,
+        }
+        self._run(["epmd", "-port", str(self._epmd_port), "-address", "127.0.0.1"], environment)
+        self._run([str(SERVER)], environment)
+        end = time.monotonic() + START_TIMEOUT_S
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+            except OSError:
+                assert time.monotonic() < end, f"RabbitMQ did not start: {self._log()}"
+                time.sleep(0.1)
+            else:
+                return self
+
+    def _run(self, command: list[str], environment: dict[str, str]) -> None:
+        with (self.directory / "output").open("ab") as output:
+            process = subprocess.Popen(
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            )
+        self._processes.append(process)
+
+    def _log(self) -> str:
+        return (self.directory / "output").read_text()[-2000:]
+
+    def close(self) -> None:
+        """The server and all it started, then its epmd."""
+        for process in reversed(self._processes):
+            os.killpg(process.pid, signal.SIGTERM if process is not self._processes[0] else signal.SIGKILL)
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
