@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,6 +13,7 @@ class Files:
     def __init__(self, spark: SparkSession) -> None:
         self._jvm: Any = spark.sparkContext._jvm
         self._configuration: Any = spark.sparkContext._jsc.hadoopConfiguration()
+        self._settings: Any = spark._jsparkSession.sessionState().conf()
 
     def _open(self, path: str) -> tuple[Any, Any]:
         """(file system, path)."""
@@ -31,6 +33,36 @@ class Files:
         if not file_system.exists(hadoop_path):
             return []
         return sorted(status.getPath().getName() for status in file_system.listStatus(hadoop_path))
+
+    def listing(self, path: str) -> list[tuple[str, bool]] | None:
+        """(name, whether it is a directory) of what lies in a directory, by name; None where there is no such directory."""
+        file_system, hadoop_path = self._open(path)
+        if not file_system.exists(hadoop_path) or not file_system.getFileStatus(hadoop_path).isDirectory():
+            return None
+        return sorted((status.getPath().getName(), bool(status.isDirectory())) for status in file_system.listStatus(hadoop_path))
+
+    def parquet_files(self, path: str) -> list[str]:
+        """The Parquet files of a table, also those in its ``day=`` directories; other names are no part of an export."""
+        names: list[str] = []
+        for name, is_directory in self.listing(path) or []:
+            if is_directory and "=" in name:
+                names += self.parquet_files(f"{path}/{name}")
+            elif not is_directory and name.endswith(".parquet") and not name.startswith((".", "_")):
+                names.append(f"{path}/{name}")
+        return names
+
+    def parquet_footer(self, path: str) -> tuple[int, dict[str, str]]:
+        """(rows, column -> type as Spark writes it), from the end of the file alone. Raises Py4JError where that is damaged."""
+        parquet: Any = self._jvm.org.apache.parquet
+        hadoop_path = self._jvm.org.apache.hadoop.fs.Path(path)
+        reader = parquet.hadoop.ParquetFileReader.open(parquet.hadoop.util.HadoopInputFile.fromPath(hadoop_path, self._configuration))
+        try:
+            converter = self._jvm.org.apache.spark.sql.execution.datasources.parquet.ParquetToSparkSchemaConverter(self._settings)
+            struct = converter.convert(reader.getFooter().getFileMetaData().getSchema())
+            fields = json.loads(struct.json())["fields"]
+            return int(reader.getRecordCount()), {field["name"]: type_name(field["type"]) for field in fields}
+        finally:
+            reader.close()
 
     def read_text(self, path: str) -> str:
         file_system, hadoop_path = self._open(path)
@@ -57,7 +89,23 @@ class Files:
         if not file_system.rename(source_path, target_path):
             raise OSError(f"{source} could not be renamed to {target}")
 
+    def replace_text(self, path: str, text: str) -> None:
+        """As write_text; who reads meanwhile sees the old text or the new one."""
+        self.write_text(f"{path}.new", text)
+        self.move(f"{path}.new", path)
+
     def remove(self, path: str) -> None:
         """A file or a whole directory; nothing where there is none."""
         file_system, hadoop_path = self._open(path)
         file_system.delete(hadoop_path, True)
+
+
+def type_name(kind: Any) -> str:
+    """A type of Spark's JSON as Spark SQL writes it."""
+    if isinstance(kind, str):
+        return {"integer": "int", "long": "bigint"}.get(kind, kind)
+    if kind["type"] == "array":
+        return f"array<{type_name(kind['elementType'])}>"
+    if kind["type"] == "struct":
+        return f"struct<{','.join(field['name'] + ':' + type_name(field['type']) for field in kind['fields'])}>"
+    return str(kind["type"])

@@ -1,13 +1,19 @@
-"""An export as Spark sees it, checked before anything is computed from it."""
+"""One or many exports as Spark sees them, checked before anything is computed from them.
+
+Checked means: the manifest, and the footer of every Parquet file (its columns and its rows), read without running a job. What is wrong
+is refused, or named and left out, as the caller chooses. Exports that overlap are merged: analytics/merge.py.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analytics import schema
 from analytics.errors import AnalyticsError
 from analytics.files import Files
 from analytics.schema import MANIFEST_NAME, SCHEMA_VERSION, SPARK_TYPES, TABLES
@@ -17,8 +23,12 @@ if TYPE_CHECKING:
 
 #: Below this many rows a run is over before Java has warmed up.
 SMALL_ROWS = 1_000_000
-#: The tables that the reports read.
+#: Without these there is nothing to report.
 NEEDED = ("messages", "attempts", "dead_letters", "deliveries_by_minute")
+#: Exports may lie this deep below the directory that is named.
+DEPTH = 4
+#: Footers read at the same time.
+READERS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +37,7 @@ class Manifest:
     exported_at_us: int
     #: table -> rows
     rows: dict[str, int]
+    schema_version: int = SCHEMA_VERSION
 
     @property
     def is_small(self) -> bool:
@@ -34,22 +45,56 @@ class Manifest:
 
 
 @dataclass(frozen=True, slots=True)
+class Skipped:
+    """Something in the input that was left out, and why."""
+
+    path: str
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One export that passed its checks."""
+
+    path: str
+    manifest: Manifest
+    #: table -> its files and the columns they have
+    files: dict[str, tuple[str, ...]]
+    columns: dict[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
 class Export:
+    """All exports read as one. ``manifest``: of one export its own; of many the latest time, the rows before merging."""
+
     manifest: Manifest
     messages: DataFrame
     attempts: DataFrame
     dead_letters: DataFrame
     deliveries_by_minute: DataFrame
+    queues: DataFrame
+    settings: DataFrame
+    policies: DataFrame
+    brokers: tuple[str, ...] = ()
+    exports: int = 1
+    skipped: tuple[Skipped, ...] = field(default=())
 
 
 def check_local(dump: str) -> Manifest | None:
-    """What can be said without Spark, so that a wrong path is told at once. Paths on other file systems are left to Spark: None."""
+    """What can be said without Spark, so that a wrong path is told at once.
+
+    None where only Spark can tell: paths on other file systems, and directories of several exports.
+    """
     if "://" in dump:
         return None
     directory = Path(dump)
     if not directory.is_dir():
         raise AnalyticsError("no-export", f"{dump} is not a directory.", "Name what `homing journal export --out` made.")
     if not (directory / MANIFEST_NAME).is_file():
+        levels = ("/".join(["*"] * depth) for depth in range(1, DEPTH + 1))
+        if any(next(directory.glob(f"{level}/{MANIFEST_NAME}"), None) for level in levels):
+            return None
         raise _not_an_export(dump)
     manifest = parse_manifest(dump, (directory / MANIFEST_NAME).read_text(encoding="utf-8"))
     missing = [table for table in NEEDED if not (directory / table).is_dir()]
@@ -58,17 +103,188 @@ def check_local(dump: str) -> Manifest | None:
     return manifest
 
 
-def read_export(spark: SparkSession, dump: str) -> Export:
-    """Open an export on any file system that Spark knows.
+def find_exports(spark: SparkSession, dumps: Sequence[str], *, skip: bool = False) -> tuple[list[Found], list[Skipped]]:
+    """Every export in ``dumps`` (exports, or directories of them at any depth up to DEPTH), and what was left out.
 
-    Raises AnalyticsError: no-export, not-an-export, export-version, export-empty, export-incomplete, export-schema, export-damaged.
+    ``skip``: leave out what is damaged or foreign instead of raising AnalyticsError: no-export, not-an-export, export-version,
+    export-empty, export-incomplete, export-schema, export-damaged.
     """
-    check_local(dump)
-    manifest = parse_manifest(dump, _read_text(spark, f"{dump}/{MANIFEST_NAME}", dump))
-    with ThreadPoolExecutor(len(NEEDED)) as pool:  # each waits for a job that reads one footer
-        tables = dict(zip(NEEDED, pool.map(lambda table: _read_table(spark, dump, table), NEEDED), strict=True))
-    _check_rows(dump, manifest, tables)
-    return Export(manifest, tables["messages"], tables["attempts"], tables["dead_letters"], tables["deliveries_by_minute"])
+    files = Files(spark)
+    found: list[Found] = []
+    skipped: list[Skipped] = []
+    places = [place for dump in dumps for place in _places(files, dump.rstrip("/"), DEPTH)]
+
+    def check(place: tuple[str, bool]) -> Found | AnalyticsError:
+        try:
+            return _check_export(spark, files, *place)
+        except AnalyticsError as error:
+            return error
+
+    with ThreadPoolExecutor(READERS) as pool:
+        for (path, _), result in zip(places, pool.map(check, places), strict=True):
+            if isinstance(result, Found):
+                found.append(result)
+            elif skip or (result.code == "export-empty" and len(places) > 1):
+                skipped.append(Skipped(path, result.code, result.message))
+            else:
+                raise result
+    if not found:
+        what = skipped[0].message if skipped else f"{', '.join(dumps)} holds no export."
+        raise AnalyticsError("no-export", f"Nothing is left to analyse: {what}", "Name what `homing journal export --out` made.")
+    return found, skipped
+
+
+def _places(files: Files, path: str, depth: int) -> list[tuple[str, bool]]:
+    """(path, whether a manifest lies there) of every export below ``path``, and of every file that belongs to none."""
+    listed = files.listing(path)
+    if listed is None:
+        raise AnalyticsError("no-export", f"{path} is not a directory.", "Name what `homing journal export --out` made.")
+    if any(name == MANIFEST_NAME for name, _ in listed):
+        return [(path, True)]
+    places: list[tuple[str, bool]] = []
+    for name, is_directory in listed:
+        inner = f"{path}/{name}"
+        if name.startswith((".", "_")):
+            continue  # partial exports and marks of other tools
+        if is_directory and depth > 0:
+            places += _places(files, inner, depth - 1)
+        else:
+            places.append((inner, False))
+    return places or [(path, False)]
+
+
+def _check_export(spark: SparkSession, files: Files, path: str, has_manifest: bool) -> Found:
+    if not has_manifest:
+        raise _not_an_export(path)
+    manifest = parse_manifest(path, _read_text(files, f"{path}/{MANIFEST_NAME}", path))
+    parts: dict[str, tuple[str, ...]] = {}
+    columns: dict[str, tuple[str, ...]] = {}
+    wrong = []
+    for table in TABLES:
+        names = files.parquet_files(f"{path}/{table}")
+        if not names:
+            if table in NEEDED:
+                raise _missing(path, [table])
+            continue
+        footers = [_footer(files, name, path) for name in names]
+        parts[table] = tuple(names)
+        columns[table] = _check_columns(path, table, manifest.schema_version, footers)
+        rows, stated = sum(rows for rows, _ in footers), manifest.rows.get(table, 0)
+        if rows != stated:
+            wrong.append(f"{table} {rows:,} of {stated:,}")
+    if wrong:
+        told = f"{path} has other rows than its manifest says: {'; '.join(wrong)}."
+        raise AnalyticsError("export-incomplete", told, "Copy it again, whole.")
+    return Found(path, manifest, parts, columns)
+
+
+def _footer(files: Files, name: str, dump: str) -> tuple[int, dict[str, str]]:
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    try:
+        return files.parquet_footer(name)
+    except (PySparkException, Py4JError) as error:
+        raise damaged(dump, error) from error
+
+
+def _check_columns(dump: str, table: str, version: int, footers: Sequence[tuple[int, dict[str, str]]]) -> tuple[str, ...]:
+    """The columns that all files have. Only what the version's own expressions do not make anew must be there."""
+    common = set(footers[0][1]).intersection(*(columns for _, columns in footers))
+    made = schema.VERSIONS[version].get(table, {})
+    wrong = [
+        name
+        for name, kind in TABLES[table]
+        if name not in made
+        and not (name in schema.ADDED.get(table, ()) and name not in common)
+        and any(columns.get(name) != SPARK_TYPES[kind] for _, columns in footers)
+    ]
+    if wrong:
+        raise AnalyticsError(
+            "export-schema",
+            f"Table {table} in {dump} lacks columns or has other types than schema version {version}: {', '.join(wrong)}.",
+            "See docs/export-schema.md; make the export again.",
+        )
+    return tuple(sorted(common))
+
+
+def read_export(spark: SparkSession, dump: str | Sequence[str], *, skip: bool = False) -> Export:
+    """Open exports on any file system that Spark knows, as one. Raises as find_exports does."""
+    dumps = [dump] if isinstance(dump, str) else list(dump)
+    for each in dumps:
+        if not skip:
+            check_local(each)
+    found, skipped = find_exports(spark, dumps, skip=skip)
+    return open_exports(spark, found, skipped)
+
+
+def open_exports(spark: SparkSession, found: Sequence[Found], skipped: Sequence[Skipped]) -> Export:
+    from analytics.merge import merged
+
+    brokers = sorted({each.manifest.broker_id for each in found})
+    tables = {table: merged(table, read_table(spark, found, table), found) for table in TABLES}
+    rows = {table: sum(each.manifest.rows.get(table, 0) for each in found) for table in TABLES}
+    latest = max(each.manifest.exported_at_us for each in found)
+    manifest = Manifest(brokers[0], latest, rows)
+    return Export(manifest, **tables, brokers=tuple(brokers), exports=len(found), skipped=tuple(skipped))
+
+
+def read_table(spark: SparkSession, found: Sequence[Found], table: str) -> DataFrame:
+    """One table of all ``found``, in the columns of schema.TABLES, and ``exported_at_us``: of the export that holds the row.
+
+    Files with the same columns, version and time of export are read together, so a thousand part files are one scan.
+    """
+    from pyspark.sql import functions as F
+
+    groups: dict[tuple[int, tuple[str, ...]], list[Found]] = {}
+    for each in found:
+        if table in each.files:
+            groups.setdefault((each.manifest.schema_version, each.columns[table]), []).append(each)
+    frames = [_read_group(spark, table, version, set(columns), members) for (version, columns), members in groups.items()]
+    if not frames:
+        fields = ", ".join(f"`{name}` {SPARK_TYPES[kind]}" for name, kind in TABLES[table])
+        return spark.createDataFrame([], fields).withColumn("exported_at_us", F.lit(None).cast("long"))
+    whole = frames[0]
+    for frame in frames[1:]:
+        whole = whole.unionByName(frame)
+    return whole
+
+
+def _read_group(spark: SparkSession, table: str, version: int, columns: set[str], members: list[Found]) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    paths = [path for each in members for path in each.files[table]]
+    frame = spark.read.option("recursiveFileLookup", "true").parquet(*paths)
+    made = schema.VERSIONS[version].get(table, {})
+    shown = []
+    for name, kind in TABLES[table]:
+        value = made.get(name) or (f"`{name}`" if name in columns else "NULL")
+        shown.append(F.expr(f"CAST({value} AS {SPARK_TYPES[kind]}) AS `{name}`"))
+    times = {each.manifest.exported_at_us for each in members}
+    if len(times) == 1:
+        return frame.select(*shown, F.lit(times.pop()).cast("long").alias("exported_at_us"))
+    by_path = {_tail(path): each.manifest.exported_at_us for each in members for path in each.files[table]}
+    return _with_times(spark, frame.select(*shown, _tail_column().alias("_tail")), by_path)
+
+
+def _tail(path: str) -> str:
+    """What of a path is the same however the file system writes its beginning."""
+    from urllib.parse import urlsplit
+
+    return urlsplit(path).path if "://" in path else str(Path(path).absolute())
+
+
+def _tail_column() -> Any:
+    from pyspark.sql import functions as F
+
+    return F.regexp_replace(F.url_decode(F.replace(F.col("_metadata.file_path"), F.lit("+"), F.lit("%2B"))), "^[a-z0-9]+:(//[^/]*)?/+", "/")
+
+
+def _with_times(spark: SparkSession, frame: DataFrame, by_path: dict[str, int]) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    times = spark.createDataFrame(sorted(by_path.items()), "_tail string, exported_at_us bigint")
+    return frame.join(F.broadcast(times), "_tail", "inner").drop("_tail")
 
 
 def parse_manifest(dump: str, text: str) -> Manifest:
@@ -77,14 +293,15 @@ def parse_manifest(dump: str, text: str) -> Manifest:
         if manifest["format"] != "homing-export":
             raise _not_an_export(dump)
         version = manifest["schema_version"]
-        if version != SCHEMA_VERSION:
+        if version not in schema.VERSIONS:
+            known = ", ".join(map(str, sorted(schema.VERSIONS)))
             raise AnalyticsError(
                 "export-version",
-                f"{dump} has schema version {version}; this homing reads version {SCHEMA_VERSION}.",
+                f"{dump} has schema version {version}; this homing reads version {known}.",
                 "Analyse it with the homing that made it, or a newer one.",
             )
         rows = {table: int(count) for table, count in manifest["rows"].items()}
-        parsed = Manifest(str(manifest["broker_id"]), int(manifest["exported_at_us"]), rows)
+        parsed = Manifest(str(manifest["broker_id"]), int(manifest["exported_at_us"]), rows, int(version))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _not_an_export(dump) from error
     if not any(rows.get(table) for table in NEEDED):
@@ -96,7 +313,7 @@ def _not_an_export(dump: str) -> AnalyticsError:
     return AnalyticsError(
         "not-an-export",
         f"{dump} has no {MANIFEST_NAME} that can be read, so it is no whole export.",
-        "Name what `homing journal export --out` made.",
+        "Name what `homing journal export --out` made, or leave it out with --on-damage skip.",
     )
 
 
@@ -104,66 +321,26 @@ def _missing(dump: str, tables: list[str]) -> AnalyticsError:
     return AnalyticsError("export-incomplete", f"{dump} lacks the table {', '.join(tables)}.", "Copy or make the export again, whole.")
 
 
-def _read_text(spark: SparkSession, path: str, dump: str) -> str:
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+def _read_text(files: Files, path: str, dump: str) -> str:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
 
     try:
-        return Files(spark).read_text(path)
-    except Py4JError as error:
+        return files.read_text(path)
+    except (PySparkException, Py4JError) as error:
         raise _not_an_export(dump) from error
 
 
-def _read_table(spark: SparkSession, dump: str, table: str) -> DataFrame:
-    from py4j.protocol import Py4JError
-    from pyspark.errors import AnalysisException, PySparkException
-
-    try:
-        frame = spark.read.parquet(f"{dump}/{table}")
-    except AnalysisException as error:
-        raise _missing(dump, [table]) from error
-    except (PySparkException, Py4JError) as error:
-        raise damaged(dump, error) from error
-    found = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
-    wrong = [name for name, kind in TABLES[table] if found.get(name) != SPARK_TYPES[kind]]
-    if wrong:
-        raise AnalyticsError(
-            "export-schema",
-            f"Table {table} in {dump} lacks columns or has other types than schema version {SCHEMA_VERSION}: {', '.join(wrong)}.",
-            "See docs/export-schema.md; make the export again.",
-        )
-    return frame.select([name for name, _ in TABLES[table]])
-
-
-def _check_rows(dump: str, manifest: Manifest, tables: dict[str, DataFrame]) -> None:
-    """An export that lost a file on its way has fewer rows than its manifest says; its reports would be quietly wrong."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-    from pyspark.sql import functions as F
-
-    counts: DataFrame | None = None
-    for table, frame in tables.items():
-        one = frame.agg(F.lit(table).alias("table"), F.count(F.lit(1)).alias("rows"))
-        counts = one if counts is None else counts.unionByName(one)
-    assert counts is not None
-    try:
-        found = {row["table"]: row["rows"] for row in counts.collect()}
-    except (PySparkException, Py4JError) as error:
-        raise damaged(dump, error) from error
-    wrong = [
-        f"{table} {found[table]:,} of {manifest.rows.get(table, 0):,}" for table in NEEDED if found[table] != manifest.rows.get(table, 0)
-    ]
-    if wrong:
-        raise AnalyticsError(
-            "export-incomplete", f"{dump} has other rows than its manifest says: {'; '.join(wrong)}.", "Copy it again, whole."
-        )
-
-
 def damaged(dump: str, error: Exception) -> AnalyticsError:
-    return AnalyticsError("export-damaged", f"Reading {dump} failed: {cause(error)}", "Copy or make the export again.")
+    fix = "Copy or make the export again, or leave it out with --on-damage skip."
+    return AnalyticsError("export-damaged", f"Reading {dump} failed: {cause(error)}", fix)
 
 
 def cause(error: Exception) -> str:
     """The one line of a Java stack trace that says what happened: the innermost cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [repr(error)]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    return (causes or lines)[-1 if causes else 0][:300]
+    if causes:
+        return causes[-1][:300]
+    told = lines[1] if lines[0].startswith("An error occurred while calling") and len(lines) > 1 else lines[0]
+    return told.removeprefix(": ")[:300]

@@ -15,11 +15,12 @@ if __package__ in (None, ""):  # spark-submit runs this file by its path
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from analytics.errors import AnalyticsError
+from analytics.source import Source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from analytics.inputs import Export
+    from analytics.inputs import Export, Skipped
     from analytics.outputs import Output
 
 #: Called with (what was finished, steps done, steps in all).
@@ -35,31 +36,52 @@ class AnalysisSummary:
     report: str
     #: table -> rows written
     rows: dict[str, int]
+    #: What of the input was left out, and why.
+    skipped: tuple[Skipped, ...] = ()
 
 
 def analyze(
-    dump: str | Path, out: str | Path, master: str | None = None, *, ui: bool = False, progress: Progress | None = None
+    dump: str | Path | Sequence[str | Path],
+    out: str | Path,
+    master: str | None = None,
+    *,
+    ui: bool = False,
+    progress: Progress | None = None,
+    on_damage: str = "refuse",
+    store: str | Path | None = None,
 ) -> AnalysisSummary:
-    """Analyse the export ``dump`` into the directory ``out``: report.html, parquet/, csv/.
+    """Analyse exports into the directory ``out``: report.html, parquet/, csv/.
 
-    Both may be paths on any file system that Spark knows. ``master``: where Spark runs, this machine by default. An earlier report in
-    ``out`` is replaced. Raises AnalyticsError.
+    ``dump``: an export, a directory of exports, or several of either, of any number of brokers and days; what overlaps counts once.
+    All may be paths on any file system that Spark knows. ``master``: where Spark runs, this machine by default. ``on_damage``: ``refuse``
+    what is damaged or foreign, or ``skip`` it and name it in the report. ``store``: a directory that keeps what was merged, so that the
+    next run reads only new exports. An earlier report in ``out`` is replaced. Raises AnalyticsError.
     """
-    from analytics.inputs import check_local, read_export
     from analytics.spark import spark_session
 
-    dump, out = str(dump), str(out)
+    dumps, out = [str(dump)] if isinstance(dump, str | Path) else [str(each) for each in dump], str(out)
     steps = _Steps(progress)
-    manifest = check_local(dump)
+    small = _is_small(dumps, on_damage == "skip") and store is None
     steps.done("checked the export")
-    with spark_session(master, ui=ui, small=manifest is not None and manifest.is_small) as spark:
+    with spark_session(master, ui=ui, small=small) as spark:
         steps.done("started Spark")
-        export = read_export(spark, dump)
+        source = Source(spark, dumps, skip=on_damage == "skip", store=None if store is None else str(store))
+        export = source.open()
         steps.done("read the export")
-        return _run(spark, export, dump, out, steps)
+        return _run(spark, source, export, out, steps)
 
 
-def _run(spark: SparkSession, export: Export, dump: str, out: str, steps: _Steps) -> AnalysisSummary:
+def _is_small(dumps: Sequence[str], skip: bool) -> bool:
+    """Also tells at once what is wrong with a path on this machine."""
+    from analytics.inputs import check_local
+
+    if skip:
+        return False
+    manifests = [check_local(dump) for dump in dumps]
+    return all(manifest is not None and manifest.is_small for manifest in manifests)
+
+
+def _run(spark: SparkSession, source: Source, export: Export, out: str, steps: _Steps) -> AnalysisSummary:
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
@@ -71,16 +93,22 @@ def _run(spark: SparkSession, export: Export, dump: str, out: str, steps: _Steps
         output = Output(spark, out)
     except Py4JError as error:
         raise AnalyticsError("out-io", f"{out} cannot be written: {cause(error)}", "Name another place.") from error
-    try:
-        tables = _write_tables(export, output, steps)
-        output.write_report(render(export.manifest, Results(**tables), dump))
-        rows = {name: frame.count() for name, frame in tables.items()}
-        for frame in tables.values():
-            frame.unpersist()
-    except (PySparkException, Py4JError) as error:
-        raise damaged(dump, error) from error
-    steps.done("wrote the page")
-    return AnalysisSummary(out, output.report_path, rows)
+    while True:
+        try:
+            tables = _write_tables(export, output, steps)
+            output.write_report(render(export, Results(**tables), source.name))
+            rows = {name: frame.count() for name, frame in tables.items()}
+            for frame in tables.values():
+                frame.unpersist()
+        except (PySparkException, Py4JError) as error:
+            again = source.without(error)
+            if again is None:
+                raise damaged(source.name, error) from error
+            export = again
+            steps.restart("left out a damaged file")
+            continue
+        steps.done("wrote the page")
+        return AnalysisSummary(out, output.report_path, rows, export.skipped)
 
 
 def _write_tables(export: Export, output: Output, steps: _Steps) -> dict[str, DataFrame]:
@@ -125,6 +153,12 @@ class _Steps:
         self._progress = progress
         self._finished: list[str] = []
 
+    def restart(self, what: str) -> None:
+        """The reports begin again: only what came before them stays counted."""
+        del self._finished[3:]
+        if self._progress is not None:
+            self._progress(what, len(self._finished), self.TOTAL)
+
     def done(self, what: str) -> None:
         self._finished.append(what)
         if self._progress is not None:
@@ -156,17 +190,22 @@ def shown_progress() -> Iterator[Progress]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line. Returns 0 done, 1 failed, 2 usage."""
     parser = argparse.ArgumentParser(prog="homing analyze", description="Reports on an export of the journal.")
-    parser.add_argument("dump", help="the directory that `homing journal export` made")
+    parser.add_argument("dump", nargs="+", help="what `homing journal export` made, or directories of it")
     parser.add_argument("--out", required=True, help="the directory for the report")
     parser.add_argument("--master", help="where Spark runs, such as spark://host:7077 (default: here)")
+    parser.add_argument("--on-damage", choices=("refuse", "skip"), default="refuse", help="what to do about damaged or foreign files")
+    parser.add_argument("--store", help="keep what was merged here, and read only new exports the next time")
     parser.add_argument("--ui", action="store_true", help="Spark's own pages while it runs")
     given = parser.parse_args(arguments)
     try:
         with shown_progress() as progress:
-            summary = analyze(given.dump, given.out, given.master, ui=given.ui, progress=progress)
+            more = {"ui": given.ui, "on_damage": given.on_damage, "store": given.store}
+            summary = analyze(given.dump, given.out, given.master, progress=progress, **more)
     except AnalyticsError as error:
         print(f"{error.code}: {error.message} {error.fix}", file=sys.stderr)
         return 1
+    for each in summary.skipped:
+        print(f"left out: {each.path} ({each.code}): {each.message}", file=sys.stderr)
     print(summary.report)
     return 0
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
     from pyspark.sql import DataFrame
 
-    from analytics.inputs import Manifest
+    from analytics.inputs import Export
 
 Row = dict[str, Any]
 QUEUES = 24
@@ -45,7 +45,7 @@ class Results:
     failed_most: DataFrame
 
 
-def render(manifest: Manifest, results: Results, dump: str) -> str:
+def render(export: Export, results: Results, dump: str) -> str:
     import jinja2
 
     environment = jinja2.Environment(
@@ -59,8 +59,10 @@ def render(manifest: Manifest, results: Results, dump: str) -> str:
     environment.globals.update(share=words.share, plural=words.plural, log_position=charts.log_position, log_ticks=charts.log_ticks)
     return environment.get_template("report.html.j2").render(
         dump=dump.rstrip("/").rsplit("/", 1)[-1],
-        broker_id=manifest.broker_id,
-        exported_at=datetime.fromtimestamp(manifest.exported_at_us / 1_000_000, UTC),
+        brokers=export.brokers,
+        exports=export.exports,
+        skipped=export.skipped,
+        exported_at=datetime.fromtimestamp(export.manifest.exported_at_us / 1_000_000, UTC),
         **_overview(results.overview),
         attempts=_attempts(results.attempts_to_success),
         times=_times(results.time_to_success, results.time_to_success_histogram),

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 SCHEMA_VERSION = 1
+#: version -> table -> column of version SCHEMA_VERSION -> Spark SQL over the columns of that version's files, where it is not the column
+#: of the same name. Versions that are not named here are refused: what their columns mean is not known.
+VERSIONS: dict[int, dict[str, dict[str, str]]] = {SCHEMA_VERSION: {}}
+#: table -> columns that came later within a version: files without them are read as if they held null.
+ADDED: dict[str, set[str]] = {}
 MANIFEST_NAME = "_homing_export.json"
 
 _SHARED = "broker_id:string schema_version:int32"
@@ -41,3 +46,16 @@ SPARK_TYPES = {
     "hops": "array<struct<sequence:bigint,queue:string,address:string,reason:string,at:timestamp,attempts:int,delivery_count:int,"
     "expires_at:timestamp>>",
 }
+
+#: What names a row for good: of rows of overlapping exports with the same key, the one of the latest export counts.
+KEYS = {
+    "messages": ("broker_id", "sequence"),
+    "attempts": ("broker_id", "sequence", "attempt"),
+    "dead_letters": ("broker_id", "sequence"),
+    "queues": ("broker_id", "queue_id"),
+    "settings": ("broker_id", "from_at", "pattern", "setting"),
+    "policies": ("broker_id", "policy"),
+    "deliveries_by_minute": ("broker_id", "queue_id", "minute"),
+}
+#: The column by whose UTC day a table's rows are kept apart, so that a new export touches only its days.
+DAY_OF = {"messages": "entered_at", "attempts": "at", "dead_letters": "died_at", "deliveries_by_minute": "minute"}

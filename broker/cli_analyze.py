@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.markup import escape
 
-from broker.cli_output import Json, print_json, progress_bar, stdout
+from broker.cli_output import Json, note, print_json, progress_bar, stdout
+
+
+class OnDamage(Enum):
+    REFUSE = "refuse"
+    SKIP = "skip"
 
 
 def analyze(
-    dump: Annotated[Path, typer.Argument(help="What ``homing journal export`` wrote.")],
+    dump: Annotated[
+        list[Path], typer.Argument(help="What ``homing journal export`` wrote, or directories of it; what overlaps counts once.")
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The directory for the report.")],
     master: Annotated[str | None, typer.Option("--master", help="The Spark to use.", show_default="this machine")] = None,
+    on_damage: Annotated[
+        OnDamage, typer.Option("--on-damage", help="Damaged or foreign files: refuse, or skip and name them.")
+    ] = OnDamage.REFUSE,
+    store: Annotated[Path | None, typer.Option("--store", help="Keep what was merged here; the next run reads only new exports.")] = None,
     ui: Annotated[bool, typer.Option("--ui", help="Serve Spark's own pages, on loopback, while it runs.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -27,8 +39,11 @@ def analyze(
         def show(what: str, done: int, total: int) -> None:
             progress.update(task, description=what, completed=done, total=total)
 
-        summary = run_analysis(dump, out, master, ui=ui, progress=show)
+        summary = run_analysis(dump, out, master, ui=ui, progress=show, on_damage=on_damage.value, store=store)
     if as_json:
-        print_json({"out": summary.out, "report": summary.report, "rows": summary.rows})
+        skipped = [{"path": each.path, "code": each.code, "message": each.message} for each in summary.skipped]
+        print_json({"out": summary.out, "report": summary.report, "rows": summary.rows, "skipped": skipped})
     else:
+        for each in summary.skipped:
+            note(f"left out: {each.path}: {each.message}")
         stdout.print(f"report: [bold]{escape(summary.report)}[/]")

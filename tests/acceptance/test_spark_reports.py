@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,7 +26,7 @@ from analytics.errors import AnalyticsError
 from analytics.java import find_java
 from analytics.job import AnalysisSummary, analyze
 from analytics.schema import MANIFEST_NAME
-from analytics.spark import spark_session
+from tests.acceptance.spark_support import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,9 +61,8 @@ class Analysed:
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    with spark_session("local[2]", small=True) as session:
-        yield session
+def spark() -> SparkSession:
+    return session()
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,65 @@
+"""Where a run's rows come from: exports, or the store that keeps them, and what is left out of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from analytics.inputs import Export, Found, Skipped, cause, check_local, damaged, find_exports, open_exports
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Source:
+    def __init__(self, spark: SparkSession, dumps: Sequence[str], *, skip: bool, store: str | None) -> None:
+        self._spark, self._dumps, self._skip, self._store = spark, dumps, skip, store
+        self._found: list[Found] = []
+        self._skipped: list[Skipped] = []
+
+    @property
+    def name(self) -> str:
+        return ", ".join(self._dumps)
+
+    def open(self) -> Export:
+        """Check every export; merge the new ones into the store where there is one. Raises AnalyticsError."""
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+        from pyspark.errors import PySparkException
+
+        if not self._skip:
+            for dump in self._dumps:
+                check_local(dump)
+        self._found, self._skipped = find_exports(self._spark, self._dumps, skip=self._skip)
+        while True:
+            try:
+                return self._opened()
+            except (PySparkException, Py4JError) as error:  # only merging into a store reads rows here
+                if not self._drop(error):
+                    raise damaged(self.name, error) from error
+
+    def _opened(self) -> Export:
+        if self._store is None:
+            return open_exports(self._spark, self._found, self._skipped)
+        from analytics.store import Store
+
+        store = Store(self._spark, self._store)
+        store.add(self._found)
+        return store.open(self._skipped)
+
+    def without(self, error: Exception) -> Export | None:
+        """The input without the export whose file an error names: its footer was whole, a page in it is not.
+
+        None where nothing may be left out, or nothing would be left.
+        """
+        return self._opened() if self._store is None and self._drop(error) else None
+
+    def _drop(self, error: Exception) -> bool:
+        named = re.findall(r"[^\s'\"]+\.parquet", str(error))
+        guilty = [found for found in self._found if any(f"{found.path}/" in name for name in named)]
+        rest = [found for found in self._found if found not in guilty]
+        if not self._skip or not guilty or not rest:
+            return False
+        self._skipped += [Skipped(each.path, "export-damaged", cause(error)) for each in guilty]
+        self._found = rest
+        return True

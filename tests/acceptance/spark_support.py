@@ -1,0 +1,75 @@
+"""One Spark session for all tests of a run, and exports made for them."""
+
+from __future__ import annotations
+
+import atexit
+import json
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from analytics.schema import DAY_OF, MANIFEST_NAME
+from analytics.spark import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Row = dict[str, Any]
+
+
+@cache
+def session() -> SparkSession:
+    """Started at the first use, stopped when the tests are over."""
+    stack = ExitStack()
+    atexit.register(stack.close)
+    return stack.enter_context(spark_session("local[2]", small=True))
+
+
+def table(dump: Path, name: str) -> list[Row]:
+    rows: list[Row] = ds.dataset(dump / name, format="parquet", partitioning=None).to_table().to_pylist()
+    return rows
+
+
+def rows_of(frame: DataFrame) -> list[tuple[Any, ...]]:
+    """All rows, in an order of their own, so that two frames can be compared."""
+    return sorted((tuple(row) for row in frame.collect()), key=repr)
+
+
+def as_of(dump: Path, out: Path, at: datetime, *, forget_before: datetime | None = None) -> Path:
+    """The export that would have been taken at ``at`` (a whole minute), with history forgotten before ``forget_before``."""
+    rows = {name: table(dump, name) for name in ("messages", "attempts", "dead_letters", "queues", "settings", "policies")}
+    rows["deliveries_by_minute"] = [row for row in table(dump, "deliveries_by_minute") if row["minute"] < at]
+    rows["attempts"] = [row for row in rows["attempts"] if row["at"] < at]
+    rows["dead_letters"] = [row for row in rows["dead_letters"] if row["died_at"] < at]
+    rows["messages"] = [_stay_at(row, at) for row in rows["messages"] if row["entered_at"] < at]
+    if forget_before is not None:
+        for name in ("attempts", "dead_letters", "deliveries_by_minute"):
+            rows[name] = [row for row in rows[name] if row[DAY_OF[name]] >= forget_before]
+        rows["messages"] = [row for row in rows["messages"] if row["settled_at"] is None or row["settled_at"] >= forget_before]
+    manifest = json.loads((dump / MANIFEST_NAME).read_text())
+    manifest |= {"exported_at": at.isoformat(), "exported_at_us": int(at.timestamp()) * 1_000_000}
+    manifest["rows"] = {name: len(each) for name, each in rows.items()}
+    for name, each in rows.items():
+        shape = ds.dataset(dump / name, format="parquet", partitioning=None).schema
+        (out / name).mkdir(parents=True)
+        pq.write_table(pa.Table.from_pylist(each, schema=shape), out / name / "part-00000.parquet")
+    (out / MANIFEST_NAME).write_text(json.dumps(manifest))
+    return out
+
+
+def _stay_at(row: Row, at: datetime) -> Row:
+    if row["settled_at"] is None or row["settled_at"] < at:
+        return row
+    return row | {"state": "ready", "outcome": None, "settled_at": None, "reason": None, "target_queues": None}
+
+
+def day(dump: Path, hours: float) -> datetime:
+    """A whole minute, ``hours`` after the first count of an export."""
+    first: datetime = min(row["minute"] for row in table(dump, "deliveries_by_minute"))
+    return first.astimezone(UTC) + timedelta(hours=hours)

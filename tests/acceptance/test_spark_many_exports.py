@@ -1,0 +1,203 @@
+"""Many exports read as one: of many brokers and days, overlapping, late, of several schema versions, damaged or foreign."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from analytics import sample, schema
+from analytics.errors import AnalyticsError
+from analytics.inputs import find_exports, open_exports, read_export
+from analytics.job import analyze
+from analytics.schema import MANIFEST_NAME, TABLES
+from analytics.source import Source
+from analytics.store import STORE_NAME, Store
+from tests.acceptance.spark_support import as_of, day, rows_of, session, table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from analytics.inputs import Export
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+
+COMPARED = ("messages", "attempts", "dead_letters", "deliveries_by_minute")
+
+
+@pytest.fixture(scope="module")
+def spark() -> SparkSession:
+    return session()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("whole") / "dump"
+    sample.write_sample(out, seed=11, messages=400, hours=30)
+    return out
+
+
+@pytest.fixture
+def dumps(whole: Path, tmp_path: Path) -> Path:
+    """Three exports of one broker that overlap, the last with the first ten hours forgotten, and one of another broker."""
+    folder = tmp_path / "dumps"
+    as_of(whole, folder / "monday" / "a", day(whole, 9))
+    as_of(whole, folder / "monday" / "b", day(whole, 17))
+    last = json.loads((whole / MANIFEST_NAME).read_text())["exported_at_us"] // 60_000_000 * 60
+    as_of(whole, folder / "tuesday+late 1", datetime.fromtimestamp(last, day(whole, 0).tzinfo), forget_before=day(whole, 10))
+    sample.write_sample(folder / "other", seed=12, messages=60)
+    return folder
+
+
+def same(found: Export, expected: list[Path]) -> None:
+    """The keys of all rows, each once."""
+    for name in COMPARED:
+        wanted = pa.concat_tables([pq.read_table(dump / name, partitioning=None) for dump in expected]).select(schema.KEYS[name])
+        rows = [tuple(row.values()) for row in wanted.to_pylist()]
+        keys = [(*row[:-1], row[-1].replace(tzinfo=None)) if isinstance(row[-1], datetime) else row for row in rows]
+        assert rows_of(getattr(found, name).select(*schema.KEYS[name])) == sorted(keys, key=repr), name
+
+
+def test_overlapping_exports_count_every_row_once(spark: SparkSession, whole: Path, dumps: Path) -> None:
+    """Also what only the older ones still know; the balance comes out."""
+    from analytics.overview import overview
+
+    found = read_export(spark, str(dumps))
+    assert (found.exports, len(found.brokers)) == (4, 2)
+    same(found, [whole, dumps / "other"])
+    totals = {row["queue"]: row for row in overview(found.messages, found.deliveries_by_minute).collect()}
+    alone = [overview(e.messages, e.deliveries_by_minute).collect() for e in (read_export(spark, str(p)) for p in (whole, dumps / "other"))]
+    for queue, row in totals.items():
+        parts = [each for rows in alone for each in rows if each["queue"] == queue]
+        for name in ("sent", "succeeded", "dead_lettered", "here", "difference"):
+            assert row[name] == sum(part[name] for part in parts), (queue, name)
+
+
+def test_the_latest_export_tells_what_is_still_here(spark: SparkSession, whole: Path, tmp_path: Path) -> None:
+    """A message that was waiting and is not known any more has left; its death lies nowhere."""
+    early = as_of(whole, tmp_path / "both" / "early", day(whole, 20))
+    late = as_of(whole, tmp_path / "both" / "late", day(whole, 26), forget_before=day(whole, 26))
+    found = read_export(spark, str(tmp_path / "both"))
+    here = {row["sequence"] for row in found.messages.where("state <> 'settled'").collect()}
+    assert here == {row["sequence"] for row in table(late, "messages") if row["state"] != "settled"}
+    gone = {row["sequence"] for row in table(early, "dead_letters")} - {row["sequence"] for row in table(late, "dead_letters")}
+    assert gone
+    assert {row["sequence"] for row in found.dead_letters.where("size(lies_in) = 0").collect()} >= gone
+
+
+def test_incremental_runs_come_to_the_same_and_read_only_what_is_new(spark: SparkSession, dumps: Path, tmp_path: Path) -> None:
+    at_once = read_export(spark, str(dumps))
+    order = ("tuesday+late 1", "monday/b", "other", "monday/a")  # late data: the oldest comes last
+    for number, name in enumerate(order, 1):
+        found, _ = find_exports(spark, [str(dumps / name)])
+        assert Store(spark, str(tmp_path / "store")).add(found) == 1
+        assert Store(spark, str(tmp_path / "store")).open().exports == number
+    store = Store(spark, str(tmp_path / "store"))
+    kept = store.open()
+    for name in TABLES:
+        assert rows_of(getattr(kept, name)) == rows_of(getattr(at_once, name)), name
+    before = (tmp_path / "store" / STORE_NAME).read_text()
+    found, _ = find_exports(spark, [str(dumps)])
+    assert store.add(found) == 0
+    assert (tmp_path / "store" / STORE_NAME).read_text() == before
+    parts = json.loads(before)["parts"]["attempts"].values()
+    assert len({part.split("/")[1] for part in parts}) > 1  # days that nothing touched stay where they were
+
+
+def test_a_run_that_was_cut_off_changes_nothing(spark: SparkSession, dumps: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, _ = find_exports(spark, [str(dumps / "monday")])
+    store = Store(spark, str(tmp_path / "store"))
+    store.add(found[:1])
+    before = rows_of(Store(spark, str(tmp_path / "store")).open().messages)
+    with monkeypatch.context() as patch:
+        patch.setattr("analytics.files.Files.replace_text", _cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            store.add(found)
+    again = Store(spark, str(tmp_path / "store"))
+    assert rows_of(again.open().messages) == before
+    assert again.add(found) == 1
+    assert rows_of(again.open().messages) == rows_of(open_exports(spark, found, []).messages)
+
+
+def _cut_off(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.fixture
+def old_version(monkeypatch: pytest.MonkeyPatch) -> int:
+    """A version 0 as it might have been: the delay in seconds, under another name; later versions added a column."""
+    made = {"attempts": {"delay_ms": "CAST(delay_s * 1000 AS BIGINT)"}}
+    monkeypatch.setattr(schema, "VERSIONS", schema.VERSIONS | {0: made})
+    monkeypatch.setattr(schema, "ADDED", {"attempts": {"policy"}})
+    return 0
+
+
+def test_schema_versions_mix(spark: SparkSession, whole: Path, tmp_path: Path, old_version: int) -> None:
+    sample.write_sample(tmp_path / "dumps" / "new", seed=12, messages=60)
+    old = tmp_path / "dumps" / "old"
+    as_of(whole, old, day(whole, 20))
+    part = old / "attempts" / "part-00000.parquet"
+    rows = pq.read_table(part)
+    delay_s = pa.array([None if ms is None else ms / 1000 for ms in rows["delay_ms"].to_pylist()], pa.float64())
+    pq.write_table(rows.drop_columns(["delay_ms", "policy"]).append_column("delay_s", delay_s), part)
+    manifest = json.loads((old / MANIFEST_NAME).read_text())
+    (old / MANIFEST_NAME).write_text(json.dumps(manifest | {"schema_version": old_version}))
+    found = read_export(spark, str(tmp_path / "dumps"))
+    delays = {(row["broker_id"], row["sequence"], row["attempt"]): (row["delay_ms"], row["policy"]) for row in found.attempts.collect()}
+    for row in rows.to_pylist():
+        assert delays[row["broker_id"], row["sequence"], row["attempt"]] == (row["delay_ms"], None)
+    for row in table(tmp_path / "dumps" / "new", "attempts"):
+        assert delays[row["broker_id"], row["sequence"], row["attempt"]] == (row["delay_ms"], row["policy"])
+
+
+def spoil(dumps: Path) -> dict[str, str]:
+    """Damage three of the four exports in different ways and add what is foreign; path -> code that must name it."""
+    footer = dumps / "monday" / "a" / "messages" / "part-00000.parquet"
+    footer.write_bytes(footer.read_bytes()[:-20])
+    page = dumps / "monday" / "b" / "attempts" / "part-00000.parquet"
+    body = bytearray(page.read_bytes())
+    body[40 : len(body) // 3] = b"\xff" * (len(body) // 3 - 40)  # the footer stays whole
+    page.write_bytes(body)
+    (dumps / "notes.txt").write_text("not an export")
+    future = dumps / "other"
+    manifest = json.loads((future / MANIFEST_NAME).read_text())
+    (future / MANIFEST_NAME).write_text(json.dumps(manifest | {"schema_version": 99}))
+    return {"monday/a": "export-damaged", "monday/b": "export-damaged", "notes.txt": "not-an-export", "other": "export-version"}
+
+
+def test_what_is_damaged_or_foreign_is_refused(spark: SparkSession, dumps: Path) -> None:
+    (dumps / "notes.txt").write_text("not an export")
+    with pytest.raises(AnalyticsError) as raised:
+        read_export(spark, str(dumps))
+    assert raised.value.code == "not-an-export"
+    assert "notes.txt" in raised.value.message
+    assert "--on-damage skip" in raised.value.fix
+
+
+def test_or_left_out_and_named(spark: SparkSession, dumps: Path, tmp_path: Path) -> None:
+    wrong = spoil(dumps)
+    summary = analyze([dumps], tmp_path / "out", on_damage="skip")
+    assert {str(Path(each.path).relative_to(dumps)): each.code for each in summary.skipped} == wrong
+    expected = analyze(dumps / "tuesday+late 1", tmp_path / "expected")
+    assert summary.rows == expected.rows
+    for name in ("overview", "dead_letters"):
+        left, right = (pq.read_table(tmp_path / out / "parquet" / name).to_pylist() for out in ("out", "expected"))
+        assert left == right
+    page = Path(summary.report).read_text()
+    assert "4 parts of the input were left out" in page
+    assert all(name in page for name in wrong)
+
+
+def test_nothing_left(spark: SparkSession, dumps: Path) -> None:
+    shutil.rmtree(dumps / "tuesday+late 1")
+    spoil(dumps)
+    shutil.rmtree(dumps / "monday" / "b")
+    with pytest.raises(AnalyticsError) as raised:
+        Source(spark, [str(dumps)], skip=True, store=None).open()
+    assert raised.value.code == "no-export"
