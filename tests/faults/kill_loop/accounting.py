@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow.dataset
 
-from tests.faults.kill_loop.checker import Kind, Rules, Violation
+from tests.faults.kill_loop.checker import Kind, Rules, Violation, ghosts
 from tests.faults.kill_loop.events import FAIL, OK, Snapshot
-from tests.faults.kill_loop.history import History, Life
+from tests.faults.kill_loop.history import History
 
 _CAME: Final = ("sent", "moved_in")
 _WENT: Final = ("succeeded", "dead_lettered", "expired", "dropped", "purged", "moved_out")
@@ -53,8 +53,8 @@ class Account:
             yield Violation(Kind.BALANCE, f"sent is not the sum of the ways to end: {first}")
 
 
-def account(export: Path, history: History, end: Snapshot, rules: Rules) -> Account:
-    """``end``: the journal after everything has settled and all have stopped."""
+def account(export: Path, history: History, snapshots: Sequence[Snapshot], rules: Rules) -> Account:
+    """The last snapshot is the journal after everything has settled and all have stopped."""
     by_queue = _by_queue(export)
     exported = dict.fromkeys((*_CAME, *_WENT, "here", "in_dead_letter_queues", "moved_in_dead_letters"), 0)
     for queue, columns in by_queue.items():
@@ -65,7 +65,7 @@ def account(export: Path, history: History, end: Snapshot, rules: Rules) -> Acco
         if dead:
             exported["in_dead_letter_queues"] += columns["here"]
             exported["moved_in_dead_letters"] += columns["moved_in"]
-    return Account(exported, _counted(history, end, rules), by_queue)
+    return Account(exported, _counted(history, snapshots, rules), by_queue)
 
 
 def _by_queue(export: Path) -> dict[str, Columns]:
@@ -87,48 +87,49 @@ def _table(export: Path, name: str, columns: list[str]) -> list[dict[str, Any]]:
     return rows
 
 
-def _counted(history: History, end: Snapshot, rules: Rules) -> dict[str, Range]:
+def _counted(history: History, snapshots: Sequence[Snapshot], rules: Rules) -> dict[str, Range]:
+    end = snapshots[-1]
+    vanished = ghosts(history, snapshots)
     here = {(entry.id, entry.queue) for entry in end.entries}
     dead = {life.id for life in history.lives.values() if life.queue.startswith(rules.dead_letter_prefix)}
     dead |= {entry.id for entry in end.entries if entry.queue.startswith(rules.dead_letter_prefix)}
-    there = set(history.ids) | {entry.key for entry in end.entries}
-    sends = history.sends
-    confirmed = sum(send.outcome == OK for send in sends.values())
-    unknown = [send for key, send in sends.items() if send.outcome not in (OK, FAIL)]
-    unknown_there = sum(send.key in there for send in unknown)
-    # An unknown one that nobody saw was not stored, unless it expired unseen.
-    unknown_short = sum(send.key not in there and send.ttl_ms > 0 for send in unknown)
-    ended = [life for life in _at_work(history, rules) if life.perhaps_acked and life.id not in dead and (life.id, life.queue) not in here]
-    surely = sum(life.confirmed_ack is not None or not sends[life.key].ttl_ms for life in ended)
+    ended = [
+        life
+        for life in history.lives.values()
+        if not life.queue.startswith(rules.dead_letter_prefix)
+        and life.perhaps_acked
+        and life.id not in dead
+        and (life.id, life.queue) not in here
+    ]
+    surely = sum(life.confirmed_ack is not None or not history.sends[life.key].ttl_ms for life in ended if life.id not in vanished)
     here_at_work = sum(not queue.startswith(rules.dead_letter_prefix) for _, queue in here)
-    short = [send for send in sends.values() if send.ttl_ms and send.outcome != FAIL]
-    outlived = _outlived(history, dead)
     return {
-        "sent": Range(confirmed + unknown_there, confirmed + unknown_there + unknown_short),
-        "succeeded": Range(surely, len(ended)),
+        "sent": _sent(history, end, vanished),
+        "succeeded": Range(surely, len({life.key for life in ended})),
         "dead_lettered": Range(len(dead), len(dead)),
         "moved_in_dead_letters": Range(len(dead), len(dead)),
-        "expired": Range(
-            sum(send.outcome == OK and send.key not in outlived["perhaps"] for send in short),
-            sum(send.key not in outlived["surely"] for send in short),
-        ),
-        "dropped": Range(0, 0),
-        "purged": Range(0, 0),
-        "moved_in": Range(0, 0),
-        "moved_out": Range(0, 0),
+        "expired": _expired(history, dead),
+        **dict.fromkeys(("dropped", "purged", "moved_in", "moved_out"), Range(0, 0)),
         "here": Range(here_at_work, here_at_work),
         "in_dead_letter_queues": Range(len(here) - here_at_work, len(here) - here_at_work),
     }
 
 
-def _at_work(history: History, rules: Rules) -> list[Life]:
-    return [life for life in history.lives.values() if not life.queue.startswith(rules.dead_letter_prefix)]
+def _sent(history: History, end: Snapshot, vanished: set[int]) -> Range:
+    """What was confirmed, and of the unknown ones what was seen. One that nobody saw was not stored, unless it expired unseen."""
+    seen = {key: bool(numbers - vanished) for key, numbers in history.ids.items()}
+    seen |= dict.fromkeys((entry.key for entry in end.entries), True)
+    confirmed = sum(send.outcome == OK for send in history.sends.values())
+    unknown = [send for send in history.sends.values() if send.outcome not in (OK, FAIL)]
+    surely = sum(seen.get(send.key, False) for send in unknown)
+    perhaps = sum(send.key in seen or send.ttl_ms > 0 for send in unknown)
+    return Range(confirmed + surely, confirmed + perhaps)
 
 
-def _outlived(history: History, dead: set[int]) -> dict[str, set[str]]:
-    """Keys of messages that ended otherwise than by expiring."""
+def _expired(history: History, dead: set[int]) -> Range:
+    short = [send for send in history.sends.values() if send.ttl_ms and send.outcome != FAIL]
     lives = list(history.lives.values())
-    return {
-        "perhaps": {life.key for life in lives if life.perhaps_acked or life.id in dead},
-        "surely": {life.key for life in lives if life.confirmed_ack is not None or life.id in dead},
-    }
+    perhaps_not = {life.key for life in lives if life.perhaps_acked or life.id in dead}
+    surely_not = {life.key for life in lives if life.confirmed_ack is not None or life.id in dead}
+    least = sum(send.outcome == OK and send.key not in perhaps_not for send in short)
+    return Range(least, sum(send.key not in surely_not for send in short))

@@ -76,12 +76,13 @@ def recovered(history: History) -> int:
 
 def _lost(history: History, snapshots: Sequence[Snapshot], rules: Rules) -> Iterator[Violation]:
     reported: set[str] = set()
+    vanished = ghosts(history, snapshots)
     for snapshot in snapshots:
         here = {entry.key for entry in snapshot.entries}
         for key, send in history.sends.items():
             if send.outcome != OK or send.ok_t >= snapshot.t or send.ttl_ms or key in here or key in reported:
                 continue
-            lives = [life for number in history.ids.get(key, ()) for life in history.lives_of[number]]
+            lives = [life for number in history.ids.get(key, set()) - vanished for life in history.lives_of[number]]
             if not any(life.perhaps_acked for life in lives):
                 reported.add(key)
                 seen = f"delivered {sum(len(life.deliveries) for life in lives)} times" if lives else "never delivered"
@@ -102,13 +103,32 @@ def _unexpected(history: History, snapshots: Sequence[Snapshot], rules: Rules) -
 
 
 def _stored_twice(history: History, snapshots: Sequence[Snapshot], rules: Rules) -> Iterator[Violation]:
-    ids = {key: set(numbers) for key, numbers in history.ids.items()}
+    vanished = ghosts(history, snapshots)
+    ids = {key: numbers - vanished for key, numbers in history.ids.items()}
     for snapshot in snapshots:
         for entry in snapshot.entries:
             ids.setdefault(entry.key, set()).add(entry.id)
     for key, numbers in ids.items():
         if len(numbers) > 1:
             yield Violation(Kind.STORED_TWICE, f"{key} is there as messages {sorted(numbers)}")
+
+
+def ghosts(history: History, snapshots: Sequence[Snapshot]) -> set[int]:
+    """Messages that were perhaps never on disk: delivered for the first time before their group was, as they may be, and then the
+    broker was killed, their sender not having been told anything. It sends them again, and they get another number."""
+    stored = {entry.id for snapshot in snapshots for entry in snapshot.entries}
+    kills = sorted(snapshot.t for snapshot in snapshots)
+    found: set[int] = set()
+    for life in history.lives.values():
+        send = history.sends.get(life.key)
+        if send is None or not life.deliveries or life.id in stored or life.deliveries[-1].count > 1 or life.confirmed_ack is not None:
+            continue
+        kill = next((t for t in kills if t > life.deliveries[-1].t), None)
+        told = send.outcome == OK and kill is not None and send.ok_t < kill
+        alone = send.outcome == OK and len(history.ids[life.key]) == 1
+        if kill is not None and not told and not alone:
+            found.add(life.id)
+    return found
 
 
 # -- what was acknowledged -------------------------------------------------------------------------------------------

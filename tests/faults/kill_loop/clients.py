@@ -62,12 +62,15 @@ class Process:
             for number in numbers[: crew.consumers]:
                 tasks.create_task(Taker(self._worker(f"consumer{number}"), number).run())
             if crew.tokens:
-                await seed(self._worker("seeder"), crew.tokens)
-                tasks.create_task(move(self._worker("mover0"), *TOKENS))
-                tasks.create_task(move(self._worker("mover1"), *reversed(TOKENS)))
+                tasks.create_task(self._carry())
                 tasks.create_task(bury(self._worker("undertaker"), f"DLQ.{WORK[0]}"))
             await self._obey(senders)
         self._flush()
+
+    async def _carry(self) -> None:
+        seeder, there, back = (self._worker(name) for name in ("seeder", "mover0", "mover1"))
+        await seed(seeder, self._crew.tokens)
+        await asyncio.gather(move(there, *TOKENS), move(back, *reversed(TOKENS)))
 
     def _flush(self) -> None:
         for worker in self._workers:

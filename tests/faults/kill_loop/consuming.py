@@ -212,18 +212,22 @@ BEHAVIOURS: Final[tuple[tuple[AckMode, Behaviour], ...]] = (
 )
 
 
-async def bury(worker: Worker, dead_letter_queue: str) -> None:
-    """Takes dead letters off their queue. It waits until the queue has made itself: one made by subscribing would be another."""
-    connection = await worker.connect()
+async def _appears(worker: Worker, connection: Connection, queue: str) -> bool:
+    """Waits until a queue is there. False: the run is over."""
     while worker.stage.running:
         try:
-            known = {each["name"] for each in await connection.call("queues")}
-            if dead_letter_queue in known:
-                break
+            if any(each["name"] == queue for each in await connection.call("queues")):
+                return True
         except HomingError as error:
             worker.note(f"queues: {error.code}")
         await asyncio.sleep(0.05)
-    else:
+    return False
+
+
+async def bury(worker: Worker, dead_letter_queue: str) -> None:
+    """Takes dead letters off their queue, once that has made itself: one made by subscribing would be another."""
+    connection = await worker.connect()
+    if not await _appears(worker, connection, dead_letter_queue):
         await close_quietly(worker, connection)
         return
     session = connection.session(AckMode.INDIVIDUAL)

@@ -34,18 +34,18 @@ _KILLED_WHILE_STARTING: Final = 0.12
 
 @dataclass(frozen=True)
 class Options:
-    """All that a run depends on besides the machine. ``until_found``: rounds end at the first broken promise."""
+    """All that a run depends on besides the machine. ``until``: rounds end when such a broken promise was found, and nothing settles."""
 
     rounds: int = 10
     seed: int = 0
     producers: int = 4
     consumers: int = 4
-    rate_per_s: float = 120.0
+    rate_per_s: float = 100.0
     tokens: int = 24
     least_ms: int = 50
     most_ms: int = 1500
     module: str = "broker"
-    until_found: bool = False
+    until: Kind | None = None
 
 
 @dataclass
@@ -85,8 +85,10 @@ class KillLoop:
             for number in range(1, self.options.rounds + 1):
                 self._progress("rounds", number - 1)
                 self._round(f"kill {number}")
-                if self.options.until_found and self._found_already():
+                if self.options.until is not None and self._found(self.options.until):
                     return self._result(None)
+            if self.options.until is not None:
+                return self._result(None)
             self._progress("settling", self.options.rounds)
             self._settle()
             return self._result(self._account())
@@ -127,13 +129,13 @@ class KillLoop:
         if (self._broker.data / DATABASE_NAME).is_file():
             self._snapshots.append(take_snapshot(self._broker.data, name))
 
-    def _found_already(self) -> bool:
-        """For planted faults: what snapshots alone, and the logs so far, tell."""
+    def _found(self, kind: Kind) -> bool:
+        """What the snapshots and the logs so far tell."""
         for crew in self._crews:
             crew.tell("flush")
         for crew in self._crews:
             assert crew.wait_for("flushed", SETTLE_S), crew.errors()
-        return bool(check(self._history(), self._snapshots, self.rules))
+        return any(violation.kind is kind for violation in check(self._history(), self._snapshots, self.rules))
 
     # -- the end
 
@@ -179,7 +181,7 @@ class KillLoop:
         shutil.rmtree(out, ignore_errors=True)
         command = [sys.executable, "-m", "broker", "journal", "export", "--data", str(self._broker.data), "--out", str(out), "--json"]
         subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120)
-        return account(out, self._history(), self._snapshots[-1], self.rules)
+        return account(out, self._history(), self._snapshots, self.rules)
 
     def _history(self) -> History:
         return History(read_logs(sorted(self._directory.glob("clients*.jsonl"))))

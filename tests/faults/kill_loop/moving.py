@@ -14,13 +14,14 @@ from tests.faults.kill_loop.worker import TOKENS, WORK, Worker, close_quietly
 
 async def seed(worker: Worker, tokens: int) -> None:
     """Puts the tokens into the first queue, confirmed."""
-    async with await worker.connect() as connection, connection.session() as session:
-        producer = session.producer(TOKENS[0])
-        for number in range(tokens):
-            key = f"token:{number}:0"
-            worker.log("send", key=key, queue=TOKENS[0])
-            await producer.send(key.encode(), duplicate_id=key)
-            worker.log("sent", key=key, outcome=OK)
+    connection = await worker.connect()
+    producer = connection.session().producer(TOKENS[0])
+    for number in range(tokens):
+        key = f"token:{number}:0"
+        worker.log("send", key=key, queue=TOKENS[0])
+        await producer.send(key.encode(), duplicate_id=key)
+        worker.log("sent", key=key, outcome=OK)
+    await close_quietly(worker, connection)
 
 
 async def move(worker: Worker, source: str, target: str) -> None:

@@ -46,9 +46,9 @@ class Sender:
         await asyncio.gather(*self.watching)
         while self.again:  # the last walk-away has left unknown ones
             connection = await self.worker.connect()
-            async with connection, connection.session() as session:
-                await self._send_again(session)
+            await self._send_again(connection.session())
             await asyncio.gather(*self.watching)
+            await close_quietly(self.worker, connection)
 
     # -- plain
 
@@ -97,14 +97,15 @@ class Sender:
 
     async def _transacted(self, connection: Connection) -> None:
         worker = self.worker
-        async with connection, connection.session(AckMode.TRANSACTED) as session:
-            producers = {queue: session.producer(queue) for queue in WORK}
-            for _ in range(worker.rng.randint(3, 40)):
-                if not worker.stage.producing:
-                    break
-                size = worker.rng.randint(1, 6)
-                await self._transaction(session, producers, size)
-                await self._rest(size)
+        session = connection.session(AckMode.TRANSACTED)
+        producers = {queue: session.producer(queue) for queue in WORK}
+        for _ in range(worker.rng.randint(3, 40)):
+            if not worker.stage.producing:
+                break
+            size = worker.rng.randint(1, 6)
+            await self._transaction(session, producers, size)
+            await self._rest(size)
+        await close_quietly(worker, connection)
 
     async def _transaction(self, session: Session, producers: dict[str, Producer], size: int) -> None:
         worker, tx = self.worker, f"{self.worker.name}-{uuid.uuid4()}"

@@ -1,0 +1,90 @@
+"""``scripts/check-faults [--rounds 50] [--seed N] [--keep DIR]``: the kill loop at length, with a summary.
+
+Exit code 1: a promise was broken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import shutil
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from tests.faults.kill_loop.checker import Kind
+from tests.faults.kill_loop.loop import KillLoop, Options, Result
+
+_MOST_SHOWN: Final = 40
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="scripts/check-faults", description="Kill brokers under working clients and see what they kept.")
+    parser.add_argument("--rounds", type=int, default=50, help="how many brokers are killed (50)")
+    parser.add_argument("--seed", type=int, default=None, help="repeats the same decisions (processes keep their own time, though)")
+    parser.add_argument("--producers", type=int, default=4)
+    parser.add_argument("--consumers", type=int, default=4)
+    parser.add_argument("--rate", type=float, default=100.0, help="messages a second of each producer (100)")
+    parser.add_argument("--keep", type=Path, default=None, help="keep logs, journal and export in this directory; it must not exist")
+    return parser.parse_args()
+
+
+def main() -> int:
+    arguments = _arguments()
+    console = Console()
+    options = Options(
+        rounds=arguments.rounds,
+        seed=secrets.randbits(32) if arguments.seed is None else arguments.seed,
+        producers=arguments.producers,
+        consumers=arguments.consumers,
+        rate_per_s=arguments.rate,
+    )
+    console.print(f"[bold]seed {options.seed}[/]  " + "  ".join(f"{name}={value}" for name, value in asdict(options).items()))
+    directory = arguments.keep or Path(tempfile.mkdtemp(prefix="homing-faults-"))
+    directory.mkdir(parents=True, exist_ok=arguments.keep is None)
+    result = _run(directory, options, console)
+    _show(result, console)
+    if result.violations:
+        console.print(f"[red]{len(result.violations)} promises were broken[/]; logs, journal and export are in {directory}")
+    elif arguments.keep is None:
+        shutil.rmtree(directory)
+    return 1 if result.violations else 0
+
+
+def _run(directory: Path, options: Options, console: Console) -> Result:
+    columns = (TextColumn("{task.description:<10}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("rounds", total=options.rounds)
+        return KillLoop(directory, options, lambda step, done: progress.update(task, description=step, completed=done)).run()
+
+
+def _show(result: Result, console: Console) -> None:
+    figures = Table(title="What happened", show_header=False)
+    figures.add_row("brokers killed", str(result.options.rounds))
+    for name, value in result.figures.items():
+        figures.add_row(name, str(value))
+    console.print(figures)
+    if result.account is not None:
+        sums = Table("", "export", "clients", title="The account")
+        for word, counted in result.account.counted.items():
+            sums.add_row(word.replace("_", " "), str(result.account.exported[word]), str(counted))
+        console.print(sums)
+    promises = Table("broken promise", "times", title="The referee")
+    for kind in Kind:
+        count = sum(violation.kind is kind for violation in result.violations)
+        promises.add_row(str(kind), f"[red]{count}[/]" if count else "0")
+    console.print(promises)
+    for violation in result.violations[:_MOST_SHOWN]:
+        console.print(f"  {violation}", markup=False)
+    if len(result.violations) > _MOST_SHOWN:
+        console.print(f"  … and {len(result.violations) - _MOST_SHOWN} more")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,22 @@
+"""A broker with a planted fault: a restart forgets delivery counts. ``python -m tests.faults.planted.count_reset serve …``"""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+from broker import recovery
+from broker.broker import Broker
+from broker.cli import main
+from broker.core.message import Message
+from journal.records import ReferenceRecord
+
+_reference = recovery._reference
+
+
+def _without_counts(broker: Broker, record: ReferenceRecord, messages: dict[int, Message]) -> None:
+    _reference(broker, record._replace(delivery_count=0, failed=0), messages)
+
+
+if __name__ == "__main__":
+    with patch.object(recovery, "_reference", _without_counts):
+        main()

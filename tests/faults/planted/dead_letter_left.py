@@ -1,0 +1,24 @@
+"""A broker with a planted fault: a dead letter is put into its new queue and not taken out of the old one on disk.
+``python -m tests.faults.planted.dead_letter_left serve …``
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import patch
+
+from broker.cli import main
+from broker.core.message import MessageReference
+from broker.ledger import Ledger
+
+_left = Ledger.left
+
+
+def _left_unless_dead(ledger: Ledger, reference: MessageReference, outcome: str, detail: dict[str, Any]) -> None:
+    if outcome != "dead-lettered":
+        _left(ledger, reference, outcome, detail)
+
+
+if __name__ == "__main__":
+    with patch.object(Ledger, "left", _left_unless_dead):
+        main()

@@ -1,0 +1,31 @@
+"""A broker with a planted fault: now and then the journal drops a group and says that it is on disk.
+``python -m tests.faults.planted.group_dropped serve …``
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from itertools import count
+from unittest.mock import patch
+
+from broker.cli import main
+from journal.committer import Committer, Standing
+from journal.group_commit import Group
+
+EVERY = 3
+
+_commit = Committer.commit
+_groups = count(1)
+
+
+def _commit_most(committer: Committer, connection: sqlite3.Connection, group: Group, reserve_up_to: int | None) -> Standing:
+    # Only what a restart would not trip over: messages, not the queues they are in.
+    plain = bool(group.added) and not group.queues and not group.addresses and reserve_up_to is None
+    if plain and next(_groups) % EVERY == 0:
+        return committer.standing(connection)
+    return _commit(committer, connection, group, reserve_up_to)
+
+
+if __name__ == "__main__":
+    with patch.object(Committer, "commit", _commit_most):
+        main()

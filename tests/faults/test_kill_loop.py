@@ -1,0 +1,61 @@
+"""Brokers killed at random moments under four producers and four consumers in every ack mode: every promise is kept.
+
+``scripts/check-faults`` does the same at length. HOMING_SEED repeats a seed.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import client
+from client import AckMode, ReconnectPolicy, SettleError
+from tests.faults.kill_loop.loop import KillLoop, Options
+from tests.process import Server
+
+ROUNDS = 10
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_ten_brokers_killed_and_every_promise_kept(tmp_path: Path) -> None:
+    options = Options(rounds=ROUNDS, seed=int(os.environ.get("HOMING_SEED") or secrets.randbits(32)))
+    print(options)
+    result = KillLoop(tmp_path, options).run()
+    print(result.figures)
+    assert not result.violations, "\n".join(map(str, result.violations[:20]))
+    assert result.account is not None
+    assert result.figures["sends confirmed"] > 100 * ROUNDS
+    assert result.figures["dead letters"] > 0
+    assert result.figures["transactions committed"] > 10 * ROUNDS
+    for mode in AckMode:
+        assert result.figures[f"deliveries in {mode.name}"] > 0, mode
+
+
+@pytest.mark.parametrize("whole_session", [True, False])
+async def test_a_confirmed_acknowledgement_tells_that_a_lost_connection_took_the_messages(
+    start_server: Callable[..., Server], whole_session: bool
+) -> None:
+    """The loop found it: it returned, as if the messages were settled, when there was nothing left to settle."""
+    server = start_server()
+    quickly = ReconnectPolicy(initial_delay_ms=10, maximum_delay_ms=100)
+    async with client.connect(server.url, reconnect=quickly) as connection, connection.session(AckMode.CLIENT) as session:
+        await session.producer("orders").send(b"one")
+        consumer = session.consumer("orders", prefetch=10)
+        assert await consumer.receive(timeout_ms=20_000) is not None
+        server.kill()
+        server.start()
+        again = await consumer.receive(timeout_ms=20_000)  # which it gets on a new connection
+        assert again is not None
+        acknowledge = session.acknowledge if whole_session else consumer.acknowledge
+        with pytest.raises(SettleError) as told:
+            await acknowledge(confirm=True)
+        assert (told.value.code, told.value.connection_lost) == ("not-held", True)
+        await acknowledge(confirm=True)  # told once; the message that was held is settled
+        assert await consumer.receive(timeout_ms=100) is None
+        queues = await connection.call("queues")
+        assert [queue["messages"] for queue in queues if queue["name"] == "orders"] == [0]

@@ -1,0 +1,41 @@
+"""The referee is only worth something if it finds faults: brokers with a planted one are killed until it does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.faults.kill_loop.checker import Kind
+from tests.faults.kill_loop.loop import KillLoop, Options
+
+#: Long enough for messages to fail often enough to die.
+LIVES_MS = (900, 1500)
+MOST_ROUNDS = 12
+
+pytestmark = [pytest.mark.timeout(150), pytest.mark.slow]
+
+
+def _found(directory: Path, fault: str, kind: Kind) -> list[str]:
+    least_ms, most_ms = LIVES_MS
+    options = Options(rounds=MOST_ROUNDS, seed=1, least_ms=least_ms, most_ms=most_ms, module=f"tests.faults.planted.{fault}", until=kind)
+    result = KillLoop(directory, options).run()
+    return [violation.text for violation in result.violations if violation.kind is kind]
+
+
+def test_an_answer_before_the_commit_is_found_as_a_loss(tmp_path: Path) -> None:
+    assert _found(tmp_path, "ack_before_commit", Kind.LOST)
+
+
+def test_a_delivery_count_that_a_restart_forgets_is_found_as_a_fall(tmp_path: Path) -> None:
+    assert _found(tmp_path, "count_reset", Kind.COUNT_FELL)
+
+
+def test_a_dead_letter_left_in_its_queue_is_found_in_two_queues(tmp_path: Path) -> None:
+    found = _found(tmp_path, "dead_letter_left", Kind.IN_TWO_QUEUES)
+    assert found
+    assert all("DLQ." in text for text in found)
+
+
+def test_a_confirm_of_a_group_that_the_journal_dropped_is_found_as_a_loss(tmp_path: Path) -> None:
+    assert _found(tmp_path, "group_dropped", Kind.LOST)
