@@ -178,10 +178,12 @@ class Broker:
             return None
         stored, refused = self.intake.take_in(fresh)
         producer.mark += stored
-        if stored and any(message.durable for message in fresh[:stored]):
+        if stored:
             now_ms = self.now_ms()
             self.marks[producer.key] = [producer.mark, now_ms]
-            self.ledger.group.producer_mark(producer.key, producer.mark, now_ms)
+            # A mark on disk may stand for nothing that a crash takes away.
+            if any(message.durable for message in fresh[:stored]):
+                self.ledger.group.producer_mark(producer.key, producer.mark, now_ms)
         return None if refused is None else (producer.mark + 1, refused)
 
     # -- consuming ---------------------------------------------------------------------------------------------------
@@ -305,7 +307,7 @@ class Broker:
         """Dispatches every queue of the ready set, each within its budget."""
         state = self.state
         self.office.retry_if_bindings_changed()
-        self.office.go_on_trimming()
+        self.office.go_on()
         now_ms = self.now_ms()
         queues = list(state.ready)
         state.ready.clear()

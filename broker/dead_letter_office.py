@@ -37,6 +37,9 @@ class DeadLetterOffice:
         self._logged_ms: dict[str, int] = {}
         self._bindings_seen = 0
         self._untrimmed: dict[Queue, None] = {}
+        #: The round of parked messages that is under way, and whether another one is to follow.
+        self._retrying: Steps[None] | None = None
+        self._retry_again = False
 
     def bury(self, reference: MessageReference, reason: str) -> None:
         """Ends a message's stay: to its dead-letter (or expiry) address, parked, or removed when there is no address."""
@@ -78,8 +81,9 @@ class DeadLetterOffice:
         self._untrimmed[queue] = None
         self._state.mark_ready(queue)
 
-    def go_on_trimming(self) -> None:
-        """The next step for queues that one step did not make short enough; called once a turn."""
+    def go_on(self) -> None:
+        """The next step of what was too much for one; called once a turn."""
+        self._go_on_retrying()
         if self._untrimmed:
             queues, self._untrimmed = self._untrimmed, {}
             for queue in queues:
@@ -142,10 +146,34 @@ class DeadLetterOffice:
             self._state.ledger.changed((reference,))
 
     def retry_parked(self) -> None:
-        """Every parked message tries again to leave; called when bindings or settings changed, and every 30 s."""
+        """Every parked message tries again to leave, a step a turn; called when bindings or settings changed, and every 30 s."""
+        self._retry_again = True
+        if self._retrying is None:
+            self._go_on_retrying()
+
+    def _go_on_retrying(self) -> None:
+        if self._retrying is None and self._retry_again:
+            self._retry_again = False
+            self._retrying = self._retry_steps()
+        if self._retrying is not None:
+            try:
+                next(self._retrying)
+            except StopIteration:
+                self._retrying = None
+                if self._retry_again:
+                    self._go_on_retrying()
+
+    def _retry_steps(self) -> Steps[None]:
+        number = 0
         for queue in list(self._state.post_office.queues.values()):
             for reference in list(queue.parked.values()):
+                if reference.where is not Where.PARKED:
+                    continue
                 self.bury(reference, reference.park_reason)
+                number += 1
+                if number % STEP == 0:
+                    self._state.mark_ready(queue)  # there is more to do in the next turn
+                    yield
 
     def retry_if_bindings_changed(self) -> None:
         version = self._state.post_office.bindings_version

@@ -37,7 +37,6 @@ class Producer:
         "number",
         "settled_first",
         "sink",
-        "unconfirmed_groups",
         "waiting",
     )
 
@@ -54,8 +53,6 @@ class Producer:
         self.settled_first = False
         self.credit_messages = 0
         self.credit_bytes = 0
-        #: Confirms that wait for the disk.
-        self.unconfirmed_groups = 0
         #: Told that it has to wait.
         self.waiting = False
 
@@ -118,6 +115,8 @@ class FlowControl:
 
     def relieve(self) -> None:
         """Looks again at everybody who waits; called once a turn of the loop after messages have left."""
+        if self._reason(resuming=True) is not None:
+            return
         for producer in list(self.waiting):
             self.top_up(producer)
 

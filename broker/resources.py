@@ -55,8 +55,9 @@ class Resources:
         if address is None:
             address = Address(name, routing_types, state.now_ms(), auto_created)
             state.post_office.add_address(address)
-        elif routing_types & ~address.routing_types:
+        elif routing_types & ~address.routing_types or (address.auto_created and not auto_created):
             address.routing_types |= routing_types
+            address.auto_created = address.auto_created and auto_created
         else:
             return address
         state.ledger.address_made(address)
@@ -125,8 +126,16 @@ class Resources:
             same = (existing.address, existing.routing_type, existing.selector.text if existing.selector else None, existing.durable)
             if same != (address, routing_type, text, durable) or existing.options != options:
                 raise Refused("queue-exists", f"queue {name} exists and was declared otherwise", "delete it first, or declare it as it is")
+            self._keep(existing)
             return existing
         return self.make_queue(name, address, routing_type, selector=self.read_selector(text), durable=durable, options=options)
+
+    def _keep(self, queue: Queue) -> None:
+        """What made itself and is declared by hand now does not remove itself any more."""
+        if queue.auto_created:
+            queue.auto_created = False
+            self._state.ledger.queue_changed(queue)
+        self.make_address(queue.address, ROUTING_TYPE_OF[queue.routing_type], auto_created=False)
 
     def read_selector(self, text: str | None) -> Selector | None:
         """A client's selector, compiled; None for none. Raises Refused."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from broker.connection import Connection
@@ -21,7 +22,7 @@ OUTCOME_KEPT_MS: Final = 24 * 3_600_000
 class Transactions:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        #: transaction id -> when it was committed
+        #: transaction id -> when it was committed; oldest first
         self.committed: dict[str, int] = {}
 
     def of(self, connection: Connection, session: int) -> Transaction:
@@ -174,6 +175,6 @@ class Transactions:
         return "committed" if transaction_id in self.committed else "unknown"
 
     def forget(self, now_ms: int) -> None:
-        for transaction_id, at_ms in list(self.committed.items()):
-            if now_ms - at_ms > OUTCOME_KEPT_MS:
-                del self.committed[transaction_id]
+        old = takewhile(lambda transaction_id: now_ms - self.committed[transaction_id] > OUTCOME_KEPT_MS, self.committed)
+        for transaction_id in list(old):
+            del self.committed[transaction_id]

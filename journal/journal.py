@@ -116,11 +116,14 @@ class Journal:
         """A message id or sequence. Reserved on disk before use, so that none ever comes twice, whatever happens."""
         next_id = self._next_id
         if next_id >= self._reserved_up_to:
-            raise JournalError(
+            # Whoever asked has done a part of what it wanted, perhaps of a transaction: none of it may be written.
+            error = JournalError(
                 "journal-ids",
                 "More messages arrived during one commit than there are ids reserved.",
-                "Raise journal: {id-block} or look into why a commit takes so long.",
+                "Raise journal: {id-block} or look into why a commit takes so long; a start goes on from the last commit.",
             )
+            self._fail(error)
+            raise error
         self._next_id = next_id + 1
         return next_id
 

@@ -130,6 +130,9 @@ class Consumer:
             and (not self.draining_until_ms or self.draining_until_ms <= now_ms)
         )
 
+    def takes(self, reference: MessageReference) -> bool:
+        return self.selector is None or self.selector.matches(reference.lookup())
+
     @property
     def slow(self) -> bool:
         """Its window is full and everything in it was given: the application is what others wait for."""

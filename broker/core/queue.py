@@ -18,6 +18,8 @@ from broker.core.selector import Selector
 DISPATCH_BYTES: Final = 256 * 1024
 #: Candidates one selector consumer looks at in one dispatch.
 SCAN_BUDGET: Final = 2000
+#: Suspects that are looked at in one dispatch.
+SUSPECTS: Final = 100
 
 
 class Dispatch(NamedTuple):
@@ -280,28 +282,31 @@ class Queue:
     def _place_suspects(self, now_ms: int, deliveries: dict[Consumer, list[MessageReference]], expired: list[MessageReference]) -> None:
         """A suspect goes only to a connection that holds nothing else of this queue, which gets nothing more meanwhile."""
         until_ms = now_ms + self.settings.suspect_timeout_ms
-        for reference in sorted(self.suspects.values()):
+        able = [consumer for consumer in self.consumers if consumer.open and consumer.sink.writable]
+        busy = {consumer.connection for consumer in self.consumers if consumer.unsettled}
+        free = [consumer for consumer in able if consumer.credit > 0 and consumer.connection not in busy]
+        chosen_by_selector = any(consumer.selector is not None for consumer in able)
+        for reference in heapq.nsmallest(SUSPECTS, self.suspects.values(), key=lambda each: (-each.priority, each.sequence)):
             if reference.expired(now_ms):
                 self.withdraw(reference, Where.SETTLING)
                 expired.append(reference)
                 continue
-            able = [
-                consumer
-                for consumer in self.consumers
-                if consumer.open and consumer.sink.writable and (consumer.selector is None or consumer.selector.matches(reference.lookup()))
-            ]
-            idle = [c for c in able if c.credit > 0 and not any(s.unsettled for s in self._siblings(c))]
-            if idle:
+            taker = next((consumer for consumer in free if consumer.takes(reference)), None)
+            if taker is not None:
                 self.withdraw(reference, Where.DELIVERING)
                 self.delivering += 1
-                idle[0].assign(reference, now_ms)
-                deliveries[idle[0]] = [reference]
-                for sibling in self._siblings(idle[0]):
+                taker.assign(reference, now_ms)
+                deliveries[taker] = [reference]
+                for sibling in self._siblings(taker):
                     sibling.isolated_until_ms = until_ms
+                free = [consumer for consumer in free if consumer.connection != taker.connection]
+                continue
+            takers = [consumer for consumer in able if consumer.takes(reference)]
+            holding = [consumer for consumer in takers if consumer.connection in busy]
             # Draining that did not empty anybody is followed by as long a time of normal service: nobody starves.
-            elif able and not any(c.draining_until_ms > now_ms - self.settings.suspect_timeout_ms for c in able):
-                least = min(able, key=lambda consumer: len(consumer.unsettled))
+            if holding and not any(c.draining_until_ms > now_ms - self.settings.suspect_timeout_ms for c in takers):
+                least = min(holding, key=lambda consumer: len(consumer.unsettled))
                 for sibling in self._siblings(least):
                     sibling.draining_until_ms = until_ms
-            if not idle:
+            if not free and not chosen_by_selector:
                 break

@@ -267,3 +267,82 @@ def test_a_message_that_went_back_and_was_acknowledged_again_makes_the_transacti
     life.world.commit()
     assert "b" not in broker.state.post_office.queues
     life.world.check_books()
+
+
+def test_a_suspect_that_no_consumer_takes_does_not_hold_up_the_others() -> None:
+    life = Life({"max-delivery-attempts": 2})
+    sender, first, second = life.client(), life.client(), life.client()
+    life.send(sender, "a", "red", properties={"colour": "red"})
+    life.send(sender, "a", "blue", properties={"colour": "blue"})
+    life.world.commit()
+    life.subscribe(first, "a", prefetch=10)
+    life.world.commit()
+    life.lose(first)
+    life.world.commit()
+    assert len(life.queue("a").suspects) == 2
+    life.keys()
+    life.subscribe(second, "a", selector="colour = 'blue'")
+    life.world.commit()
+    assert life.keys() == ["blue"]
+
+
+def test_suspects_keep_their_priority() -> None:
+    life = Life({"max-delivery-attempts": 2})
+    sender, first, second = life.client(), life.client(), life.client()
+    life.send(sender, "a", "low", priority=1)
+    life.send(sender, "a", "high", priority=9)
+    life.world.commit()
+    life.subscribe(first, "a", prefetch=10)
+    life.world.commit()
+    life.lose(first)
+    life.world.commit()
+    life.keys()
+    life.subscribe(second, "a")
+    life.world.commit()
+    assert life.keys() == ["high"]
+
+
+def test_thousands_of_parked_messages_look_again_in_steps() -> None:
+    life = Life({"dead-letter-address": "DLA", "max-delivery-attempts": 1})
+    client = life.client()
+    life.send(client, "a", *[str(number) for number in range(3500)])
+    consumer = life.subscribe(client, "a", prefetch=5000)
+    life.world.commit()
+    life.world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
+    life.world.commit()
+    assert len(life.queue("a").parked) == 3500
+    life.world.broker.resources.declare({"queue": "dead", "address": "DLA", "routing_type": "multicast"})
+    life.world.broker.drain()
+    assert 0 < len(life.queue("a").parked) < 3500
+    life.world.commit()
+    assert not life.queue("a").parked
+    assert life.queue("dead").ready == 3500
+    life.world.check_books()
+
+
+def test_a_resend_of_messages_that_are_not_durable_is_recognised_while_the_broker_lives() -> None:
+    life = Life()
+    for _ in range(2):
+        client = life.world.client("the-same", life.seen.append)
+        assert client.connection is not None
+        producer = life.world.broker.open_producer(client.connection, 1, "a")
+        assert life.world.broker.send(producer, 1, [Message(0, "a", b"m", durable=False)]) is None
+    assert life.queue("a").ready == 1
+    assert not life.world.journal.producers
+
+
+def test_what_somebody_declares_is_not_removed_by_itself() -> None:
+    life = Life()
+    client = life.client()
+    life.send(client, "a", "m")
+    assert client.connection is not None
+    life.world.broker.resources.declare({"queue": "a"})
+    life.world.broker.disconnect(client.connection, lost=False)
+    life.world.broker.resources.purge(life.queue("a"))
+    for _ in range(30):
+        life.world.time_ms += 1000
+        life.world.commit()
+    assert "a" in life.world.broker.state.post_office.queues
+    life.world.crash()
+    assert not life.queue("a").auto_created
+    assert not life.world.broker.state.post_office.addresses["a"].auto_created

@@ -297,6 +297,7 @@ async def test_more_ids_than_reserved_is_an_error_with_a_code(tmp_path: Path) ->
         with pytest.raises(JournalError) as caught:
             journal.next_id()
         assert caught.value.code == "journal-ids"
+        assert journal.failed.exception() is caught.value, "what was done up to there must not be written"
 
 
 async def test_a_second_open_names_the_holder(tmp_path: Path) -> None:
