@@ -11,6 +11,7 @@ import secrets
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from random import Random
 from typing import Any, Final
 
@@ -245,6 +246,12 @@ class Server:
 
     def settings_in_force(self) -> dict[str, Any]:
         return self.config.describe()
+
+    def statistics(self) -> dict[str, Any]:
+        """What the journal has done since the start, and what stands in memory. Times in ms, sizes in bytes."""
+        state = self.broker.state
+        memory = {"memory_bytes": state.memory_bytes, "durable_bytes": state.durable_bytes, "transient_bytes": state.transient_bytes}
+        return {"journal": asdict(self._journal.statistics), **memory}
 
     def reload(self) -> list[dict[str, Any]]:
         """Reads the file again; all or nothing. Raises Refused when it cannot be used."""

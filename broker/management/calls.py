@@ -43,6 +43,8 @@ class Host(Protocol):
 
     def settings_in_force(self) -> dict[str, Any]: ...
 
+    def statistics(self) -> dict[str, Any]: ...
+
     def reload(self) -> list[dict[str, Any]]: ...
 
 
@@ -65,12 +67,15 @@ class Calls:
             elif verb == "settings":
                 read.only(arguments)
                 answer(self._host.settings_in_force())
+            elif verb == "statistics":
+                read.only(arguments)
+                answer(self._host.statistics())
             elif verb == "reload":
                 read.only(arguments)
                 changed = {"changed": self._host.reload()}
                 self._broker.ledger.when_safe(lambda: answer(changed))
             else:
-                known = ", ".join(sorted([*_AT_ONCE, *_CHANGES, "history", "settings", "reload"]))
+                known = ", ".join(sorted([*_AT_ONCE, *_CHANGES, "history", "settings", "statistics", "reload"]))
                 raise Refused("unknown-verb", f"there is no verb {verb[:64]!r}", f"verbs: {known}")
         except Refused as refusal:
             answer(refusal)
