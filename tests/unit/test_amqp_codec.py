@@ -1,0 +1,243 @@
+"""AMQP 0-9-1 on the wire: tables, methods, properties, frames; whole, in pieces, and as nonsense."""
+
+from __future__ import annotations
+
+import random
+import struct
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.protocols.amqp091.codec import (
+    AckEvent,
+    ErrorEvent,
+    Event,
+    FrameReader,
+    HeartbeatEvent,
+    MethodEvent,
+    PublishEvent,
+    content_frames,
+    method_frame,
+)
+from broker.protocols.amqp091.codec_methods import METHODS, NUMBER, read_arguments, write_arguments
+from broker.protocols.amqp091.codec_properties import ContentProperties, read_properties, write_properties
+from broker.protocols.amqp091.codec_tables import TableError, Timestamp, join_table, read_table, split_table, write_table
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(1 << 63), (1 << 63) - 1)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=20)
+    | st.integers(0, 1 << 40).map(Timestamp),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+TABLES = st.dictionaries(st.text(max_size=20), VALUES, max_size=6)
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+@given(TABLES)
+def test_tables_come_back_as_they_went(table: dict[str, Any]) -> None:
+    raw = write_table(table)
+    assert read_table(raw, 0, len(raw)) == (table, len(raw))
+    assert join_table(split_table(raw[4:])) == raw[4:]
+
+
+@pytest.mark.parametrize(
+    ("raw", "value"),
+    [
+        (b"t\x01", True),
+        (b"b\xff", -1),
+        (b"B\xff", 255),
+        (b"s\xff\xfe", -2),
+        (b"u\xff\xfe", 65534),
+        (b"I\xff\xff\xff\xff", -1),
+        (b"i\xff\xff\xff\xff", 4294967295),
+        (b"l" + b"\xff" * 8, -1),
+        (b"L" + b"\xff" * 8, (1 << 64) - 1),
+        (b"f" + struct.pack(">f", 1.5), 1.5),
+        (b"d" + struct.pack(">d", 1.1), 1.1),
+        (b"D\x02\x00\x00\x01\x3b", Decimal("3.15")),
+        (b"S\x00\x00\x00\x02\xff\xfe", b"\xff\xfe"),
+        (b"x\x00\x00\x00\x01a", b"a"),
+        (b"T" + (7).to_bytes(8, "big"), 7),
+        (b"V", None),
+        (b"A\x00\x00\x00\x04t\x01t\x00", [True, False]),
+        (b"F\x00\x00\x00\x04\x01at\x01", {"a": True}),
+    ],
+)
+def test_every_type_of_rabbitmqs_clients_is_read(raw: bytes, value: Any) -> None:
+    content = b"\x01k" + raw
+    table = len(content).to_bytes(4, "big") + content
+    assert read_table(table, 0, len(table))[0] == {"k": value}
+    assert split_table(content) == {"k": raw}
+
+
+def test_tables_nested_without_end_are_refused() -> None:
+    inner = b"V"
+    for _ in range(100):
+        inner = b"A" + len(inner).to_bytes(4, "big") + inner
+    content = b"\x01k" + inner
+    with pytest.raises(TableError):
+        read_table(len(content).to_bytes(4, "big") + content, 0, len(content) + 4)
+
+
+@given(st.binary(max_size=60))
+def test_nonsense_is_a_table_error_or_a_table(raw: bytes) -> None:
+    for read in (lambda: read_table(raw, 0, len(raw)), lambda: split_table(raw), lambda: read_properties(raw)):
+        try:
+            read()
+        except TableError:
+            continue
+
+
+# -- methods and properties --------------------------------------------------------------------------------------------
+
+ARGUMENTS: dict[str, st.SearchStrategy[Any]] = {
+    "o": st.integers(0, 255),
+    "h": st.integers(0, 65535),
+    "l": st.integers(0, (1 << 32) - 1),
+    "q": st.integers(0, (1 << 64) - 1),
+    "b": st.booleans(),
+    "s": st.text(max_size=60),
+    "S": st.binary(max_size=60),
+    "t": TABLES,
+}
+
+
+@pytest.mark.parametrize("name", sorted(NUMBER))
+@settings(max_examples=10)
+@given(data=st.data())
+def test_methods_come_back_as_they_went(name: str, data: st.DataObject) -> None:
+    method = METHODS[NUMBER[name]]
+    values = [data.draw(ARGUMENTS[kind]) for kind in method.arguments]
+    raw = write_arguments(method, tuple(values))
+    assert read_arguments(method, raw, 4, len(raw)) == values
+
+
+TEXT = st.none() | st.text(max_size=9)
+PROPERTIES = st.builds(
+    ContentProperties,
+    content_type=TEXT,
+    content_encoding=TEXT,
+    headers=st.none() | TABLES.map(lambda table: write_table(table)[4:]),
+    delivery_mode=st.none() | st.integers(0, 255),
+    priority=st.none() | st.integers(0, 255),
+    correlation_id=TEXT,
+    reply_to=TEXT,
+    expiration=TEXT,
+    message_id=TEXT,
+    timestamp=st.none() | st.integers(0, 1 << 63),
+    type=TEXT,
+    user_id=TEXT,
+    app_id=TEXT,
+    cluster_id=TEXT,
+)
+
+
+@given(PROPERTIES)
+def test_properties_come_back_as_they_went(properties: ContentProperties) -> None:
+    assert read_properties(write_properties(properties)) == properties
+
+
+# -- frames ------------------------------------------------------------------------------------------------------------
+
+
+def reader(*channels: int, frame_max: int = 131_072, most: int = 1 << 20) -> FrameReader:
+    made = FrameReader(set(channels), most)
+    made.frame_max = frame_max
+    return made
+
+
+def publish(channel: int, body: bytes, properties: bytes = b"\x10\x00\x02", frame_max: int = 131_072, key: str = "key") -> bytes:
+    payload = write_arguments(METHODS[NUMBER["basic.publish"]], (0, "exchange", key, True, False))
+    return b"".join(content_frames(channel, payload, properties, body, frame_max))
+
+
+@given(st.lists(st.binary(max_size=300), max_size=5), st.integers(1, 50), st.sampled_from([16, 64, 131_072]))
+def test_any_cut_of_the_stream_gives_the_same_events(bodies: list[bytes], piece: int, frame_max: int) -> None:
+    stream = b"".join(publish(1, body, frame_max=frame_max) for body in bodies)
+    stream += method_frame(1, "basic.ack", 7, True) + method_frame(1, "queue.purge", 0, "q", False) + b"\x08\x00\x00\x00\x00\x00\x00\xce"
+    whole = reader(1)
+    expected = whole.feed(stream)
+    pieces = reader(1)
+    events: list[Event] = []
+    for at in range(0, len(stream), piece):
+        events += pieces.feed(stream[at : at + piece])
+    assert events == expected
+    assert [event.body for event in events if isinstance(event, PublishEvent)] == bodies
+    assert events[-3:] == [AckEvent(1, 7, True), MethodEvent(1, NUMBER["queue.purge"], [0, "q", False]), HeartbeatEvent()]
+
+
+def frame(kind: int, channel: int, payload: bytes, end: bytes = b"\xce") -> bytes:
+    return struct.pack(">BHI", kind, channel, len(payload)) + payload + end
+
+
+PUBLISH = frame(1, 1, write_arguments(METHODS[NUMBER["basic.publish"]], (0, "", "k", False, False)))
+HEADER = frame(2, 1, struct.pack(">HHQH", 60, 0, 3, 0))
+
+
+@pytest.mark.parametrize(
+    ("stream", "code"),
+    [
+        (frame(1, 1, b"x" * 5000), 501),
+        (frame(1, 1, b"\x00\x0a\x00\x0a", end=b"\x00"), 501),
+        (frame(9, 0, b""), 501),
+        (frame(8, 1, b""), 501),
+        (frame(8, 0, b"x"), 501),
+        (frame(1, 1, b"\x00"), 503),
+        (frame(1, 1, b"\x00\x63\x00\x63"), 503),
+        (frame(1, 1, b"\x00\x32\x00\x0a\x00"), 502),
+        (frame(1, 1, b"\x00\x3c\x00\x28\x00"), 502),
+        (method_frame(1, "queue.purge", 0, "q", False)[:-1] + b"x", 501),
+        (HEADER, 505),
+        (frame(3, 1, b"abc"), 505),
+        (frame(3, 0, b"abc"), 505),
+        (PUBLISH + PUBLISH, 505),
+        (PUBLISH + frame(3, 1, b"abc"), 505),
+        (PUBLISH + HEADER + HEADER, 505),
+        (PUBLISH + HEADER + frame(3, 1, b"abcd"), 505),
+        (PUBLISH + frame(2, 1, b"\x00\x3c"), 502),
+        (PUBLISH + frame(2, 1, struct.pack(">HHQH", 50, 0, 3, 0)), 505),
+    ],
+)
+def test_malformed_frames_have_their_codes(stream: bytes, code: int) -> None:
+    made = reader(1, frame_max=4096)
+    events = made.feed(stream + method_frame(1, "tx.select"))
+    last = events[-1]
+    assert isinstance(last, ErrorEvent)
+    assert (last.error.code, last.error.hard) == (code, True)
+    assert made.feed(method_frame(1, "tx.select")) == [], "nothing is read after an error"
+
+
+def test_a_body_that_is_too_large_is_let_go_and_what_follows_is_read() -> None:
+    made = reader(1, most=100)
+    events = made.feed(publish(1, b"x" * 101, frame_max=64) + publish(1, b"small"))
+    assert [(event.body, event.size) for event in events if isinstance(event, PublishEvent)] == [(None, 101), (b"small", 5)]
+
+
+def test_before_a_channel_is_open_nothing_of_its_content_is_kept() -> None:
+    made = reader()
+    events = made.feed(publish(3, b"x" * 3000, frame_max=4096))
+    assert [type(event) for event in events] == [MethodEvent]
+    assert not made._content
+
+
+def test_random_bytes_never_break_the_reader() -> None:
+    rng = random.Random(7)
+    good = PUBLISH + HEADER + frame(3, 1, b"abc") + method_frame(1, "queue.declare", 0, "q", False, True, False, False, False, {"x": [1]})
+    for _ in range(3000):
+        stream = bytearray(good)
+        for _ in range(rng.randrange(1, 6)):
+            stream[rng.randrange(len(stream))] = rng.randrange(256)
+        made = reader(1, frame_max=4096)
+        cut = rng.randrange(len(stream))
+        for part in (bytes(stream[:cut]), bytes(stream[cut:])):
+            for event in made.feed(part):
+                assert not isinstance(event, ErrorEvent) or 501 <= event.error.code <= 505

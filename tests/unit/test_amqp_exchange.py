@@ -1,0 +1,127 @@
+"""Exchanges, pure: what each kind matches, how routes follow one another; and RabbitMQ's account of deaths."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.core.death import bounded, deaths, is_cycle, through_exchange
+from broker.core.exchange import Binding, Destination, Exchange, headers_match, route, topic_matches
+from broker.core.exchange_origin import Way, packed, unpacked
+
+
+def exchange(name: str, kind: str, *bindings: tuple[str, str], **more: Any) -> Exchange:
+    made = Exchange(name, kind, **more)
+    for key, destination in bindings:
+        made.bind(Binding(name, Destination(destination.removeprefix("x:"), not destination.startswith("x:")), key, {}))
+    return made
+
+
+WORDS = st.lists(st.sampled_from(["a", "b", ""]), min_size=1, max_size=5)
+PATTERNS = st.lists(st.sampled_from(["a", "b", "*", "#"]), min_size=1, max_size=5)
+
+
+@given(PATTERNS, WORDS)
+def test_topics_match_as_a_regular_expression_would(pattern: list[str], words: list[str]) -> None:
+    parts = ["(?:\\.[^.]*)*" if word == "#" else "\\.[^.]*" if word == "*" else f"\\.{word}" for word in pattern]
+    expected = re.fullmatch("".join(parts), "".join(f".{word}" for word in words)) is not None
+    assert topic_matches(pattern, words) is expected
+
+
+def test_topic_matching_is_not_exponential() -> None:
+    assert not topic_matches(["#", "a"] * 12, ["a", "b"] * 200)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "headers", "match"),
+    [
+        ({}, {}, True),
+        ({"x-match": "any"}, {"a": 1}, False),
+        ({"a": 1}, {"a": 1, "b": 2}, True),
+        ({"a": 1, "b": 2}, {"a": 1}, False),
+        ({"x-match": "any", "a": 1, "b": 2}, {"a": 1}, True),
+        ({"a": None}, {"a": "whatever"}, True),
+        ({"a": 1}, {"a": True}, False),
+        ({"x-k": 1}, {}, True),
+        ({"x-match": "all-with-x", "x-k": 1}, {}, False),
+        ({"x-match": "any-with-x", "x-k": 1}, {"x-k": 1}, True),
+    ],
+)
+def test_headers(wanted: dict[str, Any], headers: dict[str, Any], match: bool) -> None:
+    assert headers_match(wanted, headers) is match
+
+
+def test_routes_follow_exchanges_once_and_the_alternate_where_nothing_matched() -> None:
+    exchanges = {
+        each.name: each
+        for each in (
+            exchange("top", "topic", ("a.#", "q1"), ("a.*", "q1"), ("#.z", "x:fan")),
+            exchange("fan", "fanout", ("", "q2"), ("", "x:top"), ("", "q1")),
+            exchange("first", "direct", ("only", "q3"), arguments={"alternate-exchange": "fan"}),
+        )
+    }
+
+    def reached(first: str, *keys: str) -> list[str]:
+        return list(route(exchanges, exchanges[first], keys, {}))
+
+    assert reached("top", "a.b") == ["q1"]
+    assert reached("top", "a.z") == ["q1", "q2"]
+    assert reached("top", "none") == []
+    assert reached("first", "only") == ["q3"]
+    assert reached("first", "other") == ["q2", "q1"]
+    assert reached("top", "none", "a.b") == ["q1"]
+
+
+def test_two_bindings_to_one_queue_are_undone_one_by_one() -> None:
+    made = exchange("x", "direct", ("k", "q"))
+    with_arguments = Binding("x", Destination("q", True), "k", {"n": 1})
+    assert made.bind(with_arguments)
+    assert not made.bind(with_arguments)
+    assert made.unbind(with_arguments)
+    assert made.matches("k", {}) == (Destination("q", True),)
+    assert not made.unbind(with_arguments)
+
+
+@given(st.text(max_size=30), st.text(max_size=30), st.lists(st.text(max_size=9), max_size=4), st.binary(max_size=30))
+def test_the_origin_comes_back_as_it_went(name: str, key: str, cc: list[str], raw: bytes) -> None:
+    assert unpacked(packed(name, key, cc, raw)) == (Way(name, (key, *cc)), raw)
+
+
+# -- deaths ------------------------------------------------------------------------------------------------------------
+
+
+def die(queue: str, reason: str, at_ms: int, before: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    hop = {"queue": queue, "reason": reason, "at_ms": at_ms, "address": queue}
+    return [through_exchange(hop, before, Way("x", (queue,)), Way("dlx", ("k",)), False), *before]
+
+
+def test_pairs_are_counted_and_the_latest_stands_first() -> None:
+    hops: list[dict[str, Any]] = []
+    for at_ms, (queue, reason) in enumerate([("work", "poison"), ("wait", "expired"), ("work", "rejected"), ("work", "maxlen")], 1):
+        hops = die(queue, reason, at_ms, hops)
+    assert [death[:3] for death in deaths(hops)] == [("work", "maxlen", 1), ("work", "rejected", 2), ("wait", "expired", 1)]
+    assert deaths(hops)[1].time_ms == 1
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["rejected", "expired"])), min_size=1, max_size=60))
+def test_bounded_hops_tell_the_same(steps: list[tuple[str, str]]) -> None:
+    full: list[dict[str, Any]] = []
+    kept: list[dict[str, Any]] = []
+    for at_ms, (queue, reason) in enumerate(steps):
+        full = die(queue, reason, at_ms, full)
+        kept = bounded(die(queue, reason, at_ms, kept), 8)
+    assert deaths(kept) == deaths(full)
+    assert kept[-1] == full[-1], "the first death is where redrive goes"
+    assert len(kept) <= 8
+
+
+def test_a_cycle_is_one_without_a_rejection() -> None:
+    hops = die("b", "expired", 2, die("a", "expired", 1, []))
+    assert is_cycle("a", hops)
+    assert not is_cycle("c", hops)
+    assert not is_cycle("a", die("b", "rejected", 2, die("a", "expired", 1, [])))
+    assert not is_cycle("a", die("b", "expired", 2, die("a", "rejected", 1, [])))
