@@ -22,6 +22,8 @@ _FLUSH_ABOVE: Final = 256 * 1024
 _HIGH_WATER: Final = 1024 * 1024
 #: A peer that does not read is cut off when this much waits for it.
 _MOST_UNSENT: Final = 64 * 1024 * 1024
+#: Connections with a heartbeat below this look after it themselves.
+_SELDOM_S: Final = 2.5
 #: Frames of one connection are acted on for this long in one turn of the loop; then it is the others' turn.
 _TURN_S: Final = 0.02
 
@@ -137,6 +139,8 @@ class SocketTransport(asyncio.Protocol):
     def opened(self, heartbeat_ms: int) -> None:
         self._logged_in = True
         self._heartbeat_s = heartbeat_ms / 1000
+        if 0 < self._heartbeat_s < _SELDOM_S:
+            self._loop.call_later(self._heartbeat_s / 4, self._beat_often)
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -183,6 +187,12 @@ class SocketTransport(asyncio.Protocol):
             self._transport.abort()
         elif now - self._last_out >= self._heartbeat_s * 0.5:
             self._any_session.heartbeat()
+
+    def _beat_often(self) -> None:
+        """For heartbeats that the server's own look, once a second when nothing else happens, is too seldom for."""
+        if self._transport is not None and not self._ending:
+            self.beat()
+            self._loop.call_later(self._heartbeat_s / 4, self._beat_often)
 
     def goodbye(self, code: str, message: str, fix: str) -> None:
         self._any_session.end(code, message, fix)

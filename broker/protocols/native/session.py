@@ -28,6 +28,8 @@ log = logging.getLogger("homing")
 DELIVER_FRAME_BYTES: Final = 1024 * 1024
 #: Sessions of one connection that may have a transaction open at once.
 _MAX_TRANSACTIONS: Final = 1000
+#: What a client may make the broker's heartbeat; the broker's own setting may be less.
+_LEAST_HEARTBEAT_MS: Final = 1000
 #: Pulls of one consumer that may wait for an answer.
 _MAX_PULLS: Final = 10_000
 #: What an error says is for people; what it quotes came from a client and may be long.
@@ -190,7 +192,7 @@ class NativeSession:
             self.end(refusal.code, refusal.message, refusal.fix)
             return
         ours, theirs = self._options.heartbeat_ms, options.get("heartbeat_ms") or 0
-        heartbeat_ms = min(ours, theirs) if ours and theirs else 0
+        heartbeat_ms = min(ours, max(theirs, _LEAST_HEARTBEAT_MS)) if ours and theirs else 0
         self._output.opened(heartbeat_ms)
         self._write(
             [
