@@ -33,7 +33,7 @@ class Taker:
         connection = await self.worker.connect()
         while self.worker.stage.running:
             mode, behaviour = BEHAVIOURS[stint % len(BEHAVIOURS)]
-            queue = WORK[(stint + stint // len(BEHAVIOURS)) % len(WORK)]
+            queue = WORK[stint % len(WORK)]  # seven ways to work and four queues: every pair comes
             stint += 1
             try:
                 await self._stint(connection, mode, behaviour, queue)
