@@ -58,6 +58,9 @@ class NoHost:
     def settings_in_force(self) -> dict[str, Any]:
         return {}
 
+    def statistics(self) -> dict[str, Any]:
+        return {}
+
     def reload(self) -> list[dict[str, Any]]:
         raise Refused("no-config-file", "there is none", "none is needed")
 

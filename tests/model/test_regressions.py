@@ -175,7 +175,7 @@ def test_each_pull_ends_at_its_own_time() -> None:
     life = Life()
     client = life.client()
     empty: list[Consumer] = []
-    client.pull_empty = empty.append  # type: ignore[method-assign]
+    client.pull_empty = empty.append  # type: ignore[assignment, method-assign]
     consumer = life.subscribe(client, "a", prefetch=0)
     assert client.connection is not None
     life.world.broker.pull(client.connection, consumer, -1)
