@@ -57,10 +57,13 @@ class Result:
 
 
 def config_of(rules: Rules) -> dict[str, Any]:
-    dead_letters = {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True}
-    work = {"max-delivery-attempts": rules.max_attempts, "redelivery-delay": f"{SETTINGS_DELAY_MS}ms"}
     return {
-        "address-settings": {"#": dead_letters, "work.#": work, "tokens.#": {"max-delivery-attempts": -1, "redelivery-delay": "0ms"}},
+        "address-settings": {
+            "#": {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True},
+            "work.#": {"max-delivery-attempts": rules.max_attempts, "redelivery-delay": f"{SETTINGS_DELAY_MS}ms"},
+            "tokens.#": {"max-delivery-attempts": -1, "redelivery-delay": "0ms"},
+            **{queue: {"persist-delivery-count-before-delivery": True} for queue in rules.counted_before},
+        },
         "journal": {"checkpoint-every": "1MiB", "disk-reserve": "1MiB"},
     }
 
