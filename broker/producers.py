@@ -85,9 +85,15 @@ class FlowControl:
         self.waiting.pop(producer, None)
 
     def charge(self, producer: Producer, messages: int, size: int) -> bool:
-        """Takes what a frame held off the credit; False when the producer ignored it by more than a window."""
+        """Takes what a frame held off the credit; False when the producer ignored it by more than a window.
+
+        While memory is at its limit also when it had none left at all: very many producers may each ignore it by a window.
+        """
+        had_none = messages > 0 and min(producer.credit_messages, producer.credit_bytes) <= 0
         producer.credit_messages -= messages
         producer.credit_bytes -= size
+        if had_none and self._state.memory_bytes >= self._memory_limit:
+            return False
         return producer.credit_messages >= -WINDOW_MESSAGES and producer.credit_bytes >= -4 * WINDOW_BYTES - 16 * 1024 * 1024
 
     def top_up(self, producer: Producer) -> None:

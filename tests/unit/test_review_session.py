@@ -5,11 +5,13 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from broker.broker import Broker
+import pytest
+
+from broker.broker import Broker, BrokerLimits
 from broker.core.address_settings import AddressSettingsRepository
 from broker.errors import Refused
 from broker.management.calls import Calls
-from broker.protocols.native.codec import FrameDecoder, Op, encode
+from broker.protocols.native.codec import FrameDecoder, Op, ProtocolError, encode
 from broker.protocols.native.fields import largest_message
 from broker.protocols.native.session import NativeOptions, NativeSession
 from tests.model.world import DictJournal
@@ -38,6 +40,9 @@ class NoHost:
     def history(self, message_id: int) -> dict[str, Any] | None:
         return None
 
+    def statistics(self) -> dict[str, Any]:
+        return {}
+
     def settings_in_force(self) -> dict[str, Any]:
         return {}
 
@@ -46,10 +51,10 @@ class NoHost:
 
 
 class House:
-    def __init__(self) -> None:
+    def __init__(self, limits: BrokerLimits | None = None) -> None:
         self.journal = DictJournal()
         self.now_ms = 1_800_000_000_000
-        self.broker = Broker(self.journal, AddressSettingsRepository({}), lambda: self.now_ms, Random(1), lambda: None)
+        self.broker = Broker(self.journal, AddressSettingsRepository({}), lambda: self.now_ms, Random(1), lambda: None, limits)
         self.calls = Calls(self.broker, NoHost())
 
     def session(self, client_id: str) -> tuple[NativeSession, Socket]:
@@ -93,3 +98,20 @@ def test_a_page_of_peek_fits_into_a_frame() -> None:
         seen, after, request = seen + len(page["messages"]), page["next"], request + 1
         assert page["messages"]
     assert after is None
+
+
+def test_who_sends_without_credit_is_cut_off_at_once_while_memory_is_at_its_limit() -> None:
+    house = House(BrokerLimits(memory_bytes=1024 * 1024))
+    session, socket = house.session("one")
+    for number in range(1, 5):
+        _say(session, [Op.PRODUCER, number, number, "a"])
+    house.turn()
+    body = b"x" * 300_000
+    for number in range(1, 5):
+        _say(session, [Op.SEND, number, 1, [[body], [body], [body]]])
+    house.turn()
+    assert house.broker.state.memory_bytes > 1024 * 1024
+    assert [frame[1] for frame in socket.of(Op.CREDIT) if frame[2:4] == [0, 0]], "somebody was told to wait"
+    with pytest.raises(ProtocolError) as caught:
+        _say(session, *([Op.SEND, number, 4, [[body]]] for number in range(1, 5)))
+    assert caught.value.code == "credit-exceeded"
