@@ -63,6 +63,7 @@ class Exchanges:
         self.exchanges: dict[str, Exchange] = {name: Exchange(name, kind) for name, kind in _PREDECLARED.items()}
         self._routes: dict[tuple[str, str], Route] = {}
         self._routes_of_version = -1
+        self._forgotten = 0
         resources.queue_gone.append(self._queue_gone)
 
     # -- exchanges ---------------------------------------------------------------------------------------------------
@@ -201,6 +202,12 @@ class Exchanges:
     def forget_routes(self) -> None:
         """Settings or bindings have changed."""
         self._routes.clear()
+        self._forgotten += 1
+
+    @property
+    def version(self) -> int:
+        """Another number whenever a route may have become another: bindings, queues or settings have changed."""
+        return self._forgotten + self._state.post_office.bindings_version
 
     def route(self, exchange: str, key: str, headers: Mapping[str, Any], more_keys: Sequence[str] = ()) -> Route:
         """Where a message published to ``exchange`` under ``key`` goes. Raises Refused: no such exchange."""

@@ -172,7 +172,7 @@ def test_any_cut_of_the_stream_gives_the_same_events(bodies: list[bytes], piece:
         events += pieces.feed(stream[at : at + piece])
     assert events == expected
     assert [event.body for event in events if isinstance(event, PublishEvent)] == bodies
-    assert events[-3:] == [AckEvent(1, 7, True), MethodEvent(1, NUMBER["queue.purge"], [0, "q", False]), HeartbeatEvent()]
+    assert events[-3:] == [AckEvent(1, [7], True), MethodEvent(1, NUMBER["queue.purge"], [0, "q", False]), HeartbeatEvent()]
 
 
 def frame(kind: int, channel: int, payload: bytes, end: bytes = b"\xce") -> bytes:

@@ -17,7 +17,16 @@ from broker.core.message import MessageReference
 from broker.core.queue import Queue
 from broker.core.redelivery import Failure
 from broker.errors import Refused
-from broker.protocols.amqp091.codec import AckEvent, AmqpError, PublishEvent, content_frames, method_frame
+from broker.protocols.amqp091.codec import (
+    FRAME_HEADER,
+    FRAME_METHOD,
+    FRAME_OVERHEAD,
+    AckEvent,
+    AmqpError,
+    PublishEvent,
+    content_frames,
+    method_frame,
+)
 from broker.protocols.amqp091.codec_methods import NUMBER, short_string
 from broker.protocols.amqp091.contents import wire_of
 from broker.protocols.amqp091.publishing import take_in
@@ -29,6 +38,10 @@ if TYPE_CHECKING:
 #: A window without a limit.
 UNLIMITED: Final = 1 << 30
 _DELIVERY: Final = struct.Struct(">QB")
+_SIZE: Final = struct.Struct(">Q")
+_FRAME: Final = struct.Struct(">BHI")
+#: Shapes of deliveries that one consumer remembers.
+_REMEMBERED: Final = 256
 _DELIVER: Final = NUMBER["basic.deliver"].to_bytes(4, "big")
 _GET_OK: Final = NUMBER["basic.get-ok"].to_bytes(4, "big")
 _RETURN: Final = NUMBER["basic.return"].to_bytes(4, "big")
@@ -40,7 +53,7 @@ _Held = tuple[Consumer, int]
 
 
 class Subscription:
-    __slots__ = ("channel", "consumer", "no_ack", "prefix", "tag")
+    __slots__ = ("channel", "consumer", "no_ack", "prefix", "shapes", "tag")
 
     def __init__(self, channel: Channel, consumer: Consumer, tag: str, no_ack: bool) -> None:
         self.channel = channel
@@ -49,6 +62,8 @@ class Subscription:
         self.no_ack = no_ack
         #: What every delivery to it begins with.
         self.prefix = _DELIVER + short_string(tag)
+        #: Target and properties of a delivery -> what is the same in all such deliveries.
+        self.shapes: dict[tuple[bytes, bytes], tuple[bytes, bytes, bytes]] = {}
 
 
 class Held:
@@ -181,22 +196,54 @@ class Channel:
 
     def deliver(self, subscription: Subscription, references: list[MessageReference]) -> None:
         session, consumer = self.session, subscription.consumer
-        tag, unacked, no_ack = self._next_tag, self._unacked, subscription.no_ack
+        first = tag = self._next_tag
         parts: list[bytes] = []
+        room, frames, number, shapes = session.frame_max - FRAME_OVERHEAD, _FRAME.pack, self.number, subscription.shapes
         for reference in references:
-            target, properties = wire_of(reference)
-            redelivered = reference.delivery_count - reference.counted > 0
-            payload = b"".join((subscription.prefix, _DELIVERY.pack(tag, redelivered), target))
-            parts += content_frames(self.number, payload, properties, reference.message.body, session.frame_max)
-            if not no_ack:
-                unacked[tag] = (consumer, reference.tag)
+            body = reference.message.body
+            size = len(body)
+            wire = wire_of(reference)
+            redelivered = reference.delivery_count > reference.counted
+            if not 0 < size <= room:
+                payload = b"".join((subscription.prefix, _DELIVERY.pack(tag, redelivered), wire[0]))
+                parts += content_frames(number, payload, wire[1], body, session.frame_max)
+            else:
+                shape = shapes.get(wire) or self._shape(subscription, wire)
+                parts += (
+                    shape[0],
+                    _DELIVERY.pack(tag, redelivered),
+                    shape[1],
+                    _SIZE.pack(size),
+                    shape[2],
+                    frames(3, number, size),
+                    body,
+                    b"\xce",
+                )
             tag += 1
         self._next_tag = tag
+        no_ack = subscription.no_ack
+        if not no_ack:
+            unacked = self._unacked
+            for tag, reference in enumerate(references, first):
+                unacked[tag] = (consumer, reference.tag)
         session.write_parts(parts)
         if no_ack:
             session.broker.acknowledge(consumer, references)
         else:
             consumer.given(references[-1].tag, session.broker.now_ms())
+
+    def _shape(self, subscription: Subscription, wire: tuple[bytes, bytes]) -> tuple[bytes, bytes, bytes]:
+        """What deliveries with this target and these properties have in common: before the tag, between tag and size, after the size."""
+        target, properties = wire
+        shape = (
+            _FRAME.pack(FRAME_METHOD, self.number, len(subscription.prefix) + _DELIVERY.size + len(target)) + subscription.prefix,
+            target + b"\xce" + _FRAME.pack(FRAME_HEADER, self.number, 12 + len(properties)) + b"\x00\x3c\x00\x00",
+            properties + b"\xce",
+        )
+        if len(subscription.shapes) >= _REMEMBERED:
+            subscription.shapes.clear()
+        subscription.shapes[wire] = shape
+        return shape
 
     def get(self, queue: Queue, no_ack: bool) -> None:
         session = self.session
@@ -230,16 +277,19 @@ class Channel:
     # -- settling ----------------------------------------------------------------------------------------------------
 
     def acknowledge(self, event: AckEvent) -> None:
-        tag = event.tag
-        if not event.multiple and self.held is None:
-            held = self._unacked.pop(tag, None)
+        if event.multiple or self.held is not None:
+            for tag in event.tags:
+                self._settle(self._take(tag, event.multiple), "ack")
+            return
+        pop, acknowledged = self._unacked.pop, self.session.turn.acknowledged
+        for tag in event.tags:
+            held = pop(tag, None)
             if held is None:
                 raise _unknown_tag(tag)
-            reference = held[0].unsettled.get(held[1])
+            consumer = held[0]
+            reference = consumer.unsettled.get(held[1])
             if reference is not None:
-                self.session.turn.acknowledge(held[0], reference)
-            return
-        self._settle(self._take(tag, event.multiple), "ack")
+                acknowledged[consumer].append(reference)
 
     def refuse(self, tag: int, multiple: bool, requeue: bool) -> None:
         self._settle(self._take(tag, multiple), "nack" if requeue else REJECTED)
@@ -286,7 +336,7 @@ class Channel:
         for (consumer, how), references in groups.items():
             if how == "ack":
                 for reference in references:
-                    self.session.turn.acknowledge(consumer, reference)
+                    self.session.turn.acknowledged[consumer].append(reference)
             else:
                 broker.fail(consumer, references, _DEAD if how == REJECTED else _COUNTED, how, {})
                 self.settled(consumer)

@@ -38,6 +38,10 @@ _REMEMBERED: Final = 1024
 _FRAME: Final = struct.Struct(">BHI")
 _ACK_FRAME: Final = struct.Struct(">QB")
 _HEADER: Final = struct.Struct(">HHQ")
+_PUBLISH_BYTES: Final = PUBLISH.to_bytes(4, "big")
+_ACK_BYTES: Final = ACK.to_bytes(4, "big")
+#: A whole frame with an acknowledgement.
+_ACK_BYTES_IN_ALL: Final = 21
 HEARTBEAT_FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 
 
@@ -64,8 +68,10 @@ class MethodEvent(NamedTuple):
 
 
 class AckEvent(NamedTuple):
+    """Acknowledgements of one channel that came one after the other, each of a single delivery; or one with ``multiple``."""
+
     channel: int
-    tag: int
+    tags: list[int]
     multiple: bool
 
 
@@ -91,6 +97,8 @@ class ErrorEvent(NamedTuple):
     error: AmqpError
 
 
+#: A NamedTuple from a tuple, without its constructor's detour.
+_new_event: Final = tuple.__new__
 Event = MethodEvent | AckEvent | PublishEvent | HeartbeatEvent | ErrorEvent
 _Target = tuple[str, str, bool, bool]
 
@@ -146,6 +154,14 @@ class FrameReader:
                     break
                 if data[stop] != FRAME_END:
                     raise AmqpError(FRAME_ERROR, "FRAME_ERROR - a frame does not end with 0xCE")
+                if kind == FRAME_METHOD and channel in self.channels and channel not in self._content:
+                    number = data[start : start + 4]
+                    if number == _PUBLISH_BYTES:
+                        at = self._publish(channel, data, start, stop, end, events)
+                        continue
+                    if number == _ACK_BYTES and size == 13:
+                        at = self._acks(channel, data, start, end, events)
+                        continue
                 event = self._event(kind, channel, data, start, stop)
                 if event is not None:
                     events.append(event)
@@ -157,6 +173,52 @@ class FrameReader:
             return events
         self._rest = data[at:] if at else data
         return events
+
+    def _publish(self, channel: int, data: bytes, start: int, stop: int, end: int, events: list[Event]) -> int:
+        """A publish whose header and only body frame lie behind it is read as one; any other a frame at a time. Returns where it ends."""
+        target = self._target(data[start + 4 : stop])
+        header = stop + 1
+        if end - header >= 22:
+            kind, number, size = _FRAME.unpack_from(data, header)
+            class_number, _, body_size = _HEADER.unpack_from(data, header + 7)
+            body: int = header + size + 8
+            wanted: int = body + body_size + FRAME_OVERHEAD
+            if (
+                kind == FRAME_HEADER
+                and number == channel
+                and class_number == 60
+                and 14 <= size <= 4096
+                and 0 < body_size <= self.frame_max - FRAME_OVERHEAD
+                and body_size <= self.max_message_bytes
+                and wanted <= end
+                and _FRAME.unpack_from(data, body) == (FRAME_BODY, channel, body_size)
+                and data[body - 1] == data[wanted - 1] == FRAME_END
+            ):
+                event = (channel, *target, data[header + 19 : body - 1], data[body + 7 : wanted - 1], body_size)
+                events.append(_new_event(PublishEvent, event))
+                return wanted
+        self._content[channel] = _Content(target)
+        return stop + 1
+
+    @staticmethod
+    def _acks(channel: int, data: bytes, start: int, end: int, events: list[Event]) -> int:
+        """Acknowledgements that follow one another, as one event. Returns where they end."""
+        head = data[start - 7 : start + 4]
+        tags: list[int] = []
+        at = start - 7
+        while at + _ACK_BYTES_IN_ALL <= end and data.startswith(head, at):
+            tag, multiple = _ACK_FRAME.unpack_from(data, at + 11)
+            if data[at + 20] != FRAME_END:
+                break
+            if multiple & 1:
+                if not tags:
+                    events.append(AckEvent(channel, [tag], True))
+                    return at + _ACK_BYTES_IN_ALL
+                break
+            tags.append(tag)
+            at += _ACK_BYTES_IN_ALL
+        events.append(AckEvent(channel, tags, False))
+        return at
 
     def forget(self, channel: int) -> None:
         """The channel is closed: what was half there of a message is let go."""
@@ -185,7 +247,7 @@ class FrameReader:
                 return None
         elif number == ACK and stop - start == 13:
             tag, multiple = _ACK_FRAME.unpack_from(data, start + 4)
-            return AckEvent(channel, tag, multiple & 1 == 1)
+            return AckEvent(channel, [tag], multiple & 1 == 1)
         method = METHODS.get(number)
         if method is None or stop - start < 4:
             raise AmqpError(COMMAND_INVALID, f"COMMAND_INVALID - there is no method {number >> 16}.{number & 0xFFFF}", number)

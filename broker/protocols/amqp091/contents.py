@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, Final
 
 from broker.core.death import Death, deaths
 from broker.core.exchange_origin import ORIGIN, Way, last_way, packed, unpacked
 from broker.core.message import DEFAULT_PRIORITY, Message, MessageReference, Properties, overlay
-from broker.properties import RESERVED, size_of
+from broker.properties import RESERVED
 from broker.protocols.amqp091.codec_methods import short_string
 from broker.protocols.amqp091.codec_properties import ContentProperties, read_properties, write_properties
 from broker.protocols.amqp091.codec_tables import (
-    TableError,
     Timestamp,
     join_table,
     long_value,
@@ -34,25 +34,8 @@ _INT64: Final = 1 << 63
 _MAX_TTL_MS: Final = 100 * 365 * 86_400_000
 _PERSISTENT_ONLY: Final = b"\x10\x00\x02"
 _NOTHING: Final = b"\x00\x00"
-#: Properties' bytes -> what they say, for small ones without headers: programs repeat themselves.
-_REMEMBERED: Final = 512
-
-
-class Reader:
-    """Content properties, read; remembers small ones."""
-
-    def __init__(self) -> None:
-        self._known: dict[bytes, ContentProperties] = {}
-
-    def read(self, raw: bytes) -> ContentProperties:
-        found = self._known.get(raw)
-        if found is None:
-            found = read_properties(raw)
-            if len(raw) <= 64 and found.headers is None:
-                if len(self._known) >= _REMEMBERED:
-                    self._known.clear()
-                self._known[raw] = found
-        return found
+#: Origins up to this length are often the same for many messages.
+_SHORT_ORIGIN: Final = 512
 
 
 def ttl_of(properties: ContentProperties) -> int | None:
@@ -121,15 +104,6 @@ def _clean(text: str) -> str:
     return text.encode("utf-8", "replace").decode() if not text.isascii() else text
 
 
-def new_message(
-    address: str, body: bytes, properties: Properties | None, priority: int, durable: bool, expires_at_ms: int | None, producer: str
-) -> Message:
-    message = Message(0, address, body, properties, priority, durable, 0, expires_at_ms, producer)
-    if properties is not None:
-        message.size += size_of(properties)
-    return message
-
-
 # -- out -----------------------------------------------------------------------------------------------------------------
 
 
@@ -140,10 +114,21 @@ def wire_of(reference: MessageReference) -> tuple[bytes, bytes]:
     if reference.hops or reference.failed:
         return _changed(reference)
     if kept is None:
-        return b"\x00" + short_string(message.address), _plain(message)
+        return _plain_wire(message.address, message.durable, message.priority)
     origin = kept.get(ORIGIN)
     if not isinstance(origin, bytes):
         return b"\x00" + short_string(message.address), _from_native(message)
+    if len(origin) <= _SHORT_ORIGIN:
+        return _wire_of_origin(origin)
+    return _cut(origin)
+
+
+@lru_cache(maxsize=1024)
+def _plain_wire(address: str, durable: bool, priority: int) -> tuple[bytes, bytes]:
+    return b"\x00" + short_string(address), _plain(durable, priority)
+
+
+def _cut(origin: bytes) -> tuple[bytes, bytes]:
     end = origin[0] + 1
     end += origin[end] + 1
     if origin[end]:
@@ -151,10 +136,13 @@ def wire_of(reference: MessageReference) -> tuple[bytes, bytes]:
     return origin[:end], origin[end + 1 :]
 
 
-def _plain(message: Message) -> bytes:
-    if message.priority == DEFAULT_PRIORITY:
-        return _PERSISTENT_ONLY if message.durable else _NOTHING
-    return write_properties(ContentProperties(delivery_mode=2 if message.durable else None, priority=message.priority))
+_wire_of_origin = lru_cache(maxsize=4096)(_cut)
+
+
+def _plain(durable: bool, priority: int) -> bytes:
+    if priority == DEFAULT_PRIORITY:
+        return _PERSISTENT_ONLY if durable else _NOTHING
+    return write_properties(ContentProperties(delivery_mode=2 if durable else None, priority=priority))
 
 
 def _native_properties(message: Message) -> ContentProperties:
@@ -184,7 +172,7 @@ def _changed(reference: MessageReference) -> tuple[bytes, bytes]:
     if isinstance(origin, bytes):
         properties = read_properties(unpacked(origin)[1])
     elif kept is None:
-        properties = read_properties(_plain(message))
+        properties = read_properties(_plain(message.durable, message.priority))
     else:
         properties = _native_properties(message)
     fields = split_table(properties.headers or b"")
@@ -240,6 +228,3 @@ def _entry(death: Death, expiration: str | None) -> bytes:
         fields["original-expiration"] = write_value(expiration)
     content = join_table(fields)
     return b"F" + len(content).to_bytes(4, "big") + content
-
-
-__all__ = ["Reader", "TableError", "headers_of", "key_list", "message_properties", "new_message", "ttl_of", "wire_of", "without_bcc"]

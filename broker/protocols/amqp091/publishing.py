@@ -1,63 +1,91 @@
-"""A publish, from the frame to the queues."""
+"""A publish, from the frame to the queues.
+
+Programs publish the same kind of message again and again, so what follows from exchange, routing key and properties alone is worked out
+once (``Pattern``) and kept until bindings or settings change; headers and expirations are looked at each time.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from broker.core.message import Message
+from broker.core.message import Message, Properties
 from broker.core.queue import Queue
 from broker.errors import Refused
 from broker.exchanges import Route
+from broker.properties import size_of
 from broker.protocols.amqp091.codec import AmqpError, PublishEvent
 from broker.protocols.amqp091.codec_methods import NUMBER
-from broker.protocols.amqp091.codec_properties import ContentProperties
+from broker.protocols.amqp091.codec_properties import ContentProperties, read_properties
 from broker.protocols.amqp091.codec_tables import TableError
-from broker.protocols.amqp091.contents import headers_of, key_list, message_properties, new_message, ttl_of, without_bcc
+from broker.protocols.amqp091.contents import headers_of, key_list, message_properties, ttl_of, without_bcc
 from broker.protocols.amqp091.replies import error_of, precondition_failed
 
 if TYPE_CHECKING:
     from broker.protocols.amqp091.session import AmqpSession
 
 _PUBLISH = NUMBER["basic.publish"]
+#: Patterns that one connection remembers, and the longest properties that make one.
+_REMEMBERED: Final = 512
+_LONGEST: Final = 128
+
+
+class Pattern(NamedTuple):
+    """All that messages with the same exchange, routing key and properties have in common."""
+
+    version: int
+    route: Route
+    address: str
+    properties: Properties | None
+    properties_bytes: int
+    priority: int
+    durable: bool
+    ttl_ms: int | None
 
 
 def take_in(session: AmqpSession, event: PublishEvent) -> tuple[bool, bool]:
     """(whether every queue it was meant for took it, whether there was any). Raises AmqpError."""
-    raw, body = event.properties, event.body or b""
-    try:
-        properties = session.reader_of_properties.read(raw)
-        headers = headers_of(properties)
-    except TableError as error:
-        raise AmqpError(502, f"SYNTAX_ERROR - {error}", _PUBLISH) from None
-    _check_user(session, properties)
-    cc = bcc = []
-    if headers:
-        cc, bcc = key_list(headers, "CC"), key_list(headers, "BCC")
-        if "BCC" in headers:
-            raw = without_bcc(properties)
-    ttl_ms = ttl_of(properties)
-    try:
-        route = session.route(event.exchange, event.routing_key, headers, [*cc, *bcc])
-    except Refused as refusal:
-        raise error_of(refusal, _PUBLISH) from None
+    key = (event.exchange, event.routing_key, event.properties)
+    pattern = session.patterns.get(key)
+    if pattern is None or pattern.version != session.broker.exchanges.version:
+        pattern = _pattern(session, event)
+        if len(event.properties) <= _LONGEST:
+            if len(session.patterns) >= _REMEMBERED:
+                session.patterns.clear()
+            session.patterns[key] = pattern
+    _, route, address, properties, properties_bytes, priority, durable, ttl_ms = pattern
     if not route.queues:
         return True, False
-    durable = properties.delivery_mode == 2
-    now_ms = session.broker.now_ms()
-    message = new_message(
-        event.exchange or event.routing_key,
-        body,
-        message_properties(event.exchange, event.routing_key, cc, raw, properties, headers, durable),
-        _priority(properties, route),
-        durable,
-        None if ttl_ms is None else now_ms + ttl_ms,
-        session.producer.name,
-    )
+    expires_at_ms = None if ttl_ms is None else session.broker.now_ms() + ttl_ms
+    message = Message(0, address, event.body or b"", properties, priority, durable, 0, expires_at_ms, session.producer.name)
+    message.size += properties_bytes
     session.turn.charge(message.size)
     if route.plain:
         session.turn.arrive(route.queues[0], message)
         return True, True
     return _store(session, message, route.queues), True
+
+
+def _pattern(session: AmqpSession, event: PublishEvent) -> Pattern:
+    raw, exchange, key = event.properties, event.exchange, event.routing_key
+    try:
+        properties = read_properties(raw)
+        headers = headers_of(properties)
+    except TableError as error:
+        raise AmqpError(502, f"SYNTAX_ERROR - {error}", _PUBLISH) from None
+    _check_user(session, properties)
+    cc, bcc = key_list(headers, "CC"), key_list(headers, "BCC")
+    if "BCC" in headers:
+        raw = without_bcc(properties)
+        headers = {name: value for name, value in headers.items() if name != "BCC"}
+    ttl_ms = ttl_of(properties)
+    try:
+        route = session.route(exchange, key, headers, [*cc, *bcc])
+    except Refused as refusal:
+        raise error_of(refusal, _PUBLISH) from None
+    durable = properties.delivery_mode == 2
+    kept = message_properties(exchange, key, cc, raw, properties, headers, durable)
+    version = session.broker.exchanges.version
+    return Pattern(version, route, exchange or key, kept, size_of(kept), _priority(properties, route), durable, ttl_ms)
 
 
 def _priority(properties: ContentProperties, route: Route) -> int:

@@ -35,7 +35,7 @@ from broker.protocols.amqp091.codec import (
 )
 from broker.protocols.amqp091.codec_methods import METHODS, NUMBER
 from broker.protocols.amqp091.codec_tables import TableError, read_table
-from broker.protocols.amqp091.contents import Reader
+from broker.protocols.amqp091.publishing import Pattern
 from broker.protocols.amqp091.replies import error_of
 from broker.protocols.amqp091.topology import METHODS as HANDLERS
 from broker.protocols.amqp091.turn import Turn
@@ -109,7 +109,8 @@ class AmqpSession:
         self.login = ""
         self.notifies_cancels = False
         self.subscriptions: dict[int, Subscription] = {}
-        self.reader_of_properties = Reader()
+        #: (exchange, routing key, properties) -> what such publishes come to.
+        self.patterns: dict[tuple[str, str, bytes], Pattern] = {}
         self.turn = Turn(self)
         self._output = output
         self._authenticate = authenticate

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from broker.core.consumer import Consumer
@@ -19,33 +20,24 @@ _OVERHEAD_BYTES = 400
 class Turn:
     def __init__(self, session: AmqpSession) -> None:
         self._session = session
-        self._arrivals: dict[Queue, list[Message]] = {}
-        self._acknowledged: dict[Consumer, list[MessageReference]] = {}
+        self._arrivals: defaultdict[Queue, list[Message]] = defaultdict(list)
+        self.acknowledged: defaultdict[Consumer, list[MessageReference]] = defaultdict(list)
         #: Channels that have something to confirm.
         self.confirming: dict[Channel, None] = {}
         self._messages = 0
         self._bytes = 0
 
     def arrive(self, queue: Queue, message: Message) -> None:
-        waiting = self._arrivals.get(queue)
-        if waiting is None:
-            waiting = self._arrivals[queue] = []
-        waiting.append(message)
+        self._arrivals[queue].append(message)
 
     def charge(self, size: int) -> None:
         """Counts a message against the connection's credit."""
         self._messages += 1
         self._bytes += size + _OVERHEAD_BYTES
 
-    def acknowledge(self, consumer: Consumer, reference: MessageReference) -> None:
-        settled = self._acknowledged.get(consumer)
-        if settled is None:
-            settled = self._acknowledged[consumer] = []
-        settled.append(reference)
-
     def hand_over(self) -> None:
         """What arrived joins its queues, so that nothing overtakes it."""
-        arrivals, self._arrivals = self._arrivals, {}
+        arrivals, self._arrivals = self._arrivals, defaultdict(list)
         state = self._session.broker.state
         for queue, messages in arrivals.items():
             state.arrive(messages, queue)
@@ -55,8 +47,8 @@ class Turn:
         session = self._session
         if self._arrivals:
             self.hand_over()
-        if self._acknowledged:
-            acknowledged, self._acknowledged = self._acknowledged, {}
+        if self.acknowledged:
+            acknowledged, self.acknowledged = self.acknowledged, defaultdict(list)
             for consumer, references in acknowledged.items():
                 session.broker.acknowledge(consumer, references)
                 session.settled(consumer)
