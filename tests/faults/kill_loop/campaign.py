@@ -31,6 +31,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--producers", type=int, default=4)
     parser.add_argument("--consumers", type=int, default=4)
     parser.add_argument("--rate", type=float, default=100.0, help="messages a second of each producer (100)")
+    parser.add_argument("--least-ms", type=int, default=50, help="the shortest life of a broker (50)")
+    parser.add_argument("--most-ms", type=int, default=1500, help="the longest (1500)")
     parser.add_argument("--keep", type=Path, default=None, help="keep logs, journal and export in this directory; it must not exist")
     return parser.parse_args()
 
@@ -44,14 +46,18 @@ def main() -> int:
         producers=arguments.producers,
         consumers=arguments.consumers,
         rate_per_s=arguments.rate,
+        least_ms=arguments.least_ms,
+        most_ms=arguments.most_ms,
     )
+    # Also when a run ends by an exception it can be repeated and looked into.
     console.print(f"[bold]seed {options.seed}[/]  " + "  ".join(f"{name}={value}" for name, value in asdict(options).items()))
     directory = arguments.keep or Path(tempfile.mkdtemp(prefix="homing-faults-"))
     directory.mkdir(parents=True, exist_ok=arguments.keep is None)
+    console.print(f"logs, journal and export in {directory}", markup=False)
     result = _run(directory, options, console)
     _show(result, console)
     if result.violations:
-        console.print(f"[red]{len(result.violations)} promises were broken[/]; logs, journal and export are in {directory}")
+        console.print(f"[red]{len(result.violations)} promises were broken[/]; see {directory}")
     elif arguments.keep is None:
         shutil.rmtree(directory)
     return 1 if result.violations else 0
