@@ -106,13 +106,14 @@ class BrokerModel(RuleBasedStateMachine):
         queue=st.sampled_from([*ADDRESSES, "DLQ.a"]),
         prefetch=st.sampled_from([1, 3, 100]),
         session=st.sampled_from([0, 1]),
+        selector=st.sampled_from([None, None, None, "JMSPriority > 3"]),
     )
-    def subscribe(self, who: int, queue: str, prefetch: int, session: int) -> None:
+    def subscribe(self, who: int, queue: str, prefetch: int, session: int, selector: str | None) -> None:
         client = self.clients[who]
         assert client.connection is not None
         if len(client.consumers) < 6 and (queue != "DLQ.a" or queue in self.world.broker.state.post_office.queues):
             number = max(client.consumers, default=0) + 1
-            options = {"prefetch": prefetch, "session": session, "transacted": bool(session)}
+            options = {"prefetch": prefetch, "session": session, "transacted": bool(session), "selector": selector}
             client.consumers[number] = self.world.broker.subscribe(client.connection, number, queue, options)
 
     def _held(self, transacted: bool) -> list[tuple[Client, int, Delivery]]:
@@ -206,6 +207,24 @@ class BrokerModel(RuleBasedStateMachine):
                 self.done.add(delivery.key)
 
         broker.ledger.when_safe(answered)
+
+    @rule(who=st.integers(0, 1), writable=st.booleans())
+    def socket_is_full_or_not(self, who: int, writable: bool) -> None:
+        self.clients[who].writable = writable
+        for queue in self.world.broker.state.post_office.queues.values():
+            self.world.broker.state.mark_ready(queue)
+
+    @rule(data=st.data())
+    def give_back_unread(self, data: Any) -> None:
+        picked = self._pick(data, transacted=data.draw(st.booleans()))
+        if picked is None:
+            return
+        client, number, delivery = picked
+        held, _ = client.consumers[number].held([delivery.tag, delivery.tag])
+        del client.held[number][delivery.tag]
+        self.world.broker.give_back(client.consumers[number], held)
+        if held:
+            self._until_safe(delivery.key)
 
     # -- what happens to everybody -----------------------------------------------------------------------------------
 

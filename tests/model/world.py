@@ -198,6 +198,10 @@ class World:
                 memory += 400 + (0 if id(reference.message) in messages else reference.message.size)
                 messages.add(id(reference.message))
             assert queue.ready == by_place.get(Where.PENDING, 0), f"{queue.name}: pending"
+            waiting = [reference.sequence for reference in queue.pending]
+            assert len(waiting) == queue.pending.count, f"{queue.name}: what can be handed out"
+            assert not queue.suspects.keys() & set(waiting), f"{queue.name}: a suspect among the others"
+            assert queue.pending.bytes == sum(queue.references[sequence].message.size for sequence in waiting)
             assert queue.delivering == by_place.get(Where.DELIVERING, 0), f"{queue.name}: delivering"
             assert queue.scheduled == by_place.get(Where.SCHEDULED, 0), f"{queue.name}: scheduled"
             assert len(queue.parked) == by_place.get(Where.PARKED, 0), f"{queue.name}: parked"

@@ -1,0 +1,21 @@
+"""Stopping beside a disk that does not come back in time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from broker import server
+
+
+class SlowJournal:
+    async def flush(self) -> None:
+        await asyncio.sleep(60)
+
+
+async def test_a_slow_disk_does_not_break_an_orderly_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_SHUTDOWN_S", 0.01)
+    # A TimeoutError is an OSError, and run_server takes those for a port that cannot be listened on.
+    await server._flush_in_time(cast(Any, SlowJournal()))
