@@ -294,6 +294,15 @@ class Channel:
     def refuse(self, tag: int, multiple: bool, requeue: bool) -> None:
         self._settle(self._take(tag, multiple), "nack" if requeue else REJECTED)
 
+    def refuse_each(self, tags: list[int], requeue: bool) -> None:
+        """One after the other, each by itself."""
+        taken: list[tuple[int, _Held]] = []
+        try:
+            for tag in tags:
+                taken += self._take(tag, False)
+        finally:
+            self._settle(taken, "nack" if requeue else REJECTED)
+
     def recover(self) -> None:
         self._oldest_tag = self._next_tag
         entries = list(self._unacked.items())

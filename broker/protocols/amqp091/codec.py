@@ -39,8 +39,9 @@ _FRAME: Final = struct.Struct(">BHI")
 _ACK_FRAME: Final = struct.Struct(">QB")
 _HEADER: Final = struct.Struct(">HHQ")
 _PUBLISH_BYTES: Final = PUBLISH.to_bytes(4, "big")
+_NACK_BYTES: Final = NUMBER["basic.nack"].to_bytes(4, "big")
 _ACK_BYTES: Final = ACK.to_bytes(4, "big")
-#: A whole frame with an acknowledgement.
+#: A whole frame with an acknowledgement, or a refusal.
 _ACK_BYTES_IN_ALL: Final = 21
 HEARTBEAT_FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 
@@ -75,6 +76,14 @@ class AckEvent(NamedTuple):
     multiple: bool
 
 
+class NackEvent(NamedTuple):
+    """Single deliveries of one channel that were refused one after the other, all to come back or all not."""
+
+    channel: int
+    tags: list[int]
+    requeue: bool
+
+
 class PublishEvent(NamedTuple):
     """A whole message. ``properties``: flags and property list as they came; ``body`` None: larger than allowed, ``size`` bytes."""
 
@@ -99,7 +108,7 @@ class ErrorEvent(NamedTuple):
 
 #: A NamedTuple from a tuple, without its constructor's detour.
 _new_event: Final = tuple.__new__
-Event = MethodEvent | AckEvent | PublishEvent | HeartbeatEvent | ErrorEvent
+Event = MethodEvent | AckEvent | NackEvent | PublishEvent | HeartbeatEvent | ErrorEvent
 _Target = tuple[str, str, bool, bool]
 
 
@@ -159,8 +168,8 @@ class FrameReader:
                     if number == _PUBLISH_BYTES:
                         at = self._publish(channel, data, start, stop, end, events)
                         continue
-                    if number == _ACK_BYTES and size == 13:
-                        at = self._acks(channel, data, start, end, events)
+                    if size == 13 and (number == _ACK_BYTES or (number == _NACK_BYTES and not data[start + 12] & 1)):
+                        at = self._settled(channel, data, start, end, events)
                         continue
                 event = self._event(kind, channel, data, start, stop)
                 if event is not None:
@@ -201,23 +210,23 @@ class FrameReader:
         return stop + 1
 
     @staticmethod
-    def _acks(channel: int, data: bytes, start: int, end: int, events: list[Event]) -> int:
-        """Acknowledgements that follow one another, as one event. Returns where they end."""
-        head = data[start - 7 : start + 4]
+    def _settled(channel: int, data: bytes, start: int, end: int, events: list[Event]) -> int:
+        """Acknowledgements, or refusals, that follow one another and say the same, as one event. Returns where they end."""
+        head, bits = data[start - 7 : start + 4], data[start + 12]
         tags: list[int] = []
         at = start - 7
         while at + _ACK_BYTES_IN_ALL <= end and data.startswith(head, at):
-            tag, multiple = _ACK_FRAME.unpack_from(data, at + 11)
-            if data[at + 20] != FRAME_END:
-                break
-            if multiple & 1:
-                if not tags:
-                    events.append(AckEvent(channel, [tag], True))
-                    return at + _ACK_BYTES_IN_ALL
+            tag, same = _ACK_FRAME.unpack_from(data, at + 11)
+            if same != bits or data[at + 20] != FRAME_END:
                 break
             tags.append(tag)
             at += _ACK_BYTES_IN_ALL
-        events.append(AckEvent(channel, tags, False))
+            if bits & 1:
+                break
+        if head[7:] == _ACK_BYTES:
+            events.append(AckEvent(channel, tags, bits & 1 == 1))
+        else:
+            events.append(NackEvent(channel, tags, bits & 2 == 2))
         return at
 
     def forget(self, channel: int) -> None:

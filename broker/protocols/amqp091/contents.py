@@ -110,9 +110,15 @@ def _clean(text: str) -> str:
 def wire_of(reference: MessageReference) -> tuple[bytes, bytes]:
     """(exchange and routing key as short strings, content properties) of a delivery."""
     message = reference.message
-    kept = message.properties
-    if reference.hops or reference.failed:
+    if reference.hops:
         return _changed(reference)
+    if reference.failed:
+        return _counted(*_unchanged_wire(message), reference.failed)
+    return _unchanged_wire(message)
+
+
+def _unchanged_wire(message: Message) -> tuple[bytes, bytes]:
+    kept = message.properties
     if kept is None:
         return _plain_wire(message.address, message.durable, message.priority)
     origin = kept.get(ORIGIN)
@@ -121,6 +127,15 @@ def wire_of(reference: MessageReference) -> tuple[bytes, bytes]:
     if len(origin) <= _SHORT_ORIGIN:
         return _wire_of_origin(origin)
     return _cut(origin)
+
+
+@lru_cache(maxsize=2048)
+def _counted(target: bytes, raw: bytes, failed: int) -> tuple[bytes, bytes]:
+    """The same for a message that came back: the number of failed deliveries is added, as RabbitMQ's quorum queues do."""
+    properties = read_properties(raw)
+    fields = split_table(properties.headers or b"")
+    fields["x-delivery-count"] = long_value(failed)
+    return target, write_properties(properties._replace(headers=join_table(fields)))
 
 
 @lru_cache(maxsize=1024)

@@ -30,6 +30,7 @@ from broker.protocols.amqp091.codec import (
     Event,
     FrameReader,
     MethodEvent,
+    NackEvent,
     PublishEvent,
     method_frame,
 )
@@ -188,6 +189,8 @@ class AmqpSession:
                 channel.acknowledge(event)
             elif event.channel not in self._closing:
                 self._channel(event.channel)
+        elif type(event) is NackEvent:
+            self._channel(event.channel).refuse_each(event.tags, event.requeue)
         elif type(event) is MethodEvent:
             self.turn.finish()
             self._method(event)
