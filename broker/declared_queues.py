@@ -11,7 +11,7 @@ from broker.core.consumer import Consumer
 from broker.core.post_office import ANYCAST, RoutingTypes
 from broker.core.queue import Queue
 from broker.errors import Refused
-from broker.queue_arguments import AMQP, check_same, options_for
+from broker.queue_arguments import AMQP, arguments_of, check_same, options_for
 from broker.resources import Resources, check_name
 from broker.state import BrokerState
 
@@ -26,6 +26,8 @@ class DeclaredQueues:
         self._owners: dict[Queue, str] = {}
         #: Queues that one consumer has to itself.
         self._taken: dict[Queue, Consumer] = {}
+        #: Consumers that wait to become the single active one, in order.
+        self._standing_by: dict[Queue, list[Consumer]] = {}
         resources.queue_gone.append(self._queue_gone)
 
     # -- found -------------------------------------------------------------------------------------------------------
@@ -92,6 +94,7 @@ class DeclaredQueues:
     def _queue_gone(self, queue: Queue) -> None:
         self._owners.pop(queue, None)
         self._taken.pop(queue, None)
+        self._standing_by.pop(queue, None)
 
     # -- consumers ---------------------------------------------------------------------------------------------------
 
@@ -105,3 +108,22 @@ class DeclaredQueues:
 
     def take(self, queue: Queue, consumer: Consumer) -> None:
         self._taken[queue] = consumer
+
+    def stand_by(self, queue: Queue, consumer: Consumer) -> None:
+        """``x-single-active-consumer``: a consumer that is not the only one waits until those before it are gone."""
+        if arguments_of(queue).get("x-single-active-consumer") and len(queue.consumers) > 1:
+            queue.consumers.remove(consumer)
+            self._standing_by.setdefault(queue, []).append(consumer)
+
+    def promote(self, queues: Iterable[Queue]) -> None:
+        """Where the active consumer is gone, the next in line takes over."""
+        for queue in dict.fromkeys(queues):
+            waiting = [consumer for consumer in self._standing_by.pop(queue, ()) if consumer.open]
+            if waiting and not queue.consumers:
+                queue.attach(waiting.pop(0))
+                self._state.mark_ready(queue)
+            if waiting:
+                self._standing_by[queue] = waiting
+
+    def consumers_of(self, queue: Queue) -> int:
+        return len(queue.consumers) + sum(consumer.open for consumer in self._standing_by.get(queue, ()))

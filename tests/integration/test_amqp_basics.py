@@ -446,3 +446,43 @@ def test_a_peer_that_falls_silent_is_given_up(broker: Server, ch: BlockingChanne
     assert count(ch, "back") == 0
     wait_until("the silent peer's message is back", lambda: count(ch, "back") == 1)
     cut(silent)
+
+
+def test_a_single_active_consumer_is_followed_by_the_next(broker: Server, ch: BlockingChannel) -> None:
+    ch.queue_declare("single", arguments={"x-single-active-consumer": True})
+    seen: list[str] = []
+    with channel(broker) as first:
+        first.basic_consume("single", lambda *_: seen.append("first"), auto_ack=True)
+        ch.basic_consume("single", lambda *_: seen.append("second"), auto_ack=True)
+        assert ch.queue_declare("single", passive=True).method.consumer_count == 2
+        for _ in range(5):
+            ch.basic_publish("", "single", b"x")
+        end = time.monotonic() + 15
+        while len(seen) < 5 and time.monotonic() < end:
+            first.connection.process_data_events(0.05)
+            ch.connection.process_data_events(0.05)
+        assert seen == ["first"] * 5
+    ch.basic_publish("", "single", b"x")
+    wait_until_seen(ch, seen, 6)
+    assert seen[-1] == "second"
+
+
+def test_a_full_queue_that_blocks_stops_its_publishers(start_server: Callable[..., Server]) -> None:
+    server = start_server({**AMQP, "address-settings": {"narrow": {"max-length": 10}}})
+    with connection(server) as publishing, channel(server) as consuming:
+        blocked: list[bool] = []
+        publishing.add_on_connection_blocked_callback(lambda *_: blocked.append(True))
+        publishing.add_on_connection_unblocked_callback(lambda *_: blocked.append(False))
+        ch = publishing.channel()
+        ch.queue_declare("narrow")
+        for _ in range(11):
+            ch.basic_publish("", "narrow", b"x")
+        wait_until_seen(ch, blocked, 1)
+        for _ in range(50):
+            ch.basic_publish("", "narrow", b"x")
+        publishing.process_data_events(0.2)
+        assert count(consuming, "narrow") < 20
+        for _ in range(61):
+            get(consuming, "narrow")
+        while blocked[-1]:
+            wait_until_seen(ch, blocked, len(blocked) + 1)

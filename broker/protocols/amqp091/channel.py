@@ -170,6 +170,7 @@ class Channel:
             self.window.join(consumer)
         if exclusive:
             session.broker.declared_queues.take(queue, consumer)
+        session.broker.declared_queues.stand_by(queue, consumer)
         self.subscriptions[tag] = session.subscriptions[number] = Subscription(self, consumer, tag, no_ack)
         return tag
 
@@ -185,7 +186,7 @@ class Channel:
             self.holders[consumer.number] = consumer
         else:
             self.window.leave(consumer)
-        session.delete_unused([consumer.queue])
+        session.consumers_gone([consumer.queue])
 
     def cancelled(self, subscription: Subscription) -> None:
         """The broker ended it: the queue is gone."""
@@ -414,7 +415,7 @@ class Channel:
         self.subscriptions.clear()
         self.holders.clear()
         self._unacked.clear()
-        session.delete_unused(queues)
+        session.consumers_gone(queues)
 
 
 def _unknown_tag(tag: int) -> AmqpError:

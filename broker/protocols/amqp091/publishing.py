@@ -19,6 +19,7 @@ from broker.protocols.amqp091.codec_properties import ContentProperties, read_pr
 from broker.protocols.amqp091.codec_tables import TableError
 from broker.protocols.amqp091.contents import headers_of, key_list, message_properties, ttl_of, without_bcc
 from broker.protocols.amqp091.replies import error_of, precondition_failed
+from broker.resources import over_length
 
 if TYPE_CHECKING:
     from broker.protocols.amqp091.session import AmqpSession
@@ -105,6 +106,9 @@ def _store(session: AmqpSession, message: Message, queues: list[Queue]) -> bool:
     session.turn.hand_over()
     intake = session.broker.intake
     willing = [queue for queue in queues if intake.admits(queue, message)]
+    for queue in willing:
+        if queue.settings.overflow == "block" and over_length(queue, 1):
+            session.watch(queue)
     if willing:
         intake.store(message, willing)
     return len(willing) == len(queues)

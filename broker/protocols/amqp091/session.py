@@ -321,7 +321,7 @@ class AmqpSession:
         self._open_channels.clear()
         for queue in self.broker.declared_queues.owned_by(self.connection):
             self.broker.delete_queue(queue)
-        self.delete_unused(queues)
+        self.consumers_gone(queues)
 
     # -- channels ----------------------------------------------------------------------------------------------------
 
@@ -385,6 +385,11 @@ class AmqpSession:
             raise Refused("access-refused", f"cannot publish to internal exchange '{exchange}' in vhost '/'", "publish to another one")
         return found
 
+    def watch(self, queue: Queue) -> None:
+        """The queue is full and would have publishers wait: no credit until there is room again."""
+        self.producer.address = queue.address
+        self.producer.credit_messages = min(self.producer.credit_messages, 0)
+
     def check_held(self, held: Held) -> None:
         """A transaction may not grow without end."""
         size = sum(event.size for event in held.publishes[-1:])
@@ -408,8 +413,10 @@ class AmqpSession:
                 channel.settled(consumer)
                 return
 
-    def delete_unused(self, queues: Iterable[Queue]) -> None:
-        """Queues that end with their last consumer."""
+    def consumers_gone(self, queues: Iterable[Queue]) -> None:
+        """These queues have lost consumers: others may take over, and some end with their last one."""
+        queues = list(queues)
+        self.broker.declared_queues.promote(queues)
         for queue in self.broker.declared_queues.unused(queues):
             self.broker.delete_queue(queue)
 

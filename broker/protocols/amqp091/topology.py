@@ -92,7 +92,7 @@ def _queue_declare(channel: Channel, values: _Values) -> None:
             session.connection, name, durable=durable, exclusive=exclusive, auto_delete=auto_delete, arguments=_arguments(arguments)
         )
     channel.last_queue = queue.name
-    _reply(channel, no_wait, "queue.declare-ok", queue.name, queue.ready, len(queue.consumers))
+    _reply(channel, no_wait, "queue.declare-ok", queue.name, queue.ready, session.broker.declared_queues.consumers_of(queue))
 
 
 def _queue_bind(channel: Channel, values: _Values) -> None:
