@@ -9,6 +9,7 @@ import json
 import random
 import uuid
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -94,7 +95,7 @@ QUEUES = (
 
 
 @dataclass(slots=True)
-class _World:
+class World:
     """What the simulation writes into, and its one source of chance."""
 
     rng: random.Random
@@ -137,25 +138,37 @@ class _Stay:
         return {"message_id": self.message_id, "sequence": self.sequence, "queue": self.traffic.queue, "address": self.traffic.queue}
 
 
-def write_sample(out: Path, *, seed: int = 1, messages: int = 2_000, hours: float = 6.0) -> dict[str, int]:
-    """Write an export of ``messages`` messages sent over ``hours`` to the new directory ``out``. Returns table -> rows."""
+def write_sample(
+    out: Path,
+    *,
+    seed: int = 1,
+    messages: int = 2_000,
+    hours: float = 6.0,
+    plant: Callable[[World], object] | None = None,
+) -> dict[str, int]:
+    """Write an export of ``messages`` messages sent over ``hours`` to the new directory ``out``. Returns table -> rows.
+
+    ``plant`` may add to it: analytics/patterns.py.
+    """
     rng = random.Random(seed)
-    world = _World(rng, START_US, START_US + int(hours * 3600 * _S_US), str(uuid.UUID(int=rng.getrandbits(128), version=4)))
+    world = World(rng, START_US, START_US + int(hours * 3600 * _S_US), str(uuid.UUID(int=rng.getrandbits(128), version=4)))
     sent = sorted(_send_time(world) for _ in range(messages))
     for at_us in sent:
         traffic = rng.choices(QUEUES, [t.weight for t in QUEUES])[0]
         world.count(traffic.queue, at_us, sent=1)
         _live(world, _Stay(traffic, world.new_id(), world.new_id(), at_us, at_us, rng.random() < traffic.poison))
+    if plant is not None:
+        plant(world)
     _declare(world)
-    return _write(world, out)
+    return write_world(world, out)
 
 
-def _send_time(world: _World) -> int:
+def _send_time(world: World) -> int:
     """More traffic in the middle of the time than at its ends."""
     return world.start_us + int(world.rng.triangular(0, 1, 0.55) * 0.98 * (world.end_us - world.start_us))
 
 
-def _live(world: _World, stay: _Stay) -> None:
+def _live(world: World, stay: _Stay) -> None:
     """Deliver one message until it succeeds, dies, or the time is over."""
     traffic, rng = stay.traffic, world.rng
     due_us: int | None = None
@@ -180,7 +193,7 @@ def _live(world: _World, stay: _Stay) -> None:
         due_us = end_us + delay_ms * 1000
 
 
-def _error(world: _World, stay: _Stay, at_us: int) -> tuple[str, str] | None:
+def _error(world: World, stay: _Stay, at_us: int) -> tuple[str, str] | None:
     traffic = stay.traffic
     if stay.poison:
         return traffic.poison_error
@@ -191,7 +204,7 @@ def _error(world: _World, stay: _Stay, at_us: int) -> tuple[str, str] | None:
     return world.rng.choice(traffic.errors) if world.rng.random() < traffic.failing else None
 
 
-def _attempt(world: _World, stay: _Stay, given_us: int, at_us: int, delay_ms: int | None) -> None:
+def _attempt(world: World, stay: _Stay, given_us: int, at_us: int, delay_ms: int | None) -> None:
     kind, text = stay.last_error
     own_outcome = kind in ("connection-lost", "timeout")
     consumer = f"worker-{world.rng.randrange(1, 5)}"
@@ -227,19 +240,19 @@ def hash_of(*parts: str) -> int:
     return value
 
 
-def _settle(world: _World, stay: _Stay, at_us: int, outcome: str, **more: Any) -> None:
+def _settle(world: World, stay: _Stay, at_us: int, outcome: str, **more: Any) -> None:
     attempts = stay.failed + (outcome == "succeeded")
     row = {"state": "settled", "outcome": outcome, "attempts": attempts, "failed_attempts": stay.failed, "delivery_count": attempts}
     world.add("messages", **stay.key(), **row, sent_at=stay.sent_at, entered_at=stay.entered_at, settled_at=at_us, **more)
 
 
-def _succeed(world: _World, stay: _Stay, at_us: int) -> None:
+def _succeed(world: World, stay: _Stay, at_us: int) -> None:
     world.count(stay.traffic.queue, at_us, delivered=1, succeeded=1, first_try=int(stay.failed == 0))
     if stay.failed:
         _settle(world, stay, at_us, "succeeded")
 
 
-def _die(world: _World, stay: _Stay, at_us: int) -> None:
+def _die(world: World, stay: _Stay, at_us: int) -> None:
     """Into the dead-letter queue; a few are sent back by hand an hour later, mended."""
     dead_queue = f"DLQ.{stay.traffic.queue}"
     kind, text = stay.last_error
@@ -267,7 +280,7 @@ def _die(world: _World, stay: _Stay, at_us: int) -> None:
     _lie(world, stay, dead_queue, at_us, redriven_us if redriven else None)
 
 
-def _lie(world: _World, stay: _Stay, dead_queue: str, at_us: int, redriven_us: int | None) -> None:
+def _lie(world: World, stay: _Stay, dead_queue: str, at_us: int, redriven_us: int | None) -> None:
     lying: Row = {"message_id": stay.message_id, "sequence": world.new_id(), "queue": dead_queue, "address": stay.traffic.queue}
     lying |= {"attempts": 0, "failed_attempts": 0, "delivery_count": 0, "sent_at": stay.sent_at, "entered_at": at_us}
     if redriven_us is None:
@@ -279,14 +292,14 @@ def _lie(world: _World, stay: _Stay, dead_queue: str, at_us: int, redriven_us: i
     _live(world, _Stay(stay.traffic, stay.message_id, world.new_id(), stay.sent_at, redriven_us, poison=False))
 
 
-def _still_here(world: _World, stay: _Stay, due_us: int | None) -> None:
+def _still_here(world: World, stay: _Stay, due_us: int | None) -> None:
     waits = due_us is not None and due_us > world.end_us
     counts = {"attempts": stay.failed, "failed_attempts": stay.failed, "delivery_count": stay.failed}
     here = {"state": "scheduled" if waits else "ready", "suspect": False, "priority": 4, "body_bytes": 512, "hops": 0}
     world.add("messages", **stay.key(), **here, **counts, sent_at=stay.sent_at, entered_at=stay.entered_at, due_at=due_us)
 
 
-def _declare(world: _World) -> None:
+def _declare(world: World) -> None:
     for (queue, minute), counts in sorted(world.minutes.items()):
         world.add("deliveries_by_minute", queue=queue, minute=minute, **counts)
     here = Counter((row["queue"], row["state"]) for row in world.rows["messages"])
@@ -308,7 +321,7 @@ def _declare(world: _World) -> None:
 _COUNTS = {name for name, kind in TABLES["deliveries_by_minute"] if kind == "int64"} - {"queue_id"}
 
 
-def _write(world: _World, out: Path) -> dict[str, int]:
+def write_world(world: World, out: Path) -> dict[str, int]:
     out.mkdir(parents=True)
     for table in TABLES:
         rows = world.rows[table]
@@ -334,7 +347,7 @@ def _write(world: _World, out: Path) -> dict[str, int]:
     return counts
 
 
-def _write_part(world: _World, directory: Path, table: str, rows: list[Row]) -> None:
+def _write_part(world: World, directory: Path, table: str, rows: list[Row]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

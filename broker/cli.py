@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from broker import cli_analyze, cli_history, cli_journal, cli_messages, cli_queues, cli_settings
+from broker import cli_analyze, cli_history, cli_journal, cli_messages, cli_queues, cli_settings, cli_simulate
 from broker.cli_output import CommandError, ExitCode, Json, as_command_error, print_json, show_error, stderr
 
 EPILOG = "Exit codes: 0 done · 1 failed · 2 usage · 3 no broker · 4 not found · 5 configuration · 6 journal damaged or newer · 70 I/O error"
@@ -70,6 +70,7 @@ app.add_typer(cli_settings.config_app, name="config", rich_help_panel=BROKER)
 app.add_typer(cli_settings.user_app, name="user", rich_help_panel=BROKER)
 app.add_typer(cli_journal.app, name="journal", rich_help_panel=OFFLINE)
 app.command(rich_help_panel=OFFLINE)(cli_analyze.analyze)
+app.command(rich_help_panel=OFFLINE)(cli_simulate.simulate)
 
 
 def main() -> None:

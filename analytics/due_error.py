@@ -1,0 +1,44 @@
+"""How punctual redelivery was: from when a message was due to when the next consumer had it. Early is never; late is a busy queue,
+no consumer, or a late timer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: A median lateness above this is called late. The broker's timer looks at least every second.
+LATE_MS = 1_000
+
+
+def due_error(attempts: DataFrame) -> DataFrame:
+    """One row a queue: ``retries`` with a due time on record, ``early`` among them (0 unless a clock went back), and how late they were
+    assigned to a consumer: ``p50_ms``, ``p99_ms``, ``max_ms``; ``late``. Only retries that failed have a row, so only they are seen.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    stay = Window.partitionBy("broker_id", "sequence").orderBy("attempt")
+    # The broker keeps times by the millisecond: less than that is no error.
+    error_ms = F.floor((F.unix_micros("assigned_at") - F.unix_micros("was_due_at") + 999) / 1000)
+    return (
+        attempts.select(
+            "queue",
+            "assigned_at",
+            F.lag("due_at").over(stay).alias("was_due_at"),
+            (F.col("attempt") - F.lag("attempt").over(stay)).alias("step"),
+        )
+        .where("was_due_at IS NOT NULL AND step = 1 AND assigned_at IS NOT NULL")
+        .withColumn("error_ms", error_ms)
+        .groupBy("queue")
+        .agg(
+            F.count(F.lit(1)).alias("retries"),
+            F.count_if(F.col("error_ms") < 0).alias("early"),
+            F.percentile_approx("error_ms", [0.5, 0.99]).alias("p"),
+            F.max("error_ms").alias("max_ms"),
+        )
+        .selectExpr("queue", "retries", "early", "p[0] AS p50_ms", "p[1] AS p99_ms", "max_ms", f"p[0] > {LATE_MS} AS late")
+        .orderBy(F.desc("p50_ms"), "queue")
+    )

@@ -1,0 +1,138 @@
+"""Patterns planted into an invented export, each in queues of its own, each with a control that looks alike and is harmless.
+
+``plant(world, name)`` for the pattern, ``plant(world, name, control=True)`` for the control. What a report finds must be the first and
+must not be the second.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from analytics.sample import World, hash_of
+
+_S_US = 1_000_000
+
+
+def plant(world: World, name: str, *, control: bool = False) -> str:
+    """Plants it; returns the queue it is in."""
+    queue = f"{name}.{'control' if control else 'planted'}"
+    PATTERNS[name](world, queue, control)
+    return queue
+
+
+def _message(
+    world: World, queue: str, sent_us: int, failures: list[dict[str, Any]], end_us: int | None, hops: list[dict[str, Any]] | None = None
+) -> int:
+    """One message with its failed attempts; ``end_us``: when it succeeded, None: it died with its last failure."""
+    message_id = world.new_id()
+    key = {"message_id": message_id, "sequence": message_id, "queue": queue, "address": queue}
+    world.count(queue, sent_us, sent=1)
+    for number, failure in enumerate(failures, 1):
+        given_us, at_us = failure["given_at"], failure["at"]
+        row = {"assigned_at": given_us - 400, "outcome": "listener", "error_class": "TimeoutError", "error_text": "no answer"}
+        row |= {"consumer": "worker-1", "connection": "worker-1", "policy": f"p-{queue}", "decision": "redeliver"} | failure
+        row |= {"error_type": row["error_class"], "fingerprint": f"{hash_of(row['error_class'], row['error_text']):08x}"}
+        world.add("attempts", **key, **row, attempt=number, failed_attempts=number, delivery_count=number)
+        world.count(queue, at_us, delivered=1, failed=1)
+    died = end_us is None
+    settled_us = failures[-1]["at"] if end_us is None else end_us
+    ended = {"state": "settled", "outcome": "dead-lettered" if died else "succeeded", "settled_at": settled_us}
+    counts = {"attempts": len(failures) + (not died), "failed_attempts": len(failures), "delivery_count": len(failures) + (not died)}
+    targets = {"target_queues": [f"DLQ.{queue}"], "reason": "delivery_limit"} if died else {}
+    world.add("messages", **key, **ended, **counts, sent_at=sent_us, entered_at=sent_us, **targets)
+    world.count(queue, settled_us, **({"dead_lettered": 1} if died else {"delivered": 1, "succeeded": 1}))
+    if died:
+        world.count(f"DLQ.{queue}", settled_us, moved_in=1)
+        told = {"error_class": failures[-1].get("error_class", "TimeoutError"), "error_text": failures[-1].get("error_text", "no answer")}
+        hop = {"sequence": message_id, "queue": queue, "address": queue, "reason": "delivery_limit", "at": settled_us}
+        lying = key | {"queue": f"DLQ.{queue}", "sequence": world.new_id()}
+        world.add("messages", **lying, state="ready", attempts=0, failed_attempts=0, sent_at=sent_us, entered_at=settled_us)
+        died_of = {"died_at": settled_us, "reason": "delivery_limit", "attempts": len(failures), "hops": hops or [hop]}
+        world.add("dead_letters", **key, **died_of, **told, sent_at=sent_us, target_queues=[f"DLQ.{queue}"], lies_in=[f"DLQ.{queue}"])
+    return message_id
+
+
+def _policy(world: World, queue: str, **values: Any) -> None:
+    world.add("policies", policy=f"p-{queue}", from_at=world.start_us, settings_json=json.dumps(values))
+
+
+def hoarder(world: World, queue: str, control: bool) -> None:
+    """One of four consumers lets what it prefetched lie for two minutes and holds it long. Control: all are alike, and all are slow."""
+    for number in range(120):
+        worker = number % 4
+        odd = worker == 3 and not control
+        given_us = world.start_us + number * 7 * _S_US + 600 * _S_US
+        waited_us = int((120 if odd else 1 if not control else 3) * world.rng.uniform(0.9, 1.1) * _S_US)
+        held_us = int((9 if odd or control else 0.2) * world.rng.uniform(0.7, 1.4) * _S_US)
+        failure = {"assigned_at": given_us - waited_us, "given_at": given_us, "at": given_us + held_us, "consumer": f"worker-{worker}"}
+        _message(world, queue, given_us - waited_us - 1000, [failure], given_us + held_us + 5 * _S_US)
+
+
+def storm(world: World, queue: str, control: bool) -> None:
+    """An outage of four minutes whose failures all come back in one second. Control: the same failures, back at times of their own."""
+    herd_us = world.start_us + 1_800 * _S_US
+    for number in range(400):
+        at_us = herd_us - 300 * _S_US + int(number * 0.6 * _S_US)
+        back_us = at_us + int(world.rng.uniform(30, 600) * _S_US) if control or number < 120 else herd_us + world.rng.randrange(_S_US)
+        failure = {"given_at": at_us - 20_000, "at": at_us, "due_at": back_us, "delay_ms": (back_us - at_us) // 1000}
+        _message(world, queue, at_us - 30_000, [failure], back_us + 50_000)
+
+
+def late(world: World, queue: str, control: bool) -> None:
+    """Retries come four seconds after they are due. Control: within 40 ms."""
+    for number in range(60):
+        at_us = world.start_us + (number * 11 + 60) * _S_US
+        due_us = at_us + 5 * _S_US
+        again_us = due_us + (40_000 if control else 4 * _S_US)
+        first = {"given_at": at_us - 9_000, "at": at_us, "due_at": due_us, "delay_ms": 5_000}
+        second = {"assigned_at": again_us, "given_at": again_us + 1_000, "at": again_us + 10_000, "due_at": again_us + _S_US}
+        _message(world, queue, at_us - 20_000, [first, second], again_us + 2 * _S_US)
+
+
+def poison(world: World, queue: str, control: bool) -> None:
+    """One fault told in many ways kills thirty messages. Control: as many deaths, each of a fault of its own."""
+    own = "amber basil cedar delta ember fjord grove heron inlet jetty knoll larch maple north ocean pearl quill raven slate thorn".split()
+    sides = ("front", "rear", "left", "right", "upper")
+    for number in range(30):
+        common = f"could not parse the field quantity of order {1000 + number} in the {sides[number % 5]} part: expected a positive number"
+        picked = " ".join(own[(number * 7 + step * (number % 3 + 1)) % len(own)] + chr(97 + number % 26) for step in range(6))
+        at_us = world.start_us + (number * 13 + 90) * _S_US
+        told = {"error_class": "ParseError" if not control else "VariedError", "error_text": picked if control else common}
+        failures = [{"given_at": at_us + n * _S_US, "at": at_us + n * _S_US + 9_000, **told} for n in range(3)]
+        _message(world, queue, at_us - 10_000, failures, None)
+
+
+def cycle(world: World, queue: str, control: bool) -> None:
+    """Messages die into a queue from which they die back. Control: two deaths in a row that lead on."""
+    back = "" if control else queue
+    for number in range(12):
+        at_us = world.start_us + (number * 17 + 90) * _S_US
+        names = [queue, f"{queue}.second", back or f"{queue}.first"]
+        hops = [{"sequence": world.new_id(), "queue": name, "address": name, "reason": "delivery_limit", "at": at_us} for name in names]
+        _message(world, queue, at_us - 10_000, [{"given_at": at_us - 9_000, "at": at_us}], None, hops=hops)
+
+
+def tight(world: World, queue: str, control: bool) -> None:
+    """Trouble of about a minute meets a policy that gives up after 50 s. Control: the same trouble, and a policy that lasts ten minutes."""
+    allowed = 120 if control else 11
+    _policy(world, queue, max_delivery_attempts=allowed, redelivery_delay_ms=5_000)
+    for number in range(120):
+        at_us = world.start_us + (number * 5 + 60) * _S_US
+        passes_us = at_us + int(world.rng.expovariate(1 / 35) * _S_US) + 1
+        failures: list[dict[str, Any]] = []
+        while at_us < passes_us and len(failures) < allowed:
+            failures.append({"given_at": at_us - 9_000, "at": at_us, "due_at": at_us + 5 * _S_US, "delay_ms": 5_000})
+            at_us += 5 * _S_US + 12_000
+        _message(world, queue, failures[0]["at"] - 10_000, failures, None if len(failures) == allowed else at_us)
+
+
+PATTERNS: dict[str, Callable[[World, str, bool], None]] = {
+    "hoarder": hoarder,
+    "storm": storm,
+    "late": late,
+    "poison": poison,
+    "cycle": cycle,
+    "tight": tight,
+}

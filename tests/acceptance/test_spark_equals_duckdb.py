@@ -1,0 +1,36 @@
+"""Ten thousand attempts from the generator: overview, attempts and dead letters equal DuckDB's to the row.
+
+The long form, by size and with times, is ``scripts/bench-analytics``.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from analytics.generate import generate
+from analytics.schema import MANIFEST_NAME
+from benchmarks.analytics.duck import tables
+from benchmarks.analytics.race import by_spark
+from tests.acceptance.spark_support import session, table
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+
+
+def test_equal_to_the_row(tmp_path: Path) -> None:
+    rows = generate(session(), str(tmp_path / "dump"), attempts=10_000, seed=3, days=3)
+    assert rows["attempts"] == pytest.approx(10_000, rel=0.03)
+    ours, at_us = by_spark(session(), tmp_path / "dump")
+    assert at_us == json.loads((tmp_path / "dump" / MANIFEST_NAME).read_text())["exported_at_us"]
+    theirs = tables(tmp_path / "dump", at_us)
+    for name in theirs:
+        assert len(theirs[name]) > 3, name
+        assert ours[name] == theirs[name], name
+    # What it invents holds together: everything adds up, and every failed attempt is counted.
+    counts = {row[0]: row for row in theirs["overview"]}
+    assert sum(row[6] for row in counts.values()) == rows["attempts"] == len(table(tmp_path / "dump", "attempts"))
+    for row in counts.values():
+        sent, moved_in, _, succeeded, _, _, dead = row[1:8]
+        assert sent + moved_in == succeeded + dead + row[-1]
