@@ -1,0 +1,283 @@
+"""An AMQP session without a socket: the life of a connection, bad behaviour, and random behaviour against a whole broker."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from broker.errors import Refused
+from broker.protocols.amqp091.codec import PROTOCOL_HEADER, FrameReader, MethodEvent, content_frames, method_frame
+from broker.protocols.amqp091.codec_methods import METHODS, NUMBER, write_arguments
+from broker.protocols.amqp091.session import AmqpOptions, AmqpSession
+from tests.model.world import World
+
+
+class Peer:
+    """A client that writes bytes, and remembers the methods that came back."""
+
+    def __init__(self, world: World, **options: Any) -> None:
+        self.world = world
+        self.out = b""
+        self.ended = False
+        self.reading = True
+        self.heartbeat_ms: int | None = None
+        self.writable = True
+        self.session = AmqpSession(world.broker, self, AmqpOptions("Homing", "0", **options), self._authenticate)
+
+    def _authenticate(self, user: str, password: str, done: Any) -> None:
+        done(user if password == "right" else Refused("login-refused", "wrong", "try again"))
+
+    # -- Output
+
+    def write(self, data: bytes) -> None:
+        self.out += data
+
+    def end(self) -> None:
+        self.ended = True
+
+    def opened(self, heartbeat_ms: int) -> None:
+        self.heartbeat_ms = heartbeat_ms
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    # -- the client
+
+    def send(self, data: bytes) -> list[tuple[str, list[Any]]]:
+        self.session.receive(data)
+        return self.methods()
+
+    def call(self, channel: int, name: str, *values: Any) -> list[tuple[str, list[Any]]]:
+        return self.send(method_frame(channel, name, *values))
+
+    def methods(self) -> list[tuple[str, list[Any]]]:
+        """(name, arguments) of what came since the last time."""
+        self.world.commit()
+        out, self.out = self.out, b""
+        reader = FrameReader(set(), 1 << 20)
+        reader.frame_max = 1 << 20
+        return [(METHODS[e.number].name, e.values) for e in reader.feed(out) if isinstance(e, MethodEvent)]
+
+    def log_in(self, password: str = "right", vhost: str = "/") -> list[tuple[str, list[Any]]]:
+        self.send(PROTOCOL_HEADER)
+        self.call(0, "connection.start-ok", {}, "PLAIN", b"\x00guest\x00" + password.encode(), "en_US")
+        self.call(0, "connection.tune-ok", 100, 8192, 7)
+        return self.call(0, "connection.open", vhost, "", False)
+
+
+@pytest.fixture
+def world() -> World:
+    return World({})
+
+
+def codes(methods: list[tuple[str, list[Any]]]) -> list[tuple[str, int]]:
+    return [(name, values[0]) for name, values in methods if name.endswith(".close")]
+
+
+# -- the life of a connection ------------------------------------------------------------------------------------------
+
+
+def test_a_connection_opens_step_by_step(world: World) -> None:
+    peer = Peer(world)
+    assert [name for name, _ in peer.send(PROTOCOL_HEADER[:3])] == []
+    (name, values), *_ = peer.send(PROTOCOL_HEADER[3:])
+    assert (name, values[:2], values[3:]) == ("connection.start", [0, 9], [b"PLAIN AMQPLAIN", b"en_US"])
+    assert values[2]["product"] == "Homing"
+    assert peer.call(0, "connection.start-ok", {}, "PLAIN", b"\x00guest\x00right", "en_US") == [("connection.tune", [2047, 131_072, 60])]
+    assert peer.call(0, "connection.tune-ok", 100, 8192, 7) == []
+    assert peer.call(0, "connection.open", "/", "", False) == [("connection.open-ok", [""])]
+    assert peer.heartbeat_ms == 7000
+    assert peer.call(1, "channel.open", "") == [("channel.open-ok", [b""])]
+    assert peer.call(1, "channel.close", 200, "bye", 0, 0) == [("channel.close-ok", [])]
+    assert peer.call(0, "connection.close", 200, "bye", 0, 0) == [("connection.close-ok", [])]
+    assert peer.ended
+    assert not world.broker.connections
+
+
+def test_amqplain_is_understood(world: World) -> None:
+    peer = Peer(world)
+    peer.send(PROTOCOL_HEADER)
+    response = write_arguments(METHODS[NUMBER["connection.start"]], (0, 9, {"LOGIN": "guest", "PASSWORD": "right"}, b"", b""))[10:-8]
+    assert [name for name, _ in peer.call(0, "connection.start-ok", {}, "AMQPLAIN", response, "en_US")] == ["connection.tune"]
+
+
+def test_another_protocol_is_answered_with_ours(world: World) -> None:
+    peer = Peer(world)
+    peer.session.receive(b"GET / HTTP/1.1\r\n")
+    assert peer.out == PROTOCOL_HEADER
+    assert peer.ended
+
+
+@pytest.mark.parametrize(
+    ("frames", "code"),
+    [
+        ([method_frame(0, "connection.open", "/", "", False)], 503),
+        ([method_frame(1, "channel.open", "")], 503),
+        ([method_frame(0, "connection.start-ok", {}, "PLAIN", b"no zeros", "en_US")], 501),
+        ([method_frame(0, "connection.start-ok", {}, "EXTERNAL", b"", "en_US")], 504),
+        ([method_frame(0, "connection.start-ok", {}, "PLAIN", b"\x00guest\x00wrong", "en_US")], 403),
+        ([method_frame(0, "connection.start-ok", {"a": "x" * 5000}, "PLAIN", b"", "en_US")], 501),
+    ],
+)
+def test_what_ends_a_connection_before_it_is_open(world: World, frames: list[bytes], code: int) -> None:
+    peer = Peer(world)
+    peer.send(PROTOCOL_HEADER)
+    assert codes(peer.send(b"".join(frames))) == [("connection.close", code)]
+    assert peer.ended
+    assert not world.broker.connections
+
+
+@pytest.mark.parametrize(("channel_max", "frame_max"), [(3000, 8192), (100, 4095), (100, 200_000)])
+def test_tuning_beyond_the_bounds_is_not_allowed(world: World, channel_max: int, frame_max: int) -> None:
+    peer = Peer(world)
+    peer.send(PROTOCOL_HEADER)
+    peer.call(0, "connection.start-ok", {}, "PLAIN", b"\x00guest\x00right", "en_US")
+    assert codes(peer.call(0, "connection.tune-ok", channel_max, frame_max, 0)) == [("connection.close", 530)]
+
+
+@pytest.mark.parametrize(
+    ("frames", "code"),
+    [
+        (method_frame(1, "queue.declare", 0, "q", False, False, False, False, False, {}), 504),
+        (method_frame(2, "channel.open", "") * 2, 504),
+        (method_frame(101, "channel.open", ""), 530),
+        (method_frame(0, "basic.ack", 1, False), 504),
+        (method_frame(0, "connection.open", "/", "", False), 503),
+        (method_frame(2, "channel.open", "") + method_frame(2, "basic.deliver", "t", 1, False, "", ""), 540),
+        (
+            method_frame(2, "channel.open", "") + method_frame(2, "exchange.declare", 0, "x", "odd", False, False, False, False, False, {}),
+            503,
+        ),
+        (method_frame(2, "channel.open", "") + method_frame(2, "basic.recover", False), 540),
+        (b"\x01\x00\x00\x00\x00\x20\x00", 501),
+    ],
+)
+def test_what_ends_an_open_connection(world: World, frames: bytes, code: int) -> None:
+    peer = Peer(world)
+    peer.log_in()
+    assert codes(peer.send(frames)) == [("connection.close", code)]
+    assert not world.broker.connections
+    assert peer.send(method_frame(1, "channel.open", "")) == [], "nothing is answered after the close"
+
+
+def test_a_closed_channel_ignores_everything_until_its_close_is_answered(world: World) -> None:
+    peer = Peer(world)
+    peer.log_in()
+    peer.call(1, "channel.open", "")
+    assert codes(peer.call(1, "queue.purge", 0, "missing", False)) == [("channel.close", 404)]
+    payload = write_arguments(METHODS[NUMBER["basic.publish"]], (0, "", "q", False, False))
+    published = b"".join(content_frames(1, payload, b"\x00\x00", b"body", 8192))
+    assert peer.send(published + method_frame(1, "basic.ack", 1, False) + method_frame(1, "queue.purge", 0, "missing", False)) == []
+    assert peer.call(1, "channel.close-ok") == []
+    assert peer.call(1, "channel.open", "") == [("channel.open-ok", [b""])]
+
+
+def test_a_transaction_may_not_grow_without_end(world: World) -> None:
+    peer = Peer(world, max_transaction_operations=3)
+    peer.log_in()
+    peer.call(1, "channel.open", "")
+    peer.call(1, "tx.select")
+    payload = write_arguments(METHODS[NUMBER["basic.publish"]], (0, "", "q", False, False))
+    published = b"".join(content_frames(1, payload, b"\x00\x00", b"body", 8192))
+    assert codes(peer.send(published * 4)) == [("channel.close", 406)]
+
+
+def test_a_fault_of_ours_ends_one_connection(world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    peer, other = Peer(world), Peer(world)
+    peer.log_in()
+    other.log_in()
+    peer.session.broken(ValueError("a fault"))
+    assert codes(peer.methods()) == [("connection.close", 541)]
+    assert other.call(1, "channel.open", "") == [("channel.open-ok", [b""])]
+    assert "a fault" in caplog.text
+
+
+def test_without_credit_a_publisher_is_not_read_and_told_why(world: World) -> None:
+    peer = Peer(world)
+    peer.send(PROTOCOL_HEADER)
+    peer.call(0, "connection.start-ok", {"capabilities": {"connection.blocked": True}}, "PLAIN", b"\x00guest\x00right", "en_US")
+    peer.call(0, "connection.tune-ok", 100, 131_072, 0)
+    peer.call(0, "connection.open", "/", "", False)
+    peer.call(1, "channel.open", "")
+    peer.call(1, "queue.declare", 0, "q", False, False, False, False, False, {})
+    world.broker.flow._memory_limit = 100_000
+    payload = write_arguments(METHODS[NUMBER["basic.publish"]], (0, "", "q", False, False))
+    published = b"".join(content_frames(1, payload, b"\x00\x00", b"x" * 60_000, 131_072))
+    told = [name for _ in range(200) for name, _ in peer.send(published) if peer.reading or name]
+    assert told == ["connection.blocked"]
+    assert not peer.reading
+    queue = world.broker.state.post_office.queues["q"]
+    world.broker.resources.purge(queue)
+    world.broker.flow.relieve()
+    assert [name for name, _ in peer.methods()] == ["connection.unblocked"]
+    assert peer.reading
+
+
+# -- anything at all ---------------------------------------------------------------------------------------------------
+
+
+def random_value(rng: random.Random, kind: str) -> Any:
+    names = ["", "q1", "q2", "x1", "amq.topic", "direct", "topic", "a.b", "#", "tag"]
+    if kind == "b":
+        return rng.random() < 0.4
+    if kind == "s":
+        return rng.choice(names)
+    if kind == "S":
+        return b""
+    if kind == "t":
+        table = {"x-max-length": rng.randrange(5), "x-dead-letter-exchange": rng.choice(["", "x1"]), "x-max-priority": 3, "CC": ["q2"]}
+        return {name: table[name] for name in rng.sample(sorted(table), rng.randrange(3))}
+    return rng.choice([0, 0, 1, 2, 3, 7, 300]) if kind != "o" else 0
+
+
+ANY = sorted(name for name in NUMBER if not name.startswith("connection.") and name != "basic.publish")
+LIKELY = [
+    *("queue.declare", "queue.bind", "exchange.declare", "basic.consume", "basic.get", "basic.ack", "basic.nack", "basic.reject"),
+    *("confirm.select", "basic.qos", "channel.open", "channel.close-ok", "basic.cancel", "queue.purge"),
+]
+
+
+def random_frames(rng: random.Random) -> bytes:
+    channel = rng.choice([1, 1, 1, 2])
+    if rng.random() < 0.4:
+        payload = write_arguments(METHODS[NUMBER["basic.publish"]], (0, rng.choice(["", "", "x1"]), rng.choice(["q1", "q2"]), False, False))
+        properties = rng.choice([b"\x00\x00", b"\x10\x00\x02", b"\x08\x00\x05", b"\x01\x00\x015"])
+        return b"".join(content_frames(channel, payload, properties, b"x" * rng.randrange(50), 8192))
+    name = rng.choice(LIKELY if rng.random() < 0.9 else ANY)
+    return method_frame(channel, name, *(random_value(rng, kind) for kind in METHODS[NUMBER[name]].arguments))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_clients_leave_the_books_in_order(seed: int) -> None:
+    rng = random.Random(seed)
+    world = World({"q2": {"max-delivery-attempts": 2, "redelivery-delay": 50}}, seed)
+    peers: list[Peer] = []
+    for _ in range(150):
+        peers = [peer for peer in peers if not peer.ended]
+        while len(peers) < 3:
+            peer = Peer(world)
+            peer.log_in()
+            peer.call(1, "channel.open", "")
+            peers.append(peer)
+        peer = rng.choice(peers)
+        peer.session.receive(b"".join(random_frames(rng) for _ in range(rng.randrange(1, 6))))
+        if rng.random() < 0.3:
+            world.time_ms += rng.randrange(200)
+            world.turn()
+        if rng.random() < 0.5:
+            world.commit()
+        if rng.random() < 0.03:
+            peer.session.lost()
+            peer.ended = True
+        world.check_books()
+    for peer in peers:
+        peer.session.lost()
+    world.commit()
+    world.check_books()
+    assert not world.broker.connections
+    assert all(not queue.consumers and not queue.delivering for queue in world.broker.state.post_office.queues.values())
