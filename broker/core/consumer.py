@@ -63,6 +63,7 @@ class Consumer:
         "open",
         "policy",
         "prefetch",
+        "priority",
         "pulls",
         "queue",
         "selector",
@@ -98,6 +99,8 @@ class Consumer:
         #: A limit that several consumers have together; None: only its own.
         self.shared: SharedWindow | None = None
         self.open = True
+        #: Of the consumers that want messages the higher ones are served first.
+        self.priority = 0
         self.extension = 0
         self.pulls = 0
         self.next_tag = 1

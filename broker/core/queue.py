@@ -208,29 +208,31 @@ class Queue:
             self._place_suspects(now_ms, deliveries, expired)
         self._turn = (self._turn + 1) % len(self.consumers)
         turn = self.consumers[self._turn :] + self.consumers[: self._turn]
-        ready = [consumer for consumer in turn if consumer.wants(now_ms)]
         more = False
-        while ready and self.pending.count and budget > 0:
-            share = max(1, min(budget, self.pending.count) // len(ready))
-            still: list[Consumer] = []
-            for consumer in ready:
-                limit = min(consumer.credit, share, budget)
-                taken = self._take(consumer, limit, now_ms, expired)
-                budget -= len(taken)
-                if not taken:
-                    # Nothing but expired ones, as many as one look takes: what is behind them follows in the next turn.
-                    more = more or (consumer.selector is None and self.pending.count > 0)
-                    continue
-                sent = deliveries.setdefault(consumer, [])
-                sent += taken
-                if sum(reference.message.size for reference in sent) >= DISPATCH_BYTES:
-                    more = True
-                # A consumer with a selector has looked at as much as it may for now; what is left follows in the next turn.
-                elif consumer.selector is None and consumer.wants(now_ms):
-                    still.append(consumer)
-                if budget <= 0:
-                    break
-            ready = still
+        for ready in by_priority([consumer for consumer in turn if consumer.wants(now_ms)]):
+            while ready and self.pending.count and budget > 0:
+                share = max(1, min(budget, self.pending.count) // len(ready))
+                still: list[Consumer] = []
+                for consumer in ready:
+                    limit = min(consumer.credit, share, budget)
+                    taken = self._take(consumer, limit, now_ms, expired)
+                    budget -= len(taken)
+                    if not taken:
+                        # Nothing but expired ones, as many as one look takes: what is behind them follows in the next turn.
+                        more = more or (consumer.selector is None and self.pending.count > 0)
+                        continue
+                    sent = deliveries.setdefault(consumer, [])
+                    sent += taken
+                    if sum(reference.message.size for reference in sent) >= DISPATCH_BYTES:
+                        more = True
+                    # A consumer with a selector has looked at as much as it may for now; what is left follows in the next turn.
+                    elif consumer.selector is None and consumer.wants(now_ms):
+                        still.append(consumer)
+                    if budget <= 0:
+                        break
+                ready = still
+            if more:
+                break
         more = more or (self.pending.count > 0 and budget <= 0) or any(c.candidates and c.wants(now_ms) for c in turn)
         return Dispatch(list(deliveries.items()), expired, more)
 
@@ -310,3 +312,11 @@ class Queue:
                     sibling.draining_until_ms = until_ms
             if not free and not chosen_by_selector:
                 break
+
+
+def by_priority(consumers: list[Consumer]) -> list[list[Consumer]]:
+    """The consumers in groups of one priority, the highest first: a group is served when those before it want nothing more."""
+    if not any(consumer.priority for consumer in consumers):
+        return [consumers]
+    levels = sorted({consumer.priority for consumer in consumers}, reverse=True)
+    return [[consumer for consumer in consumers if consumer.priority == level] for level in levels]

@@ -486,3 +486,22 @@ def test_a_full_queue_that_blocks_stops_its_publishers(start_server: Callable[..
             get(consuming, "narrow")
         while blocked[-1]:
             wait_until_seen(ch, blocked, len(blocked) + 1)
+
+
+def test_consumers_with_priority_are_served_first(ch: BlockingChannel) -> None:
+    ch.queue_declare("ranked")
+    low, high = ch.connection.channel(), ch.connection.channel()
+    seen: list[str] = []
+    for opened, name, priority in ((low, "low", -1), (high, "high", 10)):
+        opened.basic_qos(prefetch_count=3)
+        opened.basic_consume("ranked", _named(seen, name), arguments={"x-priority": priority})
+    for _ in range(5):
+        ch.basic_publish("", "ranked", b"x")
+    wait_until_seen(ch, seen, 5)
+    assert sorted(seen) == ["high"] * 3 + ["low"] * 2
+    low.close()
+    high.close()
+
+
+def _named(seen: list[str], name: str) -> Callable[..., None]:
+    return lambda *_: seen.append(name)

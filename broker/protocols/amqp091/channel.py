@@ -157,7 +157,7 @@ class Channel:
 
     # -- consuming ---------------------------------------------------------------------------------------------------
 
-    def consume(self, queue: Queue, tag: str, no_ack: bool, exclusive: bool) -> str:
+    def consume(self, queue: Queue, tag: str, no_ack: bool, exclusive: bool, priority: int) -> str:
         session = self.session
         if tag in self.subscriptions:
             raise AmqpError(530, f"NOT_ALLOWED - attempt to reuse consumer tag '{tag}'", NUMBER["basic.consume"])
@@ -166,6 +166,7 @@ class Channel:
         prefetch = UNLIMITED if no_ack else self.prefetch or UNLIMITED
         number = session.next_consumer()
         consumer = session.broker.subscribe(session.connection, number, queue.name, {"prefetch": prefetch})
+        consumer.priority = priority
         if not no_ack:
             self.window.join(consumer)
         if exclusive:

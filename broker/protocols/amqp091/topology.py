@@ -12,7 +12,7 @@ from broker.errors import Refused
 from broker.protocols.amqp091.channel import Channel
 from broker.protocols.amqp091.codec import AmqpError
 from broker.protocols.amqp091.codec_methods import NUMBER
-from broker.protocols.amqp091.replies import not_implemented
+from broker.protocols.amqp091.replies import not_implemented, precondition_failed
 
 #: A queue or exchange name in AMQP has at most this many bytes, which the short string sees to.
 _Values = list[Any]
@@ -147,8 +147,11 @@ def _qos(channel: Channel, values: _Values) -> None:
 
 
 def _consume(channel: Channel, values: _Values) -> None:
-    _, name, tag, _, no_ack, exclusive, no_wait, _ = values
-    tag = channel.consume(_queue(channel, name), tag, no_ack, exclusive)
+    _, name, tag, _, no_ack, exclusive, no_wait, arguments = values
+    priority = arguments.get("x-priority", 0)
+    if isinstance(priority, bool) or not isinstance(priority, int):
+        raise precondition_failed("the consumer argument x-priority must be an integer", NUMBER["basic.consume"])
+    tag = channel.consume(_queue(channel, name), tag, no_ack, exclusive, priority)
     if not no_wait:
         channel.write("basic.consume-ok", tag)
 
