@@ -57,6 +57,7 @@ class BrokerLimits:
     parked_retry_ms: int = 30_000
     selector_characters: int = 4096
     selector_depth: int = 64
+    max_queues: int = 20_000
 
 
 class Broker:
@@ -75,7 +76,7 @@ class Broker:
         self.now_ms = now_ms
         self.ledger = Ledger(journal, now_ms, keep_all_history)
         self.state = BrokerState(self.ledger, settings, now_ms, rng, wake, self.limits.max_hops)
-        self.resources = Resources(self.state, self.limits.selector_characters, self.limits.selector_depth)
+        self.resources = Resources(self.state, self.limits.selector_characters, self.limits.selector_depth, self.limits.max_queues)
         self.exchanges = Exchanges(self.state, self.resources)
         self.declared_queues = DeclaredQueues(self.state, self.resources)
         self.office = DeadLetterOffice(self.state, self.resources, DeadLetterExchanges(self.state, self.resources, self.exchanges))
@@ -289,6 +290,11 @@ class Broker:
         for reference in expired:
             self.office.bury(reference, EXPIRED)
 
+    def socket_resumed(self, connection: Connection) -> None:
+        """Its peer reads again: what waits for its consumers may go on."""
+        for consumer in connection.consumers.values():
+            self.state.mark_ready(consumer.queue)
+
     # -- queues ------------------------------------------------------------------------------------------------------
 
     def delete_queue(self, queue: Queue) -> int:
@@ -377,7 +383,6 @@ class Broker:
             self._next_parked_ms = now_ms + self.limits.parked_retry_ms
             self.office.retry_parked()
             self._forget_producers(now_ms)
-            self.transactions.forget(now_ms)
         if self.flow.waiting:
             self.flow.relieve()
 
@@ -391,11 +396,13 @@ class Broker:
     # -- settings ----------------------------------------------------------------------------------------------------
 
     def apply_settings(self, settings: AddressSettingsRepository) -> None:
-        """A reload: due times already given stay; limits trim in bounded steps; parked messages look again."""
+        """A reload: due times already given stay; limits trim in bounded steps; parked messages look again. Raises Refused, and then
+        nothing has changed."""
+        in_force = {queue: self.resources.in_force(queue, settings) for queue in self.state.post_office.queues.values()}
         self.state.settings = settings
         self.exchanges.forget_routes()
-        for queue in self.state.post_office.queues.values():
-            queue.settings = self.resources.in_force(queue)
+        for queue, its_settings in in_force.items():
+            queue.settings = its_settings
             self.state.mark_ready(queue)
         self.intake.trim_all()
         self.office.retry_parked()

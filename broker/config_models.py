@@ -122,6 +122,7 @@ class JournalSection(Section):
 
 class LimitsSection(Section):
     max_connections: int = Field(default=10_000, ge=1)
+    max_queues: int = Field(default=20_000, ge=1)
     max_frame_bytes: Size = Field(default=16 << 20, ge=64 << 10, le=1 << 30)
     max_properties_bytes: Size = Field(default=64 << 10, ge=1024)
     max_nesting: int = Field(default=16, ge=4, le=64)

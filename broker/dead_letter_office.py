@@ -12,9 +12,7 @@ from typing import Final
 from broker.core import dead_letter
 from broker.core.dead_letter import EXPIRED, MAX_LENGTH, Target
 from broker.core.message import Hop, MessageReference, Where, lookup
-from broker.core.post_office import MULTICAST, RoutingTypes
 from broker.core.queue import Queue
-from broker.core.selector import compile_selector
 from broker.dead_letter_exchanges import Burial, DeadLetterExchanges
 from broker.errors import Refused
 from broker.resources import Resources, makes_room, over_length
@@ -44,7 +42,7 @@ class DeadLetterOffice:
     def bury(self, reference: MessageReference, reason: str) -> None:
         """Ends a message's stay: to its dead-letter (or expiry) address, parked, or removed when there is no address."""
         state, queue = self._state, reference.queue
-        parked_before = reference.where is Where.PARKED
+        parked_before = reference.where is Where.PARKED and reference.park_reason == reason
         queue.withdraw(reference, Where.SETTLING)
         burial = self._exchanges.burial(reference, reason) or self._to_address(reference, reason)
         if burial is None or burial.cycle:
@@ -124,11 +122,7 @@ class DeadLetterOffice:
         """The queues that take the message in; empty when none does or one is full."""
         post_office = self._state.post_office
         if target.queue is not None and target.queue not in post_office.queues:
-            source = reference.queue.address
-            self._resources.make_address(target.address, RoutingTypes.MULTICAST)
-            self._resources.make_queue(
-                target.queue, target.address, MULTICAST, selector=compile_selector(dead_letter.origin_selector(source)), auto_created=True
-            )
+            self._resources.make_dead_letter_queue(target.queue, target.address, reference.queue.address)
         address = post_office.addresses.get(target.address)
         if address is None:
             return []

@@ -15,6 +15,8 @@ from broker.queue_arguments import AMQP, arguments_of, check_same, options_for
 from broker.resources import Resources, check_name
 from broker.state import BrokerState
 
+#: The name clients consume from for direct replies.
+REPLY_TO: Final = "amq.rabbitmq.reply-to"
 _GENERATED: Final = "amq.gen-"
 
 
@@ -68,6 +70,14 @@ class DeclaredQueues:
         queue = self._resources.make_queue(name, name, ANYCAST, durable=durable and not exclusive, options=options)
         if exclusive:
             self._owners[queue] = connection.name
+        return queue
+
+    def make_reply_queue(self, connection: Connection) -> Queue:
+        """What ``amq.rabbitmq.reply-to`` stands for on one channel: a queue of the connection's own, for answers."""
+        name = f"{REPLY_TO}.{secrets.token_urlsafe(16)}"
+        self._resources.make_address(name, RoutingTypes.ANYCAST)
+        queue = self._resources.make_queue(name, name, ANYCAST, durable=False, options=options_for(name, {}, False, True, True))
+        self._owners[queue] = connection.name
         return queue
 
     def delete(self, queue: Queue, if_unused: bool, if_empty: bool) -> None:

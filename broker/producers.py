@@ -15,7 +15,7 @@ from broker.state import BrokerState
 WINDOW_MESSAGES: Final = 4000
 WINDOW_BYTES: Final = 4 * 1024 * 1024
 #: Even on a full house the first grant after a wait is not smaller than this.
-LEAST_WINDOW_BYTES: Final = 64 * 1024
+LEAST_WINDOW_BYTES: Final = 4 * 1024
 #: Grants resume when this part of a limit is free again.
 _HYSTERESIS: Final = 0.95
 

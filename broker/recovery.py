@@ -29,7 +29,6 @@ def recover(broker: Broker, recovered: Recovered) -> None:
     broker.marks.update({producer: [mark, at_ms] for producer, (mark, at_ms) in recovered.producers.items()})
     for address, duplicate_ids in recovered.duplicates.items():
         broker.intake.remember(address, duplicate_ids)
-    broker.transactions.committed.update(recovered.committed)
     for sentence in recovered.quarantined:
         log.error("%s", sentence)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from typing import Any, Final
 
 from broker.core import dead_letter
-from broker.core.address_settings import DEFAULT_ORIGIN, AddressSettings, AddressSettingsRepository, read_setting
+from broker.core.address_settings import DEFAULT_ORIGIN, DEFAULTS, AddressSettings, AddressSettingsRepository, read_setting
 from broker.core.message import Where
 from broker.core.post_office import ANYCAST, MULTICAST, ROUTING_TYPE_OF, Address, RoutingTypes
 from broker.core.queue import Queue
@@ -37,9 +38,14 @@ QUEUE_FLAGS: Final = frozenset({"exclusive", "max_consumers"})
 _MAX_NAME: Final = 512
 
 
+#: Every second looks at every queue, and a call lists them all.
+MAX_QUEUES: Final = 20_000
+
+
 class Resources:
-    def __init__(self, state: BrokerState, selector_characters: int = 4096, selector_depth: int = 64) -> None:
+    def __init__(self, state: BrokerState, selector_characters: int = 4096, selector_depth: int = 64, max_queues: int = MAX_QUEUES) -> None:
         self._state = state
+        self._max_queues = max_queues
         self._selector_limits = (selector_characters, selector_depth)
         #: Names that something open speaks of (producers, transactions), with how often.
         self.named: dict[str, int] = {}
@@ -78,6 +84,8 @@ class Resources:
         state = self._state
         check_name(name, "queue")
         check_name(address_name, "address")
+        if len(state.post_office.queues) >= self._max_queues:
+            raise Refused("too-many-queues", f"there are {self._max_queues} queues, as many as there may be", "raise limits: max-queues")
         settings = settings_for(state.settings, address_name, options or {})
         address = self.make_address(address_name, ROUTING_TYPE_OF[routing_type], auto_created)
         address.used_at_ms = state.now_ms()
@@ -105,6 +113,29 @@ class Resources:
         if address not in self._state.post_office.addresses and not settings.auto_create_addresses:
             return None
         return self.make_queue(name, address, routing_type, auto_created=True)
+
+    def make_dead_letter_queue(self, name: str, dead_letter_address: str, source: str) -> Queue:
+        """The queue on a dead-letter or expiry address that takes what died at the address ``source``."""
+        self.make_address(dead_letter_address, RoutingTypes.MULTICAST)
+        selector = compile_selector(dead_letter.origin_selector(source))
+        return self.make_queue(name, dead_letter_address, MULTICAST, selector=selector, auto_created=True)
+
+    def _future_dead_letter_queue(self, name: str) -> Queue | None:
+        """Made ahead of the first death, for a consumer that waits for it: to an ordinary queue of that name no dead letter could go."""
+        settings = self._state.settings
+        layers: list[dict[str, Any]] = [{}, *settings.layers.values()]
+        for reason, kind in ((dead_letter.DELIVERY_LIMIT, "dead_letter"), (dead_letter.EXPIRED, "expiry")):
+            prefixes = {layer.get(f"{kind}_queue_prefix", getattr(DEFAULTS, f"{kind}_queue_prefix")) for layer in layers}
+            suffixes = {layer.get(f"{kind}_queue_suffix", getattr(DEFAULTS, f"{kind}_queue_suffix")) for layer in layers}
+            # Where two sources could be meant, the one that more of the name speaks for.
+            for prefix, suffix in sorted(product(prefixes, suffixes), key=lambda pair: -len(pair[0] + pair[1])):
+                source = name[len(prefix) : len(name) - len(suffix)]
+                if name != f"{prefix}{source}{suffix}" or not source:
+                    continue
+                target = dead_letter.target(settings.resolve(source), source, reason)
+                if target is not None and target.queue == name:
+                    return self.make_dead_letter_queue(name, target.address, source)
+        return None
 
     def declare(self, arguments: dict[str, Any]) -> Queue:
         """A queue made by hand (CALL create-queue, broker.yaml). The same declaration again is no error; another one is."""
@@ -155,6 +186,9 @@ class Resources:
             if len(bound) > 1:
                 names = ", ".join(sorted(each.name for each in bound)[:8])
                 raise Refused("ambiguous-queue", f"{name} is an address with {len(bound)} queues: {names}", "name the queue")
+        ahead = None if separator else self._future_dead_letter_queue(name)
+        if ahead is not None:
+            return ahead
         routing_type = state.settings.resolve(address_name).default_address_routing_type
         made = self.make_queue_for(queue_name or address_name, address_name, routing_type)
         if made is None:
@@ -167,8 +201,8 @@ class Resources:
         """A queue that takes nothing more. Overflow drop-head makes room, except where what it drops would come back to it."""
         return over_length(queue, 1) and not makes_room(queue)
 
-    def in_force(self, queue: Queue) -> AddressSettings:
-        return settings_for(self._state.settings, queue.address, queue.options)
+    def in_force(self, queue: Queue, settings: AddressSettingsRepository) -> AddressSettings:
+        return settings_for(settings, queue.address, queue.options)
 
     # -- removed -----------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from typing import Final
 
 from broker.core.dead_letter import MAX_LENGTH
-from broker.core.message import Message, MessageReference, lookup
+from broker.core.message import Message, MessageReference, Where, lookup
 from broker.core.queue import Queue
 from broker.dead_letter_office import DeadLetterOffice
 from broker.errors import Refused
@@ -109,6 +109,8 @@ class Intake:
         )
         for reference in self._state.enter(copy, [queue]):
             self._office.bury(reference, MAX_LENGTH)
+            if reference.where is Where.PARKED:  # nobody takes it, and it was refused anyway: its sender knows
+                self._state.leave(reference, "dropped", {"reason": MAX_LENGTH})
 
     # -- in ----------------------------------------------------------------------------------------------------------
 

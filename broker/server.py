@@ -75,6 +75,7 @@ class Server:
                 parked_retry_ms=config.broker.parked_retry_ms,
                 selector_characters=config.limits.max_selector_characters,
                 selector_depth=config.limits.max_selector_depth,
+                max_queues=config.limits.max_queues,
             ),
             keep_all_history=config.broker.history == "full",
             disk_low=lambda: journal.space_low,
@@ -162,7 +163,7 @@ class Server:
         )
         transport_limits = self._transport_limits()
         return await self._loop.create_server(
-            lambda: NativeTransport(self._session, transport_limits, self._transports, lambda transport: self._socket_resumed()),
+            lambda: NativeTransport(self._session, transport_limits, self._transports),
             self.config.native.host,
             self.config.native.port,
             backlog=1024,
@@ -186,7 +187,6 @@ class Server:
                 lambda output: AmqpSession(self.broker, output, options, self._authenticate_amqp),
                 self._transport_limits(),
                 self._transports,
-                lambda transport: self._socket_resumed(),
             ),
             section.host,
             section.port,
@@ -204,11 +204,6 @@ class Server:
 
     def _session(self, output: Output) -> NativeSession:
         return NativeSession(self.broker, output, self._native_options, self._authenticate, self._calls.run)
-
-    def _socket_resumed(self) -> None:
-        for queue in self.broker.state.post_office.queues.values():
-            if queue.consumers and queue.ready:
-                self.broker.state.mark_ready(queue)
 
     def _authenticate(self, user: str | None, password: str | None, done: Any) -> Any:
         """Anonymous where no users are configured; else argon2, in a bounded pool beside the loop. Returns how to call that off."""
@@ -240,9 +235,16 @@ class Server:
 
     def history(self, message_id: int) -> dict[str, Any] | None:
         """In a thread: a short read through a connection of its own."""
+        return self._journal_reader().history(message_id)
+
+    def committed(self, transaction_id: str) -> bool:
+        """In a thread: whether a transaction of the last 24 h was committed."""
+        return self._journal_reader().committed(transaction_id)
+
+    def _journal_reader(self) -> JournalReader:
         if self._reader is None:
             self._reader = JournalReader(self.config.data_directory)
-        return self._reader.history(message_id)
+        return self._reader
 
     def settings_in_force(self) -> dict[str, Any]:
         return self.config.describe()
@@ -263,9 +265,9 @@ class Server:
         except ConfigError as error:
             raise Refused("config-invalid", str(error), "mend the file; nothing was changed") from None
         changed = changes(self.config, config)
+        self.broker.apply_settings(config.settings_repository())
         # What only a restart can change stays as it is, and is shown as it is.
         self.config = config.model_copy(update={section: getattr(self.config, section) for section in RESTART_SECTIONS})
-        self.broker.apply_settings(config.settings_repository())
         self.declare()
         self.record_settings()
         return [change._asdict() for change in changed]
@@ -314,15 +316,17 @@ async def serve(config: Config, json_ready: bool) -> int:
     server = Server(config, journal, clock)
     try:
         recover(server.broker, recovered)
+        broker_id, clean_stop = recovered.broker_id, recovered.clean_stop
+        del recovered  # every message as it was read; the broker has its own by now
         server.declare()
         server.record_settings()
         await journal.flush()
-        listener = await server.listen(recovered.broker_id)
+        listener = await server.listen(broker_id)
         amqp = await server.listen_amqp()
         loop.add_signal_handler(signal.SIGHUP, _reload_on_signal, server)
         print(_ready_line(config, listener, amqp, json_ready), flush=True)
         server._turn()
-        if not recovered.clean_stop:
+        if not clean_stop:
             server.look_for_damage()
         return await _until_stopped(server, journal, [each for each in (listener, amqp) if each is not None], stop)
     finally:

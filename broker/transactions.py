@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import takewhile
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from broker.connection import Connection
 from broker.core.consumer import Consumer
@@ -15,15 +14,10 @@ from broker.errors import Refused
 if TYPE_CHECKING:
     from broker.broker import Broker
 
-#: How long the outcome of a commit can be asked for.
-OUTCOME_KEPT_MS: Final = 24 * 3_600_000
-
 
 class Transactions:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        #: transaction id -> when it was committed; oldest first
-        self.committed: dict[str, int] = {}
 
     def of(self, connection: Connection, session: int) -> Transaction:
         """The session's open transaction; begins with the first operation."""
@@ -99,9 +93,7 @@ class Transactions:
         for consumer, references in transaction.acknowledged:
             broker.settlement.acknowledge(consumer, references)
         self._drop_retired(connection)
-        now_ms = broker.now_ms()
-        self.committed[transaction_id] = now_ms
-        broker.ledger.group.committed(transaction_id, now_ms)
+        broker.ledger.group.committed(transaction_id, broker.now_ms())
 
     @staticmethod
     def _check_held(transaction: Transaction) -> None:
@@ -170,11 +162,3 @@ class Transactions:
                 undone.fail(
                     "transaction-timed-out", f"the transaction was open for {timeout_ms // 1000} s and was rolled back", "commit sooner"
                 )
-
-    def outcome(self, transaction_id: str) -> str:
-        return "committed" if transaction_id in self.committed else "unknown"
-
-    def forget(self, now_ms: int) -> None:
-        old = takewhile(lambda transaction_id: now_ms - self.committed[transaction_id] > OUTCOME_KEPT_MS, self.committed)
-        for transaction_id in list(old):
-            del self.committed[transaction_id]

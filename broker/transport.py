@@ -44,22 +44,23 @@ class Session(Protocol):
 
     def heartbeat(self) -> None: ...
 
+    def resumed(self) -> None:
+        """The peer reads again."""
+
     def end(self, code: str, message: str, fix: str) -> None: ...
 
 
 class SocketTransport(asyncio.Protocol):
-    """One socket, whatever is spoken on it. ``resumed`` is called when the peer reads again; ``connections`` holds every open transport."""
+    """One socket, whatever is spoken on it. ``connections`` holds every open transport."""
 
     def __init__(
         self,
         session: Session,
         limits: TransportLimits,
         connections: set[SocketTransport],
-        resumed: Callable[[SocketTransport], None],
     ) -> None:
         self._limits = limits
         self._connections = connections
-        self._resumed = resumed
         self._loop = asyncio.get_running_loop()
         self._any_session = session
         self._transport: asyncio.Transport | None = None
@@ -93,7 +94,7 @@ class SocketTransport(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._paused = False
-        self._resumed(self)
+        self._any_session.resumed()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._connections.discard(self)
@@ -206,10 +207,9 @@ class NativeTransport(SocketTransport):
         make_session: Callable[[Output], NativeSession],
         limits: TransportLimits,
         connections: set[SocketTransport],
-        resumed: Callable[[SocketTransport], None],
     ) -> None:
         self._session = make_session(self)
-        super().__init__(self._session, limits, connections, resumed)
+        super().__init__(self._session, limits, connections)
         self._decoder = FrameDecoder(limits.max_bytes_before_login)
         #: Frames whose turn has not come yet; the socket is not read meanwhile.
         self._postponed: list[Frame] = []

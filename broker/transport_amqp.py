@@ -16,10 +16,9 @@ class AmqpTransport(SocketTransport):
         make_session: Callable[[Output], AmqpSession],
         limits: TransportLimits,
         connections: set[SocketTransport],
-        resumed: Callable[[SocketTransport], None],
     ) -> None:
         self._session = make_session(self)
-        super().__init__(self._session, limits, connections, resumed)
+        super().__init__(self._session, limits, connections)
 
     def data_received(self, data: bytes) -> None:
         self._last_in = self._loop.time()

@@ -98,6 +98,11 @@ class JournalReader:
         with self._snapshot() as connection:
             return str(connection.execute("SELECT value FROM meta WHERE key = 'broker_id'").fetchone()[0])
 
+    def committed(self, transaction_id: str) -> bool:
+        """Whether this transaction is among the committed ones that are remembered (24 h)."""
+        with self._snapshot() as connection:
+            return connection.execute("SELECT 1 FROM committed WHERE transaction_id = ?", (transaction_id,)).fetchone() is not None
+
     def history(self, message_id: int) -> dict[str, Any] | None:
         """Everything known of one message, or None: ``{message_id, message, references, attempts, outcomes}``.
 

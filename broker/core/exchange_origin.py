@@ -7,12 +7,10 @@ sender's own bytes. A short string is a length octet and UTF-8.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
+from broker.core.message import AMQP_ORIGIN as ORIGIN
 from broker.core.message import Message, MessageReference
-
-#: The property's name.
-ORIGIN: Final = "_HOMING_AMQP"
 
 
 class Way(NamedTuple):

@@ -23,6 +23,8 @@ Lookup = Callable[[str], PropertyValue]
 Hop = dict[str, Any]
 
 DEFAULT_PRIORITY: Final = 4
+#: How an AMQP client published the message (exchange_origin.py); nobody else is shown it.
+AMQP_ORIGIN: Final = "_HOMING_AMQP"
 #: What a reference is reckoned at in memory, beyond the body.
 REFERENCE_BYTES: Final = 400
 
@@ -157,9 +159,12 @@ class MessageReference:
 
     def visible_properties(self) -> Properties | None:
         """The message's properties with the overlay of its last death on top; None when there are none."""
+        properties = self.message.properties
+        if properties is not None and AMQP_ORIGIN in properties:
+            properties = {name: value for name, value in properties.items() if name != AMQP_ORIGIN} or None
         if not self.hops:
-            return self.message.properties
-        return {**(self.message.properties or {}), **overlay(self.hops)}
+            return properties
+        return {**(properties or {}), **overlay(self.hops)}
 
     def lookup(self) -> Lookup:
         """What a selector sees of this message in this queue."""

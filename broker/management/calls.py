@@ -17,13 +17,15 @@ from broker.steps import Steps
 log = logging.getLogger("homing")
 
 Answer = Callable[[Any], None]
+#: Reads of the journal under way at a time, for all clients together.
+_MAX_READS: Final = 256
 _AT_ONCE: Final[dict[str, Callable[[Broker, dict[str, Any]], Any]]] = {
     "queues": queues.list_queues,
     "consumers": queues.consumers,
     "peek": messages.peek,
     "explain": settings.explain,
 }
-#: Answered once what they did, or speak of, is on disk.
+#: Answered once what they did is on disk.
 _CHANGES: Final[dict[str, Callable[[Broker, dict[str, Any]], Any]]] = {
     "create-queue": queues.create,
     "delete-queue": queues.delete,
@@ -31,8 +33,6 @@ _CHANGES: Final[dict[str, Callable[[Broker, dict[str, Any]], Any]]] = {
     "pause": queues.pause,
     "resume": queues.resume,
     "redrive": messages.redrive,
-    # A commit that is known here may still be on its way to the disk.
-    "transaction-outcome": messages.transaction_outcome,
 }
 
 
@@ -40,6 +40,8 @@ class Host(Protocol):
     """What only the server can do: it knows the files."""
 
     def history(self, message_id: int) -> dict[str, Any] | None: ...
+
+    def committed(self, transaction_id: str) -> bool: ...
 
     def settings_in_force(self) -> dict[str, Any]: ...
 
@@ -63,7 +65,12 @@ class Calls:
                 self._finish(_CHANGES[verb](self._broker, arguments), lambda value: self._broker.ledger.when_safe(lambda: answer(value)))
             elif verb == "history":
                 read.only(arguments, "message_id")
-                self._history(read.number(arguments, "message_id", 0, 1, (1 << 63) - 1), answer)
+                message_id = read.number(arguments, "message_id", 0, 1, (1 << 63) - 1)
+                self._read(lambda: self._history(message_id), answer)
+            elif verb == "transaction-outcome":
+                read.only(arguments, "transaction_id")
+                transaction_id = read.text(arguments, "transaction_id")
+                self._read(lambda: {"outcome": "committed" if self._host.committed(transaction_id) else "unknown"}, answer)
             elif verb == "settings":
                 read.only(arguments)
                 answer(self._host.settings_in_force())
@@ -75,7 +82,7 @@ class Calls:
                 changed = {"changed": self._host.reload()}
                 self._broker.ledger.when_safe(lambda: answer(changed))
             else:
-                known = ", ".join(sorted([*_AT_ONCE, *_CHANGES, "history", "settings", "statistics", "reload"]))
+                known = ", ".join(sorted([*_AT_ONCE, *_CHANGES, "history", "transaction-outcome", "settings", "statistics", "reload"]))
                 raise Refused("unknown-verb", f"there is no verb {verb[:64]!r}", f"verbs: {known}")
         except Refused as refusal:
             answer(refusal)
@@ -101,30 +108,33 @@ class Calls:
             log.exception("a call broke in the middle of its work")
             answer(Refused("internal-error", "the broker failed on this call", "report it with the broker's log"))
 
-    def _history(self, message_id: int, answer: Answer) -> None:
-        """What the journal knows, once it knows everything up to now."""
+    def _read(self, job: Callable[[], Any], answer: Answer) -> None:
+        """Asks the journal in a thread, once it knows everything up to now."""
 
         def start() -> None:
-            task = asyncio.get_running_loop().create_task(self._read_history(message_id, answer))
+            task = asyncio.get_running_loop().create_task(self._run(job, answer))
             self._running.add(task)
             task.add_done_callback(self._running.discard)
 
+        if len(self._running) >= _MAX_READS:
+            raise Refused("too-many-reads", f"{_MAX_READS} reads of the journal are under way", "ask again when some are answered")
         self._broker.ledger.when_safe(start)
 
-    async def _read_history(self, message_id: int, answer: Answer) -> None:
+    async def _run(self, job: Callable[[], Any], answer: Answer) -> None:
         try:
-            found = await asyncio.to_thread(self._host.history, message_id)
+            answer(await asyncio.to_thread(job))
+        except Refused as refusal:
+            answer(refusal)
         except Exception as error:  # a damaged row, a closed file: the caller is told, the broker goes on
-            log.exception("history of message %d could not be read", message_id)
-            answer(Refused("history-unreadable", f"the history could not be read: {error}", "run homing journal check"))
-            return
+            log.exception("the journal could not be read")
+            answer(Refused("history-unreadable", f"the journal could not be read: {error}", "run homing journal check"))
+
+    def _history(self, message_id: int) -> dict[str, Any]:
+        found = self._host.history(message_id)
         if found is None:
-            answer(
-                Refused(
-                    "no-such-message",
-                    f"nothing is known of message {message_id}",
-                    "messages that succeed at the first attempt leave no history unless history: full is set",
-                )
+            raise Refused(
+                "no-such-message",
+                f"nothing is known of message {message_id}",
+                "messages that succeed at the first attempt leave no history unless history: full is set",
             )
-            return
-        answer(found)
+        return found

@@ -87,8 +87,3 @@ def redrive(broker: Broker, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
         raise Refused("invalid-argument", "message_ids must be a list of message numbers", "leave it out for all")
     sent = yield from broker.office.redrive(read.queue(broker, arguments), None if wanted is None else set(wanted))
     return {"messages": sent}
-
-
-def transaction_outcome(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
-    read.only(arguments, "transaction_id")
-    return {"outcome": broker.transactions.outcome(read.text(arguments, "transaction_id"))}

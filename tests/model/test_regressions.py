@@ -346,3 +346,50 @@ def test_what_somebody_declares_is_not_removed_by_itself() -> None:
     life.world.crash()
     assert not life.queue("a").auto_created
     assert not life.world.broker.state.post_office.addresses["a"].auto_created
+
+
+DEAD_LETTERS = {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True, "max-delivery-attempts": 1}
+
+
+def test_who_waits_for_the_first_dead_letter_gets_it() -> None:
+    life = Life({**DEAD_LETTERS, "expiry-address": "OLD", "auto-create-expiry-resources": True}, b={"dead-letter-queue-suffix": ".dead"})
+    watcher, worker = life.client(), life.client()
+    for name, address, source in (("DLQ.a", "DLA", "a"), ("DLQ.b.dead", "DLA", "b"), ("EXP.a", "OLD", "a")):
+        life.subscribe(watcher, name)
+        assert life.queue(name).address == address
+        selector = life.queue(name).selector
+        assert selector is not None
+        assert selector.text == f"_AMQ_ORIG_ADDRESS = '{source}'"
+    life.subscribe(watcher, "DLQ.b")
+    assert life.queue("DLQ.b").address == "DLQ.b", "b's dead letters have another name: this is a queue like any other"
+    life.send(worker, "a", "doomed")
+    life.world.commit()
+    consumer = life.subscribe(worker, "a")
+    life.world.commit()
+    consumer.given(1, life.world.time_ms)
+    life.world.broker.fail(consumer, consumer.held([1, 1])[0], Failure(), "nack", {})
+    life.world.commit()
+    assert [(delivery.key, delivery.queue) for delivery in life.seen] == [("doomed", "a"), ("doomed", "DLQ.a")]
+
+
+def test_there_are_only_so_many_queues() -> None:
+    life = Life()
+    life.world.broker.resources._max_queues = 2
+    client = life.client()
+    life.subscribe(client, "a")
+    life.subscribe(client, "b")
+    with pytest.raises(Refused) as caught:
+        life.subscribe(client, "c")
+    assert caught.value.code == "too-many-queues"
+
+
+def test_a_reload_that_a_queue_cannot_follow_changes_nothing() -> None:
+    life = Life()
+    client = life.client()
+    life.subscribe(client, "a")
+    life.queue("a").options = {"no_such_option": 1}
+    before, in_force = life.world.broker.state.settings, life.queue("a").settings
+    with pytest.raises(Refused):
+        life.world.broker.apply_settings(AddressSettingsRepository({"#": {"redelivery-delay": 5000}}))
+    assert life.world.broker.state.settings is before
+    assert life.queue("a").settings is in_force

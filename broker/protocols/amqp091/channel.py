@@ -16,6 +16,7 @@ from broker.core.dead_letter import REJECTED
 from broker.core.message import MessageReference
 from broker.core.queue import Queue
 from broker.core.redelivery import Failure
+from broker.declared_queues import REPLY_TO
 from broker.errors import Refused
 from broker.protocols.amqp091.codec import (
     FRAME_HEADER,
@@ -28,7 +29,7 @@ from broker.protocols.amqp091.codec import (
     method_frame,
 )
 from broker.protocols.amqp091.codec_methods import NUMBER, short_string
-from broker.protocols.amqp091.contents import wire_of
+from broker.protocols.amqp091.contents import wire_of, with_reply_to
 from broker.protocols.amqp091.publishing import take_in
 from broker.protocols.amqp091.replies import not_implemented, precondition_failed
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 #: A window without a limit.
 UNLIMITED: Final = 1 << 30
 _DELIVERY: Final = struct.Struct(">QB")
+_REPLY_TO: Final = REPLY_TO.encode()
 _SIZE: Final = struct.Struct(">Q")
 _FRAME: Final = struct.Struct(">BHI")
 #: Shapes of deliveries that one consumer remembers.
@@ -85,6 +87,8 @@ class Channel:
         self.prefetch = 0
         self.window = SharedWindow()
         self.last_queue = ""
+        #: Where direct replies to this channel's requests come; "" before it consumes them.
+        self.reply_queue = ""
         #: None: no confirms; else the number of the last publish.
         self.published: int | None = None
         self.confirmed = 0
@@ -114,6 +118,8 @@ class Channel:
         self._take_in(event)
 
     def _take_in(self, event: PublishEvent) -> None:
+        if _REPLY_TO in event.properties:
+            event = event._replace(properties=with_reply_to(event.properties, self.reply_queue))
         if self.published is not None:
             self.published += 1
             self.session.turn.confirming[self] = None

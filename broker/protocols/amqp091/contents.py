@@ -12,8 +12,10 @@ from functools import lru_cache
 from typing import Any, Final
 
 from broker.core.death import Death, deaths
-from broker.core.exchange_origin import ORIGIN, Way, last_way, packed, unpacked
+from broker.core.exchange_origin import Way, last_way, packed, unpacked
+from broker.core.message import AMQP_ORIGIN as ORIGIN
 from broker.core.message import DEFAULT_PRIORITY, Message, MessageReference, Properties, overlay
+from broker.declared_queues import REPLY_TO
 from broker.properties import RESERVED
 from broker.protocols.amqp091.codec_methods import short_string
 from broker.protocols.amqp091.codec_properties import ContentProperties, read_properties, write_properties
@@ -74,6 +76,16 @@ def without_bcc(properties: ContentProperties) -> bytes:
     fields = split_table(properties.headers or b"")
     fields.pop("BCC", None)
     return write_properties(properties._replace(headers=join_table(fields)))
+
+
+def with_reply_to(raw: bytes, queue: str) -> bytes:
+    """The properties with ``amq.rabbitmq.reply-to`` replaced by the queue it stands for. Raises AmqpError where there is none."""
+    properties = read_properties(raw)
+    if properties.reply_to != REPLY_TO:
+        return raw
+    if not queue:
+        raise precondition_failed("fast reply consumer does not exist")
+    return write_properties(properties._replace(reply_to=queue))
 
 
 def message_properties(

@@ -454,6 +454,11 @@ class AmqpSession:
     def not_held(self, consumer: Consumer, ranges: list[int]) -> None:
         """What timed out is with others again; a late acknowledgement of it is passed over."""
 
+    def resumed(self) -> None:
+        """The peer reads again."""
+        if self._expected == 0:
+            self.broker.socket_resumed(self.connection)
+
     def heartbeat(self) -> None:
         self.write(HEARTBEAT_FRAME)
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from broker.core.exchange import Destination
 from broker.core.queue import Queue
+from broker.declared_queues import REPLY_TO
 from broker.errors import Refused
 from broker.protocols.amqp091.channel import Channel
 from broker.protocols.amqp091.codec import AmqpError
@@ -151,9 +152,19 @@ def _consume(channel: Channel, values: _Values) -> None:
     priority = arguments.get("x-priority", 0)
     if isinstance(priority, bool) or not isinstance(priority, int):
         raise precondition_failed("the consumer argument x-priority must be an integer", NUMBER["basic.consume"])
-    tag = channel.consume(_queue(channel, name), tag, no_ack, exclusive, priority)
+    tag = channel.consume(_reply_queue(channel, no_ack) if name == REPLY_TO else _queue(channel, name), tag, no_ack, exclusive, priority)
     if not no_wait:
         channel.write("basic.consume-ok", tag)
+
+
+def _reply_queue(channel: Channel, no_ack: bool) -> Queue:
+    if not no_ack:
+        raise precondition_failed("reply consumer cannot acknowledge", NUMBER["basic.consume"])
+    if channel.reply_queue:
+        raise precondition_failed("reply consumer already set", NUMBER["basic.consume"])
+    queue = channel.session.broker.declared_queues.make_reply_queue(channel.session.connection)
+    channel.reply_queue = queue.name
+    return queue
 
 
 def _cancel(channel: Channel, values: _Values) -> None:

@@ -138,6 +138,11 @@ class NativeSession:
             self.end("internal-error", "the broker failed on this frame", "report it with the broker's log; reconnect to go on")
         self.lost()
 
+    def resumed(self) -> None:
+        """The peer reads again."""
+        if self._connection is not None:
+            self._broker.socket_resumed(self._connection)
+
     def heartbeat(self) -> None:
         self._write([int(Op.HEARTBEAT)])
 
