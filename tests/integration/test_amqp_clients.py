@@ -63,7 +63,12 @@ async def test_aio_pika_publishes_consumes_and_rejects(broker: Server) -> None:
                 if len(seen) == 50:
                     break
         assert seen == list(range(50))
-        dead_bodies = [(await dead.get(timeout=10)).body for _ in range(5)]
+        dead_bodies: list[bytes] = []
+        async with dead.iterator(no_ack=True, timeout=15) as letters:
+            async for letter in letters:
+                dead_bodies.append(letter.body)
+                if len(dead_bodies) == 5:
+                    break
         assert dead_bodies == [b"9", b"19", b"29", b"39", b"49"]
 
 
@@ -143,6 +148,7 @@ async def test_sent_with_amqp_read_with_homing(broker: Server) -> None:
         assert message is not None
         assert message.body == b"from amqp"
         shown = {name: message.properties[name] for name in ("colour", "n", "JMSCorrelationID", "JMSType")}
+        assert "_HOMING_AMQP" not in message.properties
         assert shown == {"colour": "red", "n": 7, "JMSCorrelationID": "c-1", "JMSType": "order"}
         await message.acknowledge()
 
@@ -181,3 +187,19 @@ def test_consumers_share_a_queue_fairly(broker: Server) -> None:
 
 def _counter(shares: list[int], opened: Any) -> Callable[..., None]:
     return lambda *_: shares.append(id(opened))
+
+
+def test_direct_replies(broker: Server) -> None:
+    with channel(broker) as asking, channel(broker) as answering:
+        answering.queue_declare("questions")
+        answers: list[bytes] = []
+        asking.basic_consume("amq.rabbitmq.reply-to", lambda _, method, properties, body: answers.append(body), auto_ack=True)
+        asking.basic_publish("", "questions", b"2 + 2", pika.BasicProperties(reply_to="amq.rabbitmq.reply-to"))
+        _, properties, _ = get(answering, "questions")
+        assert properties.reply_to.startswith("amq.rabbitmq.reply-to.")
+        answering.basic_publish("", properties.reply_to, b"4")
+        for _ in range(200):
+            asking.connection.process_data_events(0.05)
+            if answers:
+                break
+        assert answers == [b"4"]
