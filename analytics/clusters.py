@@ -94,5 +94,6 @@ def _components(labels: DataFrame, near: DataFrame) -> DataFrame:
 
     for _ in range(ROUNDS):
         heard = near.join(labels.withColumnRenamed("kind", "other"), "other").select("kind", "cluster")
-        labels = labels.unionByName(heard).groupBy("kind").agg(F.min("cluster").alias("cluster"))
+        # At most KINDS rows; without the checkpoint each round would compute all rounds before it twice.
+        labels = labels.unionByName(heard).groupBy("kind").agg(F.min("cluster").alias("cluster")).localCheckpoint()
     return labels

@@ -114,9 +114,9 @@ def _run(spark: SparkSession, source: Source, export: Export, out: str, steps: _
 def _write_tables(export: Export, output: Output, steps: _Steps) -> dict[str, DataFrame]:
     """Compute and write every report, a few at a time."""
 
-    def write(item: tuple[str, DataFrame]) -> tuple[str, DataFrame]:
+    def write(item: tuple[str, Callable[[], DataFrame]]) -> tuple[str, DataFrame]:
         name, frame = item
-        written = output.write_table(name, frame)
+        written = output.write_table(name, frame())
         steps.done(f"computed {name}")
         return name, written
 
@@ -124,30 +124,43 @@ def _write_tables(export: Export, output: Output, steps: _Steps) -> dict[str, Da
         return dict(pool.map(write, reports(export).items()))
 
 
-def reports(export: Export) -> dict[str, DataFrame]:
-    """Every table that is written, by name; nothing is computed yet."""
+def reports(export: Export) -> dict[str, Callable[[], DataFrame]]:
+    """How every table that is written is made, by name."""
+    from analytics.advice import advice
     from analytics.attempts_to_success import attempts_to_success
+    from analytics.clusters import poison_clusters
+    from analytics.consumers import consumers
     from analytics.dead_letters import dead_letters
+    from analytics.due_error import due_error
     from analytics.failed_most import failed_most
+    from analytics.flow import flow
     from analytics.overview import overview
     from analytics.retry_load import retry_load
+    from analytics.storms import retry_storms
     from analytics.time_to_success import time_to_success, time_to_success_histogram
 
+    messages, attempts, dead, minutes = export.messages, export.attempts, export.dead_letters, export.deliveries_by_minute
     return {
-        "overview": overview(export.messages, export.deliveries_by_minute),
-        "attempts_to_success": attempts_to_success(export.messages, export.deliveries_by_minute),
-        "time_to_success": time_to_success(export.messages),
-        "time_to_success_histogram": time_to_success_histogram(export.messages),
-        "dead_letters": dead_letters(export.dead_letters, export.manifest.exported_at_us),
-        "retry_load": retry_load(export.attempts, export.deliveries_by_minute),
-        "failed_most": failed_most(export.messages, export.attempts),
+        "poison_clusters": lambda: poison_clusters(attempts, dead),  # the longest first
+        "overview": lambda: overview(messages, minutes),
+        "attempts_to_success": lambda: attempts_to_success(messages, minutes),
+        "time_to_success": lambda: time_to_success(messages),
+        "time_to_success_histogram": lambda: time_to_success_histogram(messages),
+        "dead_letters": lambda: dead_letters(dead, export.manifest.exported_at_us),
+        "retry_load": lambda: retry_load(attempts, minutes),
+        "failed_most": lambda: failed_most(messages, attempts),
+        "advice": lambda: advice(messages, attempts, export.policies),
+        "consumers": lambda: consumers(attempts),
+        "retry_storms": lambda: retry_storms(attempts),
+        "due_error": lambda: due_error(attempts),
+        "flow": lambda: flow(messages, dead),
     }
 
 
 class _Steps:
     """Counts what is finished; called from several threads, one append each."""
 
-    TOTAL = 11
+    TOTAL = 17
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress

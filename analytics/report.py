@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from analytics import charts, findings, words
 from analytics.dead_letters import AGES
+from analytics.report_patterns import found_patterns
 from analytics.retry_load import over_time
 from analytics.time_to_success import BIN_ENDS_MS
 
@@ -43,6 +44,12 @@ class Results:
     dead_letters: DataFrame
     retry_load: DataFrame
     failed_most: DataFrame
+    advice: DataFrame
+    consumers: DataFrame
+    retry_storms: DataFrame
+    due_error: DataFrame
+    poison_clusters: DataFrame
+    flow: DataFrame
 
 
 def render(export: Export, results: Results, dump: str) -> str:
@@ -69,6 +76,7 @@ def render(export: Export, results: Results, dump: str) -> str:
         deaths=_deaths(results.dead_letters),
         load=_load(results.retry_load),
         failed=_failed(results.failed_most),
+        **found_patterns(results),
     )
 
 
