@@ -18,6 +18,7 @@ from analytics.retry_load import over_time
 from analytics.time_to_success import BIN_ENDS_MS
 
 if TYPE_CHECKING:
+    from jinja2 import Environment
     from markupsafe import Markup
     from pyspark.sql import DataFrame
 
@@ -53,17 +54,7 @@ class Results:
 
 
 def render(export: Export, results: Results, dump: str) -> str:
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,  # error texts come from anywhere
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(number=words.number, span=words.span, moment=words.moment)
-    environment.globals.update(share=words.share, plural=words.plural, log_position=charts.log_position, log_ticks=charts.log_ticks)
+    environment = page_environment()
     return environment.get_template("report.html.j2").render(
         dump=dump.rstrip("/").rsplit("/", 1)[-1],
         brokers=export.brokers,
@@ -78,6 +69,21 @@ def render(export: Export, results: Results, dump: str) -> str:
         failed=_failed(results.failed_most),
         **found_patterns(results),
     )
+
+
+def page_environment() -> Environment:
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,  # error texts come from anywhere
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(number=words.number, span=words.span, moment=words.moment)
+    environment.globals.update(share=words.share, plural=words.plural, log_position=charts.log_position, log_ticks=charts.log_ticks)
+    return environment
 
 
 def _rows(frame: DataFrame, limit: int) -> list[Row]:

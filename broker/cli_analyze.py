@@ -27,12 +27,23 @@ def analyze(
         OnDamage, typer.Option("--on-damage", help="Damaged or foreign files: refuse, or skip and name them.")
     ] = OnDamage.REFUSE,
     store: Annotated[Path | None, typer.Option("--store", help="Keep what was merged here; the next run reads only new exports.")] = None,
+    compare: Annotated[bool, typer.Option("--compare", help="Of two periods: what got better, what worse.")] = False,
     ui: Annotated[bool, typer.Option("--ui", help="Serve Spark's own pages, on loopback, while it runs.")] = False,
     as_json: Json = False,
 ) -> None:
     """Attempts and time to success, dead letters by cause, retry load: as Parquet, CSV and one page to look at."""
+    from analytics.compare_job import compare_periods
     from analytics.job import analyze as run_analysis
 
+    if compare:
+        with progress_bar(counted=False) as waiting:
+            waiting.add_task("comparing")
+            compared = compare_periods(dump, out, master, skip=on_damage is OnDamage.SKIP)
+        if as_json:
+            print_json({"out": str(out), "report": compared})
+        else:
+            stdout.print(f"report: [bold]{escape(compared)}[/]")
+        return
     with progress_bar() as progress:
         task = progress.add_task("starting Spark", total=None)
 

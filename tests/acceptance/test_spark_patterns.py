@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import statistics
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -14,8 +15,10 @@ from analytics import sample
 from analytics.advice import advice, sentence
 from analytics.clusters import poison_clusters
 from analytics.compare import compare
+from analytics.compare_job import compare_periods
 from analytics.consumers import consumers
 from analytics.due_error import due_error
+from analytics.errors import AnalyticsError
 from analytics.flow import flow
 from analytics.inputs import Export, read_export
 from analytics.patterns import PATTERNS, plant
@@ -136,6 +139,17 @@ def test_two_periods(export: Export, tmp_path: Path) -> None:
     assert ordinary == {"same"}
     back = {row["queue"]: row["verdict"] for row in rows(compare(after, export))}
     assert (back["tight.planted"], back["storm.planted"]) == ("worse", "new")
+
+
+def test_the_page_of_two_periods(dump: Path, export: Export, tmp_path: Path) -> None:
+    sample.write_sample(tmp_path / "calm", seed=9, messages=600, plant=lambda world: plant_as(world, "tight", "tight.planted"))
+    page = Path(compare_periods([dump, tmp_path / "calm"], tmp_path / "out")).read_text()
+    assert "<h1>1 queue got better, first tight.planted</h1>" in page.replace("\N{NO-BREAK SPACE}", " ")
+    assert not re.search(r"https?:|\bsrc=|<link|<script|@import|url\(", page)
+    assert (tmp_path / "out" / "csv" / "comparison.csv").is_file()
+    with pytest.raises(AnalyticsError) as raised:
+        compare_periods([dump], tmp_path / "out")
+    assert raised.value.code == "two-periods"
 
 
 def plant_as(world: sample.World, name: str, queue: str) -> None:
