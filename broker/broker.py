@@ -241,7 +241,10 @@ class Broker:
         self.settlement.closed(consumer)
 
     def get(self, connection: Connection, number: int, queue: Queue) -> MessageReference | None:
-        """The next message, if there is one, for a consumer of its own under ``number`` that exists only to hold it."""
+        """The next message, if there is one, for a consumer of its own under ``number`` that exists only to hold it.
+
+        One that is ``counted`` already may leave only once that is on disk.
+        """
         now_ms = self.now_ms()
         queue.used_at_ms = now_ms
         if queue.paused:
@@ -258,6 +261,10 @@ class Broker:
             connection.retired[number] = consumer
             consumer.assign(reference, now_ms)
             consumer.given(reference.tag, now_ms)
+            if queue.settings.persist_delivery_count_before_delivery:
+                reference.delivery_count += 1
+                reference.counted = True
+                self.ledger.changed((reference,))
             return reference
         return None
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pika
@@ -292,3 +293,20 @@ def _declared(server: Server, queue: str) -> bool:
         except pika.exceptions.ChannelClosedByBroker:
             return False
     return True
+
+
+def test_a_counted_delivery_is_counted_before_it_is_got(start_server: Callable[..., Server]) -> None:
+    server = start_server({**AMQP, "address-settings": {"sure": {"persist-delivery-count-before-delivery": True}}})
+    with channel(server) as ch:
+        ch.queue_declare("sure", durable=True)
+        ch.confirm_delivery()
+        ch.basic_publish("", "sure", b"x", PERSISTENT)
+        method, _, _ = get(ch, "sure", auto_ack=False)
+        assert not method.redelivered
+        server.kill()
+        with suppress(pika.exceptions.AMQPConnectionError):
+            ch.connection.process_data_events(1)
+    server.start()
+    with channel(server) as ch:
+        method, _, body = get(ch, "sure")
+        assert (method.redelivered, body) == (True, b"x")

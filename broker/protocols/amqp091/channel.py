@@ -263,10 +263,14 @@ class Channel:
         consumer, tag = reference.consumer, self._next_tag
         assert consumer is not None, "a message that was handed out has a consumer"
         self._next_tag += 1
-        redelivered = reference.delivery_count > 0
+        redelivered = reference.delivery_count > reference.counted
         target, properties = wire_of(reference)
         payload = b"".join((_GET_OK, _DELIVERY.pack(tag, redelivered), target, queue.ready.to_bytes(4, "big")))
-        session.write_parts(content_frames(self.number, payload, properties, reference.message.body, session.frame_max))
+        answer = b"".join(content_frames(self.number, payload, properties, reference.message.body, session.frame_max))
+        if reference.counted:
+            session.broker.ledger.when_safe(lambda: None if self.closed else session.write(answer))
+        else:
+            session.write(answer)
         self.holders[number] = consumer
         if no_ack:
             session.broker.acknowledge(consumer, [reference])
