@@ -12,6 +12,7 @@ import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
+from broker.users import hash_password
 from tests.amqp_support import AMQP, channel, connect, connection, consume, count, cut, get, wait_for_count
 from tests.process import Server, wait_until
 
@@ -374,6 +375,19 @@ def test_who_is_not_let_in_is_told_why(broker: Server, parameters: dict[str, Any
     with pytest.raises(pika.exceptions.AMQPConnectionError) as error:
         connect(broker, **parameters)
     assert text in repr(error.value)
+
+
+def test_users_of_the_configuration_log_in_and_guest_does_not(start_server: Callable[..., Server]) -> None:
+    server = start_server({**AMQP, "users": {"anna": hash_password("secret")}})
+    with connection(server, credentials=pika.PlainCredentials("anna", "secret")) as opened:
+        ch = opened.channel()
+        ch.queue_declare("hers")
+        ch.basic_publish("", "hers", b"x", pika.BasicProperties(user_id="anna"))
+        assert get(ch, "hers")[1].user_id == "anna"
+    for credentials in (pika.PlainCredentials("anna", "wrong"), pika.PlainCredentials("guest", "guest")):
+        with pytest.raises(pika.exceptions.AMQPConnectionError) as error:
+            connect(server, credentials=credentials)
+        assert "ACCESS_REFUSED" in repr(error.value)
 
 
 def test_what_is_not_there_answers_540(ch: BlockingChannel) -> None:
