@@ -241,3 +241,22 @@ def test_random_bytes_never_break_the_reader() -> None:
         for part in (bytes(stream[:cut]), bytes(stream[cut:])):
             for event in made.feed(part):
                 assert not isinstance(event, ErrorEvent) or 501 <= event.error.code <= 505
+
+
+def test_half_sent_bodies_have_a_bound_over_all_channels() -> None:
+    made = reader(*range(1, 100), frame_max=4096, most=10_000)
+    # Two body frames of 4,088 and 3,912 bytes; the second does not come.
+    half = [publish(channel, b"x" * 8000, frame_max=4096)[:-3920] for channel in range(1, 100)]
+    errors = [event for part in half for event in made.feed(part) if isinstance(event, ErrorEvent)]
+    assert [event.error.code for event in errors] == [506]
+
+
+def test_whole_and_forgotten_bodies_make_room_again() -> None:
+    made = reader(1, frame_max=4096, most=10_000)
+    for _ in range(50):
+        assert [type(event) for event in made.feed(publish(1, b"x" * 9000, frame_max=4096))] == [PublishEvent]
+        cut = publish(1, b"x" * 9000, frame_max=4096)
+        assert made.feed(cut[: 4096 + 60]) == []
+        made.forget(1)
+        made._rest = b""
+    assert made._gathered == 0

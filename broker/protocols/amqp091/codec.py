@@ -32,7 +32,10 @@ SYNTAX_ERROR: Final = 502
 COMMAND_INVALID: Final = 503
 CHANNEL_ERROR: Final = 504
 UNEXPECTED_FRAME: Final = 505
+RESOURCE_ERROR: Final = 506
 
+#: What one connection may have half sent, in messages of the largest size.
+_MOST_GATHERED: Final = 4
 #: Publish arguments that are remembered: programs repeat themselves.
 _REMEMBERED: Final = 1024
 _FRAME: Final = struct.Struct(">BHI")
@@ -133,7 +136,7 @@ class FrameReader:
     channel nobody opened. ``frame_max`` is raised after tuning.
     """
 
-    __slots__ = ("_content", "_failed", "_rest", "_targets", "channels", "frame_max", "max_message_bytes")
+    __slots__ = ("_content", "_failed", "_gathered", "_rest", "_targets", "channels", "frame_max", "max_message_bytes")
 
     def __init__(self, channels: set[int], max_message_bytes: int) -> None:
         self.channels = channels
@@ -141,6 +144,8 @@ class FrameReader:
         self.max_message_bytes = max_message_bytes
         self._rest = b""
         self._content: dict[int, _Content] = {}
+        #: Bytes of bodies that are not whole yet, all channels together.
+        self._gathered = 0
         self._targets: dict[bytes, _Target] = {}
         self._failed = False
 
@@ -231,7 +236,9 @@ class FrameReader:
 
     def forget(self, channel: int) -> None:
         """The channel is closed: what was half there of a message is let go."""
-        self._content.pop(channel, None)
+        content = self._content.pop(channel, None)
+        if content is not None and content.chunks:
+            self._gathered -= sum(map(len, content.chunks))
 
     def _event(self, kind: int, channel: int, data: bytes, start: int, stop: int) -> Event | None:
         if kind == FRAME_METHOD:
@@ -309,7 +316,13 @@ class FrameReader:
         if not content.left and not content.chunks:
             return self._whole(channel, content, data[start:stop])
         content.chunks.append(data[start:stop])
-        return self._whole(channel, content, b"".join(content.chunks)) if not content.left else None
+        self._gathered += stop - start
+        if self._gathered > _MOST_GATHERED * self.max_message_bytes:
+            raise AmqpError(RESOURCE_ERROR, "RESOURCE_ERROR - too many large messages at the same time on one connection", PUBLISH)
+        if content.left:
+            return None
+        self._gathered -= content.size
+        return self._whole(channel, content, b"".join(content.chunks))
 
     def _whole(self, channel: int, content: _Content, body: bytes | None) -> PublishEvent:
         del self._content[channel]
