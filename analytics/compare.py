@@ -14,7 +14,7 @@ ERRORS = 3.0
 
 
 def compare(before: Export, after: Export) -> DataFrame:
-    """One row a queue that is in either, by name. For each period ``_a`` and ``_b``: ``delivered``, ``failed``, ``dead_lettered``,
+    """A row a queue in either, what changed first. For each period ``_a`` and ``_b``: ``delivered``, ``failed``, ``dead_lettered``,
     ``succeeded``, ``failed_share`` (of deliveries), ``death_share`` (of the stays that are over), ``p50_ms`` and ``p90_ms`` to success
     after failing; and ``verdict`` on the deaths: ``better``, ``worse``, ``same`` (within ERRORS standard errors), ``new``, ``gone``.
     """
@@ -22,7 +22,11 @@ def compare(before: Export, after: Export) -> DataFrame:
 
     left, right = (_period(each).select("queue", *(F.col(n).alias(f"{n}_{s}") for n in NAMES)) for each, s in ((before, "a"), (after, "b")))
     joined = left.join(right, "queue", "full")
-    return joined.withColumn("verdict", _verdict()).orderBy(F.desc(F.coalesce("dead_lettered_b", F.lit(0))), "queue")
+    return joined.withColumn("verdict", _verdict()).orderBy(
+        F.array_position(F.lit(["worse", "better", "new", "gone", "same"]), F.col("verdict")),
+        F.desc(F.coalesce("dead_lettered_b", "dead_lettered_a", F.lit(0))),
+        "queue",
+    )
 
 
 NAMES = ("delivered", "failed", "succeeded", "dead_lettered", "over", "failed_share", "death_share", "p50_ms", "p90_ms")

@@ -34,7 +34,7 @@ def simulate(
     stdout.print(f"[bold]{escape(sentence(found.rows))}.[/]")
     table = Table("queue", "figure", box=None, pad_edge=False)
     for name in ("recorded", "expected", "90 % between", "observed"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     for queue, rows in groupby(found.rows, key=lambda row: row["queue"]):
         for number, row in enumerate(rows):
             figure = row["figure"]
