@@ -40,6 +40,9 @@ class NoHost:
     def history(self, message_id: int) -> dict[str, Any] | None:
         return None
 
+    def committed(self, transaction_id: str) -> bool:
+        return False
+
     def statistics(self) -> dict[str, Any]:
         return {}
 
