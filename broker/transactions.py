@@ -92,8 +92,15 @@ class Transactions:
             broker.intake.store(message, queues, after_commit=True)
         for consumer, references in transaction.acknowledged:
             broker.settlement.acknowledge(consumer, references)
+            consumer.queue.committing += len(references)
         self._drop_retired(connection)
         broker.ledger.group.committed(transaction_id, broker.now_ms())
+        broker.ledger.when_safe(lambda: self._on_disk(transaction))
+
+    @staticmethod
+    def _on_disk(transaction: Transaction) -> None:
+        for consumer, references in transaction.acknowledged:
+            consumer.queue.committing -= len(references)
 
     @staticmethod
     def _check_held(transaction: Transaction) -> None:

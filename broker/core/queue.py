@@ -37,6 +37,7 @@ class Queue:
         "arriving",
         "arriving_bytes",
         "auto_created",
+        "committing",
         "consumers",
         "created_at_ms",
         "delivering",
@@ -92,6 +93,8 @@ class Queue:
         self.references: dict[int, MessageReference] = {}
         self.scheduled = 0
         self.delivering = 0
+        #: Acknowledged by a commit that is on its way to the disk: shown as delivering until it is there.
+        self.committing = 0
         #: New messages that become pending when the group with their arrival is on disk; length limits count them already.
         self.arriving = 0
         self.arriving_bytes = 0

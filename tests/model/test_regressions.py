@@ -12,6 +12,7 @@ from broker.core.message import Message, Where
 from broker.core.queue import Queue
 from broker.core.redelivery import Failure
 from broker.errors import Refused
+from broker.management.queues import describe
 from broker.steps import at_once
 from tests.model.world import Client, Delivery, World
 
@@ -393,3 +394,20 @@ def test_a_reload_that_a_queue_cannot_follow_changes_nothing() -> None:
         life.world.broker.apply_settings(AddressSettingsRepository({"#": {"redelivery-delay": 5000}}))
     assert life.world.broker.state.settings is before
     assert life.queue("a").settings is in_force
+
+
+def test_what_a_commit_acknowledged_counts_as_delivering_until_it_is_on_disk() -> None:
+    life = Life()
+    client = life.client()
+    life.send(client, "a", "one", "two")
+    life.world.commit()
+    consumer = life.subscribe(client, "a", session=1, transacted=True)
+    life.world.commit()
+    consumer.given(2, life.world.time_ms)
+    assert client.connection is not None
+    transactions = life.world.broker.transactions
+    transactions.hold_acknowledgement(client.connection, 1, consumer, consumer.held([1, 1])[0])
+    transactions.commit(client.connection, 1, "t1", 0)
+    assert (describe(life.queue("a"))["delivering"], describe(life.queue("a"))["messages"]) == (2, 2)
+    life.world.commit()
+    assert (describe(life.queue("a"))["delivering"], describe(life.queue("a"))["messages"]) == (1, 1)
