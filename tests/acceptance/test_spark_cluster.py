@@ -13,7 +13,7 @@ from analytics import sample
 from analytics.job import analyze
 from tests.acceptance.spark_support import session
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.campaign, pytest.mark.spark, pytest.mark.timeout(240)]
 
 ROOT = Path(__file__).parents[2]
 
