@@ -14,7 +14,6 @@ from pydantic import Field, PrivateAttr, ValidationError
 
 from broker.config_checks import layer_problems, settings_warnings
 from broker.config_models import (
-    DECLARABLE_SETTINGS,
     AddressDeclaration,
     AmqpSection,
     BrokerSection,
@@ -27,7 +26,7 @@ from broker.config_models import (
     UserHash,
 )
 from broker.config_source import ConfigError, ConfigProblem, KeyPath, Source, read_source, show_path, shown
-from broker.core.address_settings import FIELD_OF_KEY, KEY_OF_FIELD, AddressSettingsRepository, read_setting
+from broker.core.address_settings import DECLARABLE_SETTINGS, FIELD_OF_KEY, KEY_OF_FIELD, AddressSettingsRepository, read_setting
 from broker.core.setting_values import SettingError
 from broker.core.units import format_duration_ms, format_size_bytes
 from broker.core.wildcard import pattern_problem

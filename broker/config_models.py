@@ -15,20 +15,6 @@ from broker.core.selector import SelectorError, compile_selector
 from broker.core.units import parse_duration_ms, parse_size_bytes
 
 _DAY_MS: Final = 86_400_000
-#: Address settings that a queue may be declared with in ``queues:``.
-DECLARABLE_SETTINGS: Final = frozenset(
-    {
-        "dead_letter_address",
-        "expires_ms",
-        "expiry_address",
-        "max_delivery_attempts",
-        "max_length",
-        "max_length_bytes",
-        "message_ttl_ms",
-        "overflow",
-        "redelivery_delay_ms",
-    }
-)
 
 
 def _optional(parse: Callable[[object], int]) -> Callable[[object], int | None]:

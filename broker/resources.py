@@ -8,7 +8,14 @@ from itertools import product
 from typing import Any, Final
 
 from broker.core import dead_letter
-from broker.core.address_settings import DEFAULT_ORIGIN, DEFAULTS, AddressSettings, AddressSettingsRepository, read_setting
+from broker.core.address_settings import (
+    DECLARABLE_SETTINGS,
+    DEFAULT_ORIGIN,
+    DEFAULTS,
+    AddressSettings,
+    AddressSettingsRepository,
+    read_setting,
+)
 from broker.core.message import Where
 from broker.core.post_office import ANYCAST, MULTICAST, ROUTING_TYPE_OF, Address, RoutingTypes
 from broker.core.queue import Queue
@@ -19,20 +26,6 @@ from broker.queue_arguments import AMQP
 from broker.state import BrokerState
 from broker.steps import STEP, Steps, at_once
 
-#: Settings a queue may be declared with; they beat the address's settings.
-QUEUE_SETTINGS: Final = frozenset(
-    {
-        "dead_letter_address",
-        "expiry_address",
-        "expires_ms",
-        "max_delivery_attempts",
-        "max_length",
-        "max_length_bytes",
-        "message_ttl_ms",
-        "overflow",
-        "redelivery_delay_ms",
-    }
-)
 #: Other declarations: how many consumers, and whether only one connection may consume.
 QUEUE_FLAGS: Final = frozenset({"exclusive", "max_consumers"})
 _MAX_NAME: Final = 512
@@ -308,9 +301,9 @@ def with_options(settings: AddressSettings, options: dict[str, Any]) -> AddressS
             if type(value) is not (bool if key == "exclusive" else int):
                 raise Refused("invalid-argument", f"{key} cannot be {value!r}", "exclusive is true or false, max_consumers a whole number")
             continue
-        if key not in QUEUE_SETTINGS:
+        if key not in DECLARABLE_SETTINGS:
             raise Refused(
-                "invalid-argument", f"a queue has no option {key!r}", "options: " + ", ".join(sorted(QUEUE_SETTINGS | QUEUE_FLAGS))
+                "invalid-argument", f"a queue has no option {key!r}", "options: " + ", ".join(sorted(DECLARABLE_SETTINGS | QUEUE_FLAGS))
             )
         try:
             field, read = read_setting(key, value)

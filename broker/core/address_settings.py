@@ -97,6 +97,20 @@ FIELD_OF_KEY: Final[Mapping[str, str]] = {name.removesuffix("_ms").replace("_", 
 #: Field name -> YAML key.
 KEY_OF_FIELD: Final[Mapping[str, str]] = {name: key for key, name in FIELD_OF_KEY.items()}
 DEFAULTS: Final = AddressSettings()
+#: What a queue may be declared with, by a client or in broker.yaml; a declaration beats the address's settings.
+DECLARABLE_SETTINGS: Final = frozenset(
+    {
+        "dead_letter_address",
+        "expires_ms",
+        "expiry_address",
+        "max_delivery_attempts",
+        "max_length",
+        "max_length_bytes",
+        "message_ttl_ms",
+        "overflow",
+        "redelivery_delay_ms",
+    }
+)
 
 
 def read_setting(key: str, value: Any) -> tuple[str, Any]:

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from broker.core.consumer import Consumer
 from broker.core.message import Message, MessageReference
-
-MAX_OPERATIONS: Final = 10_000
-MAX_BYTES: Final = 64 * 1024 * 1024
 
 
 class Transaction:
@@ -41,7 +36,7 @@ class Transaction:
     def operations(self) -> int:
         return len(self.sends) + self._acknowledgements
 
-    def excess(self, max_operations: int = MAX_OPERATIONS, max_bytes: int = MAX_BYTES) -> tuple[str, str, str] | None:
+    def excess(self, max_operations: int, max_bytes: int) -> tuple[str, str, str] | None:
         """(code, message, fix) when a limit is passed."""
         if self.operations <= max_operations and self.bytes <= max_bytes:
             return None
