@@ -13,23 +13,14 @@ import pytest
 
 from broker.protocols.native.codec import Op
 from tests.faults.hostile import Raw
+from tests.faults.small_disk import small_file_system
 from tests.process import ROOT, Server
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 64 MiB."""
-    place = tmp_path / "small"
-    place.mkdir()
-    mount = shutil.which("mount")
-    if mount is None or os.geteuid() != 0:
-        pytest.skip("a small file system needs root. enable: run the tests as root")
-    command = [mount, "-t", "tmpfs", "-o", "size=64m", "homing-test", str(place)]
-    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    if mounted.returncode:
-        pytest.skip(f"no tmpfs can be mounted here ({mounted.stderr.strip()}). enable: run with CAP_SYS_ADMIN")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
+    with small_file_system(tmp_path / "small", 64) as place:
+        yield place
 
 
 @pytest.fixture

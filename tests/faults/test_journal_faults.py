@@ -29,6 +29,7 @@ from journal.journal import Journal, JournalOptions
 from journal.records import ReferenceRecord
 from journal.sqlite_store import PAGE_BYTES
 from tests.faults.journal_child import body, expected
+from tests.faults.small_disk import small_file_system
 from tests.unit.journal_support import NOW_MS, message, opened, query, queue, send, sequences, settle
 
 ROOT = Path(__file__).parents[2]
@@ -187,19 +188,8 @@ def test_killed_at_any_moment_what_was_confirmed_is_there(tmp_path: Path) -> Non
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 48 MiB."""
-    place = tmp_path / "small"
-    place.mkdir()
-    mount = shutil.which("mount")
-    if mount is None or os.geteuid() != 0:
-        pytest.skip("a small file system needs root. enable: run the tests as root")
-    command = [mount, "-t", "tmpfs", "-o", "size=48m", "homing-test", str(place)]
-    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    if mounted.returncode:
-        pytest.skip(f"no tmpfs can be mounted here ({mounted.stderr.strip()}). enable: run with CAP_SYS_ADMIN")
-    yield place
-    # Lazily: after a failure the journal keeps its files open until the process ends.
-    subprocess.run(["umount", "-l", str(place)], check=True)
+    with small_file_system(tmp_path / "small", 48) as place:
+        yield place
 
 
 SMALL: dict[str, Any] = {"disk_reserve_bytes": 4 << 20, "checkpoint_every_bytes": 4 << 20}

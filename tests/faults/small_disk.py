@@ -1,0 +1,30 @@
+"""A small file system of a test's own, to be filled up."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+@contextmanager
+def small_file_system(place: Path, mebibytes: int) -> Iterator[Path]:
+    """Mounts it at ``place``, which is made; skips the test where that is not allowed."""
+    place.mkdir()
+    mount = shutil.which("mount")
+    if mount is None or os.geteuid() != 0:
+        pytest.skip("a small file system needs root. enable: run the tests as root")
+    command = [mount, "-t", "tmpfs", "-o", f"size={mebibytes}m", "homing-test", str(place)]
+    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"no tmpfs can be mounted here ({mounted.stderr.strip()}). enable: run with CAP_SYS_ADMIN")
+    try:
+        yield place
+    finally:
+        # Lazily: after a failure the journal keeps its files open until the process ends.
+        subprocess.run(["umount", "-l", str(place)], check=True)
