@@ -22,15 +22,15 @@ from broker.dead_letter_exchanges import DeadLetterExchanges
 from broker.dead_letter_office import DeadLetterOffice
 from broker.declared_queues import DeclaredQueues
 from broker.errors import Refused
-from broker.exchanges import Exchanges
 from broker.ledger import JournalPort, Ledger
 from broker.producers import FlowControl, Producer
 from broker.pulls import Pulls
-from broker.resources import Resources, check_name
+from broker.resources import Resources
 from broker.sending import Intake
 from broker.settlement import Settlement
 from broker.state import BrokerState
 from broker.transactions import Transactions
+from broker.virtual_hosts import VirtualHosts
 
 #: Messages one queue hands out in one turn of the loop.
 DISPATCH_BUDGET: Final = 2000
@@ -77,9 +77,9 @@ class Broker:
         self.ledger = Ledger(journal, now_ms, keep_all_history)
         self.state = BrokerState(self.ledger, settings, now_ms, rng, wake, self.limits.max_hops)
         self.resources = Resources(self.state, self.limits.selector_characters, self.limits.selector_depth, self.limits.max_queues)
-        self.exchanges = Exchanges(self.state, self.resources)
+        self.virtual_hosts = VirtualHosts(self.state, self.resources)
         self.declared_queues = DeclaredQueues(self.state, self.resources)
-        self.office = DeadLetterOffice(self.state, self.resources, DeadLetterExchanges(self.state, self.resources, self.exchanges))
+        self.office = DeadLetterOffice(self.state, self.resources, DeadLetterExchanges(self.state, self.resources, self.virtual_hosts))
         self.settlement = Settlement(self.state, self.office)
         self.intake = Intake(self.state, self.resources, self.office, self.limits.duplicate_ids)
         self.flow = FlowControl(self.state, self.limits.memory_bytes, self.limits.store_bytes, self.limits.temp_bytes, disk_low)
@@ -145,7 +145,7 @@ class Broker:
         """The producer with its mark. Answer it through ``when_safe``; credit follows with ``flow.open``."""
         if number in connection.producers:
             raise Refused("producer-exists", f"producer {number} is open already", "choose another number")
-        check_name(address, "address")
+        self.resources.check_name(address, "address")
         key = f"{connection.client_id or connection.name}/{number}"
         mark = self.marks.get(key)
         producer = Producer(key, number, address, mark[0] if mark else 0, connection.front_end)
@@ -407,7 +407,7 @@ class Broker:
         nothing has changed."""
         in_force = {queue: self.resources.in_force(queue, settings) for queue in self.state.post_office.queues.values()}
         self.state.settings = settings
-        self.exchanges.forget_routes()
+        self.virtual_hosts.forget_routes()
         for queue, its_settings in in_force.items():
             queue.settings = its_settings
             self.state.mark_ready(queue)

@@ -8,6 +8,7 @@ from broker.core.consumer import Consumer, Sink
 from broker.core.message import MessageReference
 from broker.core.redelivery import PolicyMap
 from broker.core.transaction import Transaction
+from broker.core.virtual_host import DEFAULT
 from broker.producers import CreditSink, Producer
 
 
@@ -37,12 +38,15 @@ class Connection:
         "retired",
         "transactions",
         "user",
+        "virtual_host",
     )
 
     def __init__(self, number: int, client_id: str, user: str, front_end: FrontEnd, policies: PolicyMap | None) -> None:
         self.number = number
         self.client_id = client_id
         self.user = user
+        #: AMQP's; everybody else is in ``/`` and names the others in full.
+        self.virtual_host = DEFAULT
         self.front_end = front_end
         self.policies = policies
         #: Shown to people: client ids are the clients' secret, numbers are not.

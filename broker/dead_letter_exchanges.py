@@ -10,10 +10,10 @@ from broker.core.exchange_origin import Way, last_way
 from broker.core.message import Hop, MessageReference
 from broker.core.queue import Queue
 from broker.errors import Refused
-from broker.exchanges import Exchanges
 from broker.queue_arguments import arguments_of
 from broker.resources import Resources
 from broker.state import BrokerState
+from broker.virtual_hosts import VirtualHosts
 
 _EXCHANGE: Final = "x-dead-letter-exchange"
 _ROUTING_KEY: Final = "x-dead-letter-routing-key"
@@ -28,10 +28,10 @@ class Burial(NamedTuple):
 
 
 class DeadLetterExchanges:
-    def __init__(self, state: BrokerState, resources: Resources, exchanges: Exchanges) -> None:
+    def __init__(self, state: BrokerState, resources: Resources, virtual_hosts: VirtualHosts) -> None:
         self._state = state
         self._resources = resources
-        self._exchanges = exchanges
+        self._virtual_hosts = virtual_hosts
 
     def burial(self, reference: MessageReference, reason: str) -> Burial | None:
         """What the queue's dead-letter exchange makes of it; None for a queue without one: its address's settings hold."""
@@ -52,7 +52,8 @@ class DeadLetterExchanges:
         return Burial(hops, willing, bool(queues) and not willing)
 
     def _queues(self, to: Way, reference: MessageReference) -> list[Queue]:
+        exchanges = self._virtual_hosts.of(reference.queue).exchanges
         try:
-            return self._exchanges.route(to.exchange, to.keys[0], reference.message.properties or {}, to.keys[1:]).queues
+            return exchanges.route(to.exchange, to.keys[0], reference.message.properties or {}, to.keys[1:]).queues
         except Refused:
             return []

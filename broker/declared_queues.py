@@ -10,6 +10,7 @@ from broker.connection import Connection
 from broker.core.consumer import Consumer
 from broker.core.post_office import ANYCAST, RoutingTypes
 from broker.core.queue import Queue
+from broker.core.virtual_host import SEPARATOR, local_name, prefix_of, virtual_host_of
 from broker.errors import Refused
 from broker.queue_arguments import AMQP, arguments_of, check_same, options_for
 from broker.resources import Resources, check_name
@@ -36,18 +37,24 @@ class DeclaredQueues:
 
     def find(self, connection: Connection, name: str) -> Queue:
         """The queue of that name. Raises Refused: not there, or another connection's own."""
-        queue = self._state.post_office.queues.get(name)
+        queue = self._named(connection, name)
         if queue is None:
-            raise Refused("not-found", f"no queue '{name}' in vhost '/'", "declare it first")
+            raise Refused("not-found", f"no queue '{name}' in vhost '{connection.virtual_host}'", "declare it first")
         owner = self._owners.get(queue)
         if owner is not None and owner != connection.name:
             raise Refused(
                 "resource-locked",
-                f"cannot obtain exclusive access to locked queue '{name}' in vhost '/'. It could be originally declared on another"
+                f"cannot obtain exclusive access to locked {_shown(queue)}. It could be originally declared on another"
                 " connection or the exclusive property value does not match that of the original declaration.",
                 "use a queue of your own",
             )
         return queue
+
+    def _named(self, connection: Connection, name: str) -> Queue | None:
+        """The connection's virtual host alone is looked into."""
+        if name.startswith(SEPARATOR):
+            return None
+        return self._state.post_office.queues.get(prefix_of(connection.virtual_host) + name)
 
     # -- made and removed --------------------------------------------------------------------------------------------
 
@@ -55,7 +62,7 @@ class DeclaredQueues:
         self, connection: Connection, name: str, *, durable: bool, exclusive: bool, auto_delete: bool, arguments: dict[str, Any]
     ) -> Queue:
         """Makes a queue, with a name of ours where ``name`` is empty; the same declaration again is no error, another one is."""
-        if name in self._state.post_office.queues:
+        if self._named(connection, name) is not None:
             queue = self.find(connection, name)
             check_same(queue, durable, auto_delete, exclusive, arguments)
             queue.used_at_ms = self._state.now_ms()
@@ -64,7 +71,8 @@ class DeclaredQueues:
             raise Refused("access-refused", f"queue name '{name}' contains reserved prefix 'amq.*'", "use another name, or an empty one")
         name = name or _GENERATED + secrets.token_urlsafe(16)
         check_name(name, "queue")
-        options = options_for(name, arguments, durable, auto_delete, exclusive)
+        options = options_for(name, arguments, durable, auto_delete, exclusive, connection.virtual_host)
+        name = prefix_of(connection.virtual_host) + name
         # The address removes itself when its queue is gone.
         self._resources.make_address(name, RoutingTypes.ANYCAST)
         queue = self._resources.make_queue(name, name, ANYCAST, durable=durable and not exclusive, options=options)
@@ -74,7 +82,7 @@ class DeclaredQueues:
 
     def make_reply_queue(self, connection: Connection) -> Queue:
         """What ``amq.rabbitmq.reply-to`` stands for on one channel: a queue of the connection's own, for answers."""
-        name = f"{REPLY_TO}.{secrets.token_urlsafe(16)}"
+        name = f"{prefix_of(connection.virtual_host)}{REPLY_TO}.{secrets.token_urlsafe(16)}"
         self._resources.make_address(name, RoutingTypes.ANYCAST)
         queue = self._resources.make_queue(name, name, ANYCAST, durable=False, options=options_for(name, {}, False, True, True))
         self._owners[queue] = connection.name
@@ -83,9 +91,9 @@ class DeclaredQueues:
     def delete(self, queue: Queue, if_unused: bool, if_empty: bool) -> None:
         """Raises Refused unless the queue may be deleted; the caller has the broker do it."""
         if if_unused and queue.consumers:
-            raise Refused("precondition-failed", f"queue '{queue.name}' in vhost '/' in use", "cancel its consumers first")
+            raise Refused("precondition-failed", f"{_shown(queue)} in use", "cancel its consumers first")
         if if_empty and queue.references:
-            raise Refused("precondition-failed", f"queue '{queue.name}' in vhost '/' not empty", "purge it first")
+            raise Refused("precondition-failed", f"{_shown(queue)} not empty", "purge it first")
 
     def owned_by(self, connection: Connection) -> list[Queue]:
         """The connection's exclusive queues; they end with it."""
@@ -112,9 +120,7 @@ class DeclaredQueues:
         """Raises Refused when somebody has the queue to himself, or would have it only in name."""
         taken = self._taken.get(queue)
         if (taken is not None and taken.open) or (exclusive and queue.consumers):
-            raise Refused(
-                "access-refused", f"queue '{queue.name}' in vhost '/' in exclusive use", "wait until the other consumer is cancelled"
-            )
+            raise Refused("access-refused", f"{_shown(queue)} in exclusive use", "wait until the other consumer is cancelled")
 
     def take(self, queue: Queue, consumer: Consumer) -> None:
         self._taken[queue] = consumer
@@ -137,3 +143,7 @@ class DeclaredQueues:
 
     def consumers_of(self, queue: Queue) -> int:
         return len(queue.consumers) + sum(consumer.open for consumer in self._standing_by.get(queue, ()))
+
+
+def _shown(queue: Queue) -> str:
+    return f"queue '{local_name(queue.name)}' in vhost '{virtual_host_of(queue.name)}'"

@@ -1,6 +1,7 @@
-"""The room of exchanges: declared, bound, journalled, and asked where a message goes. Queues declared with AMQP's arguments are made here.
+"""The exchanges of one virtual host: declared, bound, journalled, and asked where a message goes.
 
-Refusals carry RabbitMQ's sentences; a front end puts its own codes before them.
+Names are those that the virtual host's clients use, of queues too; nothing of another virtual host can be named here. Refusals carry
+RabbitMQ's sentences; a front end puts its own codes before them.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from broker.core.exchange import (
 )
 from broker.core.message import DEFAULT_PRIORITY
 from broker.core.queue import Queue
+from broker.core.virtual_host import DEFAULT, SEPARATOR, prefix_of
 from broker.errors import Refused
 from broker.queue_arguments import AMQP, max_priority
-from broker.resources import Resources
 from broker.state import BrokerState
 from journal.records import DeclarationRecord
 
@@ -57,21 +58,28 @@ class Route(NamedTuple):
 
 
 class Exchanges:
-    def __init__(self, state: BrokerState, resources: Resources) -> None:
+    def __init__(self, state: BrokerState, virtual_host: str = DEFAULT) -> None:
         self._state = state
-        self._resources = resources
+        self._virtual_host = virtual_host
+        self._prefix = prefix_of(virtual_host)
+        #: Kinds of declaration in the journal: each virtual host has its own.
+        self._exchange_kind = _EXCHANGE + self._prefix
+        self._binding_kind = _BINDING + self._prefix
         self.exchanges: dict[str, Exchange] = {name: Exchange(name, kind) for name, kind in _PREDECLARED.items()}
         self._routes: dict[tuple[str, str], Route] = {}
         self._routes_of_version = -1
         self._forgotten = 0
-        resources.queue_gone.append(self._queue_gone)
+
+    def queue(self, name: str) -> Queue | None:
+        """The virtual host's queue of that name."""
+        return None if name.startswith(SEPARATOR) else self._state.post_office.queues.get(self._prefix + name)
 
     # -- exchanges ---------------------------------------------------------------------------------------------------
 
     def find(self, name: str) -> Exchange:
         exchange = self.exchanges.get(name)
         if exchange is None:
-            raise no_such_exchange(name)
+            raise no_such_exchange(name, self._virtual_host)
         return exchange
 
     def declare(self, name: str, kind: str, *, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, Any]) -> Exchange:
@@ -80,7 +88,7 @@ class Exchanges:
             raise Refused("command-invalid", f"unknown exchange type '{kind}'", "use direct, topic, fanout or headers")
         existing = self.exchanges.get(name)
         if existing is not None:
-            _check_same(existing, kind, durable, auto_delete, internal, arguments)
+            _check_same(existing, kind, durable, auto_delete, internal, arguments, self._virtual_host)
             return existing
         if name.startswith("amq.") or name == DEFAULT_EXCHANGE:
             raise Refused("access-refused", f"exchange name '{name}' contains reserved prefix 'amq.*'", "use another name")
@@ -89,7 +97,7 @@ class Exchanges:
         self._changed()
         if durable:
             content = {"kind": kind, "auto_delete": auto_delete, "internal": internal, "arguments": arguments}
-            self._state.ledger.group.declare(DeclarationRecord(_EXCHANGE, name, content))
+            self._state.ledger.group.declare(DeclarationRecord(self._exchange_kind, name, content))
         return exchange
 
     def delete(self, name: str, if_unused: bool = False) -> None:
@@ -100,12 +108,12 @@ class Exchanges:
         if exchange is None:
             return
         if if_unused and exchange.bindings:
-            raise Refused("in-use", f"exchange '{name}' in vhost '/' in use", "unbind its queues first")
+            raise Refused("in-use", f"exchange '{name}' in vhost '{self._virtual_host}' in use", "unbind its queues first")
         del self.exchanges[name]
         for binding in list(exchange.bindings.values()):
             self._forget(exchange, binding)
         if exchange.durable:
-            self._state.ledger.group.delete_declaration(_EXCHANGE, name)
+            self._state.ledger.group.delete_declaration(self._exchange_kind, name)
         self._unbind_all(Destination(name, False))
         self._changed()
 
@@ -121,7 +129,7 @@ class Exchanges:
         self._changed()
         if self._lasts(exchange, destination):
             content = {"source": source, "to": destination.name, "queue": destination.is_queue, "key": key, "arguments": arguments}
-            self._state.ledger.group.declare(DeclarationRecord(_BINDING, _binding_name(binding), content))
+            self._state.ledger.group.declare(DeclarationRecord(self._binding_kind, _binding_name(binding), content))
 
     def unbind(self, source: str, destination: Destination, key: str, arguments: dict[str, Any]) -> None:
         """Removes a binding; one that is not there is no error, as with RabbitMQ."""
@@ -136,8 +144,8 @@ class Exchanges:
             raise Refused(
                 "access-refused", "operation not permitted on the default exchange", "publish to it: every queue is bound by name"
             )
-        if destination.is_queue and destination.name not in self._state.post_office.queues:
-            raise no_such_queue(destination.name)
+        if destination.is_queue and self.queue(destination.name) is None:
+            raise no_such_queue(destination.name, self._virtual_host)
         if not destination.is_queue:
             self.find(destination.name)
         return self.find(source)
@@ -145,20 +153,22 @@ class Exchanges:
     def _lasts(self, exchange: Exchange, destination: Destination) -> bool:
         """A binding survives a restart when both its ends do."""
         if destination.is_queue:
-            return exchange.durable and self._state.post_office.queues[destination.name].durable
+            queue = self.queue(destination.name)
+            return exchange.durable and queue is not None and queue.durable
         return exchange.durable and self.exchanges[destination.name].durable
 
     def _forget(self, exchange: Exchange, binding: Binding) -> None:
         if exchange.durable:
-            self._state.ledger.group.delete_declaration(_BINDING, _binding_name(binding))
+            self._state.ledger.group.delete_declaration(self._binding_kind, _binding_name(binding))
 
     def _after_unbind(self, exchange: Exchange) -> None:
         self._changed()
         if exchange.auto_delete and not exchange.bindings and self.exchanges.get(exchange.name) is exchange:
             self.delete(exchange.name)
 
-    def _queue_gone(self, queue: Queue) -> None:
-        self._unbind_all(Destination(queue.name, True))
+    def queue_gone(self, name: str) -> None:
+        """The virtual host's queue of that name was removed."""
+        self._unbind_all(Destination(name, True))
 
     def _unbind_all(self, destination: Destination) -> None:
         for exchange in list(self.exchanges.values()):
@@ -175,7 +185,7 @@ class Exchanges:
         """What the journal kept. A binding whose queue is gone is passed over."""
         found = list(declarations)
         for record in found:
-            if record.kind == _EXCHANGE:
+            if record.kind == self._exchange_kind:
                 content = record.content
                 self.exchanges[record.name] = Exchange(
                     record.name,
@@ -185,12 +195,12 @@ class Exchanges:
                     arguments=content["arguments"],
                 )
         for record in found:
-            if record.kind == _BINDING:
+            if record.kind == self._binding_kind:
                 content = record.content
                 exchange = self.exchanges.get(content["source"])
                 destination = Destination(content["to"], content["queue"])
-                there = self._state.post_office.queues if destination.is_queue else self.exchanges
-                if exchange is not None and destination.name in there:
+                there = self.queue(destination.name) if destination.is_queue else self.exchanges.get(destination.name)
+                if exchange is not None and there is not None:
                     exchange.bind(Binding(content["source"], destination, content["key"], content["arguments"]))
 
     # -- routing -----------------------------------------------------------------------------------------------------
@@ -208,6 +218,16 @@ class Exchanges:
     def version(self) -> int:
         """Another number whenever a route may have become another: bindings, queues or settings have changed."""
         return self._forgotten + self._state.post_office.bindings_version
+
+    def forget_all(self) -> None:
+        """The virtual host is gone, and what it had in the journal with it."""
+        for exchange in self.exchanges.values():
+            for binding in exchange.bindings.values():
+                self._forget(exchange, binding)
+            if exchange.durable and exchange.name not in _PREDECLARED:
+                self._state.ledger.group.delete_declaration(self._exchange_kind, exchange.name)
+        self.exchanges.clear()
+        self._changed()
 
     def route(self, exchange: str, key: str, headers: Mapping[str, Any], more_keys: Sequence[str] = ()) -> Route:
         """Where a message published to ``exchange`` under ``key`` goes. Raises Refused: no such exchange."""
@@ -227,12 +247,11 @@ class Exchanges:
         return found
 
     def _look_up(self, exchange: str, keys: Sequence[str], headers: Mapping[str, Any]) -> Route:
-        post_office = self._state.post_office
         if exchange == DEFAULT_EXCHANGE:
             names: Iterable[str] = dict.fromkeys(keys)
         else:
             names = route(self.exchanges, self.find(exchange), keys, headers)
-        queues = [queue for name in names if (queue := post_office.queues.get(name)) is not None]
+        queues = [queue for name in names if (queue := self.queue(name)) is not None]
         return _described(queues)
 
 
@@ -255,7 +274,9 @@ def _binding_name(binding: Binding) -> str:
     return json.dumps([source, destination.is_queue, destination.name, key, arguments])
 
 
-def _check_same(exchange: Exchange, kind: str, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, Any]) -> None:
+def _check_same(
+    exchange: Exchange, kind: str, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, Any], virtual_host: str
+) -> None:
     wanted = {"type": kind, "durable": durable, "auto_delete": auto_delete, "internal": internal}
     current = {
         "type": exchange.kind,
@@ -269,7 +290,7 @@ def _check_same(exchange: Exchange, kind: str, durable: bool, auto_delete: bool,
         if value != current[name]:
             raise Refused(
                 "precondition-failed",
-                f"inequivalent arg '{name}' for exchange '{exchange.name}' in vhost '/': "
+                f"inequivalent arg '{name}' for exchange '{exchange.name}' in vhost '{virtual_host}': "
                 f"received '{_shown(value)}' but current is '{_shown(current[name])}'",
                 "declare it as it is, or delete it first",
             )
@@ -279,9 +300,9 @@ def _shown(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def no_such_exchange(name: str) -> Refused:
-    return Refused("not-found", f"no exchange '{name}' in vhost '/'", "declare it first")
+def no_such_exchange(name: str, virtual_host: str) -> Refused:
+    return Refused("not-found", f"no exchange '{name}' in vhost '{virtual_host}'", "declare it first")
 
 
-def no_such_queue(name: str) -> Refused:
-    return Refused("not-found", f"no queue '{name}' in vhost '/'", "declare it first")
+def no_such_queue(name: str, virtual_host: str) -> Refused:
+    return Refused("not-found", f"no queue '{name}' in vhost '{virtual_host}'", "declare it first")

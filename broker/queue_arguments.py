@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from broker.core.queue import Queue
+from broker.core.virtual_host import DEFAULT, local_name, virtual_host_of
 from broker.errors import Refused
 
 #: The key in a queue's options.
@@ -52,8 +53,11 @@ def max_priority(queue: Queue) -> int | None:
     return None if most is None else min(most, 9)
 
 
-def options_for(name: str, arguments: dict[str, Any], durable: bool, auto_delete: bool, exclusive: bool) -> dict[str, Any]:
+def options_for(
+    name: str, arguments: dict[str, Any], durable: bool, auto_delete: bool, exclusive: bool, virtual_host: str = DEFAULT
+) -> dict[str, Any]:
     """The options of our own that an AMQP declaration comes to. Raises Refused with RabbitMQ's sentence."""
+    name = f"queue '{name}' in vhost '{virtual_host}'"
     options: dict[str, Any] = {}
     for argument, value in arguments.items():
         if argument in _NUMBERS:
@@ -90,7 +94,7 @@ def _number(name: str, argument: str, value: object, least: int) -> int:
 
 
 def _invalid(name: str, argument: str, why: str) -> Refused:
-    return Refused("precondition-failed", f"invalid arg '{argument}' for queue '{name}' in vhost '/': {why}", "mend the argument")
+    return Refused("precondition-failed", f"invalid arg '{argument}' for {name}: {why}", "mend the argument")
 
 
 def check_same(queue: Queue, durable: bool, auto_delete: bool, exclusive: bool, arguments: dict[str, Any]) -> None:
@@ -110,7 +114,8 @@ def check_same(queue: Queue, durable: bool, auto_delete: bool, exclusive: bool, 
         if wanted != has:
             raise Refused(
                 "precondition-failed",
-                f"inequivalent arg '{name}' for queue '{queue.name}' in vhost '/': received {_shown(wanted)} but current is {_shown(has)}",
+                f"inequivalent arg '{name}' for queue '{local_name(queue.name)}' in vhost '{virtual_host_of(queue.name)}': "
+                f"received {_shown(wanted)} but current is {_shown(has)}",
                 "declare it as it is, or delete it first",
             )
 

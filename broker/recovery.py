@@ -22,7 +22,7 @@ def recover(broker: Broker, recovered: Recovered) -> None:
         post_office.add_address(Address(record.name, RoutingTypes(record.routing_types), record.created_at_ms, record.auto_created))
     for queue_record in recovered.queues:
         _queue(broker, queue_record)
-    broker.exchanges.restore(recovered.declarations)
+    broker.virtual_hosts.restore(recovered.declarations)
     messages: dict[int, Message] = {}
     for reference in recovered.references:
         _reference(broker, reference, messages)

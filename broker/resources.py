@@ -21,6 +21,7 @@ from broker.core.post_office import ANYCAST, MULTICAST, ROUTING_TYPE_OF, Address
 from broker.core.queue import Queue
 from broker.core.selector import Selector, SelectorError, compile_selector
 from broker.core.setting_values import SettingError
+from broker.core.virtual_host import address_and_queue, split
 from broker.errors import Refused
 from broker.queue_arguments import AMQP
 from broker.state import BrokerState
@@ -42,6 +43,8 @@ class Resources:
         self._selector_limits = (selector_characters, selector_depth)
         #: Names that something open speaks of (producers, transactions), with how often.
         self.named: dict[str, int] = {}
+        #: What the names of each virtual host begin with.
+        self.prefixes: set[str] = set()
         #: Told of every queue that was removed.
         self.queue_gone: list[Callable[[Queue], None]] = []
 
@@ -75,8 +78,10 @@ class Resources:
     ) -> Queue:
         """Binds a new queue. Raises Refused for a bad option; the name must be free."""
         state = self._state
-        check_name(name, "queue")
-        check_name(address_name, "address")
+        self.check_name(name, "queue")
+        self.check_name(address_name, "address")
+        if split(name)[0] != split(address_name)[0]:
+            raise Refused("invalid-name", f"queue {name} and address {address_name} are in two virtual hosts", "name both in one")
         if len(state.post_office.queues) >= self._max_queues:
             raise Refused("too-many-queues", f"there are {self._max_queues} queues, as many as there may be", "raise limits: max-queues")
         settings = settings_for(state.settings, address_name, options or {})
@@ -134,7 +139,7 @@ class Resources:
         """A queue made by hand (CALL create-queue, broker.yaml). The same declaration again is no error; another one is."""
         given = dict(arguments)
         name = given.pop("queue", None)
-        check_name(name, "queue")
+        self.check_name(name, "queue")
         address = given.pop("address", None) or name
         routing_type = given.pop("routing_type", None) or ANYCAST
         if routing_type not in (ANYCAST, MULTICAST):
@@ -165,6 +170,11 @@ class Resources:
         """A client's selector, compiled; None for none. Raises Refused."""
         return parse_selector(text, *self._selector_limits)
 
+    def check_name(self, name: Any, what: str) -> None:
+        """The same as the function of that name; a virtual host that is there may stand before it. Raises Refused."""
+        prefix, local = split(name) if type(name) is str else ("", name)
+        check_name(local if prefix in self.prefixes else name, what)
+
     # -- found -------------------------------------------------------------------------------------------------------
 
     def queue_for_consumer(self, name: str) -> Queue:
@@ -173,7 +183,7 @@ class Resources:
         queue = state.post_office.find_queue(name)
         if queue is not None:
             return queue
-        address_name, separator, queue_name = name.partition("::")
+        address_name, separator, queue_name = address_and_queue(name)
         if not separator and address_name in state.post_office.addresses:
             bound = state.post_office.addresses[address_name].queues
             if len(bound) > 1:

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from broker.core.address_settings import AddressSettings
 from broker.core.message import Hop, MessageReference
+from broker.core.virtual_host import split
 
 #: Why a message left its queue without success.
 DELIVERY_LIMIT: Final = "delivery_limit"
@@ -28,7 +29,10 @@ class Target(NamedTuple):
 
 
 def target(settings: AddressSettings, source_address: str, reason: str) -> Target | None:
-    """Where messages of ``source_address`` go that ended for ``reason``; None: nowhere, they are removed."""
+    """Where messages of ``source_address`` go that ended for ``reason``; None: nowhere, they are removed.
+
+    They stay in their virtual host.
+    """
     if reason == EXPIRED:
         address, create = settings.expiry_address, settings.auto_create_expiry_resources
         prefix, suffix = settings.expiry_queue_prefix, settings.expiry_queue_suffix
@@ -37,7 +41,8 @@ def target(settings: AddressSettings, source_address: str, reason: str) -> Targe
         prefix, suffix = settings.dead_letter_queue_prefix, settings.dead_letter_queue_suffix
     if not address:
         return None
-    return Target(address, f"{prefix}{source_address}{suffix}" if create and source_address != address else None)
+    host, source = split(source_address)
+    return Target(host + address, f"{host}{prefix}{source}{suffix}" if create and source != address else None)
 
 
 def origin_selector(source_address: str) -> str:

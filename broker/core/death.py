@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from broker.core.dead_letter import NOT_RETRYABLE, POISON, REJECTED
 from broker.core.exchange_origin import Way
 from broker.core.message import Hop
+from broker.core.virtual_host import local_name
 
 #: Our reasons in RabbitMQ's four words.
 _REASONS: Final = {POISON: REJECTED, NOT_RETRYABLE: REJECTED}
@@ -33,17 +34,17 @@ def reason_of(hop: Hop) -> str:
 
 
 def deaths(hops: list[Hop]) -> list[Death]:
-    """The entries, the latest first."""
+    """The entries, the latest first. Queues have the names that the clients of their virtual host know."""
     found: dict[tuple[str, str], Death] = {}
     for hop in hops:
-        pair = str(hop["queue"]), reason_of(hop)
+        pair = local_name(hop["queue"]), reason_of(hop)
         known = found.get(pair)
         if known is None:
             found[pair] = Death(
                 *pair,
                 hop.get("count", 1),
                 hop.get("exchange", ""),
-                list(hop.get("routing_keys") or (hop["address"],)),
+                list(hop.get("routing_keys") or (local_name(hop["address"]),)),
                 int(hop.get("first_ms") or hop["at_ms"]),
             )
         elif "count" not in hop:
@@ -65,7 +66,7 @@ def through_exchange(hop: Hop, before: list[Hop] | None, came: Way, to: Way, key
         more["keys_replaced"] = True
     reason = reason_of(hop)
     for death in deaths(before or []):
-        if (death.queue, death.reason) == (hop["queue"], reason):
+        if (death.queue, death.reason) == (local_name(hop["queue"]), reason):
             more["count"] = death.times + 1
             more["first_ms"] = death.time_ms
     return {**hop, **more}

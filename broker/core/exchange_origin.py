@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from broker.core.message import AMQP_ORIGIN as ORIGIN
 from broker.core.message import Message, MessageReference
+from broker.core.virtual_host import local_name
 
 
 class Way(NamedTuple):
@@ -48,7 +49,7 @@ def unpacked(origin: bytes) -> tuple[Way, bytes]:
 def way_of(message: Message) -> Way:
     """How the message was published; one that came without an exchange counts as sent through the default one."""
     origin = (message.properties or {}).get(ORIGIN)
-    return unpacked(origin)[0] if isinstance(origin, bytes) else Way("", (message.address,))
+    return unpacked(origin)[0] if isinstance(origin, bytes) else Way("", (local_name(message.address),))
 
 
 def last_way(reference: MessageReference) -> Way:

@@ -8,6 +8,7 @@ from typing import Final
 
 from broker.core.message import Lookup
 from broker.core.queue import Queue
+from broker.core.virtual_host import address_and_queue
 
 ANYCAST: Final = "anycast"
 MULTICAST: Final = "multicast"
@@ -98,7 +99,7 @@ class PostOffice:
         queue = self.queues.get(name)
         if queue is not None:
             return queue
-        address_name, separator, queue_name = name.partition("::")
+        address_name, separator, queue_name = address_and_queue(name)
         if separator:
             queue = self.queues.get(queue_name)
             return queue if queue is not None and queue.address == address_name else None

@@ -15,6 +15,7 @@ from broker.core.death import Death, deaths
 from broker.core.exchange_origin import Way, last_way, packed, unpacked
 from broker.core.message import AMQP_ORIGIN as ORIGIN
 from broker.core.message import DEFAULT_PRIORITY, Message, MessageReference, Properties, overlay
+from broker.core.virtual_host import local_name
 from broker.declared_queues import REPLY_TO
 from broker.properties import RESERVED
 from broker.protocols.amqp091.codec_methods import short_string
@@ -135,7 +136,7 @@ def _unchanged_wire(message: Message) -> tuple[bytes, bytes]:
         return _plain_wire(message.address, message.durable, message.priority)
     origin = kept.get(ORIGIN)
     if not isinstance(origin, bytes):
-        return b"\x00" + short_string(message.address), _from_native(message)
+        return b"\x00" + short_string(local_name(message.address)), _from_native(message)
     if len(origin) <= _SHORT_ORIGIN:
         return _wire_of_origin(origin)
     return _cut(origin)
@@ -152,7 +153,7 @@ def _counted(target: bytes, raw: bytes, failed: int) -> tuple[bytes, bytes]:
 
 @lru_cache(maxsize=1024)
 def _plain_wire(address: str, durable: bool, priority: int) -> tuple[bytes, bytes]:
-    return b"\x00" + short_string(address), _plain(durable, priority)
+    return b"\x00" + short_string(local_name(address)), _plain(durable, priority)
 
 
 def _cut(origin: bytes) -> tuple[bytes, bytes]:

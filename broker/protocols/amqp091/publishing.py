@@ -47,7 +47,7 @@ def take_in(session: AmqpSession, event: PublishEvent) -> tuple[bool, bool]:
     """(whether every queue it was meant for took it, whether there was any). Raises AmqpError."""
     key = (event.exchange, event.routing_key, event.properties)
     pattern = session.patterns.get(key)
-    if pattern is None or pattern.version != session.broker.exchanges.version:
+    if pattern is None or pattern.version != session.virtual_host.exchanges.version:
         pattern = _pattern(session, event)
         if len(event.properties) <= _LONGEST:
             if len(session.patterns) >= _REMEMBERED:
@@ -85,8 +85,9 @@ def _pattern(session: AmqpSession, event: PublishEvent) -> Pattern:
         raise error_of(refusal, _PUBLISH) from None
     durable = properties.delivery_mode == 2
     kept = message_properties(exchange, key, cc, raw, properties, headers, durable)
-    version = session.broker.exchanges.version
-    return Pattern(version, route, exchange or key, kept, size_of(kept), _priority(properties, route), durable, ttl_ms)
+    version = session.virtual_host.exchanges.version
+    address = session.virtual_host.prefix + (exchange or key)
+    return Pattern(version, route, address, kept, size_of(kept), _priority(properties, route), durable, ttl_ms)
 
 
 def _priority(properties: ContentProperties, route: Route) -> int:

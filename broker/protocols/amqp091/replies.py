@@ -25,6 +25,7 @@ _REPLIES: Final = {
     "login-refused": (403, "ACCESS_REFUSED"),
     "login-required": (403, "ACCESS_REFUSED"),
     "client-id-in-use": (530, "NOT_ALLOWED"),
+    "no-such-virtual-host": (530, "NOT_ALLOWED"),
 }
 
 

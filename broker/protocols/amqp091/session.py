@@ -40,6 +40,7 @@ from broker.protocols.amqp091.publishing import Pattern
 from broker.protocols.amqp091.replies import error_of
 from broker.protocols.amqp091.topology import METHODS as HANDLERS
 from broker.protocols.amqp091.turn import Turn
+from broker.virtual_hosts import VirtualHost
 
 log = logging.getLogger("homing")
 
@@ -102,6 +103,7 @@ Authenticate = Callable[[str, str, Callable[[str | Refused], None]], None]
 class AmqpSession:
     connection: Connection
     producer: Producer
+    virtual_host: VirtualHost
 
     def __init__(self, broker: Broker, output: Output, options: AmqpOptions, authenticate: Authenticate) -> None:
         self.broker = broker
@@ -288,9 +290,9 @@ class AmqpSession:
         self._expected = _OPEN
 
     def _open(self, vhost: str) -> None:
-        if vhost != "/":
-            raise AmqpError(530, f"NOT_ALLOWED - vhost {vhost} not found", _OPEN)
+        self.virtual_host = self.broker.virtual_hosts.find(vhost)
         self.connection = self.broker.connect("", self.login, self)
+        self.connection.virtual_host = vhost
         self.producer = Producer(f"{self.connection.name}/amqp", 0, "", 0, self)
         self._expected = 0
         self._output.opened(self._heartbeat_s * 1000)
@@ -380,9 +382,11 @@ class AmqpSession:
         return self._consumers
 
     def route(self, exchange: str, key: str, headers: Mapping[str, Any], more_keys: list[str]) -> Route:
-        found = self.broker.exchanges.route(exchange, key, headers, more_keys)
-        if exchange and self.broker.exchanges.exchanges[exchange].internal:
-            raise Refused("access-refused", f"cannot publish to internal exchange '{exchange}' in vhost '/'", "publish to another one")
+        exchanges = self.virtual_host.exchanges
+        found = exchanges.route(exchange, key, headers, more_keys)
+        if exchange and exchanges.exchanges[exchange].internal:
+            where = self.virtual_host.name
+            raise Refused("access-refused", f"cannot publish to internal exchange '{exchange}' in vhost '{where}'", "use another")
         return found
 
     def watch(self, queue: Queue) -> None:

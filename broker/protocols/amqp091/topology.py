@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from broker.core.exchange import Destination
 from broker.core.queue import Queue
+from broker.core.virtual_host import local_name
 from broker.declared_queues import REPLY_TO
 from broker.errors import Refused
 from broker.protocols.amqp091.channel import Channel
@@ -53,7 +54,7 @@ def _queue(channel: Channel, name: str) -> Queue:
 
 def _exchange_declare(channel: Channel, values: _Values) -> None:
     _, name, kind, passive, durable, auto_delete, internal, no_wait, arguments = values
-    exchanges = channel.session.broker.exchanges
+    exchanges = channel.session.virtual_host.exchanges
     if passive:
         if name:
             exchanges.find(name)
@@ -64,19 +65,19 @@ def _exchange_declare(channel: Channel, values: _Values) -> None:
 
 def _exchange_delete(channel: Channel, values: _Values) -> None:
     _, name, if_unused, no_wait = values
-    channel.session.broker.exchanges.delete(name, if_unused)
+    channel.session.virtual_host.exchanges.delete(name, if_unused)
     _reply(channel, no_wait, "exchange.delete-ok")
 
 
 def _exchange_bind(channel: Channel, values: _Values) -> None:
     _, destination, source, key, no_wait, arguments = values
-    channel.session.broker.exchanges.bind(source, Destination(destination, False), key, _arguments(arguments))
+    channel.session.virtual_host.exchanges.bind(source, Destination(destination, False), key, _arguments(arguments))
     _reply(channel, no_wait, "exchange.bind-ok")
 
 
 def _exchange_unbind(channel: Channel, values: _Values) -> None:
     _, destination, source, key, no_wait, arguments = values
-    channel.session.broker.exchanges.unbind(source, Destination(destination, False), key, _arguments(arguments))
+    channel.session.virtual_host.exchanges.unbind(source, Destination(destination, False), key, _arguments(arguments))
     _reply(channel, no_wait, "exchange.unbind-ok")
 
 
@@ -92,24 +93,24 @@ def _queue_declare(channel: Channel, values: _Values) -> None:
         queue = session.broker.declared_queues.declare(
             session.connection, name, durable=durable, exclusive=exclusive, auto_delete=auto_delete, arguments=_arguments(arguments)
         )
-    channel.last_queue = queue.name
-    _reply(channel, no_wait, "queue.declare-ok", queue.name, queue.ready, session.broker.declared_queues.consumers_of(queue))
+    channel.last_queue = local_name(queue.name)
+    _reply(channel, no_wait, "queue.declare-ok", channel.last_queue, queue.ready, session.broker.declared_queues.consumers_of(queue))
 
 
 def _queue_bind(channel: Channel, values: _Values) -> None:
     _, name, source, key, no_wait, arguments = values
     queue = _queue(channel, name)
     # Neither queue nor key: the key is the queue's name too.
-    key = queue.name if not name and not key else key
-    channel.session.broker.exchanges.bind(source, Destination(queue.name, True), key, _arguments(arguments))
+    key = local_name(queue.name) if not name and not key else key
+    channel.session.virtual_host.exchanges.bind(source, Destination(local_name(queue.name), True), key, _arguments(arguments))
     _reply(channel, no_wait, "queue.bind-ok")
 
 
 def _queue_unbind(channel: Channel, values: _Values) -> None:
     _, name, source, key, arguments = values
     queue = _queue(channel, name)
-    key = queue.name if not name and not key else key
-    channel.session.broker.exchanges.unbind(source, Destination(queue.name, True), key, _arguments(arguments))
+    key = local_name(queue.name) if not name and not key else key
+    channel.session.virtual_host.exchanges.unbind(source, Destination(local_name(queue.name), True), key, _arguments(arguments))
     _reply(channel, False, "queue.unbind-ok")
 
 
@@ -163,7 +164,7 @@ def _reply_queue(channel: Channel, no_ack: bool) -> Queue:
     if channel.reply_queue:
         raise precondition_failed("reply consumer already set", NUMBER["basic.consume"])
     queue = channel.session.broker.declared_queues.make_reply_queue(channel.session.connection)
-    channel.reply_queue = queue.name
+    channel.reply_queue = local_name(queue.name)
     return queue
 
 

@@ -1,0 +1,110 @@
+"""Virtual hosts: made, found and deleted. Each has exchanges of its own, and the queues and addresses whose names begin with its prefix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from broker.core.queue import Queue
+from broker.core.virtual_host import DEFAULT, prefix_of, split
+from broker.errors import Refused
+from broker.exchanges import Exchanges
+from broker.resources import Resources
+from broker.state import BrokerState
+from journal.records import DeclarationRecord
+
+_KIND: Final = "virtual-host"
+_MAX_NAME: Final = 128
+#: Each has exchanges of its own, and names are looked up by them.
+_MOST: Final = 1000
+
+
+class VirtualHost:
+    def __init__(self, name: str, exchanges: Exchanges) -> None:
+        self.name = name
+        self.prefix = prefix_of(name)
+        self.exchanges = exchanges
+
+
+class VirtualHosts:
+    def __init__(self, state: BrokerState, resources: Resources) -> None:
+        self._state = state
+        self._resources = resources
+        self._by_prefix: dict[str, VirtualHost] = {}
+        self._make(DEFAULT)
+        resources.queue_gone.append(self._queue_gone)
+
+    # -- found -------------------------------------------------------------------------------------------------------
+
+    def find(self, name: str) -> VirtualHost:
+        """Raises Refused, with RabbitMQ's sentence, where there is none of that name."""
+        found = self._by_prefix.get(prefix_of(name))
+        if found is None:
+            raise Refused("no-such-virtual-host", f"vhost {name} not found", "make it: homing vhost add NAME")
+        return found
+
+    def of(self, queue: Queue) -> VirtualHost:
+        return self._by_prefix[split(queue.name)[0]]
+
+    def all(self) -> list[VirtualHost]:
+        return sorted(self._by_prefix.values(), key=lambda each: each.name)
+
+    def queues_of(self, virtual_host: VirtualHost) -> list[Queue]:
+        return [queue for queue in self._state.post_office.queues.values() if split(queue.name)[0] == virtual_host.prefix]
+
+    # -- made and deleted --------------------------------------------------------------------------------------------
+
+    def add(self, name: str) -> VirtualHost:
+        """Makes a virtual host; one that is there already is no error. Raises Refused for what cannot be a name."""
+        if not 0 < len(name) <= _MAX_NAME or not name.isprintable():
+            raise Refused("invalid-name", f"{name!r:.80} cannot name a virtual host", f"use 1 to {_MAX_NAME} printable characters")
+        known = self._by_prefix.get(prefix_of(name))
+        if known is not None:
+            return known
+        if len(self._by_prefix) >= _MOST:
+            raise Refused("too-many-virtual-hosts", f"there are {_MOST} virtual hosts, as many as there may be", "delete some")
+        self._state.ledger.group.declare(DeclarationRecord(_KIND, name, {}))
+        return self._make(name)
+
+    def _make(self, name: str) -> VirtualHost:
+        made = VirtualHost(name, Exchanges(self._state, name))
+        self._by_prefix[made.prefix] = made
+        self._resources.prefixes.add(made.prefix)
+        return made
+
+    def close(self, name: str) -> VirtualHost:
+        """From here on nobody comes in and nothing is made there; what is in it is for the caller to remove, and then ``forget``."""
+        found = self.find(name)
+        if name == DEFAULT:
+            raise Refused("invalid-argument", "the virtual host / cannot be deleted", "delete its queues instead")
+        self._resources.prefixes.discard(found.prefix)
+        return found
+
+    def forget(self, virtual_host: VirtualHost) -> None:
+        """Its queues are gone; now its exchanges, addresses and the virtual host itself, in one group."""
+        virtual_host.exchanges.forget_all()
+        for address in [each for each in self._state.post_office.addresses.values() if split(each.name)[0] == virtual_host.prefix]:
+            self._state.post_office.remove_address(address.name)
+            self._state.ledger.address_gone(address)
+        del self._by_prefix[virtual_host.prefix]
+        self._state.ledger.group.delete_declaration(_KIND, virtual_host.name)
+
+    # -- for all -----------------------------------------------------------------------------------------------------
+
+    def restore(self, declarations: Iterable[DeclarationRecord]) -> None:
+        """What the journal kept, the queues being there."""
+        found = list(declarations)
+        for record in found:
+            if record.kind == _KIND:
+                self._make(record.name)
+        for virtual_host in self._by_prefix.values():
+            virtual_host.exchanges.restore(found)
+
+    def forget_routes(self) -> None:
+        """Settings have changed."""
+        for virtual_host in self._by_prefix.values():
+            virtual_host.exchanges.forget_routes()
+
+    def _queue_gone(self, queue: Queue) -> None:
+        prefix, name = split(queue.name)
+        self._by_prefix[prefix].exchanges.queue_gone(name)
