@@ -23,6 +23,7 @@ from broker.dead_letter_office import DeadLetterOffice
 from broker.declared_queues import DeclaredQueues
 from broker.errors import Refused
 from broker.ledger import JournalPort, Ledger
+from broker.policies import Policies
 from broker.producers import FlowControl, Producer
 from broker.pulls import Pulls
 from broker.resources import Resources
@@ -76,8 +77,12 @@ class Broker:
         self.now_ms = now_ms
         self.ledger = Ledger(journal, now_ms, keep_all_history)
         self.state = BrokerState(self.ledger, settings, now_ms, rng, wake, self.limits.max_hops)
-        self.resources = Resources(self.state, self.limits.selector_characters, self.limits.selector_depth, self.limits.max_queues)
-        self.virtual_hosts = VirtualHosts(self.state, self.resources)
+        self.policies = Policies(self.state)
+        self.policies.changed.append(lambda: self.apply_settings(self.state.settings))
+        self.resources = Resources(
+            self.state, self.policies, self.limits.selector_characters, self.limits.selector_depth, self.limits.max_queues
+        )
+        self.virtual_hosts = VirtualHosts(self.state, self.resources, self.policies)
         self.declared_queues = DeclaredQueues(self.state, self.resources)
         self.office = DeadLetterOffice(self.state, self.resources, DeadLetterExchanges(self.state, self.resources, self.virtual_hosts))
         self.settlement = Settlement(self.state, self.office)
@@ -403,11 +408,13 @@ class Broker:
     # -- settings ----------------------------------------------------------------------------------------------------
 
     def apply_settings(self, settings: AddressSettingsRepository) -> None:
-        """A reload: due times already given stay; limits trim in bounded steps; parked messages look again. Raises Refused, and then
-        nothing has changed."""
+        """A reload, or another policy: due times already given stay; limits trim in bounded steps; parked messages look again.
+
+        Raises Refused, and then nothing has changed.
+        """
         in_force = {queue: self.resources.in_force(queue, settings) for queue in self.state.post_office.queues.values()}
         self.state.settings = settings
-        self.virtual_hosts.forget_routes()
+        self.virtual_hosts.settings_changed()
         for queue, its_settings in in_force.items():
             queue.settings = its_settings
             self.state.mark_ready(queue)

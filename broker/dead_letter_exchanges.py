@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from broker.core import dead_letter
 from broker.core.death import bounded, is_cycle, through_exchange
@@ -10,13 +10,10 @@ from broker.core.exchange_origin import Way, last_way
 from broker.core.message import Hop, MessageReference
 from broker.core.queue import Queue
 from broker.errors import Refused
-from broker.queue_arguments import arguments_of
+from broker.policies import dead_letter_exchange
 from broker.resources import Resources
 from broker.state import BrokerState
 from broker.virtual_hosts import VirtualHosts
-
-_EXCHANGE: Final = "x-dead-letter-exchange"
-_ROUTING_KEY: Final = "x-dead-letter-routing-key"
 
 
 class Burial(NamedTuple):
@@ -35,12 +32,10 @@ class DeadLetterExchanges:
 
     def burial(self, reference: MessageReference, reason: str) -> Burial | None:
         """What the queue's dead-letter exchange makes of it; None for a queue without one: its address's settings hold."""
-        arguments = arguments_of(reference.queue)
-        exchange = arguments.get(_EXCHANGE)
+        exchange, replaced = dead_letter_exchange(reference.queue)
         if exchange is None:
             return None
         came = last_way(reference)
-        replaced = arguments.get(_ROUTING_KEY)
         to = Way(exchange, came.keys if replaced is None else (replaced,))
         hop = dead_letter.hop(reference, reason, self._state.now_ms())
         before = reference.hops or []

@@ -23,9 +23,11 @@ from broker.core.exchange import (
     route,
 )
 from broker.core.message import DEFAULT_PRIORITY
+from broker.core.policy import Policy
 from broker.core.queue import Queue
 from broker.core.virtual_host import DEFAULT, SEPARATOR, prefix_of
 from broker.errors import Refused
+from broker.policies import Policies
 from broker.queue_arguments import AMQP, max_priority
 from broker.state import BrokerState
 from journal.records import DeclarationRecord
@@ -33,6 +35,7 @@ from journal.records import DeclarationRecord
 DEFAULT_EXCHANGE: Final = ""
 _EXCHANGE: Final = "exchange"
 _BINDING: Final = "binding"
+_ALTERNATE: Final = "alternate-exchange"
 #: name -> kind of the exchanges that are always there.
 _PREDECLARED: Final = {
     "amq.direct": DIRECT,
@@ -58,8 +61,9 @@ class Route(NamedTuple):
 
 
 class Exchanges:
-    def __init__(self, state: BrokerState, virtual_host: str = DEFAULT) -> None:
+    def __init__(self, state: BrokerState, policies: Policies, virtual_host: str = DEFAULT) -> None:
         self._state = state
+        self._policies = policies
         self._virtual_host = virtual_host
         self._prefix = prefix_of(virtual_host)
         #: Kinds of declaration in the journal: each virtual host has its own.
@@ -93,12 +97,25 @@ class Exchanges:
         if name.startswith("amq.") or name == DEFAULT_EXCHANGE:
             raise Refused("access-refused", f"exchange name '{name}' contains reserved prefix 'amq.*'", "use another name")
         exchange = Exchange(name, kind, durable=durable, auto_delete=auto_delete, internal=internal, arguments=arguments)
-        self.exchanges[name] = exchange
+        self._take_in(exchange)
         self._changed()
         if durable:
             content = {"kind": kind, "auto_delete": auto_delete, "internal": internal, "arguments": arguments}
             self._state.ledger.group.declare(DeclarationRecord(self._exchange_kind, name, content))
         return exchange
+
+    def _take_in(self, exchange: Exchange) -> None:
+        self.exchanges[exchange.name] = exchange
+        self._set_alternate(exchange)
+
+    def policy(self, exchange: Exchange) -> Policy | None:
+        return self._policies.for_exchange(self._prefix, exchange.name)
+
+    def _set_alternate(self, exchange: Exchange) -> None:
+        """The alternate exchange it was declared with, else that of its policy."""
+        policy = self.policy(exchange)
+        named = exchange.arguments.get(_ALTERNATE)
+        exchange.alternate = named if isinstance(named, str) else policy.definition.get(_ALTERNATE) if policy is not None else None
 
     def delete(self, name: str, if_unused: bool = False) -> None:
         """Removes an exchange with its bindings; one that is not there is no error, as with RabbitMQ."""
@@ -187,13 +204,8 @@ class Exchanges:
         for record in found:
             if record.kind == self._exchange_kind:
                 content = record.content
-                self.exchanges[record.name] = Exchange(
-                    record.name,
-                    content["kind"],
-                    auto_delete=content["auto_delete"],
-                    internal=content["internal"],
-                    arguments=content["arguments"],
-                )
+                kind, auto_delete, internal = content["kind"], content["auto_delete"], content["internal"]
+                self._take_in(Exchange(record.name, kind, auto_delete=auto_delete, internal=internal, arguments=content["arguments"]))
         for record in found:
             if record.kind == self._binding_kind:
                 content = record.content
@@ -210,9 +222,15 @@ class Exchanges:
         self._state.post_office.bindings_version += 1
 
     def forget_routes(self) -> None:
-        """Settings or bindings have changed."""
+        """Bindings have changed, or the settings of queues."""
         self._routes.clear()
         self._forgotten += 1
+
+    def settings_changed(self) -> None:
+        """Settings or policies have changed."""
+        for exchange in self.exchanges.values():
+            self._set_alternate(exchange)
+        self.forget_routes()
 
     @property
     def version(self) -> int:
@@ -284,8 +302,8 @@ def _check_same(
         "auto_delete": exchange.auto_delete,
         "internal": exchange.internal,
     }
-    wanted["alternate-exchange"] = arguments.get("alternate-exchange", "none")
-    current["alternate-exchange"] = exchange.arguments.get("alternate-exchange", "none")
+    wanted[_ALTERNATE] = arguments.get(_ALTERNATE, "none")
+    current[_ALTERNATE] = exchange.arguments.get(_ALTERNATE, "none")
     for name, value in wanted.items():
         if value != current[name]:
             raise Refused(

@@ -8,6 +8,7 @@ from broker.core.post_office import Address, RoutingTypes
 from broker.core.queue import Queue
 from broker.errors import Refused
 from broker.ledger import park_reason
+from broker.policies import with_policy
 from broker.properties import size_of
 from broker.resources import parse_selector, settings_for
 from broker.state import log
@@ -20,6 +21,7 @@ def recover(broker: Broker, recovered: Recovered) -> None:
     post_office.reserve_queue_ids(recovered.next_queue_id)
     for record in recovered.addresses:
         post_office.add_address(Address(record.name, RoutingTypes(record.routing_types), record.created_at_ms, record.auto_created))
+    broker.policies.restore(recovered.declarations)
     for queue_record in recovered.queues:
         _queue(broker, queue_record)
     broker.virtual_hosts.restore(recovered.declarations)
@@ -34,9 +36,9 @@ def recover(broker: Broker, recovered: Recovered) -> None:
 
 
 def _queue(broker: Broker, record: QueueRecord) -> None:
-    settings = broker.state.settings.resolve(record.address)
+    settings, policy = broker.state.settings.resolve(record.address), broker.policies.for_queue(record.name)
     try:
-        settings = settings_for(broker.state.settings, record.address, record.options)
+        settings = with_policy(settings_for(broker.state.settings, record.address, record.options), record.options, policy)
     except Refused as refusal:
         log.error("queue %s: what it was declared with is not understood any more (%s); the address's settings apply", record.name, refusal)
     queue = Queue(
@@ -50,7 +52,7 @@ def _queue(broker: Broker, record: QueueRecord) -> None:
         auto_created=record.auto_created,
         options=record.options,
     )
-    queue.paused = record.paused
+    queue.paused, queue.policy = record.paused, policy
     broker.state.post_office.add_queue(queue)
 
 

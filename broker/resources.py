@@ -23,6 +23,7 @@ from broker.core.selector import Selector, SelectorError, compile_selector
 from broker.core.setting_values import SettingError
 from broker.core.virtual_host import address_and_queue, split
 from broker.errors import Refused
+from broker.policies import Policies, with_policy
 from broker.queue_arguments import AMQP
 from broker.state import BrokerState
 from broker.steps import STEP, Steps, at_once
@@ -37,8 +38,16 @@ MAX_QUEUES: Final = 20_000
 
 
 class Resources:
-    def __init__(self, state: BrokerState, selector_characters: int = 4096, selector_depth: int = 64, max_queues: int = MAX_QUEUES) -> None:
+    def __init__(
+        self,
+        state: BrokerState,
+        policies: Policies,
+        selector_characters: int = 4096,
+        selector_depth: int = 64,
+        max_queues: int = MAX_QUEUES,
+    ) -> None:
         self._state = state
+        self._policies = policies
         self._max_queues = max_queues
         self._selector_limits = (selector_characters, selector_depth)
         #: Names that something open speaks of (producers, transactions), with how often.
@@ -84,7 +93,8 @@ class Resources:
             raise Refused("invalid-name", f"queue {name} and address {address_name} are in two virtual hosts", "name both in one")
         if len(state.post_office.queues) >= self._max_queues:
             raise Refused("too-many-queues", f"there are {self._max_queues} queues, as many as there may be", "raise limits: max-queues")
-        settings = settings_for(state.settings, address_name, options or {})
+        policy = self._policies.for_queue(name)
+        settings = with_policy(settings_for(state.settings, address_name, options or {}), options or {}, policy)
         address = self.make_address(address_name, ROUTING_TYPE_OF[routing_type], auto_created)
         address.used_at_ms = state.now_ms()
         queue = Queue(
@@ -99,6 +109,7 @@ class Resources:
             auto_created=auto_created,
             options=options,
         )
+        queue.policy = policy
         state.post_office.add_queue(queue)
         state.ledger.queue_changed(queue)
         return queue
@@ -205,7 +216,10 @@ class Resources:
         return over_length(queue, 1) and not makes_room(queue)
 
     def in_force(self, queue: Queue, settings: AddressSettingsRepository) -> AddressSettings:
-        return settings_for(settings, queue.address, queue.options)
+        """What is in force for a queue under these settings and its policy, which it is told. Raises Refused."""
+        found = settings_for(settings, queue.address, queue.options)
+        queue.policy = self._policies.for_queue(queue.name)
+        return with_policy(found, queue.options, queue.policy)
 
     # -- removed -----------------------------------------------------------------------------------------------------
 

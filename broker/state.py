@@ -80,8 +80,8 @@ class BrokerState:
             if column is MinuteColumn.SENT:
                 reference.expires_at_ms = expires_at(queue.settings, now_ms, expires_at_ms)
             else:
-                # A death clears the expiration; only what the dead-letter queue itself was declared with counts from here on.
-                reference.expires_at_ms = _after(now_ms, queue.settings.message_ttl_ms) if "message_ttl_ms" in queue.options else None
+                # A death clears the expiration; only what the dead-letter queue itself was declared with, or its policy, counts now.
+                reference.expires_at_ms = _after(now_ms, queue.settings.message_ttl_ms) if _own_ttl(queue) else None
             references.append(reference)
             self.hold(reference)
         self.ledger.entered(references, column)
@@ -194,6 +194,10 @@ class BrokerState:
         self.durable_bytes -= durable
         self.transient_bytes -= transient
         self.memory_bytes -= durable + transient
+
+
+def _own_ttl(queue: Queue) -> bool:
+    return "message_ttl_ms" in queue.options or (queue.policy is not None and "message-ttl" in queue.policy.definition)
 
 
 def expires_at(settings: AddressSettings, now_ms: int, wanted_ms: int | None) -> int | None:

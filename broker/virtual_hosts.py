@@ -9,6 +9,7 @@ from broker.core.queue import Queue
 from broker.core.virtual_host import DEFAULT, prefix_of, split
 from broker.errors import Refused
 from broker.exchanges import Exchanges
+from broker.policies import Policies
 from broker.resources import Resources
 from broker.state import BrokerState
 from journal.records import DeclarationRecord
@@ -27,8 +28,9 @@ class VirtualHost:
 
 
 class VirtualHosts:
-    def __init__(self, state: BrokerState, resources: Resources) -> None:
+    def __init__(self, state: BrokerState, resources: Resources, policies: Policies) -> None:
         self._state = state
+        self._policies = policies
         self._resources = resources
         self._by_prefix: dict[str, VirtualHost] = {}
         self._make(DEFAULT)
@@ -67,7 +69,7 @@ class VirtualHosts:
         return self._make(name)
 
     def _make(self, name: str) -> VirtualHost:
-        made = VirtualHost(name, Exchanges(self._state, name))
+        made = VirtualHost(name, Exchanges(self._state, self._policies, name))
         self._by_prefix[made.prefix] = made
         self._resources.prefixes.add(made.prefix)
         return made
@@ -83,6 +85,7 @@ class VirtualHosts:
     def forget(self, virtual_host: VirtualHost) -> None:
         """Its queues are gone; now its exchanges, addresses and the virtual host itself, in one group."""
         virtual_host.exchanges.forget_all()
+        self._policies.forget_virtual_host(virtual_host.name)
         for address in [each for each in self._state.post_office.addresses.values() if split(each.name)[0] == virtual_host.prefix]:
             self._state.post_office.remove_address(address.name)
             self._state.ledger.address_gone(address)
@@ -100,10 +103,9 @@ class VirtualHosts:
         for virtual_host in self._by_prefix.values():
             virtual_host.exchanges.restore(found)
 
-    def forget_routes(self) -> None:
-        """Settings have changed."""
+    def settings_changed(self) -> None:
         for virtual_host in self._by_prefix.values():
-            virtual_host.exchanges.forget_routes()
+            virtual_host.exchanges.settings_changed()
 
     def _queue_gone(self, queue: Queue) -> None:
         prefix, name = split(queue.name)

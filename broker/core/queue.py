@@ -12,6 +12,7 @@ from broker.core.address_settings import AddressSettings
 from broker.core.consumer import Consumer
 from broker.core.message import MessageReference, Where
 from broker.core.pending import Pending
+from broker.core.policy import Policy
 from broker.core.selector import Selector
 
 #: Bodies handed to one consumer in one dispatch; keeps a turn of the loop and a socket's buffer small.
@@ -48,6 +49,7 @@ class Queue:
         "parked",
         "paused",
         "pending",
+        "policy",
         "queue_id",
         "references",
         "routing_type",
@@ -78,6 +80,8 @@ class Queue:
         self.routing_type = routing_type
         #: In force: the address's settings with what the queue was declared with on top.
         self.settings = settings
+        #: AMQP's policy that holds for it; what it sets is in ``settings`` already.
+        self.policy: Policy | None = None
         self.selector = selector
         self.durable = durable
         self.auto_created = auto_created
