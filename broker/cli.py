@@ -11,7 +11,17 @@ from typing import Annotated
 
 import typer
 
-from broker import cli_analyze, cli_history, cli_journal, cli_messages, cli_queues, cli_settings, cli_simulate
+from broker import (
+    cli_analyze,
+    cli_history,
+    cli_journal,
+    cli_messages,
+    cli_policies,
+    cli_queues,
+    cli_settings,
+    cli_simulate,
+    cli_virtual_hosts,
+)
 from broker.cli_output import CommandError, ExitCode, Json, as_command_error, print_json, show_error, stderr
 
 EPILOG = "Exit codes: 0 done · 1 failed · 2 usage · 3 no broker · 4 not found · 5 configuration · 6 journal damaged or newer · 70 I/O error"
@@ -65,7 +75,8 @@ app.command(rich_help_panel=MESSAGES)(cli_queues.redrive)
 app.command(rich_help_panel=LOOKING)(cli_queues.queues)
 app.command(rich_help_panel=LOOKING)(cli_history.history)
 app.command(rich_help_panel=LOOKING)(cli_settings.explain)
-app.add_typer(cli_settings.policy_app, name="policy", rich_help_panel=LOOKING)
+app.add_typer(cli_policies.policy_app, name="policy", rich_help_panel=LOOKING)
+app.add_typer(cli_virtual_hosts.app, name="vhost", rich_help_panel=BROKER)
 app.add_typer(cli_settings.config_app, name="config", rich_help_panel=BROKER)
 app.add_typer(cli_settings.user_app, name="user", rich_help_panel=BROKER)
 app.add_typer(cli_journal.app, name="journal", rich_help_panel=OFFLINE)

@@ -45,6 +45,8 @@ def queues(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
         name = f"[bold]{escape(queue['name'])}[/]" + ("  [yellow]paused[/]" if queue.get("paused") else "")
         if queue.get("address", queue["name"]) != queue["name"]:
             name += f"  [dim]on {escape(queue['address'])}[/]"
+        if queue.get("policy"):
+            name += f"  [dim]policy {escape(queue['policy'])}[/]"
         table.add_row(name, *(_number(key, queue.get(key, 0)) for key, _ in shown))
     stdout.print(table)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from broker.config import Config
     from broker.core.address_settings import AddressSettings, Origin
 
-policy_app = typer.Typer(help="What becomes of messages that fail.", no_args_is_help=True)
+policy_app = typer.Typer(help="What becomes of messages that fail, and policies for queues and exchanges.", no_args_is_help=True)
 config_app = typer.Typer(help="The configuration file.", no_args_is_help=True)
 user_app = typer.Typer(help="Users.", no_args_is_help=True)
 

@@ -21,9 +21,12 @@ from broker.config_models import (
     JournalSection,
     LimitsSection,
     NativeSection,
+    PolicyDeclaration,
+    PolicyName,
     QueueDeclaration,
     Section,
     UserHash,
+    VirtualHostNames,
 )
 from broker.config_source import ConfigError, ConfigProblem, KeyPath, Source, read_source, show_path, shown
 from broker.core.address_settings import DECLARABLE_SETTINGS, FIELD_OF_KEY, KEY_OF_FIELD, AddressSettingsRepository, read_setting
@@ -54,6 +57,9 @@ class Config(Section):
     address_settings: AddressSettingsRepository = Field(default_factory=lambda: AddressSettingsRepository({}))
     addresses: dict[str, AddressDeclaration] = Field(default_factory=dict)
     queues: dict[str, QueueDeclaration] = Field(default_factory=dict)
+    #: AMQP's, besides ``/``.
+    virtual_hosts: VirtualHostNames = ()
+    policies: dict[PolicyName, PolicyDeclaration] = Field(default_factory=dict)
     #: name -> argon2 hash; empty: anonymous.
     users: dict[str, UserHash] = Field(default_factory=dict)
 
@@ -334,6 +340,7 @@ _SECTIONS: Final[Mapping[str, type[Section]]] = {
     "broker": BrokerSection,
     "journal": JournalSection,
     "limits": LimitsSection,
+    "policies": PolicyDeclaration,
 }
 
 

@@ -11,8 +11,10 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
+from broker.core.policy import ALL, Policy, PolicyError, read_name, read_policy
 from broker.core.selector import SelectorError, compile_selector
 from broker.core.units import parse_duration_ms, parse_size_bytes
+from broker.core.virtual_host import DEFAULT, name_problem
 
 _DAY_MS: Final = 86_400_000
 
@@ -133,15 +135,17 @@ class LimitsSection(Section):
         return self
 
 
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
 RoutingType = Literal["anycast", "multicast"]
 
 
 class AddressDeclaration(Section):
     """An address that is there from the start and never removes itself."""
 
-    routing_types: Annotated[tuple[RoutingType, ...], BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)] = (
-        Field(default=("anycast",), min_length=1)
-    )
+    routing_types: Annotated[tuple[RoutingType, ...], BeforeValidator(_as_tuple)] = Field(default=("anycast",), min_length=1)
 
 
 class QueueDeclaration(Section):
@@ -178,6 +182,47 @@ class QueueDeclaration(Section):
         if self.max_consumers >= 0:
             given["max_consumers"] = self.max_consumers
         return {**given, **self.settings}
+
+
+def _virtual_host(name: str) -> str:
+    if problem := name_problem(name):
+        raise ValueError(problem)
+    return name
+
+
+VirtualHostNames = Annotated[tuple[Annotated[str, AfterValidator(_virtual_host)], ...], BeforeValidator(_as_tuple), Field(max_length=999)]
+
+
+def _policy_name(name: str) -> str:
+    try:
+        return read_name(name)
+    except PolicyError as error:
+        raise ValueError(f"{error.message}\n{error.fix}") from None
+
+
+PolicyName = Annotated[str, AfterValidator(_policy_name)]
+
+
+class PolicyDeclaration(Section):
+    """One of AMQP's policies; its definition has RabbitMQ's keys, times and sizes with or without a unit."""
+
+    pattern: str
+    apply_to: str = ALL
+    priority: int = 0
+    virtual_host: str = DEFAULT
+    definition: dict[str, Any]
+
+    @model_validator(mode="after")
+    def _can_be_read(self) -> PolicyDeclaration:
+        try:
+            self.read("name")
+        except PolicyError as error:
+            raise ValueError(f"{error.message}\n{error.fix}") from None
+        return self
+
+    def read(self, name: str) -> Policy:
+        """Raises PolicyError."""
+        return read_policy(name, self.pattern, self.definition, self.apply_to, self.priority, self.virtual_host)
 
 
 def argon2_hash(value: str) -> str:

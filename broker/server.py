@@ -129,7 +129,10 @@ class Server:
     # -- start -------------------------------------------------------------------------------------------------------
 
     def declare(self) -> None:
-        """Addresses and queues that broker.yaml names."""
+        """Virtual hosts, policies, addresses and queues that broker.yaml names."""
+        for name in self.config.virtual_hosts:
+            self.broker.virtual_hosts.add(name)
+        self.broker.policies.configure(policy.read(name) for name, policy in self.config.policies.items())
         for name, address in self.config.addresses.items():
             types = RoutingTypes(0)
             for routing_type in address.routing_types:

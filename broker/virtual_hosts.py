@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from broker.core.queue import Queue
-from broker.core.virtual_host import DEFAULT, prefix_of, split
+from broker.core.virtual_host import DEFAULT, name_problem, prefix_of, split
 from broker.errors import Refused
 from broker.exchanges import Exchanges
 from broker.policies import Policies
@@ -15,7 +15,6 @@ from broker.state import BrokerState
 from journal.records import DeclarationRecord
 
 _KIND: Final = "virtual-host"
-_MAX_NAME: Final = 128
 #: Each has exchanges of its own, and names are looked up by them.
 _MOST: Final = 1000
 
@@ -58,8 +57,8 @@ class VirtualHosts:
 
     def add(self, name: str) -> VirtualHost:
         """Makes a virtual host; one that is there already is no error. Raises Refused for what cannot be a name."""
-        if not 0 < len(name) <= _MAX_NAME or not name.isprintable():
-            raise Refused("invalid-name", f"{name!r:.80} cannot name a virtual host", f"use 1 to {_MAX_NAME} printable characters")
+        if problem := name_problem(name):
+            raise Refused("invalid-name", problem, "choose another name")
         known = self._by_prefix.get(prefix_of(name))
         if known is not None:
             return known

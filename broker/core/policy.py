@@ -62,13 +62,19 @@ def read_policy(
     name: object, pattern: object, definition: object, apply_to: object = ALL, priority: object = 0, virtual_host: str = "/"
 ) -> Policy:
     """What was written, read and checked. Raises PolicyError."""
-    if not isinstance(name, str) or not 0 < len(name) <= _MAX_NAME or not name.isprintable():
-        raise PolicyError(f"{name!r:.80} cannot name a policy", f"use 1 to {_MAX_NAME} printable characters")
+    named = read_name(name)
     if apply_to not in _APPLY_TO:
         raise PolicyError(f"apply-to cannot be {apply_to!r:.80}", f"use {', '.join(_APPLY_TO)}")
     if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > _MAX_PRIORITY:
         raise PolicyError(f"priority cannot be {priority!r:.80}", "use a whole number")
-    return Policy(name, virtual_host, read_pattern(pattern), str(apply_to), priority, _definition(definition))
+    return Policy(named, virtual_host, read_pattern(pattern), str(apply_to), priority, _definition(definition))
+
+
+def read_name(written: object) -> str:
+    """Raises PolicyError."""
+    if not isinstance(written, str) or not 0 < len(written) <= _MAX_NAME or not written.isprintable():
+        raise PolicyError(f"{written!r:.80} cannot name a policy", f"use 1 to {_MAX_NAME} printable characters")
+    return written
 
 
 def best(policies: Iterable[Policy], virtual_host: str, name: str, kind: str) -> Policy | None:

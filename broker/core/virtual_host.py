@@ -16,6 +16,16 @@ SEPARATOR: Final = "::"
 _ESCAPES: Final = {"%": "%25", ".": "%2E", ":": "%3A"}
 
 
+_MAX_NAME: Final = 128
+
+
+def name_problem(name: str) -> str | None:
+    """Why this cannot be the name of a virtual host; None when it can."""
+    if 0 < len(name) <= _MAX_NAME and name.isprintable():
+        return None
+    return f"{name!r:.80} cannot name a virtual host: 1 to {_MAX_NAME} printable characters are expected"
+
+
 @lru_cache(maxsize=1024)
 def prefix_of(virtual_host: str) -> str:
     """What every name of the virtual host begins with; empty for ``/``."""

@@ -11,7 +11,7 @@ from broker.broker import Broker
 from broker.connection import Connection
 from broker.errors import Refused
 from broker.management import arguments as read
-from broker.management import messages, queues, settings
+from broker.management import messages, policies, queues, settings, virtual_hosts
 from broker.steps import Steps
 
 log = logging.getLogger("homing")
@@ -24,6 +24,8 @@ _AT_ONCE: Final[dict[str, Callable[[Broker, dict[str, Any]], Any]]] = {
     "consumers": queues.consumers,
     "peek": messages.peek,
     "explain": settings.explain,
+    "policies": policies.list_all,
+    "vhosts": virtual_hosts.list_all,
 }
 #: Answered once what they did is on disk.
 _CHANGES: Final[dict[str, Callable[[Broker, dict[str, Any]], Any]]] = {
@@ -33,6 +35,10 @@ _CHANGES: Final[dict[str, Callable[[Broker, dict[str, Any]], Any]]] = {
     "pause": queues.pause,
     "resume": queues.resume,
     "redrive": messages.redrive,
+    "set-policy": policies.set_one,
+    "clear-policy": policies.clear,
+    "add-vhost": virtual_hosts.add,
+    "delete-vhost": virtual_hosts.delete,
 }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from broker.broker import Broker
 from broker.core.message import Where
 from broker.core.queue import Queue
+from broker.core.virtual_host import virtual_host_of
 from broker.errors import Refused
 from broker.management import arguments as read
 from broker.steps import Steps
@@ -17,6 +18,7 @@ def describe(queue: Queue) -> dict[str, Any]:
     return {
         "name": queue.name,
         "queue_id": queue.queue_id,
+        "virtual_host": virtual_host_of(queue.name),
         "address": queue.address,
         "routing_type": queue.routing_type,
         "selector": queue.selector.text if queue.selector else None,
@@ -35,6 +37,8 @@ def describe(queue: Queue) -> dict[str, Any]:
         "slow_consumers": sum(consumer.slow for consumer in queue.consumers),
         "created_at_ms": queue.created_at_ms,
         "dead_letter_address": queue.settings.dead_letter_address,
+        "policy": queue.policy.name if queue.policy is not None else None,
+        "effective_policy_definition": dict(queue.policy.definition) if queue.policy is not None else {},
     }
 
 

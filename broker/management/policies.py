@@ -1,0 +1,46 @@
+"""Policies: list, set, clear."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.broker import Broker
+from broker.core.policy import ALL, Policy, PolicyError, read_policy
+from broker.core.virtual_host import DEFAULT
+from broker.errors import Refused
+from broker.management import arguments as read
+
+
+def describe(policy: Policy, configured: bool) -> dict[str, Any]:
+    return {**policy.describe(), "source": "broker.yaml" if configured else "command"}
+
+
+def list_all(broker: Broker, arguments: dict[str, Any]) -> list[dict[str, Any]]:
+    read.only(arguments)
+    return [describe(policy, configured) for policy, configured in broker.policies.all()]
+
+
+def set_one(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Holds at once, for queues and exchanges that are there too."""
+    read.only(arguments, "name", "pattern", "definition", "apply_to", "priority", "virtual_host")
+    virtual_host = broker.virtual_hosts.find(arguments.get("virtual_host", DEFAULT)).name
+    try:
+        policy = read_policy(
+            arguments.get("name"),
+            arguments.get("pattern"),
+            arguments.get("definition"),
+            arguments.get("apply_to", ALL),
+            arguments.get("priority", 0),
+            virtual_host,
+        )
+    except PolicyError as error:
+        raise Refused("invalid-policy", error.message, error.fix) from None
+    broker.policies.set(policy)
+    return describe(policy, False)
+
+
+def clear(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
+    read.only(arguments, "name", "virtual_host")
+    name = read.text(arguments, "name")
+    broker.policies.clear(arguments.get("virtual_host", DEFAULT), name)
+    return {"name": name}
