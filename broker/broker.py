@@ -23,6 +23,7 @@ from broker.dead_letter_office import DeadLetterOffice
 from broker.declared_queues import DeclaredQueues
 from broker.errors import Refused
 from broker.ledger import JournalPort, Ledger
+from broker.permissions import Permitted, everybody
 from broker.policies import Policies
 from broker.producers import FlowControl, Producer
 from broker.pulls import Pulls
@@ -72,6 +73,7 @@ class Broker:
         limits: BrokerLimits | None = None,
         keep_all_history: bool = False,
         disk_low: Callable[[], bool] = lambda: False,
+        permitted: Permitted = everybody,
     ) -> None:
         self.limits = limits or BrokerLimits()
         self.now_ms = now_ms
@@ -83,7 +85,7 @@ class Broker:
             self.state, self.policies, self.limits.selector_characters, self.limits.selector_depth, self.limits.max_queues
         )
         self.virtual_hosts = VirtualHosts(self.state, self.resources, self.policies)
-        self.declared_queues = DeclaredQueues(self.state, self.resources)
+        self.declared_queues = DeclaredQueues(self.state, self.resources, permitted)
         self.office = DeadLetterOffice(self.state, self.resources, DeadLetterExchanges(self.state, self.resources, self.virtual_hosts))
         self.settlement = Settlement(self.state, self.office)
         self.intake = Intake(self.state, self.resources, self.office, self.limits.duplicate_ids)

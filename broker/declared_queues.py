@@ -12,6 +12,7 @@ from broker.core.post_office import ANYCAST, RoutingTypes
 from broker.core.queue import Queue
 from broker.core.virtual_host import SEPARATOR, local_name, prefix_of, virtual_host_of
 from broker.errors import Refused
+from broker.permissions import Action, Permitted, check, everybody
 from broker.queue_arguments import AMQP, arguments_of, check_same, options_for
 from broker.resources import Resources, check_name
 from broker.state import BrokerState
@@ -22,8 +23,9 @@ _GENERATED: Final = "amq.gen-"
 
 
 class DeclaredQueues:
-    def __init__(self, state: BrokerState, resources: Resources) -> None:
+    def __init__(self, state: BrokerState, resources: Resources, permitted: Permitted = everybody) -> None:
         self._state = state
+        self._permitted = permitted
         self._resources = resources
         #: Exclusive queues and the connection each belongs to.
         self._owners: dict[Queue, str] = {}
@@ -72,6 +74,7 @@ class DeclaredQueues:
         name = name or _GENERATED + secrets.token_urlsafe(16)
         check_name(name, "queue")
         options = options_for(name, arguments, durable, auto_delete, exclusive, connection.virtual_host)
+        self._check_dead_letter_exchange(connection, name, arguments.get("x-dead-letter-exchange"))
         name = prefix_of(connection.virtual_host) + name
         # The address removes itself when its queue is gone.
         self._resources.make_address(name, RoutingTypes.ANYCAST)
@@ -79,6 +82,14 @@ class DeclaredQueues:
         if exclusive:
             self._owners[queue] = connection.name
         return queue
+
+    def _check_dead_letter_exchange(self, connection: Connection, name: str, exchange: str | None) -> None:
+        """Dead letters are read from the queue and written to the exchange for whoever declares it, who must be allowed to."""
+        if exchange is None:
+            return
+        host = connection.virtual_host
+        check(self._permitted, connection.user, Action.READ, "queue", host, name)
+        check(self._permitted, connection.user, Action.WRITE, "exchange", host, exchange)
 
     def make_reply_queue(self, connection: Connection) -> Queue:
         """What ``amq.rabbitmq.reply-to`` stands for on one channel: a queue of the connection's own, for answers."""
