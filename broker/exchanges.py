@@ -90,6 +90,8 @@ class Exchanges:
         """Makes an exchange; the same declaration again is no error, another one is."""
         if kind not in KINDS:
             raise Refused("command-invalid", f"unknown exchange type '{kind}'", "use direct, topic, fanout or headers")
+        if not isinstance(arguments.get(_ALTERNATE, ""), str):
+            raise Refused("precondition-failed", f"invalid arg '{_ALTERNATE}' for exchange '{name}': it is no text", "name an exchange")
         existing = self.exchanges.get(name)
         if existing is not None:
             _check_same(existing, kind, durable, auto_delete, internal, arguments, self._virtual_host)
@@ -120,7 +122,7 @@ class Exchanges:
     def delete(self, name: str, if_unused: bool = False) -> None:
         """Removes an exchange with its bindings; one that is not there is no error, as with RabbitMQ."""
         exchange = self.exchanges.get(name)
-        if name in _PREDECLARED or name == DEFAULT_EXCHANGE:
+        if name.startswith("amq.") or name == DEFAULT_EXCHANGE:
             raise Refused("access-refused", f"operation not permitted on the default exchange or one of amq.* ('{name}')", "leave it")
         if exchange is None:
             return
@@ -149,18 +151,18 @@ class Exchanges:
             self._state.ledger.group.declare(DeclarationRecord(self._binding_kind, _binding_name(binding), content))
 
     def unbind(self, source: str, destination: Destination, key: str, arguments: dict[str, Any]) -> None:
-        """Removes a binding; one that is not there is no error, as with RabbitMQ."""
-        exchange = self._bindable(source, destination)
+        """Removes a binding; one that is not there is no error, nor are ends that are not there, as with RabbitMQ."""
+        _check_not_default(source, destination)
+        exchange = self.exchanges.get(source)
+        if exchange is None:
+            return
         binding = Binding(source, destination, key, arguments)
         if exchange.unbind(binding):
             self._forget(exchange, binding)
             self._after_unbind(exchange)
 
     def _bindable(self, source: str, destination: Destination) -> Exchange:
-        if source == DEFAULT_EXCHANGE or (not destination.is_queue and destination.name == DEFAULT_EXCHANGE):
-            raise Refused(
-                "access-refused", "operation not permitted on the default exchange", "publish to it: every queue is bound by name"
-            )
+        _check_not_default(source, destination)
         if destination.is_queue and self.queue(destination.name) is None:
             raise no_such_queue(destination.name, self._virtual_host)
         if not destination.is_queue:
@@ -271,6 +273,11 @@ class Exchanges:
             names = route(self.exchanges, self.find(exchange), keys, headers)
         queues = [queue for name in names if (queue := self.queue(name)) is not None]
         return _described(queues)
+
+
+def _check_not_default(source: str, destination: Destination) -> None:
+    if source == DEFAULT_EXCHANGE or (not destination.is_queue and destination.name == DEFAULT_EXCHANGE):
+        raise Refused("access-refused", "operation not permitted on the default exchange", "publish to it: every queue is bound by name")
 
 
 def _described(queues: list[Queue]) -> Route:

@@ -78,8 +78,13 @@ def options_for(
         raise _invalid(name, "x-max-priority", "it must be 0 to 255")
     if not isinstance(arguments.get("x-single-active-consumer", False), bool):
         raise _invalid(name, "x-single-active-consumer", "it must be a boolean")
-    if arguments.get("x-queue-type", "classic") not in ("classic", "quorum"):
-        raise Refused("not-implemented", f"queue type {arguments['x-queue-type']!r}", "use classic or quorum; both are the same here")
+    if arguments.get("x-queue-mode", "default") not in ("default", "lazy"):
+        raise _invalid(name, "x-queue-mode", "it must be default or lazy")
+    kind = arguments.get("x-queue-type", "classic")
+    if kind == "stream":
+        raise Refused("not-implemented", f"queue type {kind!r}", "use classic or quorum; both are the same here")
+    if kind not in ("classic", "quorum"):
+        raise _invalid(name, "x-queue-type", f"there is no queue type {kind!r}")
     if exclusive:
         options["exclusive"] = True
     return {**options, AMQP: {"arguments": arguments, "durable": durable, "auto_delete": auto_delete, "exclusive": exclusive}}
@@ -113,7 +118,7 @@ def check_same(queue: Queue, durable: bool, auto_delete: bool, exclusive: bool, 
             continue
         if wanted != has:
             raise Refused(
-                "precondition-failed",
+                "resource-locked" if name == "exclusive" else "precondition-failed",
                 f"inequivalent arg '{name}' for queue '{local_name(queue.name)}' in vhost '{virtual_host_of(queue.name)}': "
                 f"received {_shown(wanted)} but current is {_shown(has)}",
                 "declare it as it is, or delete it first",

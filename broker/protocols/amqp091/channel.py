@@ -30,7 +30,7 @@ from broker.protocols.amqp091.codec import (
 )
 from broker.protocols.amqp091.codec_methods import NUMBER, short_string
 from broker.protocols.amqp091.contents import wire_of, with_reply_to
-from broker.protocols.amqp091.publishing import take_in
+from broker.protocols.amqp091.publishing import pattern_of, take_in
 from broker.protocols.amqp091.replies import not_implemented, precondition_failed
 
 if TYPE_CHECKING:
@@ -111,19 +111,20 @@ class Channel:
             raise precondition_failed(f"message size {event.size} is larger than configured max size {most}", NUMBER["basic.publish"])
         if event.immediate:
             raise not_implemented("immediate=true", NUMBER["basic.publish"])
+        if _REPLY_TO in event.properties:
+            event = event._replace(properties=with_reply_to(event.properties, self.reply_queue))
         if self.held is not None:
+            pattern_of(self.session, event)
             self.held.publishes.append(event)
             self.session.check_held(self.held)
             return
         self._take_in(event)
 
     def _take_in(self, event: PublishEvent) -> None:
-        if _REPLY_TO in event.properties:
-            event = event._replace(properties=with_reply_to(event.properties, self.reply_queue))
+        accepted, routed = take_in(self.session, event)
         if self.published is not None:
             self.published += 1
             self.session.turn.confirming[self] = None
-        accepted, routed = take_in(self.session, event)
         if not routed and event.mandatory:
             self._return(event)
         if not accepted and self.published is not None:
@@ -330,7 +331,7 @@ class Channel:
                 raise _unknown_tag(tag)
             return [(tag, held)]
         last = tag or self._next_tag - 1
-        if tag and (tag >= self._next_tag or (not unacked and tag < self._oldest_tag)):
+        if tag and tag not in unacked:
             raise _unknown_tag(tag)
         span = range(self._oldest_tag, last + 1)
         tags: Iterable[int] = span if len(span) <= 2 * len(unacked) else sorted(each for each in unacked if each <= last)
@@ -388,6 +389,9 @@ class Channel:
         held = self._in_transaction("tx.commit")
         self.held = None
         try:
+            # What cannot be published any more is found before anything is.
+            for event in held.publishes:
+                pattern_of(self.session, event)
             for event in held.publishes:
                 self._take_in(event)
             self._apply(held.settled)
@@ -430,7 +434,7 @@ class Channel:
 
 
 def _unknown_tag(tag: int) -> AmqpError:
-    return precondition_failed(f"unknown delivery tag {tag}", NUMBER["basic.ack"])
+    return precondition_failed(f"unknown delivery tag {tag}")
 
 
 __all__ = ["Channel", "Refused", "Subscription"]

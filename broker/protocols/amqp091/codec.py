@@ -26,9 +26,9 @@ FRAME_HEARTBEAT: Final = 8
 
 PUBLISH: Final = NUMBER["basic.publish"]
 ACK: Final = NUMBER["basic.ack"]
+_CHANNEL_OPEN: Final = NUMBER["channel.open"]
 
 FRAME_ERROR: Final = 501
-SYNTAX_ERROR: Final = 502
 COMMAND_INVALID: Final = 503
 CHANNEL_ERROR: Final = 504
 UNEXPECTED_FRAME: Final = 505
@@ -132,8 +132,8 @@ class _Content:
 class FrameReader:
     """Cuts a byte stream into events.
 
-    ``channels`` is the session's set of open channels: content is only gathered for those, so nothing is kept before the login or for a
-    channel nobody opened. ``frame_max`` is raised after tuning.
+    ``channels`` is the session's set of open channels, to which one is added as soon as its open is read: content is only gathered for
+    those, so nothing is kept before the login or for a channel nobody opened. ``frame_max`` is raised after tuning.
     """
 
     __slots__ = ("_content", "_failed", "_gathered", "_rest", "_targets", "channels", "frame_max", "max_message_bytes")
@@ -243,7 +243,7 @@ class FrameReader:
     def _event(self, kind: int, channel: int, data: bytes, start: int, stop: int) -> Event | None:
         if kind == FRAME_METHOD:
             if channel in self._content:
-                raise AmqpError(UNEXPECTED_FRAME, f"UNEXPECTED_FRAME - a method frame within the content of channel {channel}")
+                raise AmqpError(UNEXPECTED_FRAME, f"UNEXPECTED_FRAME - a method frame within the content of channel {channel}", PUBLISH)
             return self._method(channel, data, start, stop)
         if kind == FRAME_HEADER:
             return self._header(channel, data, start, stop)
@@ -256,6 +256,8 @@ class FrameReader:
         raise AmqpError(FRAME_ERROR, f"FRAME_ERROR - there is no frame type {kind}")
 
     def _method(self, channel: int, data: bytes, start: int, stop: int) -> Event | None:
+        if stop - start < 4:
+            raise AmqpError(FRAME_ERROR, "FRAME_ERROR - a method frame is cut off")
         number = int.from_bytes(data[start : start + 4], "big")
         if number == PUBLISH:
             if channel in self.channels:
@@ -264,13 +266,16 @@ class FrameReader:
         elif number == ACK and stop - start == 13:
             tag, multiple = _ACK_FRAME.unpack_from(data, start + 4)
             return AckEvent(channel, [tag], multiple & 1 == 1)
+        elif number == _CHANNEL_OPEN:
+            # What follows may lie in the same bytes. The session ends a connection that may not open it.
+            self.channels.add(channel)
         method = METHODS.get(number)
-        if method is None or stop - start < 4:
+        if method is None:
             raise AmqpError(COMMAND_INVALID, f"COMMAND_INVALID - there is no method {number >> 16}.{number & 0xFFFF}", number)
         try:
             return MethodEvent(channel, number, read_arguments(method, data, start + 4, stop))
         except TableError as error:
-            raise AmqpError(SYNTAX_ERROR, f"SYNTAX_ERROR - {error}", number) from None
+            raise AmqpError(FRAME_ERROR, f"FRAME_ERROR - {error}", number) from None
 
     def _target(self, arguments: bytes) -> _Target:
         """(exchange, routing key, mandatory, immediate) of a publish."""
@@ -279,7 +284,7 @@ class FrameReader:
             try:
                 _, exchange, key, mandatory, immediate = read_arguments(METHODS[PUBLISH], arguments, 0, len(arguments))
             except TableError as error:
-                raise AmqpError(SYNTAX_ERROR, f"SYNTAX_ERROR - {error}", PUBLISH) from None
+                raise AmqpError(FRAME_ERROR, f"FRAME_ERROR - {error}", PUBLISH) from None
             if len(self._targets) >= _REMEMBERED:
                 self._targets.clear()
             found = self._targets[arguments] = (exchange, key, mandatory, immediate)
@@ -293,7 +298,7 @@ class FrameReader:
         if content.properties is not None:
             raise AmqpError(UNEXPECTED_FRAME, "UNEXPECTED_FRAME - a second content header", PUBLISH)
         if stop - start < 14:
-            raise AmqpError(SYNTAX_ERROR, "SYNTAX_ERROR - a content header is cut off", PUBLISH)
+            raise AmqpError(FRAME_ERROR, "FRAME_ERROR - a content header is cut off")
         class_number, _, size = _HEADER.unpack_from(data, start)
         if class_number != PUBLISH >> 16:
             raise AmqpError(UNEXPECTED_FRAME, f"UNEXPECTED_FRAME - content of class {class_number} after basic.publish", PUBLISH)

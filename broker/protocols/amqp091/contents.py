@@ -63,13 +63,13 @@ def headers_of(properties: ContentProperties) -> dict[str, Any]:
 
 
 def key_list(headers: dict[str, Any], name: str) -> list[str]:
-    """CC or BCC: a list of routing keys. Raises AmqpError as RabbitMQ does for anything else."""
-    keys = headers.get(name)
-    if keys is None:
+    """CC or BCC: a list of routing keys; what is no text in it is passed over. Raises AmqpError as RabbitMQ does for anything else."""
+    if name not in headers:
         return []
-    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys) or len(keys) > 255:
+    keys = headers[name]
+    if not isinstance(keys, list) or len(keys) > 255:
         raise precondition_failed(f"invalid {name} header: a list of routing keys is expected")
-    return keys
+    return [key for key in keys if isinstance(key, str)]
 
 
 def without_bcc(properties: ContentProperties) -> bytes:

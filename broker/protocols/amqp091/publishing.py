@@ -45,15 +45,7 @@ class Pattern(NamedTuple):
 
 def take_in(session: AmqpSession, event: PublishEvent) -> tuple[bool, bool]:
     """(whether every queue it was meant for took it, whether there was any). Raises AmqpError."""
-    key = (event.exchange, event.routing_key, event.properties)
-    pattern = session.patterns.get(key)
-    if pattern is None or pattern.version != session.virtual_host.exchanges.version:
-        pattern = _pattern(session, event)
-        if len(event.properties) <= _LONGEST:
-            if len(session.patterns) >= _REMEMBERED:
-                session.patterns.clear()
-            session.patterns[key] = pattern
-    _, route, address, properties, properties_bytes, priority, durable, ttl_ms = pattern
+    _, route, address, properties, properties_bytes, priority, durable, ttl_ms = pattern_of(session, event)
     if not route.queues:
         return True, False
     expires_at_ms = None if ttl_ms is None else session.broker.now_ms() + ttl_ms
@@ -64,6 +56,19 @@ def take_in(session: AmqpSession, event: PublishEvent) -> tuple[bool, bool]:
         session.turn.arrive(route.queues[0], message)
         return True, True
     return _store(session, message, route.queues), True
+
+
+def pattern_of(session: AmqpSession, event: PublishEvent) -> Pattern:
+    """What the publish comes to, as things stand. Raises AmqpError where it may not be published."""
+    key = (event.exchange, event.routing_key, event.properties)
+    pattern = session.patterns.get(key)
+    if pattern is None or pattern.version != session.virtual_host.exchanges.version:
+        pattern = _pattern(session, event)
+        if len(event.properties) <= _LONGEST:
+            if len(session.patterns) >= _REMEMBERED:
+                session.patterns.clear()
+            session.patterns[key] = pattern
+    return pattern
 
 
 def _pattern(session: AmqpSession, event: PublishEvent) -> Pattern:

@@ -35,7 +35,7 @@ from broker.protocols.amqp091.codec import (
     method_frame,
 )
 from broker.protocols.amqp091.codec_methods import METHODS, NUMBER
-from broker.protocols.amqp091.codec_tables import TableError, read_table
+from broker.protocols.amqp091.login import credentials, server_properties
 from broker.protocols.amqp091.publishing import Pattern
 from broker.protocols.amqp091.replies import error_of
 from broker.protocols.amqp091.topology import METHODS as HANDLERS
@@ -44,15 +44,6 @@ from broker.virtual_hosts import VirtualHost
 
 log = logging.getLogger("homing")
 
-_CAPABILITIES: Final = {
-    "authentication_failure_close": True,
-    "basic.nack": True,
-    "connection.blocked": True,
-    "consumer_cancel_notify": True,
-    "exchange_exchange_bindings": True,
-    "per_consumer_qos": True,
-    "publisher_confirms": True,
-}
 _START_OK: Final = NUMBER["connection.start-ok"]
 _TUNE_OK: Final = NUMBER["connection.tune-ok"]
 _OPEN: Final = NUMBER["connection.open"]
@@ -61,6 +52,7 @@ _CLOSE_OK: Final = NUMBER["connection.close-ok"]
 _CHANNEL_OPEN: Final = NUMBER["channel.open"]
 _CHANNEL_CLOSE: Final = NUMBER["channel.close"]
 _CHANNEL_CLOSE_OK: Final = NUMBER["channel.close-ok"]
+_NUMBERS: Final = {PublishEvent: NUMBER["basic.publish"], AckEvent: NUMBER["basic.ack"], NackEvent: NUMBER["basic.nack"]}
 
 
 class Output(Protocol):
@@ -159,13 +151,7 @@ class AmqpSession:
         if len(head) < 8:
             return b""
         self._expected = _START_OK
-        properties = {
-            "product": self.options.product,
-            "version": self.options.version,
-            "platform": "Python",
-            "cluster_name": self.options.cluster_name,
-            "capabilities": _CAPABILITIES,
-        }
+        properties = server_properties(self.options.product, self.options.version, self.options.cluster_name)
         self.write(method_frame(0, "connection.start", 0, 9, properties, b"PLAIN AMQPLAIN", b"en_US"))
         return self._header[8:]
 
@@ -184,15 +170,14 @@ class AmqpSession:
 
     def _event(self, event: Event) -> None:
         if type(event) is PublishEvent:
-            self._channel(event.channel).publish(event)
+            if event.channel not in self._closing:
+                self._channel(event.channel).publish(event)
         elif type(event) is AckEvent:
-            channel = self._channels.get(event.channel)
-            if channel is not None:
-                channel.acknowledge(event)
-            elif event.channel not in self._closing:
-                self._channel(event.channel)
+            if event.channel not in self._closing:
+                self._channel(event.channel).acknowledge(event)
         elif type(event) is NackEvent:
-            self._channel(event.channel).refuse_each(event.tags, event.requeue)
+            if event.channel not in self._closing:
+                self._channel(event.channel).refuse_each(event.tags, event.requeue)
         elif type(event) is MethodEvent:
             self.turn.finish()
             self._method(event)
@@ -217,23 +202,26 @@ class AmqpSession:
             self._connection_method(event)
             return
         if self._expected:
-            raise AmqpError(503, f"COMMAND_INVALID - {METHODS[number].name} before the connection is open", number, hard=True)
+            raise AmqpError(505, f"UNEXPECTED_FRAME - {METHODS[number].name} before the connection is open")
         if event.channel in self._closing:
             if number == _CHANNEL_CLOSE_OK:
                 self._closing.discard(event.channel)
             elif number == _CHANNEL_CLOSE:
+                # Both say goodbye at once: either is answered, and the answer to ours may come or not.
                 self._closing.discard(event.channel)
                 self.write(method_frame(event.channel, "channel.close-ok"))
             return
         if number == _CHANNEL_OPEN:
             self._open_channel(event.channel)
+        elif number == _CHANNEL_CLOSE_OK and event.channel not in self._channels:
+            return
         elif number == _CHANNEL_CLOSE:
             self._close_channel(self._channel(event.channel))
         else:
             channel = self._channel(event.channel)
             handler = HANDLERS.get(number)
             if handler is None:
-                raise AmqpError(540, f"NOT_IMPLEMENTED - {METHODS[number].name}", number)
+                raise AmqpError(503, f"COMMAND_INVALID - {METHODS[number].name} is not for a client to send here", number)
             handler(channel, event.values)
 
     # -- the connection's life ---------------------------------------------------------------------------------------
@@ -242,24 +230,24 @@ class AmqpSession:
         number, values = event.number, event.values
         if number == _CLOSE:
             self._leave()
-        elif self._expected and number != self._expected:
+        elif not self._expected:
+            raise AmqpError(504, f"CHANNEL_ERROR - {METHODS[number].name} on channel 0 of an open connection", number)
+        elif number != self._expected:
             wanted = METHODS[self._expected].name
             raise AmqpError(503, f"COMMAND_INVALID - {METHODS[number].name} where {wanted} was expected", number, hard=True)
         elif number == _START_OK:
             self._start_ok(*values)
         elif number == _TUNE_OK:
             self._tune_ok(*values)
-        elif number == _OPEN and self._expected:
-            self._open(values[0])
         else:
-            raise AmqpError(503, f"COMMAND_INVALID - {METHODS[number].name} on channel 0", number, hard=True)
+            self._open(values[0])
 
     def _start_ok(self, properties: dict[str, Any], mechanism: str, response: bytes, locale: str) -> None:
         capabilities = properties.get("capabilities")
         if isinstance(capabilities, dict):
             self.notifies_cancels = capabilities.get("consumer_cancel_notify") is True
             self._tells_blocked = capabilities.get("connection.blocked") is True
-        user, password = _credentials(mechanism, response)
+        user, password = credentials(mechanism, response)
         self._waiting = b""
         self._authenticate(user, password, self._logged_in)
 
@@ -269,8 +257,7 @@ class AmqpSession:
         waiting, self._waiting = self._waiting or b"", None
         if isinstance(user, Refused):
             log.warning("an AMQP login was refused: %s", user.message)
-            error = AmqpError(403, f"ACCESS_REFUSED - {user.message}", _START_OK, hard=True)
-            self._close_connection(error)
+            self._close_connection(AmqpError(403, f"ACCESS_REFUSED - {user.message}"), 0)
             return
         self.login = user
         self._expected = _TUNE_OK
@@ -350,17 +337,18 @@ class AmqpSession:
         """An exception: of the channel it happened on, or of the whole connection."""
         self.turn.finish()
         channel = self._channels.get(event.channel)
+        number = error.method or (0 if self._expected else _method_of(event))
         if error.hard or channel is None:
-            self._close_connection(error)
+            self._close_connection(error, number)
             return
-        number = error.method or (event.number if isinstance(event, MethodEvent) else 0)
         self._forget_channel(channel)
         self._closing.add(channel.number)
         self.write(method_frame(channel.number, "channel.close", error.code, error.text, number >> 16, number & 0xFFFF))
 
-    def _close_connection(self, error: AmqpError) -> None:
+    def _close_connection(self, error: AmqpError, number: int = 0) -> None:
+        """``number``: the method that caused it."""
         self._let_go(lost=False)
-        self.write(method_frame(0, "connection.close", error.code, error.text, error.method >> 16, error.method & 0xFFFF))
+        self.write(method_frame(0, "connection.close", error.code, error.text, number >> 16, number & 0xFFFF))
         self._closed_by_us = True
         self._output.end()
 
@@ -486,15 +474,8 @@ class AmqpSession:
             self._close_connection(AmqpError(541, "INTERNAL_ERROR - the broker failed on this frame"))
 
 
-def _credentials(mechanism: str, response: bytes) -> tuple[str, str]:
-    """User and password of a start-ok. Raises AmqpError."""
-    try:
-        if mechanism == "PLAIN":
-            _, user, password = response.split(b"\x00")
-            return user.decode(), password.decode()
-        if mechanism == "AMQPLAIN":
-            table, _ = read_table(len(response).to_bytes(4, "big") + response, 0, len(response) + 4)
-            return str(table["LOGIN"]), str(table["PASSWORD"])
-    except (ValueError, KeyError, TableError):
-        raise AmqpError(501, f"FRAME_ERROR - the {mechanism} response cannot be read", _START_OK) from None
-    raise AmqpError(504, f"CHANNEL_ERROR - unknown authentication mechanism '{mechanism[:32]}': use PLAIN or AMQPLAIN", _START_OK)
+def _method_of(event: Event) -> int:
+    """What the client sent, as its close names it."""
+    if isinstance(event, MethodEvent):
+        return event.number
+    return _NUMBERS.get(type(event), 0)

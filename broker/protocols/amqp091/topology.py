@@ -49,6 +49,16 @@ def _queue(channel: Channel, name: str) -> Queue:
     return channel.session.broker.declared_queues.find(channel.session.connection, name or channel.last_queue)
 
 
+def _queue_to_remove(channel: Channel, name: str) -> Queue | None:
+    """The same; None where it is not there, which as with RabbitMQ is as good as deleted, or unbound."""
+    try:
+        return _queue(channel, name)
+    except Refused as refusal:
+        if refusal.code != "not-found":
+            raise
+        return None
+
+
 # -- exchanges ---------------------------------------------------------------------------------------------------------
 
 
@@ -56,8 +66,9 @@ def _exchange_declare(channel: Channel, values: _Values) -> None:
     _, name, kind, passive, durable, auto_delete, internal, no_wait, arguments = values
     exchanges = channel.session.virtual_host.exchanges
     if passive:
-        if name:
-            exchanges.find(name)
+        if not name:
+            raise AmqpError(403, "ACCESS_REFUSED - operation not permitted on the default exchange")
+        exchanges.find(name)
     else:
         exchanges.declare(name, kind, durable=durable, auto_delete=auto_delete, internal=internal, arguments=_arguments(arguments))
     _reply(channel, no_wait, "exchange.declare-ok")
@@ -88,7 +99,8 @@ def _queue_declare(channel: Channel, values: _Values) -> None:
     _, name, passive, durable, exclusive, auto_delete, no_wait, arguments = values
     session = channel.session
     if passive:
-        queue = _queue(channel, name)
+        # The name as it is: only here, as with RabbitMQ, an empty one is not the channel's last queue.
+        queue = session.broker.declared_queues.find(session.connection, name)
     else:
         queue = session.broker.declared_queues.declare(
             session.connection, name, durable=durable, exclusive=exclusive, auto_delete=auto_delete, arguments=_arguments(arguments)
@@ -108,9 +120,10 @@ def _queue_bind(channel: Channel, values: _Values) -> None:
 
 def _queue_unbind(channel: Channel, values: _Values) -> None:
     _, name, source, key, arguments = values
-    queue = _queue(channel, name)
-    key = local_name(queue.name) if not name and not key else key
-    channel.session.virtual_host.exchanges.unbind(source, Destination(local_name(queue.name), True), key, _arguments(arguments))
+    queue = _queue_to_remove(channel, name)
+    if queue is not None:
+        key = local_name(queue.name) if not name and not key else key
+        channel.session.virtual_host.exchanges.unbind(source, Destination(local_name(queue.name), True), key, _arguments(arguments))
     _reply(channel, False, "queue.unbind-ok")
 
 
@@ -123,12 +136,8 @@ def _queue_purge(channel: Channel, values: _Values) -> None:
 def _queue_delete(channel: Channel, values: _Values) -> None:
     _, name, if_unused, if_empty, no_wait = values
     broker = channel.session.broker
-    try:
-        queue = _queue(channel, name)
-    except Refused as refusal:
-        if refusal.code != "not-found":
-            raise
-        # As with RabbitMQ, a queue that is not there is as good as deleted.
+    queue = _queue_to_remove(channel, name)
+    if queue is None:
         _reply(channel, no_wait, "queue.delete-ok", 0)
         return
     broker.declared_queues.delete(queue, if_unused, if_empty)
