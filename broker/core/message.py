@@ -157,6 +157,10 @@ class MessageReference:
     def expired(self, now_ms: int) -> bool:
         return self.expires_at_ms is not None and self.expires_at_ms <= now_ms
 
+    def now_or_never(self) -> bool:
+        """A time to live of 0: a consumer that waits for it when it comes may have it, as with RabbitMQ; else the next sweep takes it."""
+        return self.expires_at_ms is not None and self.expires_at_ms <= self.entered_at_ms and not self.assigned
+
     def visible_properties(self) -> Properties | None:
         """The message's properties with the overlay of its last death on top; None when there are none."""
         properties = self.message.properties

@@ -256,7 +256,7 @@ class Queue:
                 if selector is not None and consumer.candidates:
                     continue
                 break
-            if reference.expires_at_ms is not None and reference.expires_at_ms <= now_ms:
+            if reference.expires_at_ms is not None and reference.expires_at_ms <= now_ms and not reference.now_or_never():
                 reference.where = Where.SETTLING
                 expired.append(reference)
                 continue
