@@ -12,6 +12,7 @@ import asyncio
 import ctypes
 import json
 import os
+import resource
 import struct
 import sys
 import time
@@ -49,9 +50,16 @@ def percentiles(latencies_ns: list[int]) -> dict[str, float]:
     return {name: ordered[min(len(ordered) - 1, int(share * len(ordered)))] / 1e6 for name, share in shares.items()}
 
 
-async def wait_for_go() -> None:
+async def wait_for_go() -> float:
+    """Returns the CPU seconds this process has used so far."""
     print('{"ready": true}', flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+    return cpu_s()
+
+
+def cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
 
 
 async def connect(options: Options, stack: AsyncExitStack) -> client.Connection:
@@ -161,7 +169,7 @@ async def produce(options: Options) -> dict[str, Any]:
             address = options.get("exchange") or options.queue(number)
             producer = session.producer(address, max_unconfirmed=options.number("window", 1000), durable=bool(options.number("durable", 1)))
             work.append(Producing(options, producer, target // connections + (number < target % connections)))
-        await wait_for_go()
+        used_s = await wait_for_go()
         started_ns = time.monotonic_ns()
         try:
             async with asyncio.timeout(options.number("deadline", 60)):
@@ -170,10 +178,11 @@ async def produce(options: Options) -> dict[str, Any]:
             # Closing in order would wait for confirms that do not come.
             print(json.dumps({"count": sum(each.confirmed for each in work)}), flush=True)
             os._exit(0)
-        ended_ns = time.monotonic_ns()
+        ended_ns, used_s = time.monotonic_ns(), cpu_s() - used_s
     latencies_ns = [latency for each in work for latency in each.latencies_ns]
     confirmed = sum(each.confirmed for each in work)
-    return {"count": confirmed, "refused": 0, "started_ns": started_ns, "ended_ns": ended_ns, **percentiles(latencies_ns)}
+    times = {"started_ns": started_ns, "ended_ns": ended_ns, "cpu_s": used_s}
+    return {"count": confirmed, "refused": 0, **times, **percentiles(latencies_ns)}
 
 
 def _interval_timer(interval_ns: int) -> int:
@@ -259,8 +268,7 @@ async def consume(options: Options) -> dict[str, Any]:
     ack = options.get("ack", "each")
     tally = Tally(options.number("count", 0), options)
     handler = handler_of(ack, bool(options.number("stamp", 0)), tally)
-    if options.number("late", 0):
-        await wait_for_go()
+    used_s = await wait_for_go() if options.number("late", 0) else 0.0
     async with AsyncExitStack() as stack:
         tally.start()
         for number in range(options.number("connections", 1)):
@@ -268,17 +276,18 @@ async def consume(options: Options) -> dict[str, Any]:
             session = await stack.enter_async_context(link.session(MODES[ack]))
             await session.listen(options.queue(number), handler, prefetch=options.number("prefetch", 1000))
         if not options.number("late", 0):
-            await wait_for_go()
+            used_s = await wait_for_go()
         started_ns = time.monotonic_ns()
         try:
             async with asyncio.timeout(options.number("deadline", 60)):
                 await tally.done.wait()
         except TimeoutError:
             tally.last_ns = time.monotonic_ns()
+        used_s = cpu_s() - used_s
     answer = {"count": tally.received, "redelivered": tally.redelivered, "started_ns": started_ns, "first_ns": tally.first_ns}
     if ack == "delay":
         answer |= {"early": tally.early, "overrun": tally.overrun, "delayed_ns": tally.delayed_ns}
-    return {**answer, "ended_ns": tally.last_ns, **percentiles(tally.latencies)}
+    return {**answer, "ended_ns": tally.last_ns, "cpu_s": used_s, **percentiles(tally.latencies)}
 
 
 # -- the rest

@@ -87,6 +87,13 @@ class Ledger:
         else:
             callback()
 
+    def when_stored(self, callback: Callable[[], None]) -> None:
+        """The same, for the confirm of a send: it may wait for the acknowledgement of what was sent (journal/gathering.py)."""
+        if self._journal.busy():
+            self._journal.group.confirms.append(callback)
+        else:
+            callback()
+
     def note_time(self, now_ms: int) -> None:
         """Broker time goes along with what is written anyway; an idle broker writes nothing."""
         if self._journal.busy():
@@ -191,25 +198,31 @@ class Ledger:
                     )
                 )
 
-    def succeeded(self, queue: Queue, references: list[MessageReference]) -> None:
-        """Acknowledged references of one queue leave it for good."""
+    def succeeded(self, queue: Queue, references: list[MessageReference], alone: bool = True) -> None:
+        """Acknowledged references of one queue leave it for good. ``alone``: not as a part of a transaction."""
         group, now_ms = self.group, self._now_ms()
-        counts: list[int] | None = None
+        first_tries: set[int] = set()
         for reference in references:
             if not reference.durable:
                 continue
-            if counts is None:
-                counts = group.counts(queue.queue_id, now_ms // _MINUTE_MS)
-            counts[MinuteColumn.DELIVERED] += 1
-            counts[MinuteColumn.SUCCEEDED] += 1
-            group.delete(queue.queue_id, reference.priority, reference.sequence)
             # A redrive puts ``failed`` back to 0; the hops tell that it has failed before.
-            if not (tried := reference.failed or reference.hops):
-                counts[MinuteColumn.FIRST_TRY] += 1
+            tried = reference.failed or reference.hops
             if tried or self._keep_all:
+                counts = group.counts(queue.queue_id, now_ms // _MINUTE_MS)
+                counts[MinuteColumn.DELIVERED] += 1
+                counts[MinuteColumn.SUCCEEDED] += 1
+                counts[MinuteColumn.FIRST_TRY] += not tried
+                group.delete(queue.queue_id, reference.priority, reference.sequence)
                 reference.delivery_count += not reference.counted
                 self._outcome(reference, "succeeded", now_ms, {})
-            self._body_left(reference)
+            else:
+                first_tries.add(reference.sequence)
+            message = reference.message
+            message.stored -= 1
+            if message.shared:
+                self._body_unused(message)
+        if first_tries:
+            group.succeed(queue.queue_id, now_ms // _MINUTE_MS, first_tries, alone)
 
     def left(self, reference: MessageReference, outcome: str, detail: dict[str, Any]) -> None:
         """A reference leaves its queue otherwise: dead-lettered, expired, dropped, purged or redriven."""
@@ -226,7 +239,11 @@ class Ledger:
     def _body_left(self, reference: MessageReference) -> None:
         message = reference.message
         message.stored -= 1
-        if message.shared and not message.stored:
+        if message.shared:
+            self._body_unused(message)
+
+    def _body_unused(self, message: Message) -> None:
+        if not message.stored:
             self.group.delete_message(message.message_id)
 
     def _outcome(self, reference: MessageReference, outcome: str, now_ms: int, detail: dict[str, Any]) -> None:

@@ -22,11 +22,11 @@ class Settlement:
         self._state = state
         self._office = office
 
-    def acknowledge(self, consumer: Consumer, references: list[MessageReference]) -> None:
-        """These are done. They leave for good; the window has room again."""
+    def acknowledge(self, consumer: Consumer, references: list[MessageReference], alone: bool = True) -> None:
+        """These are done. They leave for good; the window has room again. ``alone``: not as a part of a transaction."""
         state, queue = self._state, consumer.queue
         queue.release(consumer, references)
-        state.ledger.succeeded(queue, references)
+        state.ledger.succeeded(queue, references, alone)
         state.forget_all(queue, references)
         state.mark_ready(queue)
 

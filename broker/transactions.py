@@ -91,7 +91,7 @@ class Transactions:
         for message, queues in zip(transaction.sends, routes, strict=True):
             broker.intake.store(message, queues, after_commit=True)
         for consumer, references in transaction.acknowledged:
-            broker.settlement.acknowledge(consumer, references)
+            broker.settlement.acknowledge(consumer, references, alone=False)
             consumer.queue.committing += len(references)
         self._drop_retired(connection)
         broker.ledger.group.committed(transaction_id, broker.now_ms())

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from broker.protocols.native.codec import AckType, Op
 
 from .errors import ConsumerError, HomingError, UsageError
-from .message import DONE, Message, State
+from .message import DONE, UNREAD, Message, State
 from .modes import AckMode
 from .options import ConsumerOptions
 from .policy import RedeliveryPolicy
@@ -52,6 +52,7 @@ class Consumer:
         self._connection = session.connection
         self._loop = session.connection.loop
         self._settlement = Settlement(self._connection, number, session.mode, options)
+        self._by_itself = session.mode is AckMode.INDIVIDUAL
         self._acks_first = session.mode is AckMode.AUTO and not self._settlement.optimized
         limited = session.mode in (AckMode.CLIENT, AckMode.TRANSACTED) and self.prefetch > 0
         self._most_held = self.prefetch + self.prefetch // 2 if limited else 0
@@ -190,7 +191,10 @@ class Consumer:
 
     def _pop_slice(self, most: int) -> list[Message]:
         messages: list[Message] = []
-        while len(messages) < most:
+        inbox = self._inbox
+        while inbox and len(messages) < most and not inbox[0].expires_at_ms:
+            messages.append(inbox.popleft())
+        while inbox and len(messages) < most:
             message = self._pop()
             if message is None:
                 break
@@ -221,16 +225,14 @@ class Consumer:
 
     async def _report(self, messages: list[Message], ack_type: AckType | None = None) -> bool:
         """Write GIVEN (or the acknowledgement) for a slice and wait until the kernel has it. False: the slice is void."""
-        handing = self._settlement.handing
-        for message in messages:
-            handing[message._tag] = message
+        self._settlement.handing |= [(message._tag, message) for message in messages]
         wire = self._connection.wire
         last = messages[-1]._tag
         acknowledged = False
         try:
             if wire is None or (wire.paused and not await wire.flushed(wire.written)):
                 return False
-            if messages[-1]._state is not State.UNREAD:
+            if messages[-1]._state is not UNREAD:
                 return False
             if ack_type is None:
                 wire.write(Op.GIVEN, self.number, last)
@@ -243,7 +245,7 @@ class Consumer:
         except asyncio.CancelledError:
             self._put_back(messages, acknowledged)
             raise
-        return messages[-1]._state is State.UNREAD
+        return messages[-1]._state is UNREAD
 
     def _put_back(self, messages: list[Message], acknowledged: bool) -> None:
         """A cancelled receive() did not get it: the next one will."""

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from .errors import HomingError, UsageError
-from .message import Message, State, failure_map
+from .message import UNREAD, Message, State, failure_map
 from .modes import AckMode
 from .validation import check_whole
 from .waiting import Waiters
@@ -130,8 +130,7 @@ class Listener:
             if not await self.consumer._report(messages):
                 continue
             started = self._loop.time()
-            for message in messages:
-                await self._handle(message)
+            await self._handle(messages)
             await self._breathe()
             size = self._adapt(size, len(messages), self._loop.time() - started)
 
@@ -186,23 +185,25 @@ class Listener:
             if message is None:
                 return
             message._scope = scope
-            await self._handle(message)
+            await self._handle([message])
             await self._breathe()
 
-    async def _handle(self, message: Message) -> None:
-        consumer = self.consumer
-        if message._state is not State.UNREAD:
-            return  # void meanwhile: the broker has it again
-        consumer._begin(message)
-        try:
-            result = self._handler(message)
-            if inspect.isawaitable(result):
-                self._plain = False
-                await result
-        except Exception as error:
-            await self._failed(message, error)
-        else:
-            consumer._settlement.finish(message)
+    async def _handle(self, messages: list[Message]) -> None:
+        """Hand over what was just reported as given, one after the other."""
+        begin, handler, finish = self.consumer._begin, self._handler, self.consumer._settlement.finish
+        for message in messages:
+            if message._state is not UNREAD:
+                continue  # void meanwhile: the broker has it again
+            begin(message)
+            try:
+                result = handler(message)
+                if result is not None and inspect.isawaitable(result):
+                    self._plain = False
+                    await result
+            except Exception as error:
+                await self._failed(message, error)
+            else:
+                finish(message)
 
     async def _failed(self, message: Message, error: Exception) -> None:
         log.info("the listener of %s failed message %d: %r", self.consumer.source, message.message_id, error)

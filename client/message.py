@@ -28,6 +28,12 @@ class State(IntEnum):
     LOST = 4  # the connection it came on is gone: the broker has it again
 
 
+#: As names of this module: looking a member up in its enumeration costs as much as everything else in the busiest loops.
+UNREAD: Final = State.UNREAD
+HELD: Final = State.HELD
+ACKNOWLEDGED: Final = State.ACKNOWLEDGED
+
+
 class Done:
     """An awaitable that has nothing to wait for."""
 
@@ -82,7 +88,7 @@ class Message:
     ) -> None:
         self._consumer = consumer
         self._tag = tag
-        self._state = State.UNREAD
+        self._state = UNREAD
         self._scope: object | None = None  # the listener's worker that handles it
         self.message_id = message_id
         self.delivery_count = delivery_count
@@ -107,7 +113,11 @@ class Message:
         AUTO, DUPS_OK and TRANSACTED acknowledge by themselves; there it does nothing unless ``confirm`` is asked for. With
         ``confirm`` it returns once the broker has it on disk. Raises SettleError ``not-held`` when the message went back meanwhile.
         """
-        return self._consumer.session._acknowledge(self, confirm)
+        consumer = self._consumer
+        if consumer._by_itself and self._state is HELD and not confirm:
+            consumer._settlement.settle(self)
+            return DONE
+        return consumer.session._acknowledge(self, confirm)
 
     def nack(
         self,

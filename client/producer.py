@@ -10,19 +10,25 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Generator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from broker.protocols.native.codec import MESSAGE_OVERHEAD_BYTES, Op
 
 from .errors import HomingError, SendError, UsageError
 from .options import ProducerOptions
 from .reply import Reply
-from .validation import PropertyValue, message_fields
+from .validation import ENVELOPE_BYTES, PropertyValue, message_fields
 from .waiting import Waiters
 
 if TYPE_CHECKING:
     from .session import Session
     from .wire import Wire
+
+#: Messages are cut into frames of about this size, so that the broker can act on the first while the last is still being written.
+SEND_FRAME_BYTES: Final = 128 * 1024
+
+#: Of a confirmed message: its body need not live as long as its Confirmation.
+_NO_FIELDS: Final[list[Any]] = []
 
 Body = bytes | bytearray | memoryview
 
@@ -68,7 +74,7 @@ class Confirmation:
         """Returns whether somebody is waiting to see it."""
         self._done = True
         self._error = error
-        self._fields = []  # the body need not live as long as this object
+        self._fields = _NO_FIELDS
         seen = False
         if self._waiters is not None:
             for future in self._waiters:
@@ -91,6 +97,10 @@ class Producer:
         self.number = number
         self.options = options
         self.max_unconfirmed = options.max_unconfirmed
+        self._most_out = 2 * options.max_unconfirmed
+        self._transaction = session._transaction
+        #: What stands behind the body of a message that leaves everything to the defaults.
+        self._tail = message_fields(b"", None, options.priority, options.durable, options.ttl_ms, 0, None)[0][1:]
         self.blocked_reason: str | None = None
         self._connection = session.connection
         self._loop = session.connection.loop
@@ -150,9 +160,16 @@ class Producer:
 
         Raises UsageError ``too-many-unconfirmed`` beyond 2 × ``max_unconfirmed``: call ``drain()`` between sends.
         """
-        fields, size = self._message(body, properties, priority, durable, ttl_ms, delay_ms, duplicate_id)
-        self._usable()
-        if len(self._waiting) + len(self._unconfirmed) >= 2 * self.max_unconfirmed:
+        bare = properties is None and priority is None and ttl_ms is None and durable is None and duplicate_id is None
+        if bare and delay_ms == 0 and type(body) is bytes:
+            fields, size = [body, *self._tail], len(body) + ENVELOPE_BYTES
+            if size > self._connection.max_message_bytes:
+                raise self._too_large(size)
+        else:
+            fields, size = self._message(body, properties, priority, durable, ttl_ms, delay_ms, duplicate_id)
+        if self._ended is not None or self._transaction is not None:
+            self._usable()
+        if len(self._waiting) + len(self._unconfirmed) >= self._most_out:
             raise UsageError(
                 "too-many-unconfirmed",
                 f"{self.unconfirmed} messages to {self.address} are unconfirmed, twice max_unconfirmed",
@@ -214,12 +231,15 @@ class Producer:
             duplicate_id,
         )
         if size > self._connection.max_message_bytes:
-            raise UsageError(
-                "message-too-large",
-                f"the message takes {size} bytes, a frame of this broker holds {self._connection.max_message_bytes}",
-                "send large content elsewhere and its place here, or raise limits.max-frame-bytes in broker.yaml",
-            )
+            raise self._too_large(size)
         return fields, size
+
+    def _too_large(self, size: int) -> UsageError:
+        return UsageError(
+            "message-too-large",
+            f"the message takes {size} bytes, a frame of this broker holds {self._connection.max_message_bytes}",
+            "send large content elsewhere and its place here, or raise limits.max-frame-bytes in broker.yaml",
+        )
 
     def _usable(self) -> None:
         if self._ended is not None:
@@ -243,7 +263,7 @@ class Producer:
         transaction = self.session._transaction
         if not self._open or (transaction is not None and transaction.holding):
             return
-        limit = self._connection.max_message_bytes
+        limit = min(SEND_FRAME_BYTES, self._connection.max_message_bytes)
         while self._waiting and self._messages_credit > 0 and self._bytes_credit > 0:
             first = self._base + len(self._unconfirmed)
             batch = self._batch(limit)
@@ -260,15 +280,17 @@ class Producer:
 
     def _batch(self, limit: int) -> list[Confirmation]:
         batch: list[Confirmation] = []
-        size = 0
-        while self._waiting and self._messages_credit > 0 and self._bytes_credit > 0:
-            head = self._waiting[0]
+        size = cost = 0
+        waiting, most, most_bytes = self._waiting, self._messages_credit, self._bytes_credit
+        while waiting and len(batch) < most and cost < most_bytes:
+            head = waiting[0]
             size += head._size
             if batch and size > limit:
                 break
-            batch.append(self._waiting.popleft())
-            self._messages_credit -= 1
-            self._bytes_credit -= len(head._fields[0]) + MESSAGE_OVERHEAD_BYTES
+            batch.append(waiting.popleft())
+            cost += len(head._fields[0]) + MESSAGE_OVERHEAD_BYTES
+        self._messages_credit -= len(batch)
+        self._bytes_credit -= cost
         return batch
 
     def _announce(self, wire: Wire) -> None:
@@ -308,9 +330,16 @@ class Producer:
             self.blocked_reason = reason
 
     def _confirm(self, up_to: int, refused: list[Any] | None) -> None:
-        for _ in range(min(up_to - self._base + 1, len(self._unconfirmed))):
-            self._unconfirmed.popleft()._settle(None)
-            self._base += 1
+        unconfirmed = self._unconfirmed
+        number = max(0, min(up_to - self._base + 1, len(unconfirmed)))
+        for _ in range(number):
+            confirmation = unconfirmed.popleft()
+            if confirmation._waiters is None:
+                confirmation._done = True
+                confirmation._fields = _NO_FIELDS
+            else:
+                confirmation._settle(None)
+        self._base += number
         if refused is not None:
             self._refuse(*refused)
         self._progress()

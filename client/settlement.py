@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from broker.protocols.native.codec import AckType, Op, ranges_of
 
 from .errors import SettleError, UsageError
-from .message import Message, State
+from .message import ACKNOWLEDGED, HELD, Message, State
 from .modes import AckMode
 from .reply import Reply
 
@@ -69,12 +69,14 @@ class Settlement:
 
     def hold(self, message: Message) -> None:
         """The application has it now."""
-        self.handing.pop(message._tag, None)
-        message._state = State.HELD
-        self.held[message._tag] = message
+        tag = message._tag
+        self.handing.pop(tag, None)
+        message._state = HELD
+        self.held[tag] = message
         if self._delivered_most:
-            self._delivered.append(message._tag)
-            if len(self._delivered) >= self._delivered_most:
+            delivered = self._delivered
+            delivered.append(tag)
+            if len(delivered) >= self._delivered_most:
                 self._report_delivered()
 
     def _report_delivered(self) -> None:
@@ -86,6 +88,15 @@ class Settlement:
             self._delivered.clear()
 
     # -- a message is settled
+
+    def settle(self, message: Message) -> None:
+        """Acknowledge one held message; the acknowledgement leaves with this loop turn."""
+        tag = message._tag
+        del self.held[tag]
+        message._state = ACKNOWLEDGED
+        if not self._acks and (wire := self._connection.wire) is not None:
+            wire.mark(self)
+        self._acks.append(tag)
 
     def acknowledge(self, messages: Iterable[Message]) -> None:
         """Settle held messages; the acknowledgement leaves with this loop turn."""
@@ -154,12 +165,12 @@ class Settlement:
 
     def finish(self, message: Message) -> None:
         """The application is done with it (a listener returned, or ``receive()`` handed it out under DUPS_OK)."""
-        if message._state is not State.HELD:
+        if message._state is not HELD:
             return
         if self.is_lazy:
             self.acknowledge_lazily(message)
         elif self._mode is AckMode.AUTO:
-            self.acknowledge((message,))
+            self.settle(message)
 
     def give_back(self, messages: Iterable[Message], ack_type: AckType, failure: dict[str, Any] | None) -> None:
         """Return held messages at once; raises SettleError for one that is not held."""

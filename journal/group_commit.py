@@ -4,12 +4,15 @@ A group is a map from key to final state, so that add, change and delete of one 
 what was both added and deleted within it need not be written at all. Everything here is a few dict operations, because it
 runs for every message on the loop's thread; packing and SQL are the writer's, on its own thread (group_write.py).
 
+Groups that wait for the disk (gathering.py) stand in a row, oldest first, and only ever go there as a prefix of it. A message that
+succeeds while its group still waits is taken out of that group, as if it had been consumed before the group was closed.
+
 Records are handed over: neither they nor the maps and lists inside them may change afterwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from journal.records import (
@@ -26,6 +29,8 @@ from journal.records import (
 )
 
 MINUTE_COLUMNS = len(MinuteColumn)
+#: Maps of a group in which a later entry simply takes the place of an earlier one.
+_LAST_STATE_WINS = ("queues", "addresses", "declarations", "producers", "duplicates", "transactions", "policies", "settings_rows")
 
 
 def _nothing() -> None:
@@ -33,10 +38,14 @@ def _nothing() -> None:
 
 
 class Group:
-    """Everything between two commits. ``wake`` is called at the first touch; ``elide``: add and delete cancel out."""
+    """Everything between two commits. ``wake`` is called at the first touch; ``elide``: add and delete cancel out.
+
+    ``older`` are the groups before this one that wait for the disk still, oldest first; it is shared and changes.
+    """
 
     __slots__ = (
         "_after",
+        "_older",
         "_wake",
         "added",
         "addresses",
@@ -44,6 +53,7 @@ class Group:
         "attempts_deleted",
         "changed",
         "clock_ms",
+        "closed_s",
         "declarations",
         "deleted",
         "deleted_first",
@@ -60,12 +70,18 @@ class Group:
         "settings_rows",
         "touched",
         "transactions",
+        "urgent",
     )
 
-    def __init__(self, wake: Callable[[], None] = _nothing, elide: bool = True) -> None:
+    def __init__(self, wake: Callable[[], None] = _nothing, elide: bool = True, older: Iterable[Group] = ()) -> None:
         self._wake = wake
+        self._older = older
         self.elide = elide
         self.touched = False
+        #: Somebody waits for the disk who is not a producer waiting for a confirm.
+        self.urgent = False
+        #: When it was closed; it waits since then.
+        self.closed_s = 0.0
         #: References that were added and deleted within this group and so never reach the disk.
         self.elided = 0
         self.added: dict[int, ReferenceRecord] = {}
@@ -105,6 +121,16 @@ class Group:
 
         One for a frame, never one for a message. A group that holds nothing else is not written, only waited for.
         """
+        if not self.touched:
+            self.touch()
+        elif not self.urgent:
+            self._wake()
+        self.urgent = True
+        return self._after
+
+    @property
+    def confirms(self) -> list[Callable[[], None]]:
+        """The same list, for confirms of sends: those may wait a few milliseconds for the acknowledgements of what was sent."""
         if not self.touched:
             self.touch()
         return self._after
@@ -147,10 +173,12 @@ class Group:
 
     def delete(self, queue_id: int, priority: int, sequence: int) -> None:
         """Remove a reference. Sequences are unique over the journal, so ``sequence`` alone is the key."""
+        self._delete(sequence)
+
+    def _delete(self, sequence: int) -> None:
         if not self.touched:
             self.touch()
-        if sequence in self.added and self.elide:
-            del self.added[sequence]
+        if self.elide and self.added.pop(sequence, None) is not None:
             self.elided += 1
             # Re-added over a row that is on disk: that row still has to go.
             if sequence in self.deleted_first:
@@ -159,6 +187,33 @@ class Group:
             return
         self.changed.pop(sequence, None)
         self.deleted.add(sequence)
+
+    def succeed(self, queue_id: int, minute: int, sequences: set[int], alone: bool) -> None:
+        """First deliveries that were acknowledged: the references go, the minute counts them.
+
+        ``alone``: the acknowledgements stand for themselves (they are no part of a transaction), so a reference whose group still
+        waits is taken out of that one, with its counts: whatever prefix of the row reaches the disk agrees with itself.
+        """
+        if alone and self.elide:
+            for older in self._older:
+                if older.added:
+                    found = older.added.keys() & sequences
+                    if found:
+                        older._remove(queue_id, minute, found)
+                        sequences -= found
+                        if not sequences:
+                            return
+        self._remove(queue_id, minute, sequences)
+
+    def _remove(self, queue_id: int, minute: int, sequences: set[int]) -> None:
+        counts, number = self.counts(queue_id, minute), len(sequences)
+        counts[MinuteColumn.DELIVERED] += number
+        counts[MinuteColumn.SUCCEEDED] += number
+        counts[MinuteColumn.FIRST_TRY] += number
+        for sequence in sequences:
+            self._delete(sequence)
+        if self.closed_s and not self.added:
+            self._wake()
 
     def add_message(self, message: MessageRecord) -> None:
         """A body that several references share (or a large one)."""
@@ -255,6 +310,48 @@ class Group:
             self.touch()
         if now_ms > self.clock_ms:
             self.clock_ms = now_ms
+
+    def absorb(self, later: Group) -> None:
+        """Everything that ``later`` holds happens in this group as well, after what is here. ``later`` is used up."""
+        for sequence in later.deleted_first:
+            self._delete(sequence)
+        if not self.deleted.isdisjoint(later.added):
+            for record in later.added.values():
+                self.add(record)
+        else:
+            self.added.update(later.added)
+        for change in later.changed.values():
+            self.change(change)
+        for sequence in later.deleted:
+            self._delete(sequence)
+        for message in later.messages.values():
+            self.add_message(message)
+        for message_id in later.messages_deleted:
+            self.delete_message(message_id)
+        self.attempts.update(later.attempts)
+        for key in later.attempts_deleted:
+            self.delete_attempt(*key)
+        self.outcomes.update(later.outcomes)
+        for minute, increments in later.minutes.items():
+            row = self.minutes.setdefault(minute, increments)
+            if row is not increments:
+                row[:] = map(sum, zip(row, increments, strict=True))
+        for name in _LAST_STATE_WINS:
+            theirs = getattr(later, name)
+            if theirs:
+                getattr(self, name).update(theirs)
+        self.clock_ms = max(self.clock_ms, later.clock_ms)
+        self.elided += later.elided
+        self._after += later._after
+
+    def drop_bodies_gone_in(self, later: Iterable[Group]) -> None:
+        """Shared bodies that nothing here points at any more, and that a later group deletes, need not be written."""
+        if not self.elide:
+            return
+        needed = {record.message.message_id for record in self.added.values() if record.shared}
+        for group in later:
+            for message_id in (self.messages.keys() & group.messages_deleted) - needed:
+                del self.messages[message_id]
 
     def writes(self) -> bool:
         """Whether there is anything for the disk, as against only callbacks."""

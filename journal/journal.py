@@ -1,7 +1,7 @@
 """The journal as the broker sees it: open and recover, an open group to append to, and what is on disk.
 
 Everything here runs on the loop; SQL runs on the store's thread (committer.py). While one group commits, the next gathers;
-there is no timer in the path of a message.
+which of those that wait go to disk next is decided in gathering.py.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from journal.committer import Committer, Standing, Statistics, io_failure, is_full
 from journal.disk import DATABASE_NAME, DirectoryLock, Disk, check_header, damaged, prepare_directory
 from journal.errors import JournalError
+from journal.gathering import PATIENCE_S, Gathering
 from journal.group_commit import Group
 from journal.group_write import GroupWriter
 from journal.migrations import bring_up
@@ -61,6 +62,8 @@ class Journal:
         self._reserved_up_to = first_id + 2 * self._options.id_block
         self._wakeup = asyncio.Event()
         self._in_flight: Group | None = None
+        self._gathering = Gathering(self._options.elide)
+        self._alarm: asyncio.TimerHandle | None = None
         self._flushes: set[asyncio.Future[None]] = set()
         self._closing = False
         self._closed = False
@@ -134,13 +137,13 @@ class Journal:
 
     def busy(self) -> bool:
         """Whether something appended is not on disk yet."""
-        return self.group.touched or self._in_flight is not None
+        return self.group.touched or self._in_flight is not None or bool(self._gathering.waiting)
 
     async def flush(self) -> None:
         """Wait until everything appended so far is on disk and its callbacks ran. Raises what ``failed`` holds after a failure."""
         if self.failed.done():
             self.failed.result()
-        group = self.group if self.group.touched else self._in_flight
+        group = self.group if self.group.touched else next(reversed(self._gathering.waiting), self._in_flight)
         if group is None:
             return
         flushed = asyncio.get_running_loop().create_future()
@@ -185,6 +188,8 @@ class Journal:
 
     async def _release(self) -> None:
         self._committer.meter.close()
+        if self._alarm is not None:
+            self._alarm.cancel()
         if self.failed.done():
             # The lock stays until the process ends, like the connection: see Store.abandon.
             self._store.abandon()
@@ -199,13 +204,13 @@ class Journal:
         return failure
 
     def _new_group(self) -> Group:
-        return Group(self._wakeup.set, self._options.elide)
+        return Group(self._wakeup.set, self._options.elide, self._gathering.waiting)
 
     async def _run(self) -> None:
         """The writer: commit what has gathered, answer, look after the file, repeat."""
         try:
             while not self.failed.done():
-                if self.group.touched:
+                if self.group.touched or self._gathering.waiting:
                     await self._commit()
                 elif self._closing:
                     return
@@ -220,9 +225,18 @@ class Journal:
             self._fail(io_failure(f"{type(error).__name__}, {error}"))
 
     async def _commit(self) -> None:
-        group = self._in_flight = self.group
-        self.group = self._new_group()
+        """One commit of what is due, or a wait until something is."""
+        loop = asyncio.get_running_loop()
         self._wakeup.clear()
+        if self.group.touched:
+            self._gathering.close(self.group, loop.time())
+            self.group = self._new_group()
+        group = self._in_flight = self._gathering.take(loop.time(), self.group)
+        if group is None:
+            if self._alarm is None:
+                self._alarm = loop.call_at(self._gathering.waiting[0].closed_s + PATIENCE_S, self._ring)
+            await self._wakeup.wait()
+            return
         standing = None
         reserve = self._reserve_wanted()
         if group.writes() or reserve is not None:
@@ -242,6 +256,11 @@ class Journal:
             self._take(standing)
             if self._upkeep_due:
                 self._take(await self._store.run(self._committer.upkeep, False))
+
+    def _ring(self) -> None:
+        """Some group may have waited long enough."""
+        self._alarm = None
+        self._wakeup.set()
 
     def _reserve_wanted(self) -> int | None:
         """Raise the reservation while a whole block is still ahead, so that it is on disk long before it is needed."""

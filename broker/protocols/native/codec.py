@@ -134,7 +134,7 @@ class FrameDecoder:
 
     def _cut(self, data: bytes) -> tuple[list[Frame], int]:
         frames: list[Frame] = []
-        at, end = 0, len(data)
+        at, end, view = 0, len(data), memoryview(data)
         self._wanted = 4
         while end - at >= 4:
             length = int.from_bytes(data[at : at + 4], "big")
@@ -148,12 +148,12 @@ class FrameDecoder:
             if stop > end:
                 self._wanted = 4 + length
                 break
-            frames.append(_unpack(data[at + 4 : stop]))
+            frames.append(_unpack(view[at + 4 : stop]))
             at = stop
         return frames, at
 
 
-def _unpack(payload: bytes) -> Frame:
+def _unpack(payload: bytes | memoryview) -> Frame:
     if len(payload) > _UNCOUNTED_BYTES and holds_more_values(payload, MAX_VALUES):
         raise ProtocolError("too-many-values", f"the frame holds more than {MAX_VALUES} values", "send smaller batches")
     try:
@@ -197,7 +197,7 @@ _SIZED: Final[dict[int, tuple[int, int, int]]] = {
 }
 
 
-def holds_more_values(payload: bytes, limit: int) -> bool:
+def holds_more_values(payload: bytes | memoryview, limit: int) -> bool:
     """Whether the first msgpack value in ``payload`` is made of more than ``limit``. Bodies are jumped over, nothing is built.
 
     What is no valid msgpack may give either answer; unpacking tells.

@@ -281,7 +281,7 @@ class NativeSession:
         answer: list[Any] = [int(Op.CONFIRM), producer.number, up_to]
         if refused is not None:
             answer.append([refused[0], refused[1].code, _shown(refused[1].message), _shown(refused[1].fix)])
-        broker.ledger.when_safe(lambda: self._write(answer))
+        broker.ledger.when_stored(lambda: self._write(answer))
 
     # -- consuming ---------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,219 @@
+"""Groups that wait for the disk: what goes, in which order, and that a message acknowledged meanwhile is not written."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from journal.gathering import PATIENCE_S, Gathering
+from journal.group_commit import Group
+from journal.records import MinuteColumn
+from tests.unit.journal_support import attempt, change, message, reference
+
+STEP_S = 0.001
+Operation = tuple[str, int]
+
+NAMES = ("add", "change", "delete", "attempt", "delete-attempt", "count", "duplicate", "mark", "address")
+
+
+def apply(group: Group, operation: Operation) -> None:
+    what, number = operation
+    match what:
+        case "add":
+            group.add(reference(number))
+        case "change":
+            group.change(change(number, failed=number))
+        case "delete":
+            group.delete(1, 4, number)
+        case "attempt":
+            group.attempt(attempt(number, number, 1))
+        case "delete-attempt":
+            group.delete_attempt(number, number, 1)
+        case "count":
+            group.counts(1, number)[MinuteColumn.SENT] += 1
+        case "duplicate":
+            group.duplicate("a", str(number))
+        case "mark":
+            group.producer_mark("p", number, number)
+        case "address":
+            group.delete_address(str(number))
+
+
+def content(group: Group) -> dict[str, Any]:
+    names = ("added", "changed", "deleted", "deleted_first", "messages", "messages_deleted", "attempts", "attempts_deleted", "minutes")
+    content = {name: getattr(group, name) for name in names}
+    return content | {"duplicates": list(group.duplicates), "producers": group.producers, "addresses": group.addresses}
+
+
+@given(st.lists(st.tuples(st.sampled_from(NAMES), st.integers(1, 4)), max_size=40), st.integers(0, 40), st.booleans())
+def test_two_groups_absorbed_are_as_one(operations: list[Operation], cut: int, elide: bool) -> None:
+    alone, first, second = (Group(elide=elide) for _ in range(3))
+    for operation in operations:
+        apply(alone, operation)
+    for operation in operations[:cut]:
+        apply(first, operation)
+    for operation in operations[cut:]:
+        apply(second, operation)
+    first.absorb(second)
+    assert content(first) == content(alone)
+
+
+def row(groups: deque[Group], *sequences: int) -> Group:
+    """One more group that waits, with these messages."""
+    group = Group(older=groups)
+    for sequence in sequences:
+        group.add(reference(sequence))
+    group.closed_s = 1.0
+    groups.append(group)
+    return group
+
+
+def test_success_is_booked_where_the_message_still_waits() -> None:
+    waiting: deque[Group] = deque()
+    first, second = row(waiting, 1, 2), row(waiting, 3)
+    now = Group(older=waiting)
+    now.succeed(1, 7, {1, 3, 9}, alone=True)
+    assert (set(first.added), set(second.added), now.deleted) == ({2}, set(), {9})
+    assert [group.minutes[1, 7][MinuteColumn.FIRST_TRY] for group in (first, second, now)] == [1, 1, 1]
+
+
+def test_a_transaction_takes_nothing_out_of_older_groups() -> None:
+    waiting: deque[Group] = deque()
+    first = row(waiting, 1)
+    now = Group(older=waiting)
+    now.succeed(1, 7, {1}, alone=False)
+    assert (set(first.added), now.deleted) == ({1}, {1})
+
+
+def test_without_elision_nothing_is_taken_out_of_older_groups() -> None:
+    waiting: deque[Group] = deque()
+    first = row(waiting, 1)
+    now = Group(elide=False, older=waiting)
+    now.succeed(1, 7, {1}, alone=True)
+    assert (set(first.added), now.deleted) == ({1}, {1})
+
+
+def test_a_group_that_became_empty_wakes_the_writer() -> None:
+    woken: list[int] = []
+    waiting: deque[Group] = deque()
+    group = Group(wake=lambda: woken.append(1), older=waiting)
+    group.add(reference(1))
+    group.closed_s = 1.0
+    waiting.append(group)
+    Group(older=waiting).succeed(1, 7, {1}, alone=True)
+    assert woken == [1, 1]
+
+
+def test_a_shared_body_goes_unwritten_with_its_last_reference() -> None:
+    waiting: deque[Group] = deque()
+    first = row(waiting, 2)
+    first.add_message(message(5))
+    later = Group(older=waiting)
+    later.delete_message(5)
+    first.drop_bodies_gone_in([later])
+    assert first.messages == {}
+
+
+def test_a_shared_body_stays_while_something_points_at_it() -> None:
+    waiting: deque[Group] = deque()
+    first = row(waiting)
+    first.add_message(message(5))
+    first.add(reference(5, of=message(5), shared=True))
+    later = Group(older=waiting)
+    later.delete_message(5)
+    first.drop_bodies_gone_in([later])
+    assert set(first.messages) == {5}
+
+
+class Flow:
+    """A producer and a consumer beside a Gathering, in steps of a millisecond."""
+
+    def __init__(self, per_step: int = 100, elide: bool = True) -> None:
+        self.gathering = Gathering(elide)
+        self.now_s = 100.0
+        self.sequence = 0
+        self.per_step = per_step
+        self.elide = elide
+        self.group = self._new()
+        self.unacknowledged: deque[int] = deque()
+
+    def _new(self) -> Group:
+        return Group(elide=self.elide, older=self.gathering.waiting)
+
+    def step(self, acknowledge: int) -> Group | None:
+        """Some messages come, some older ones are acknowledged, and the writer looks."""
+        for _ in range(acknowledge):
+            self.group.succeed(1, 1, {self.unacknowledged.popleft()}, alone=True)
+        for _ in range(self.per_step):
+            self.sequence += 1
+            self.unacknowledged.append(self.sequence)
+            self.group.add(reference(self.sequence))
+        self.now_s += STEP_S
+        if self.group.touched:
+            self.gathering.close(self.group, self.now_s)
+            self.group = self._new()
+        return self.gathering.take(self.now_s, self.group)
+
+    def follow(self, steps: int) -> int:
+        """A consumer one step behind; returns how many messages were written in the last ten steps."""
+        written = 0
+        for number in range(steps):
+            taken = self.step(len(self.unacknowledged))
+            written += len(taken.added) if taken is not None and number >= steps - 10 else 0
+        return written
+
+
+def test_nothing_is_written_once_acknowledgements_follow_closely() -> None:
+    assert Flow().follow(40) == 0
+
+
+def test_all_is_written_without_elision() -> None:
+    assert Flow(elide=False).follow(40) == 1000
+
+
+def test_with_little_to_do_nothing_waits() -> None:
+    flow = Flow(per_step=1)
+    assert all(flow.step(len(flow.unacknowledged)) is not None for _ in range(100))
+
+
+def test_a_consumer_that_falls_silent_is_not_waited_for_long() -> None:
+    flow = Flow()
+    flow.follow(40)
+    taken = [flow.step(0) for _ in range(60)]
+    assert None in taken[: int(PATIENCE_S / STEP_S)]
+    assert None not in taken[-20:]
+
+
+def test_no_group_waits_beyond_the_patience() -> None:
+    flow = Flow()
+    flow.follow(40)
+    for _ in range(30):
+        flow.step(0)
+        assert all(flow.now_s - group.closed_s < PATIENCE_S for group in flow.gathering.waiting)
+
+
+def test_whoever_waits_for_the_disk_takes_all_along() -> None:
+    flow = Flow()
+    flow.follow(40)
+    assert flow.step(0) is None
+    flow.gathering.waiting[-1].after.append(lambda: None)
+    assert flow.gathering.take(flow.now_s, flow.group) is not None
+    assert not flow.gathering.waiting
+
+
+def test_a_prefix_goes_and_confirms_leave_in_order() -> None:
+    flow = Flow()
+    flow.follow(40)
+    called: list[int] = []
+    for number in range(5):
+        flow.group.confirms.append(lambda number=number: called.append(number))  # type: ignore[misc]
+        flow.step(0)
+    while flow.gathering.waiting:
+        taken = flow.step(len(flow.unacknowledged)) or Group()
+        for callback in taken.confirms:
+            callback()
+        flow.per_step = 0
+    assert called == [0, 1, 2, 3, 4]
