@@ -156,8 +156,8 @@ _KEYS: Final[Mapping[str, Callable[[object], Any]]] = {
 
 def read_pattern(written: object) -> re.Pattern[str]:
     """A regular expression that cannot take long, whatever the name. Raises PolicyError."""
-    if not isinstance(written, str) or not 0 < len(written) <= _MAX_PATTERN:
-        raise PolicyError("a pattern is a regular expression", f"use 1 to {_MAX_PATTERN} characters")
+    if not isinstance(written, str) or len(written) > _MAX_PATTERN:
+        raise PolicyError("a pattern is a regular expression", f"use at most {_MAX_PATTERN} characters")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
