@@ -11,13 +11,21 @@ if TYPE_CHECKING:
 
 class Files:
     def __init__(self, spark: SparkSession) -> None:
-        self._jvm: Any = spark.sparkContext._jvm
+        # Whole names: Java would look for each package on the way as if it were a class, in every one of Spark's archives.
+        java = spark.sparkContext._jvm
+        self._path: Any = getattr(java, "org.apache.hadoop.fs.Path")
+        self._io: Any = getattr(java, "org.apache.commons.io.IOUtils")
+        self._input: Any = getattr(java, "org.apache.parquet.hadoop.util.HadoopInputFile")
+        self._reader: Any = getattr(java, "org.apache.parquet.hadoop.ParquetFileReader")
+        self._converter: Any = getattr(java, "org.apache.spark.sql.execution.datasources.parquet.ParquetToSparkSchemaConverter")
         self._configuration: Any = spark.sparkContext._jsc.hadoopConfiguration()
         self._settings: Any = spark._jsparkSession.sessionState().conf()
+        # Made once: each anew would read Hadoop's default settings again, which takes longer than a footer.
+        self._footers: Any = getattr(java, "org.apache.parquet.HadoopReadOptions").builder(self._configuration).build()
 
     def _open(self, path: str) -> tuple[Any, Any]:
         """(file system, path)."""
-        hadoop_path = self._jvm.org.apache.hadoop.fs.Path(path)
+        hadoop_path = self._path(path)
         file_system = hadoop_path.getFileSystem(self._configuration)
         # Checksum files beside every local file would make an edited CSV unreadable.
         file_system.setWriteChecksum(False)
@@ -53,12 +61,9 @@ class Files:
 
     def parquet_footer(self, path: str) -> tuple[int, dict[str, str]]:
         """(rows, column -> type as Spark writes it), from the end of the file alone. Raises Py4JError where that is damaged."""
-        parquet: Any = self._jvm.org.apache.parquet
-        hadoop_path = self._jvm.org.apache.hadoop.fs.Path(path)
-        reader = parquet.hadoop.ParquetFileReader.open(parquet.hadoop.util.HadoopInputFile.fromPath(hadoop_path, self._configuration))
+        reader = self._reader.open(self._input.fromPath(self._path(path), self._configuration), self._footers)
         try:
-            converter = self._jvm.org.apache.spark.sql.execution.datasources.parquet.ParquetToSparkSchemaConverter(self._settings)
-            struct = converter.convert(reader.getFooter().getFileMetaData().getSchema())
+            struct = self._converter(self._settings).convert(reader.getFooter().getFileMetaData().getSchema())
             fields = json.loads(struct.json())["fields"]
             return int(reader.getRecordCount()), {field["name"]: type_name(field["type"]) for field in fields}
         finally:
@@ -68,7 +73,7 @@ class Files:
         file_system, hadoop_path = self._open(path)
         stream = file_system.open(hadoop_path)
         try:
-            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+            return str(self._io.toString(stream, "UTF-8"))
         finally:
             stream.close()
 
@@ -84,7 +89,7 @@ class Files:
     def move(self, source: str, target: str) -> None:
         """Replaces ``target``."""
         file_system, source_path = self._open(source)
-        target_path = self._jvm.org.apache.hadoop.fs.Path(target)
+        target_path = self._path(target)
         file_system.delete(target_path, False)
         if not file_system.rename(source_path, target_path):
             raise OSError(f"{source} could not be renamed to {target}")

@@ -41,7 +41,7 @@ class Manifest:
 
     @property
     def is_small(self) -> bool:
-        return sum(self.rows.values()) < SMALL_ROWS
+        return 0 < sum(self.rows.values()) < SMALL_ROWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +59,9 @@ class Found:
 
     path: str
     manifest: Manifest
-    #: table -> its files and the columns they have
+    #: table -> its files, and the columns (name, type) that all of them have
     files: dict[str, tuple[str, ...]]
-    columns: dict[str, tuple[str, ...]]
+    columns: dict[str, tuple[tuple[str, str], ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,7 @@ class Export:
     queues: DataFrame
     settings: DataFrame
     policies: DataFrame
+    deliveries_by_consumer: DataFrame
     brokers: tuple[str, ...] = ()
     exports: int = 1
     skipped: tuple[Skipped, ...] = field(default=())
@@ -158,7 +159,7 @@ def _check_export(spark: SparkSession, files: Files, path: str, has_manifest: bo
         raise _not_an_export(path)
     manifest = parse_manifest(path, _read_text(files, f"{path}/{MANIFEST_NAME}", path))
     parts: dict[str, tuple[str, ...]] = {}
-    columns: dict[str, tuple[str, ...]] = {}
+    columns: dict[str, tuple[tuple[str, str], ...]] = {}
     wrong = []
     for table in TABLES:
         names = files.parquet_files(f"{path}/{table}")
@@ -188,15 +189,16 @@ def _footer(files: Files, name: str, dump: str) -> tuple[int, dict[str, str]]:
         raise damaged(dump, error) from error
 
 
-def _check_columns(dump: str, table: str, version: int, footers: Sequence[tuple[int, dict[str, str]]]) -> tuple[str, ...]:
+def _check_columns(dump: str, table: str, version: int, footers: Sequence[tuple[int, dict[str, str]]]) -> tuple[tuple[str, str], ...]:
     """The columns that all files have. Only what the version's own expressions do not make anew must be there."""
-    common = set(footers[0][1]).intersection(*(columns for _, columns in footers))
+    common = set(footers[0][1].items()).intersection(*(columns.items() for _, columns in footers))
+    names = {name for name, _ in common}
     made = schema.VERSIONS[version].get(table, {})
     wrong = [
         name
         for name, kind in TABLES[table]
         if name not in made
-        and not (name in schema.ADDED.get(table, ()) and name not in common)
+        and not (name in schema.ADDED.get(table, ()) and name not in names)
         and any(columns.get(name) != SPARK_TYPES[kind] for _, columns in footers)
     ]
     if wrong:
@@ -236,11 +238,11 @@ def read_table(spark: SparkSession, found: Sequence[Found], table: str) -> DataF
     """
     from pyspark.sql import functions as F
 
-    groups: dict[tuple[int, tuple[str, ...]], list[Found]] = {}
+    groups: dict[tuple[int, tuple[tuple[str, str], ...]], list[Found]] = {}
     for each in found:
         if table in each.files:
             groups.setdefault((each.manifest.schema_version, each.columns[table]), []).append(each)
-    frames = [_read_group(spark, table, version, set(columns), members) for (version, columns), members in groups.items()]
+    frames = [_read_group(spark, table, version, dict(columns), members) for (version, columns), members in groups.items()]
     if not frames:
         fields = ", ".join(f"`{name}` {SPARK_TYPES[kind]}" for name, kind in TABLES[table])
         return spark.createDataFrame([], fields).withColumn("exported_at_us", F.lit(None).cast("long"))
@@ -250,11 +252,13 @@ def read_table(spark: SparkSession, found: Sequence[Found], table: str) -> DataF
     return whole
 
 
-def _read_group(spark: SparkSession, table: str, version: int, columns: set[str], members: list[Found]) -> DataFrame:
+def _read_group(spark: SparkSession, table: str, version: int, columns: dict[str, str], members: list[Found]) -> DataFrame:
     from pyspark.sql import functions as F
 
     paths = [path for each in members for path in each.files[table]]
-    frame = spark.read.option("recursiveFileLookup", "true").parquet(*paths)
+    # The footers have told the columns: Spark need not look again.
+    fields = ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
+    frame = spark.read.schema(fields).option("recursiveFileLookup", "true").parquet(*paths)
     made = schema.VERSIONS[version].get(table, {})
     shown = []
     for name, kind in TABLES[table]:

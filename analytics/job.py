@@ -57,7 +57,7 @@ def analyze(
     what is damaged or foreign, or ``skip`` it and name it in the report. ``store``: a directory that keeps what was merged, so that the
     next run reads only new exports. An earlier report in ``out`` is replaced. Raises AnalyticsError.
     """
-    from analytics.spark import spark_session
+    from analytics.spark import spark_session, suited_to
 
     dumps, out = [str(dump)] if isinstance(dump, str | Path) else [str(each) for each in dump], str(out)
     steps = _Steps(progress)
@@ -68,7 +68,8 @@ def analyze(
         source = Source(spark, dumps, skip=on_damage == "skip", store=None if store is None else str(store))
         export = source.open()
         steps.done("read the export")
-        return _run(spark, source, export, out, steps)
+        with suited_to(spark, small=export.manifest.is_small):
+            return _run(spark, source, export, out, steps)
 
 
 def _is_small(dumps: Sequence[str], skip: bool) -> bool:
@@ -97,7 +98,7 @@ def _run(spark: SparkSession, source: Source, export: Export, out: str, steps: _
         try:
             tables = _write_tables(export, output, steps)
             output.write_report(render(export, Results(**tables), source.name))
-            rows = {name: frame.count() for name, frame in tables.items()}
+            rows = {name: output.rows(name) for name in tables}
             for frame in tables.values():
                 frame.unpersist()
         except (PySparkException, Py4JError) as error:

@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PARTITIONS = "spark.sql.shuffle.partitions"
+#: For work so small that preparing it takes longer than doing it: one task a query, nothing compiled, no plan looked at twice.
+_SMALL = {
+    _PARTITIONS: "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+_SMALL_JAVA = " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
@@ -23,7 +31,7 @@ _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 def spark_session(master: str | None = None, *, ui: bool = False, small: bool = False) -> Iterator[SparkSession]:
     """A session on ``master`` (default: this machine's cores), stopped at the end if it was started here.
 
-    ``small``: the work takes less time than Java's second compiler needs to make code faster, so it stays off.
+    ``small``: the work takes less time than Java's second compiler and its parallel collectors need to pay, so they stay off.
 
     Under spark-submit, or inside another program's session, that one is used as it is. Raises AnalyticsError: no-analytics, no-java,
     spark-start.
@@ -41,6 +49,20 @@ def spark_session(master: str | None = None, *, ui: bool = False, small: bool = 
         yield session
     finally:
         session.stop()
+
+
+@contextmanager
+def suited_to(spark: SparkSession, small: bool) -> Iterator[None]:
+    """What a session can be told while it runs, told for ``small`` inputs, and taken back at the end."""
+    settings = _SMALL if small else {}
+    before = {key: spark.conf.get(key) for key in settings}
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, kept in before.items():
+            spark.conf.set(key, kept or "")
 
 
 def _start(master: str | None, ui: bool, small: bool) -> SparkSession:
@@ -89,7 +111,12 @@ def _variables(master: str | None) -> dict[str, str]:
 
 def _settings(master: str | None, ui: bool, small: bool, submitted: bool) -> dict[str, str]:
     """What the session is started with. Under spark-submit its own options win, so only what the reports need is set."""
-    settings = {"spark.sql.session.timeZone": "UTC", "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
+    settings = {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        # Lower case by Java's tables: ICU's take a second to build, for letters that no error text needs.
+        "spark.sql.icu.caseMappings.enabled": "false",
+    }
     if submitted and master is None:
         return settings
     settings |= {
@@ -97,7 +124,7 @@ def _settings(master: str | None, ui: bool, small: bool, submitted: bool) -> dic
         "spark.ui.enabled": str(ui).lower(),
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.adaptive.enabled": "true",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}" + " -XX:TieredStopAtLevel=1" * small,
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}" + _SMALL_JAVA * small,
     }
     if _is_local(master):
         settings |= {

@@ -15,7 +15,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from analytics.schema import DAY_OF, MANIFEST_NAME
-from analytics.spark import spark_session
+from analytics.spark import spark_session, suited_to
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,7 +28,9 @@ def session() -> SparkSession:
     """Started at the first use, stopped when the tests are over."""
     stack = ExitStack()
     atexit.register(stack.close)
-    return stack.enter_context(spark_session("local[2]", small=True))
+    spark = stack.enter_context(spark_session("local[2]", small=True))
+    stack.enter_context(suited_to(spark, small=True))
+    return spark
 
 
 def table(dump: Path, name: str) -> list[Row]:
