@@ -7,7 +7,7 @@ SCHEMA_VERSION = 1
 #: of the same name. Versions that are not named here are refused: what their columns mean is not known.
 VERSIONS: dict[int, dict[str, dict[str, str]]] = {SCHEMA_VERSION: {}}
 #: table -> columns that came later within a version: files without them are read as if they held null.
-ADDED: dict[str, set[str]] = {}
+ADDED: dict[str, set[str]] = {"messages": {"message_key"}, "attempts": {"message_key"}}
 MANIFEST_NAME = "_homing_export.json"
 
 _SHARED = "broker_id:string schema_version:int32"
@@ -16,10 +16,10 @@ _STAY = f"{_SHARED} message_id:int64 sequence:int64 queue_id:int64 queue:string 
 _COLUMNS = {
     "messages": f"{_STAY} state:string outcome:string attempts:int32 failed_attempts:int32 delivery_count:int32 reason:string suspect:bool "
     "priority:int32 body_bytes:int64 hops:int32 sent_at:time entered_at:time due_at:time expires_at:time settled_at:time "
-    "target_queues:strings",
+    "target_queues:strings message_key:string",
     "attempts": f"{_STAY} attempt:int32 at:time assigned_at:time given_at:time outcome:string error_class:string error_type:string "
     "error_text:string reason:string traceback:string fingerprint:string consumer:string connection:string delivery_count:int32 "
-    "failed_attempts:int32 decision:string delay_ms:int64 due_at:time policy:string",
+    "failed_attempts:int32 decision:string delay_ms:int64 due_at:time policy:string message_key:string",
     "dead_letters": f"{_STAY} died_at:time reason:string attempts:int32 error_class:string error_type:string error_text:string "
     "sent_at:time target_queues:strings lies_in:strings hops:hops",
     "queues": f"{_SHARED} queue_id:int64 queue:string address:string routing_type:string selector:string durable:bool auto_created:bool "
@@ -28,6 +28,7 @@ _COLUMNS = {
     "policies": f"{_SHARED} policy:string from_at:time settings_json:string",
     "deliveries_by_minute": f"{_SHARED} queue_id:int64 queue:string minute:time sent:int64 moved_in:int64 delivered:int64 succeeded:int64 "
     "first_try:int64 failed:int64 dead_lettered:int64 expired:int64 dropped:int64 purged:int64 moved_out:int64",
+    "deliveries_by_consumer": f"{_SHARED} queue_id:int64 queue:string hour:time consumer:string succeeded:int64 held_ms:int64",
 }
 
 #: table -> [(column, kind)]; a kind is a key of SPARK_TYPES.
@@ -56,6 +57,13 @@ KEYS = {
     "settings": ("broker_id", "from_at", "pattern", "setting"),
     "policies": ("broker_id", "policy"),
     "deliveries_by_minute": ("broker_id", "queue_id", "minute"),
+    "deliveries_by_consumer": ("broker_id", "queue_id", "hour", "consumer"),
 }
 #: The column by whose UTC day a table's rows are kept apart, so that a new export touches only its days.
-DAY_OF = {"messages": "entered_at", "attempts": "at", "dead_letters": "died_at", "deliveries_by_minute": "minute"}
+DAY_OF = {
+    "messages": "entered_at",
+    "attempts": "at",
+    "dead_letters": "died_at",
+    "deliveries_by_minute": "minute",
+    "deliveries_by_consumer": "hour",
+}

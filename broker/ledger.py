@@ -38,6 +38,7 @@ _MINUTE_MS: Final = 60_000
 #: Messages failed by one and the same report of which each is booked with all its text; further ones with the beginning of it.
 _FULL_FAULTS: Final = 100
 #: A named tuple made from a tuple: half the time of calling its class, on the path of every message.
+_MAX_KEY_CHARS: Final = 256
 _make_message: Final = cast(Callable[[type[MessageRecord], tuple[Any, ...]], MessageRecord], tuple.__new__)
 _make_reference: Final = cast(Callable[[type[ReferenceRecord], tuple[Any, ...]], ReferenceRecord], tuple.__new__)
 
@@ -200,7 +201,7 @@ class Ledger:
 
     def succeeded(self, queue: Queue, references: list[MessageReference], alone: bool = True) -> None:
         """Acknowledged references of one queue leave it for good. ``alone``: not as a part of a transaction."""
-        group, now_ms = self.group, self._now_ms()
+        group, now_ms, held_ms = self.group, self._now_ms(), 0
         first_tries: set[int] = set()
         for reference in references:
             if not reference.durable:
@@ -222,7 +223,7 @@ class Ledger:
             if message.shared:
                 self._body_unused(message)
         if first_tries:
-            group.succeed(queue.queue_id, now_ms // _MINUTE_MS, first_tries, alone)
+            group.succeed(queue.queue_id, now_ms // _MINUTE_MS, first_tries, alone, consumer, held_ms)
 
     def left(self, reference: MessageReference, outcome: str, detail: dict[str, Any]) -> None:
         """A reference leaves its queue otherwise: dead-lettered, expired, dropped, purged or redriven."""
@@ -241,13 +242,17 @@ class Ledger:
         message.stored -= 1
         if message.shared:
             self._body_unused(message)
+                group.serve(queue.queue_id, now_ms // _MINUTE_MS, consumer, 1, now_ms - (reference.given_at_ms or reference.assigned_at_ms))
 
     def _body_unused(self, message: Message) -> None:
         if not message.stored:
             self.group.delete_message(message.message_id)
 
+                held_ms += now_ms - (reference.given_at_ms or reference.assigned_at_ms)
     def _outcome(self, reference: MessageReference, outcome: str, now_ms: int, detail: dict[str, Any]) -> None:
-        message = reference.message
+        message, key = reference.message, message_key(reference)
+        if key is not None:
+            detail = {**detail, "key": key}
         self.group.outcome(
             OutcomeRecord(
                 message.message_id,
@@ -332,6 +337,7 @@ class Ledger:
         self._policy_of[key] = (settings, policy, name)
         if name not in self._known_policies:
             self._known_policies.add(name)
+                message_key=message_key(reference),
             self.group.policy(PolicyRecord(name, now_ms, in_force))
         return name
 
@@ -382,3 +388,12 @@ def reference_record(reference: MessageReference, message: MessageRecord) -> Ref
         message,
         reference.message.shared,
     )
+def message_key(reference: MessageReference) -> str | None:
+    """What the property that ``message-key-property`` names says. Cut short: it is kept with each attempt."""
+    name, properties = reference.queue.settings.message_key_property, reference.message.properties
+    value = properties.get(name) if name and properties else None
+    if value is None:
+        return None
+    return (value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value))[:_MAX_KEY_CHARS]
+
+

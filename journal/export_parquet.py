@@ -37,14 +37,14 @@ TABLES = (
         "messages",
         f"{_STAY} state:string outcome:string attempts:int32 failed_attempts:int32 delivery_count:int32 reason:string suspect:bool "
         "priority:int32 body_bytes:int64 hops:int32 sent_at:time entered_at:time due_at:time expires_at:time settled_at:time "
-        "target_queues:strings",
+        "target_queues:strings message_key:string",
         export_rows.messages,
     ),
     Table(
         "attempts",
         f"{_STAY} attempt:int32 at:time assigned_at:time given_at:time outcome:string error_class:string error_type:string "
         "error_text:string reason:string traceback:string fingerprint:string consumer:string connection:string delivery_count:int32 "
-        "failed_attempts:int32 decision:string delay_ms:int64 due_at:time policy:string",
+        "failed_attempts:int32 decision:string delay_ms:int64 due_at:time policy:string message_key:string",
         export_rows.attempts,
         by_day="at",
     ),
@@ -67,6 +67,11 @@ TABLES = (
         "queue_id:int64 queue:string minute:time sent:int64 moved_in:int64 delivered:int64 succeeded:int64 first_try:int64 failed:int64 "
         "dead_lettered:int64 expired:int64 dropped:int64 purged:int64 moved_out:int64",
         export_rows.deliveries_by_minute,
+    ),
+    Table(
+        "deliveries_by_consumer",
+        "queue_id:int64 queue:string hour:time consumer:string succeeded:int64 held_ms:int64",
+        export_rows.deliveries_by_consumer,
     ),
 )
 

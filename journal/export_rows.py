@@ -95,7 +95,7 @@ def _message_here(snapshot: Snapshot, row: Row) -> Row:
     return (
         message_id, sequence, queue_id, snapshot.queue_name(queue_id), message.address, STATES[which], None,
         failed, failed, delivery_count, None, bool(state & ReferenceState.SUSPECT), 9 - rank, len(message.body), hop_count(overlay),
-        us(message.sent_at_ms), us(entered_at_ms), us(due_at_ms), us(expires_at_ms), None, None,
+        us(message.sent_at_ms), us(entered_at_ms), us(due_at_ms), us(expires_at_ms), None, None, None,
     )  # fmt: skip
 
 
@@ -111,6 +111,7 @@ def _message_settled(snapshot: Snapshot, row: Row) -> Row:
         message_id, sequence, queue_id, snapshot.queue_name(queue_id), detail.get("address"), "settled", outcome,
         failed + (outcome == "succeeded"), failed, detail.get("delivery_count", failed), detail.get("reason"), None, None, None, None,
         us(detail.get("sent_at_ms")), us(detail.get("entered_at_ms")), None, None, us(at_ms), target_queues(detail),
+        detail.get("key"),
     )  # fmt: skip
 
 
@@ -135,6 +136,7 @@ def _attempt(snapshot: Snapshot, row: Row) -> Row:
         error_class(record.outcome, fault), fault.get("error_type"), fault.get("error_text"), fault.get("reason"),
         fault.get("traceback") if snapshot.with_tracebacks else None, fault.get("fingerprint"), record.consumer, record.connection,
         record.delivery_count, record.failed, record.decision, record.delay_ms, us(record.due_at_ms), record.policy,
+        record.message_key,
     )  # fmt: skip
 
 
@@ -276,3 +278,9 @@ def deliveries_by_minute(snapshot: Snapshot) -> Iterator[Row]:
                     purged, moved_out FROM minute ORDER BY queue_id, minute"""
     for queue_id, minute, *counts in snapshot.select(sql):
         yield (queue_id, snapshot.queue_name(queue_id), minute * 60_000_000, *counts)
+
+
+def deliveries_by_consumer(snapshot: Snapshot) -> Iterator[Row]:
+    sql = "SELECT queue_id, hour, consumer, succeeded, held_ms FROM served ORDER BY hour, queue_id, consumer"
+    for queue_id, hour, *counts in snapshot.select(sql):
+        yield (queue_id, snapshot.queue_name(queue_id), hour * 3_600_000_000, *counts)

@@ -67,6 +67,7 @@ class Group:
         "policies",
         "producers",
         "queues",
+        "served",
         "settings_rows",
         "touched",
         "transactions",
@@ -95,6 +96,8 @@ class Group:
         self.attempts_deleted: set[tuple[int, int, int]] = set()
         self.outcomes: dict[tuple[int, int], OutcomeRecord] = {}
         self.minutes: dict[tuple[int, int], list[int]] = {}
+        #: (queue_id, minute, consumer) -> [succeeded, held_ms]
+        self.served: dict[tuple[int, int, str], list[int]] = {}
         self.queues: dict[int, QueueRecord] = {}
         #: None: to be deleted.
         self.addresses: dict[str, AddressRecord | None] = {}
@@ -188,8 +191,8 @@ class Group:
         self.changed.pop(sequence, None)
         self.deleted.add(sequence)
 
-    def succeed(self, queue_id: int, minute: int, sequences: set[int], alone: bool) -> None:
-        """First deliveries that were acknowledged: the references go, the minute counts them.
+    def succeed(self, queue_id: int, minute: int, sequences: set[int], alone: bool, consumer: str = "", held_ms: int = 0) -> None:
+        """First deliveries that ``consumer`` acknowledged: the references go, the minute counts them.
 
         ``alone``: the acknowledgements stand for themselves (they are no part of a transaction), so a reference whose group still
         waits is taken out of that one, with its counts: whatever prefix of the row reaches the disk agrees with itself.
@@ -199,21 +202,32 @@ class Group:
                 if older.added:
                     found = older.added.keys() & sequences
                     if found:
-                        older._remove(queue_id, minute, found)
+                        older._remove(queue_id, minute, found, consumer, held_ms)
+                        held_ms = 0  # told once
                         sequences -= found
                         if not sequences:
                             return
-        self._remove(queue_id, minute, sequences)
+        self._remove(queue_id, minute, sequences, consumer, held_ms)
 
-    def _remove(self, queue_id: int, minute: int, sequences: set[int]) -> None:
+    def _remove(self, queue_id: int, minute: int, sequences: set[int], consumer: str, held_ms: int) -> None:
         counts, number = self.counts(queue_id, minute), len(sequences)
         counts[MinuteColumn.DELIVERED] += number
         counts[MinuteColumn.SUCCEEDED] += number
         counts[MinuteColumn.FIRST_TRY] += number
+        self.serve(queue_id, minute, consumer, number, held_ms)
         for sequence in sequences:
             self._delete(sequence)
         if self.closed_s and not self.added:
             self._wake()
+
+    def serve(self, queue_id: int, minute: int, consumer: str, number: int, held_ms: int) -> None:
+        """``consumer`` acknowledged so many, and had held them for so long together. The minute counts them as well (``counts``)."""
+        row = self.served.get((queue_id, minute, consumer))
+        if row is None:
+            self.served[queue_id, minute, consumer] = [number, held_ms]
+        else:
+            row[0] += number
+            row[1] += held_ms
 
     def add_message(self, message: MessageRecord) -> None:
         """A body that several references share (or a large one)."""
@@ -336,6 +350,8 @@ class Group:
             row = self.minutes.setdefault(minute, increments)
             if row is not increments:
                 row[:] = map(sum, zip(row, increments, strict=True))
+        for (queue_id, at, consumer), (number, held_ms) in later.served.items():
+            self.serve(queue_id, at, consumer, number, held_ms)
         for name in _LAST_STATE_WINS:
             theirs = getattr(later, name)
             if theirs:

@@ -34,7 +34,11 @@ DELETE_ATTEMPT = "DELETE FROM attempt WHERE (message_id, sequence, attempt) IN (
 SIZE_ATTEMPT = "SELECT coalesce(sum(length(attempt_blob)), 0) FROM attempt WHERE (message_id, sequence, attempt) IN (VALUES {values})"
 INSERT_OUTCOME = "INSERT OR REPLACE INTO outcome VALUES {values}"
 COUNT_MINUTE = "INSERT INTO minute VALUES {values} ON CONFLICT (queue_id, minute) DO UPDATE SET " + ", ".join(
-    f"{name} = {name} + excluded.{name}" for name in _MINUTE_NAMES
+    f"{name} = {name} + excluded.{name}" for name in MINUTE_NAMES
+)
+COUNT_SERVED = (
+    "INSERT INTO served VALUES {values} ON CONFLICT (hour, queue_id, consumer) DO UPDATE SET"
+    " succeeded = succeeded + excluded.succeeded, held_ms = held_ms + excluded.held_ms"
 )
 SET_QUEUE = (
     "INSERT INTO queue VALUES {values} ON CONFLICT (queue_id) DO UPDATE SET name = excluded.name, address = excluded.address,"
@@ -247,3 +251,5 @@ def _write_history(connection: sqlite3.Connection, group: Group, state: WriterSt
 
 def _write_counts(connection: sqlite3.Connection, group: Group) -> None:
     run_values(connection, COUNT_MINUTE, 2 + MINUTE_COLUMNS, [value for key, row in group.minutes.items() for value in (*key, *row)])
+    served = [v for (queue_id, minute, consumer), row in group.served.items() for v in (minute // 60, queue_id, consumer, *row)]
+    run_values(connection, COUNT_SERVED, 5, served)

@@ -178,12 +178,14 @@ class AttemptRecord(NamedTuple):
     #: Short hash of the policy in force, see PolicyRecord.
     policy: str
     fault: dict[str, Any] | None
+    #: What the property that the settings name said: messages of one key belong together. None: no key.
+    message_key: str | None = None
 
 
 class OutcomeRecord(NamedTuple):
     """How a stay in a queue ended.
 
-    ``detail`` carries address, sent_at_ms, entered_at_ms, attempts, delivery_count, reason, target_queues.
+    ``detail`` carries address, sent_at_ms, entered_at_ms, attempts, delivery_count, reason, target_queues; key, where it has one.
     """
 
     message_id: int

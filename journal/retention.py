@@ -1,6 +1,7 @@
 """How long things outlive their message, and giving pages back. Each step is bounded and a transaction of its own.
 
 By age: attempts and outcomes older than the retention go, but an attempt stays as long as its message is still in a queue.
+Counts by consumer go by age, and the oldest where there are very many: connections that come and go have a name each.
 By size: above ``history_max_bytes`` the oldest go, whosever they are. Sizes are summed and rows deleted by one statement
 each: a row at a time would wait for the interpreter's lock at each row.
 """
@@ -26,6 +27,8 @@ _VACUUM_LEAST_PAGES = (64 << 20) // PAGE_BYTES
 
 #: (older than so many retentions, one row for so many minutes): an hour, a day, thirty days; counted from 1970.
 _FOLDS = ((1, 60), (8, 1_440), (104, 43_200))
+#: Rows of counts by consumer that are kept; about 50 bytes each.
+_SERVED_ROWS = 500_000
 #: Queues whose counts are folded in one step.
 _FOLD_QUEUES = 64
 _COLUMNS = [column.name.lower() for column in MinuteColumn]
@@ -73,6 +76,8 @@ class Retention:
             removed, more = self._history(connection, state)
             removed += _marks(connection, state.clock_ms - self._options.marks_retention_ms)
             removed += _deleted_queues(connection, state.clock_ms - self._options.history_retention_ms)
+            served = _served(connection, state.clock_ms - self._options.history_retention_ms)
+            removed += served
             folding = self._fold(connection, state)
             if state.history_bytes != before:
                 connection.execute("INSERT OR REPLACE INTO meta VALUES ('history_bytes', ?)", (state.history_bytes,))
@@ -81,7 +86,7 @@ class Retention:
             state.history_bytes = before
             self._folded_queue = -1
             raise
-        if not more and not folding:
+        if not more and not folding and served < _STEP_ROWS:
             self._cursor = None
             self._next_s = time.monotonic() + _PERIOD_S
         return removed
@@ -189,6 +194,15 @@ def _remove(
 def _marks(connection: sqlite3.Connection, before_ms: int) -> int:
     removed = connection.execute("DELETE FROM producer WHERE at_ms < ?", (before_ms,)).rowcount
     return removed + connection.execute("DELETE FROM committed WHERE at_ms < ?", (before_ms,)).rowcount
+
+
+def _served(connection: sqlite3.Connection, before_ms: int) -> int:
+    """Hours that began before ``before_ms``, and what is too much, the oldest first; one step at most."""
+    hour = before_ms // (60 * _MINUTE_MS)
+    excess = connection.execute("SELECT hour FROM served ORDER BY hour DESC LIMIT 1 OFFSET ?", (_SERVED_ROWS,)).fetchone()
+    last = hour if excess is None else max(hour, excess[0])
+    chosen = "SELECT hour, queue_id, consumer FROM served WHERE hour <= ? ORDER BY hour LIMIT ?"
+    return connection.execute(f"DELETE FROM served WHERE (hour, queue_id, consumer) IN ({chosen})", (last, _STEP_ROWS)).rowcount
 
 
 def _deleted_queues(connection: sqlite3.Connection, before_ms: int) -> int:

@@ -1,4 +1,4 @@
--- The journal, version 2. One read-write connection; every other opens the file mode=ro.
+-- The journal, version 4. One read-write connection; every other opens the file mode=ro.
 -- Times are milliseconds since 1970 UTC; *_blob columns are msgpack. A page is 16 KiB (set before the first table).
 
 CREATE TABLE meta (
@@ -117,6 +117,16 @@ CREATE TABLE minute (
 -- Duplicate detection: the highest number stored for each producer, and ids given by hand.
 CREATE TABLE producer (
   producer TEXT PRIMARY KEY,
+-- Which consumer the successes of table minute went to, by the hour; kept for history-retention.
+CREATE TABLE served (
+  hour      INTEGER NOT NULL,              -- hours since 1970 UTC
+  queue_id  INTEGER NOT NULL,
+  consumer  TEXT NOT NULL,
+  succeeded INTEGER NOT NULL,
+  held_ms   INTEGER NOT NULL,              -- from given (or, where nobody said so, sent out) to acknowledged, of all of them together
+  PRIMARY KEY (hour, queue_id, consumer)
+) STRICT, WITHOUT ROWID;
+
   mark     INTEGER NOT NULL,
   at_ms    INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;

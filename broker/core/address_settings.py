@@ -51,6 +51,7 @@ class AddressSettings:
     keep_tracebacks: bool = _setting(True)
     max_traceback_bytes: int = _setting(16 * 1024)
     traceback_redactions: tuple[str, ...] = _setting(())
+    message_key_property: str | None = _setting(None)
 
     # Dead letters.
     dead_letter_address: str | None = _setting(None)

@@ -18,9 +18,10 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
 Row = dict[str, Any]
 SETTINGS = {
-    "#": {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True, "max-delivery-attempts": 3, "redelivery-delay": "20ms"}
+    "#": {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True, "max-delivery-attempts": 3, "redelivery-delay": "20ms"},
+    "orders": {"message-key-property": "customer"},
 }
-MESSAGES, LATER = 60, 5
+MESSAGES, LATER, CUSTOMERS = 60, 5, 7
 
 
 class Seen:
@@ -30,12 +31,14 @@ class Seen:
         self.succeeded: dict[int, int] = {}
         self.failed: list[tuple[int, int, str]] = []
         self.dead: set[int] = set()
+        #: message_id -> what its customer property said
+        self.keys: dict[int, str] = {}
 
 
 async def send(session: Session) -> None:
     producer = session.producer("orders")
     for number in range(MESSAGES):
-        producer.send_nowait(b"%d" % number)
+        producer.send_nowait(b"%d" % number, properties={"customer": number % CUSTOMERS, "secret": "s"})
     for _ in range(LATER):
         producer.send_nowait(b"0", delay_ms=3_600_000)
     await producer.flush()
@@ -48,6 +51,7 @@ async def consume(session: Session, seen: Seen) -> None:
         message = await consumer.receive(timeout_ms=10_000)
         assert message is not None
         kind = int(message.body) % 10
+        seen.keys[message.message_id] = str(int(message.body) % CUSTOMERS)
         if kind == 0 or (kind == 1 and message.delivery_count == 1):
             error = ValueError(f"no {kind}") if kind == 0 else TimeoutError("slow")
             seen.failed.append((message.message_id, message.delivery_count, type(error).__name__))
@@ -88,6 +92,11 @@ def check(dump: Path, seen: Seen) -> None:
         (message_id, attempt, error) for message_id, attempt, error in seen.failed
     )
     assert all(row["sequence"] and row["policy"] and row["traceback"] is None for row in attempts)
+    settled = [row for row in messages if row["state"] == "settled"]
+    assert all(row["message_key"] == seen.keys[row["message_id"]] for row in (*attempts, *settled))
+    (served,) = table(dump, "deliveries_by_consumer")
+    assert (served["queue"], served["succeeded"], served["consumer"]) == ("orders", len(seen.succeeded), attempts[0]["consumer"])
+    assert 0 <= served["held_ms"] < 60_000 * MESSAGES
     deaths = table(dump, "dead_letters")
     assert {row["message_id"] for row in deaths} == seen.dead
     for row in deaths:
