@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 from rich.markup import escape
@@ -41,22 +41,30 @@ def data_directory(data: Path | None) -> Path:
     return data if data is not None else load_config(None).data_directory
 
 
-def _origins(address: str, file: Path | None, url: str) -> list[Origin]:
+class Explained(NamedTuple):
+    origins: list[Origin]
+    #: Of the queue of that name, where it has one: where its dead letters go instead of a dead-letter address.
+    dead_letter_exchange: str | None
+
+
+def _explained(address: str, file: Path | None, url: str) -> Explained:
     from broker.core.address_settings import Origin
 
     if file is not None:
-        return load_config(file).address_settings.explain(address)
+        return Explained(load_config(file).address_settings.explain(address), None)
     from broker.cli_client import call
 
     value = call(url, "explain", address=address)
-    return [Origin(each["key"], each["value"], each["pattern"], each.get("line")) for each in value["settings"]]
+    origins = [Origin(each["key"], each["value"], each["pattern"], each.get("line")) for each in value["settings"]]
+    return Explained(origins, value.get("dead_letter_exchange"))
 
 
 def explain(address: Address, config: FromFile = None, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """Every setting of an address, with the pattern and line it came from."""
-    origins = _origins(address, config, url)
+    origins, exchange = _explained(address, config, url)
     if as_json:
-        print_json({"address": address, "settings": [origin._asdict() for origin in origins]})
+        settings = [origin._asdict() for origin in origins]
+        print_json({"address": address, "settings": settings, "dead_letter_exchange": exchange})
         return
     table = Table(title=f"Settings of {escape(address)}", title_justify="left", box=None, pad_edge=False, header_style="dim")
     table.add_column("setting")
@@ -65,9 +73,16 @@ def explain(address: Address, config: FromFile = None, url: Url = DEFAULT_URL, a
     for origin in origins:
         default = origin.pattern == "default"
         style = "dim" if default else "bold"
-        where = "default" if default else f'"{origin.pattern}"' + (f", line {origin.line}" if origin.line else "")
+        where = origin.pattern if origin.line is None else f'"{origin.pattern}", line {origin.line}'
         table.add_row(origin.key, escape(_value_text(origin.key, origin.value)), escape(where), style=style)
     stdout.print(table)
+    if exchange is not None:
+        stdout.print(f"\n{_through(exchange)}")
+
+
+def _through(exchange: str) -> str:
+    named = "the default exchange" if not exchange else f"the exchange [bold]{escape(exchange)}[/]"
+    return f"Its dead letters go through {named} instead."
 
 
 def _value_text(key: str, value: Any) -> str:
@@ -106,7 +121,8 @@ def policy_explain(
     """When a message that always fails is tried again, how long it lives in all, and where it ends."""
     from broker.core.redelivery import attempts_allowed, lifetime_ms, lifetime_warning, schedule
 
-    settings = _settings_of(_origins(address, config, url))
+    origins, exchange = _explained(address, config, url)
+    settings = _settings_of(origins)
     allowed = attempts_allowed(settings, None)
     rows = schedule(settings, None, max(attempts, allowed or 0) if (allowed or 0) <= 1000 else attempts)
     life, warning = lifetime_ms(settings, None), lifetime_warning(settings, None)
@@ -118,13 +134,14 @@ def policy_explain(
                 "attempts": [row._asdict() for row in rows],
                 "min_total_ms": life[0] if life else None,
                 "max_total_ms": life[1] if life else None,
-                "dead_letter_address": settings.dead_letter_address,
+                "dead_letter_address": settings.dead_letter_address if exchange is None else None,
+                "dead_letter_exchange": exchange,
                 "warning": warning,
             }
         )
         return
     _print_schedule(address, rows, allowed)
-    stdout.print(f"\n{_ending(settings, allowed, life)}")
+    stdout.print(f"\n{_ending(settings, allowed, life, exchange)}")
     if warning:
         stderr.print(f"[yellow]warning[/]  {escape(warning)}")
 
@@ -148,11 +165,13 @@ def _range(low_ms: int, high_ms: int) -> str:
     return span(low_ms) if low_ms == high_ms else f"{span(low_ms)} – {span(high_ms)}"
 
 
-def _ending(settings: AddressSettings, allowed: int | None, life: tuple[int, int] | None) -> str:
+def _ending(settings: AddressSettings, allowed: int | None, life: tuple[int, int] | None, exchange: str | None) -> str:
     if allowed is None or life is None:
         return "It is tried again [bold]without end[/] (max-delivery-attempts: -1)."
     times = "1 attempt" if allowed == 1 else f"{allowed} attempts"
     total = "at once" if life[1] == 0 else f"after {_range(*life)}, not counting the time that the attempts take"
+    if exchange is not None:
+        return f"After {times}, {total}, it goes through the exchange [bold]{escape(exchange) or '(default)'}[/]."
     if settings.dead_letter_address is None:
         return f"After {times}, {total}, it is [bold red]removed[/] and counted: no dead-letter-address is set."
     return f"After {times}, {total}, it goes to [bold]{escape(settings.dead_letter_address)}[/]."

@@ -156,6 +156,20 @@ def with_policy(settings: AddressSettings, options: Mapping[str, Any], policy: P
     return replace(settings, **changes) if changes else settings
 
 
+def fields_of(policy: Policy) -> dict[str, Any]:
+    """The settings that a policy sets, with its values."""
+    definition = policy.definition
+    found = {field: definition[key] for key, field in _LIMITS.items() if key in definition}
+    if "delivery-limit" in definition:
+        limit = definition["delivery-limit"]
+        found["max_delivery_attempts"] = limit + 1 if limit >= 0 else -1
+    if "max-length" in definition or "max-length-bytes" in definition:
+        found["overflow"] = "drop-head"
+    if "overflow" in definition:
+        found["overflow"] = definition["overflow"]
+    return found
+
+
 def dead_letter_exchange(queue: Queue) -> tuple[str | None, str | None]:
     """(exchange, routing key) for what dies in the queue: what it was declared with, else what its policy says; None for neither."""
     arguments = arguments_of(queue)

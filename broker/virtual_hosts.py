@@ -23,6 +23,8 @@ class VirtualHost:
     def __init__(self, name: str, exchanges: Exchanges) -> None:
         self.name = name
         self.prefix = prefix_of(name)
+        #: False: it is being deleted.
+        self.open = True
         self.exchanges = exchanges
 
 
@@ -40,7 +42,7 @@ class VirtualHosts:
     def find(self, name: str) -> VirtualHost:
         """Raises Refused, with RabbitMQ's sentence, where there is none of that name."""
         found = self._by_prefix.get(prefix_of(name))
-        if found is None:
+        if found is None or not found.open:
             raise Refused("no-such-virtual-host", f"vhost {name} not found", "make it: homing vhost add NAME")
         return found
 
@@ -60,6 +62,8 @@ class VirtualHosts:
         if problem := name_problem(name):
             raise Refused("invalid-name", problem, "choose another name")
         known = self._by_prefix.get(prefix_of(name))
+        if known is not None and not known.open:
+            raise Refused("virtual-host-closing", f"the virtual host {name} is being deleted", "add it again when it is gone")
         if known is not None:
             return known
         if len(self._by_prefix) >= _MOST:
@@ -78,6 +82,7 @@ class VirtualHosts:
         found = self.find(name)
         if name == DEFAULT:
             raise Refused("invalid-argument", "the virtual host / cannot be deleted", "delete its queues instead")
+        found.open = False
         self._resources.prefixes.discard(found.prefix)
         return found
 

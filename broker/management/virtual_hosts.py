@@ -45,5 +45,6 @@ def delete(broker: Broker, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
         if broker.state.post_office.queues_by_id.get(queue.queue_id) is queue:
             count += broker.delete_queue(queue)
             queues += 1
+        yield
     broker.virtual_hosts.forget(virtual_host)
     return {"queues": queues, "messages": count}

@@ -74,6 +74,9 @@ def test_a_length_limit_holds_for_queues_that_are_there_and_is_lifted_again(ch: 
     fill(ch, "short.new", 5)
     wait_for_count(ch, "short.new", 3)
     assert effective(homing, "short.new") == ("short", {"max-length": 3})
+    shown = {each["key"]: each for each in homing.json("explain", "short.new")["settings"]}
+    assert (shown["max-length"]["value"], shown["max-length"]["pattern"]) == (3, "policy short")
+    assert (shown["max-delivery-attempts"]["value"], shown["max-delivery-attempts"]["pattern"]) == (-1, "the queue's declaration")
     homing.json("policy", "clear", "short")
     assert effective(homing, "short.new") == (None, {})
     fill(ch, "short.new", 5)
@@ -90,6 +93,8 @@ def test_a_dead_letter_exchange_comes_and_goes_with_its_policy(ch: BlockingChann
     ch.queue_declare("mortal.own", durable=True, arguments=own)
     definition = '{"dead-letter-exchange": "graves", "dead-letter-routing-key": "buried"}'
     homing.json("policy", "set", "mortals", "^mortal", definition, "--apply-to", "queues")
+    assert homing.json("policy", "explain", "mortal")["dead_letter_exchange"] == "graves"
+    assert "without end" in homing("policy", "explain", "mortal").stdout
     for queue, grave in (("mortal", "grave"), ("mortal.own", "other-grave")):
         fill(ch, queue, 1)
         method, _, _ = get(ch, queue, auto_ack=False)
