@@ -37,8 +37,8 @@ MAX_ATTEMPT_RECORDS: Final = 100
 _MINUTE_MS: Final = 60_000
 #: Messages failed by one and the same report of which each is booked with all its text; further ones with the beginning of it.
 _FULL_FAULTS: Final = 100
-#: A named tuple made from a tuple: half the time of calling its class, on the path of every message.
 _MAX_KEY_CHARS: Final = 256
+#: A named tuple made from a tuple: half the time of calling its class, on the path of every message.
 _make_message: Final = cast(Callable[[type[MessageRecord], tuple[Any, ...]], MessageRecord], tuple.__new__)
 _make_reference: Final = cast(Callable[[type[ReferenceRecord], tuple[Any, ...]], ReferenceRecord], tuple.__new__)
 
@@ -199,7 +199,7 @@ class Ledger:
                     )
                 )
 
-    def succeeded(self, queue: Queue, references: list[MessageReference], alone: bool = True) -> None:
+    def succeeded(self, queue: Queue, references: list[MessageReference], alone: bool = True, consumer: str = "") -> None:
         """Acknowledged references of one queue leave it for good. ``alone``: not as a part of a transaction."""
         group, now_ms, held_ms = self.group, self._now_ms(), 0
         first_tries: set[int] = set()
@@ -213,11 +213,13 @@ class Ledger:
                 counts[MinuteColumn.DELIVERED] += 1
                 counts[MinuteColumn.SUCCEEDED] += 1
                 counts[MinuteColumn.FIRST_TRY] += not tried
+                group.serve(queue.queue_id, now_ms // _MINUTE_MS, consumer, 1, now_ms - (reference.given_at_ms or reference.assigned_at_ms))
                 group.delete(queue.queue_id, reference.priority, reference.sequence)
                 reference.delivery_count += not reference.counted
                 self._outcome(reference, "succeeded", now_ms, {})
             else:
                 first_tries.add(reference.sequence)
+                held_ms += now_ms - (reference.given_at_ms or reference.assigned_at_ms)
             message = reference.message
             message.stored -= 1
             if message.shared:
@@ -242,13 +244,11 @@ class Ledger:
         message.stored -= 1
         if message.shared:
             self._body_unused(message)
-                group.serve(queue.queue_id, now_ms // _MINUTE_MS, consumer, 1, now_ms - (reference.given_at_ms or reference.assigned_at_ms))
 
     def _body_unused(self, message: Message) -> None:
         if not message.stored:
             self.group.delete_message(message.message_id)
 
-                held_ms += now_ms - (reference.given_at_ms or reference.assigned_at_ms)
     def _outcome(self, reference: MessageReference, outcome: str, now_ms: int, detail: dict[str, Any]) -> None:
         message, key = reference.message, message_key(reference)
         if key is not None:
@@ -308,6 +308,7 @@ class Ledger:
                 decision=decision.action.value,
                 policy=self._policy(queue.settings, consumer.policy, now_ms),
                 fault=self._fault(report, queue.settings),
+                message_key=message_key(reference),
             )
         )
 
@@ -337,7 +338,6 @@ class Ledger:
         self._policy_of[key] = (settings, policy, name)
         if name not in self._known_policies:
             self._known_policies.add(name)
-                message_key=message_key(reference),
             self.group.policy(PolicyRecord(name, now_ms, in_force))
         return name
 
@@ -357,6 +357,15 @@ def state_bits(reference: MessageReference) -> int:
 def park_reason(state: int) -> str:
     """The inverse: what a parked reference died of."""
     return PARK_REASONS[state >> PARK_REASON_SHIFT]
+
+
+def message_key(reference: MessageReference) -> str | None:
+    """What the property that ``message-key-property`` names says. Cut short: it is kept with each attempt."""
+    name, properties = reference.queue.settings.message_key_property, reference.message.properties
+    value = properties.get(name) if name and properties else None
+    if value is None:
+        return None
+    return (value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value))[:_MAX_KEY_CHARS]
 
 
 def message_record(message: Message) -> MessageRecord:
@@ -388,12 +397,3 @@ def reference_record(reference: MessageReference, message: MessageRecord) -> Ref
         message,
         reference.message.shared,
     )
-def message_key(reference: MessageReference) -> str | None:
-    """What the property that ``message-key-property`` names says. Cut short: it is kept with each attempt."""
-    name, properties = reference.queue.settings.message_key_property, reference.message.properties
-    value = properties.get(name) if name and properties else None
-    if value is None:
-        return None
-    return (value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value))[:_MAX_KEY_CHARS]
-
-

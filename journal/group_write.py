@@ -34,7 +34,7 @@ DELETE_ATTEMPT = "DELETE FROM attempt WHERE (message_id, sequence, attempt) IN (
 SIZE_ATTEMPT = "SELECT coalesce(sum(length(attempt_blob)), 0) FROM attempt WHERE (message_id, sequence, attempt) IN (VALUES {values})"
 INSERT_OUTCOME = "INSERT OR REPLACE INTO outcome VALUES {values}"
 COUNT_MINUTE = "INSERT INTO minute VALUES {values} ON CONFLICT (queue_id, minute) DO UPDATE SET " + ", ".join(
-    f"{name} = {name} + excluded.{name}" for name in MINUTE_NAMES
+    f"{name} = {name} + excluded.{name}" for name in _MINUTE_NAMES
 )
 COUNT_SERVED = (
     "INSERT INTO served VALUES {values} ON CONFLICT (hour, queue_id, consumer) DO UPDATE SET"

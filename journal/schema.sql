@@ -114,9 +114,6 @@ CREATE TABLE minute (
   PRIMARY KEY (queue_id, minute)
 ) STRICT, WITHOUT ROWID;
 
--- Duplicate detection: the highest number stored for each producer, and ids given by hand.
-CREATE TABLE producer (
-  producer TEXT PRIMARY KEY,
 -- Which consumer the successes of table minute went to, by the hour; kept for history-retention.
 CREATE TABLE served (
   hour      INTEGER NOT NULL,              -- hours since 1970 UTC
@@ -127,6 +124,9 @@ CREATE TABLE served (
   PRIMARY KEY (hour, queue_id, consumer)
 ) STRICT, WITHOUT ROWID;
 
+-- Duplicate detection: the highest number stored for each producer, and ids given by hand.
+CREATE TABLE producer (
+  producer TEXT PRIMARY KEY,
   mark     INTEGER NOT NULL,
   at_ms    INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
