@@ -23,6 +23,7 @@ from broker.dead_letter_office import DeadLetterOffice
 from broker.declared_queues import DeclaredQueues
 from broker.errors import Refused
 from broker.ledger import JournalPort, Ledger
+from broker.paging import Windows
 from broker.permissions import Permitted, everybody
 from broker.policies import Policies
 from broker.producers import FlowControl, Producer
@@ -31,6 +32,7 @@ from broker.resources import Resources
 from broker.sending import Intake
 from broker.settlement import Settlement
 from broker.state import BrokerState
+from broker.steps import Steps, T
 from broker.transactions import Transactions
 from broker.virtual_hosts import VirtualHosts
 
@@ -60,6 +62,10 @@ class BrokerLimits:
     selector_characters: int = 4096
     selector_depth: int = 64
     max_queues: int = 20_000
+    #: See paging.Windows.
+    window_messages: int = Windows.messages
+    window_bytes: int = Windows.size
+    window_scheduled: int = Windows.scheduled
 
 
 class Broker:
@@ -78,7 +84,8 @@ class Broker:
         self.limits = limits or BrokerLimits()
         self.now_ms = now_ms
         self.ledger = Ledger(journal, now_ms, keep_all_history)
-        self.state = BrokerState(self.ledger, settings, now_ms, rng, wake, self.limits.max_hops)
+        windows = Windows(self.limits.window_messages, self.limits.window_bytes, self.limits.window_scheduled, self.limits.memory_bytes)
+        self.state = BrokerState(self.ledger, settings, now_ms, rng, wake, self.limits.max_hops, journal, windows)
         self.policies = Policies(self.state)
         self.policies.changed.append(lambda: self.apply_settings(self.state.settings))
         self.resources = Resources(
@@ -87,6 +94,7 @@ class Broker:
         self.virtual_hosts = VirtualHosts(self.state, self.resources, self.policies)
         self.declared_queues = DeclaredQueues(self.state, self.resources, permitted)
         self.office = DeadLetterOffice(self.state, self.resources, DeadLetterExchanges(self.state, self.resources, self.virtual_hosts))
+        self.state.pager.expire = lambda reference: self.office.bury(reference, EXPIRED)
         self.settlement = Settlement(self.state, self.office)
         self.intake = Intake(self.state, self.resources, self.office, self.limits.duplicate_ids)
         self.flow = FlowControl(self.state, self.limits.memory_bytes, self.limits.store_bytes, self.limits.temp_bytes, disk_low)
@@ -97,6 +105,8 @@ class Broker:
         #: producer key -> [mark, last use]; kept 24 h beyond the connection.
         self.marks: dict[str, list[int]] = {}
         self._pulls = Pulls()
+        #: Long work that is under way; each returns whether there is more to do.
+        self._working: list[Callable[[], bool]] = []
         self._next_second_ms = 0
         self._next_parked_ms = 0
 
@@ -275,6 +285,10 @@ class Broker:
             return reference
         return None
 
+    def when_read(self, queue: Queue, callback: Callable[[], None]) -> bool:
+        """Calls back when more of the queue has come from disk; False, and never, where there is nothing on disk to hand out."""
+        return not queue.paused and self.state.pager.when_read(queue, callback)
+
     def pull(self, connection: Connection, consumer: Consumer, timeout_ms: int) -> None:
         """One credit; without a message within ``timeout_ms`` (-1: without end) it is taken back and answered."""
         self._pulls.add(connection, consumer, self.now_ms() + timeout_ms if timeout_ms >= 0 else None)
@@ -323,9 +337,31 @@ class Broker:
 
     # -- the loop's side ---------------------------------------------------------------------------------------------
 
+    def work(self, steps: Steps[T], done: Callable[[T], None]) -> None:
+        """Long work, one step now and one in each turn from here on; ``done`` gets what it comes to."""
+        self._working.append(lambda: self._step(steps, done))
+        self._go_on_working()
+
+    def _step(self, steps: Steps[T], done: Callable[[T], None]) -> bool:
+        """Whether there is more to do."""
+        try:
+            next(steps)
+        except StopIteration as result:
+            done(result.value)
+            return False
+        return True
+
+    def _go_on_working(self) -> None:
+        working, self._working = self._working, []
+        self._working += [step for step in working if step()]
+        if self._working:
+            self.state.wake()
+
     def drain(self) -> None:
         """Dispatches every queue of the ready set, each within its budget."""
         state = self.state
+        if self._working:
+            self._go_on_working()
         self.office.retry_if_bindings_changed()
         self.office.go_on()
         now_ms = self.now_ms()
@@ -340,6 +376,8 @@ class Broker:
                     consumer.sink.deliver(consumer, references)
             for reference in result.expired:
                 self.office.bury(reference, EXPIRED)
+            if queue.pending.disk_count or queue.pending.overdue:
+                state.pager.look(queue)
             if result.more:
                 state.mark_ready(queue)
         if self.flow.waiting:
@@ -377,10 +415,15 @@ class Broker:
                 continue
             if reference.where is not Where.DELIVERING:
                 self.office.bury(reference, EXPIRED)
-        self._pulls.end(now_ms, lambda consumer: consumer.queue not in self.state.ready)
+        self.state.pager.tick(now_ms)
+        self._pulls.end(now_ms, self._nothing_for)
         if now_ms >= self._next_second_ms:
             self._next_second_ms = now_ms + _SECOND_MS
             self._every_second(now_ms)
+
+    def _nothing_for(self, consumer: Consumer) -> bool:
+        """Whether a pull may be told that there is nothing: what is on disk only may still come."""
+        return consumer.queue not in self.state.ready and not self.state.pager.may_find(consumer)
 
     def _every_second(self, now_ms: int) -> None:
         for connection in list(self.connections.values()):

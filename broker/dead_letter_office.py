@@ -18,7 +18,7 @@ from broker.errors import Refused
 from broker.resources import Resources, makes_room, over_length
 from broker.state import BrokerState, log
 from broker.steps import STEP, Steps
-from journal.records import MinuteColumn
+from journal.records import MinuteColumn, ReferenceRecord
 
 #: A queue without a dead-letter address says so at most this often.
 _LOG_EVERY_MS: Final = 60_000
@@ -73,11 +73,19 @@ class DeadLetterOffice:
                 return
             oldest = queue.pending.oldest_of_lowest_priority()
             if oldest is None:
+                self._fetch_oldest(queue)
                 return
             self.bury(oldest, MAX_LENGTH)
         # What is left goes in the next turns, whether more arrives or not (a limit may have been made smaller).
         self._untrimmed[queue] = None
         self._state.mark_ready(queue)
+
+    def _fetch_oldest(self, queue: Queue) -> None:
+        """What is to go next is only on disk; the queue is marked ready, and so looked at again, when it is here."""
+        lowest = next((priority for priority, count in enumerate(queue.pending.on_disk) if count), None)
+        if lowest is not None:
+            self._untrimmed[queue] = None
+            self._state.pager.fetch(queue, lowest)
 
     def go_on(self) -> None:
         """The next step of what was too much for one; called once a turn."""
@@ -179,25 +187,41 @@ class DeadLetterOffice:
 
     def redrive(self, queue: Queue, message_ids: set[int] | None) -> Steps[int]:
         """Sends dead letters back to the queue of their first death, failed count at 0, in steps; returns how many went."""
-        state = self._state
-        sent = 0
+        sent, up_to = 0, self._state.ledger.next_id()
         for number, reference in enumerate(list(queue.references.values())):
             if number and number % STEP == 0:
                 yield
-            if reference.where in (Where.DELIVERING, Where.SETTLING, Where.GONE) or (
-                message_ids is not None and reference.message.message_id not in message_ids
-            ):
-                continue
-            first = reference.hops[-1] if reference.hops else None
-            home = state.post_office.queues.get(first["queue"]) if first else queue
-            if home is None and first is not None:
-                home = self._resources.make_queue_for(first["queue"], first["address"], first["routing_type"])
-            if home is None or self._resources.full(home):
-                continue
-            count = reference.delivery_count if home is queue else int(first["delivery_count"]) if first else 0
-            back = state.enter(reference.message, [home], MinuteColumn.MOVED_IN, hops=reference.hops, delivery_count=count)
-            state.leave(reference, "redriven", {"target_queues": [home.name]})
-            state.place_when_safe(back, fresh=True)
-            self.trim_when_safe([home])
-            sent += 1
+            if reference.where not in (Where.DELIVERING, Where.SETTLING, Where.GONE):
+                sent += self._send_home(reference, message_ids)
+
+        def send_home(records: list[ReferenceRecord]) -> bool:
+            nonlocal sent
+            for record in records:
+                if message_ids is None or record.message.message_id in message_ids:
+                    reference = self._state.pager.adopt(queue, record)
+                    if self._send_home(reference, message_ids):
+                        sent += 1
+                    else:
+                        self._state.place((reference,))
+            return True
+
+        yield from self._state.pager.on_disk(queue, send_home, up_to)
         return sent
+
+    def _send_home(self, reference: MessageReference, message_ids: set[int] | None) -> bool:
+        """Whether it went: it is asked for, and there is a home with room for it."""
+        state, queue = self._state, reference.queue
+        if message_ids is not None and reference.message.message_id not in message_ids:
+            return False
+        first = reference.hops[-1] if reference.hops else None
+        home = state.post_office.queues.get(first["queue"]) if first else queue
+        if home is None and first is not None:
+            home = self._resources.make_queue_for(first["queue"], first["address"], first["routing_type"])
+        if home is None or self._resources.full(home):
+            return False
+        count = reference.delivery_count if home is queue else int(first["delivery_count"]) if first else 0
+        back = state.enter(reference.message, [home], MinuteColumn.MOVED_IN, hops=reference.hops, delivery_count=count)
+        state.leave(reference, "redriven", {"target_queues": [home.name]})
+        state.place_when_safe(back, fresh=True)
+        self.trim_when_safe([home])
+        return True

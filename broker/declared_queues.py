@@ -103,7 +103,7 @@ class DeclaredQueues:
         """Raises Refused unless the queue may be deleted; the caller has the broker do it."""
         if if_unused and queue.consumers:
             raise Refused("precondition-failed", f"{_shown(queue)} in use", "cancel its consumers first")
-        if if_empty and queue.references:
+        if if_empty and queue.count:
             raise Refused("precondition-failed", f"{_shown(queue)} not empty", "purge it first")
 
     def owned_by(self, connection: Connection) -> list[Queue]:

@@ -19,6 +19,7 @@ from broker.core.post_office import Address
 from broker.core.queue import Queue
 from broker.core.redelivery import ConsumerPolicy, Decision, policy_in_force
 from journal.group_commit import Group
+from journal.paging import Page, Wanted
 from journal.records import (
     AddressRecord,
     AttemptRecord,
@@ -61,6 +62,8 @@ class JournalPort(Protocol):
 
     def busy(self) -> bool: ...
 
+    def read(self, wanted: Wanted, take: Callable[[Page], None]) -> None: ...
+
 
 class Ledger:
     def __init__(self, journal: JournalPort, now_ms: Callable[[], int], keep_all_history: bool = False) -> None:
@@ -94,6 +97,10 @@ class Ledger:
             self._journal.group.confirms.append(callback)
         else:
             callback()
+
+    def busy(self) -> bool:
+        """Whether something entered is not on disk yet."""
+        return self._journal.busy()
 
     def note_time(self, now_ms: int) -> None:
         """Broker time goes along with what is written anyway; an idle broker writes nothing."""
@@ -179,6 +186,28 @@ class Ledger:
             )
         if stored:
             group.counts(queue_id, self._now_ms() // _MINUTE_MS)[MinuteColumn.SENT] += stored
+
+    def arrived_on_disk(self, queue: Queue, messages: list[Message], expiries: list[int | None]) -> None:
+        """The same for durable messages of which there is no reference in memory."""
+        group, queue_id, now_ms = self.group, queue.queue_id, self._now_ms()
+        for message, expires_at_ms in zip(messages, expiries, strict=True):
+            values = (
+                queue_id,
+                message.priority,
+                message.message_id,
+                0,
+                0,
+                0,
+                0,
+                None,
+                expires_at_ms,
+                now_ms,
+                None,
+                message_record(message),
+                False,
+            )
+            group.add(_make_reference(ReferenceRecord, values))
+        group.counts(queue_id, now_ms // _MINUTE_MS)[MinuteColumn.SENT] += len(messages)
 
     def changed(self, references: Iterable[MessageReference]) -> None:
         """Counts, due time or state of references that stay where they are."""

@@ -139,8 +139,8 @@ class FlowControl:
             return "disk-low: free disk space is down to the reserve; producers wait until there is more"
         if state.memory_bytes >= self._memory_limit * part:
             return f"memory-limit: {state.memory_bytes} of {self._memory_limit} bytes are in use; producers wait for consumers to take some"
-        if self._store_limit is not None and state.durable_bytes >= self._store_limit * part:
-            return f"store-limit: {state.durable_bytes} of {self._store_limit} bytes of durable messages are kept"
+        if self._store_limit is not None and state.stored_bytes >= self._store_limit * part:
+            return f"store-limit: {state.stored_bytes} of {self._store_limit} bytes of durable messages are kept"
         if self._temp_limit is not None and state.transient_bytes >= self._temp_limit * part:
             return f"temp-limit: {state.transient_bytes} of {self._temp_limit} bytes of messages that are not durable are kept"
         return None
@@ -156,7 +156,7 @@ class FlowControl:
             if settings.max_length is not None:
                 room = min(room, settings.max_length - queue.ready)
             if settings.max_length_bytes is not None:
-                room = min(room, (settings.max_length_bytes - queue.pending.bytes) // REFERENCE_BYTES)
+                room = min(room, (settings.max_length_bytes - queue.ready_bytes) // REFERENCE_BYTES)
             if room <= 0:
                 return f"queue-full: {queue.name} holds {queue.ready} messages; producers wait until consumers have taken some", 0
         return None, room

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from broker.broker import Broker
-from broker.core.message import Message, MessageReference
+from broker.core.message import Message
 from broker.core.post_office import Address, RoutingTypes
 from broker.core.queue import Queue
 from broker.errors import Refused
 from broker.ledger import park_reason
+from broker.paging import reference_of
 from broker.policies import with_policy
-from broker.properties import size_of
 from broker.resources import parse_selector, settings_for
 from broker.state import log
-from journal.records import MessageRecord, QueueRecord, Recovered, ReferenceRecord, ReferenceState
+from journal.records import QueueRecord, Recovered, ReferenceRecord, ReferenceState
 
 
 def recover(broker: Broker, recovered: Recovered) -> None:
@@ -28,6 +28,10 @@ def recover(broker: Broker, recovered: Recovered) -> None:
     messages: dict[int, Message] = {}
     for reference in recovered.references:
         _reference(broker, reference, messages)
+    for counted in recovered.on_disk:
+        queue = post_office.queues_by_id[counted.queue_id]
+        times = (counted.first_due_ms, counted.first_expiry_ms)
+        broker.state.pager.restore(queue, counted.ready, counted.due, *times, counted.mean_bytes)
     broker.marks.update({producer: [mark, at_ms] for producer, (mark, at_ms) in recovered.producers.items()})
     for address, duplicate_ids in recovered.duplicates.items():
         broker.intake.remember(address, duplicate_ids)
@@ -57,35 +61,9 @@ def _queue(broker: Broker, record: QueueRecord) -> None:
 
 
 def _reference(broker: Broker, record: ReferenceRecord, messages: dict[int, Message]) -> None:
-    queue = broker.state.post_office.queues_by_id[record.queue_id]
-    message = messages.get(record.message.message_id)
-    if message is None:
-        message = messages[record.message.message_id] = _message(record.message)
-        message.shared = record.shared
+    reference = reference_of(broker.state.post_office.queues_by_id[record.queue_id], record)
+    message = messages.setdefault(record.message.message_id, reference.message)
+    message.shared = record.shared
     message.stored += 1
-    reference = MessageReference(message, queue, record.sequence, record.entered_at_ms)
-    reference.priority = record.priority
-    reference.delivery_count = record.delivery_count
-    reference.failed = record.failed
-    reference.assigned = record.assigned
-    reference.due_at_ms = record.due_at_ms
-    reference.expires_at_ms = record.expires_at_ms
-    reference.hops = record.hops
-    reference.suspect = bool(record.state & ReferenceState.SUSPECT)
+    reference.message = message
     broker.restore_reference(reference, park_reason(record.state) if record.state & ReferenceState.PARKED else "")
-
-
-def _message(record: MessageRecord) -> Message:
-    message = Message(
-        record.message_id,
-        record.address,
-        record.body,
-        record.properties,
-        record.priority,
-        True,
-        record.sent_at_ms,
-        record.expires_at_ms,
-        record.producer,
-    )
-    message.size += size_of(record.properties)
-    return message

@@ -27,6 +27,7 @@ from broker.policies import Policies, with_policy
 from broker.queue_arguments import AMQP
 from broker.state import BrokerState
 from broker.steps import STEP, Steps, at_once
+from journal.records import ReferenceRecord
 
 #: Other declarations: how many consumers, and whether only one connection may consume.
 QUEUE_FLAGS: Final = frozenset({"exclusive", "max_consumers"})
@@ -225,7 +226,8 @@ class Resources:
 
     def delete_queue(self, queue: Queue, outcome: str = "purged") -> int:
         """Removes a queue and what is in it; returns how many messages that were."""
-        count = self.purge(queue, outcome, everything=True)
+        count = at_once(self._purge_memory(queue, outcome, everything=True)) + queue.count
+        self._state.pager.forget(queue)
         self._state.post_office.remove_queue(queue)
         self._state.ready.pop(queue, None)
         self._state.ledger.queue_changed(queue, deleted_at_ms=self._state.now_ms())
@@ -233,12 +235,22 @@ class Resources:
             listener(queue)
         return count
 
-    def purge(self, queue: Queue, outcome: str = "purged", everything: bool = False) -> int:
-        """Removes all messages that nobody holds (``everything``: also those being delivered)."""
-        return at_once(self.purge_steps(queue, outcome, everything))
+    def purge_steps(self, queue: Queue, outcome: str = "purged") -> Steps[int]:
+        """Removes all messages that nobody holds, in steps: of what is there now, what is still there when its turn comes."""
+        up_to = self._state.ledger.next_id()
+        count = yield from self._purge_memory(queue, outcome)
 
-    def purge_steps(self, queue: Queue, outcome: str = "purged", everything: bool = False) -> Steps[int]:
-        """The same in steps: of what is there now, what is still there when its turn comes."""
+        def leave(records: list[ReferenceRecord]) -> bool:
+            nonlocal count
+            count += len(records)
+            for record in records:
+                self._state.leave(self._state.pager.adopt(queue, record), outcome)
+            return True
+
+        yield from self._state.pager.on_disk(queue, leave, up_to)
+        return count
+
+    def _purge_memory(self, queue: Queue, outcome: str, everything: bool = False) -> Steps[int]:
         count = 0
         for number, reference in enumerate(list(queue.references.values()), 1):
             if reference.where is not Where.GONE and (everything or reference.where not in (Where.DELIVERING, Where.SETTLING)):
@@ -254,7 +266,7 @@ class Resources:
         for queue in list(self._state.post_office.queues.values()):
             settings = queue.settings
             in_use = bool(queue.consumers) or queue.name in self.named or queue.address in self.named
-            if in_use or (queue.references and settings.expires_ms is None):
+            if in_use or (queue.count and settings.expires_ms is None):
                 queue.idle_since_ms = None
             elif queue.idle_since_ms is None:
                 queue.idle_since_ms = max(now_ms, queue.used_at_ms)
@@ -263,7 +275,7 @@ class Resources:
             elif (
                 queue.auto_created
                 and settings.auto_delete_queues
-                and not queue.references
+                and not queue.count
                 and now_ms - queue.idle_since_ms >= settings.auto_delete_queues_delay_ms
             ):
                 self.delete_queue(queue)
@@ -352,4 +364,4 @@ def over_length(queue: Queue, extra: int = 0) -> bool:
     limit, limit_bytes = queue.settings.max_length, queue.settings.max_length_bytes
     if limit is not None and queue.ready + queue.arriving + extra > limit:
         return True
-    return limit_bytes is not None and queue.pending.bytes + queue.arriving_bytes + (1 if extra else 0) > limit_bytes
+    return limit_bytes is not None and queue.ready_bytes + queue.arriving_bytes + (1 if extra else 0) > limit_bytes

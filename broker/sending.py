@@ -82,7 +82,7 @@ class Intake:
             self._reject_to_dead_letters(queue, message)
         raise Refused(
             "queue-full",
-            f"queue {queue.name} is full ({queue.ready} messages, {queue.pending.bytes} bytes)",
+            f"queue {queue.name} is full ({queue.ready} messages, {queue.ready_bytes} bytes)",
             "send again later, raise max-length, or choose another overflow",
         )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from itertools import groupby
 from random import Random
 from typing import Any
 
@@ -17,6 +18,7 @@ from broker.core.post_office import PostOffice
 from broker.core.queue import Queue
 from broker.core.schedule import Expiries, Schedule
 from broker.ledger import Ledger
+from broker.paging import Pager, Reader, Windows
 from journal.records import MinuteColumn
 
 log = logging.getLogger("homing")
@@ -31,6 +33,8 @@ class BrokerState:
         rng: Random,
         wake: Callable[[], None],
         max_hops: int,
+        reader: Reader,
+        windows: Windows,
     ) -> None:
         self.ledger = ledger
         self.settings = settings
@@ -40,18 +44,24 @@ class BrokerState:
         self.post_office = PostOffice()
         self.schedule = Schedule()
         self.expiries = Expiries()
+        self.pager = Pager(self, reader, windows)
         #: Queues that may have something to dispatch, in the order they became so.
         self.ready: dict[Queue, None] = {}
-        self._wake = wake
+        self.wake = wake
         #: Bodies plus REFERENCE_BYTES for each reference; durable and other apart.
         self.memory_bytes = 0
         self.durable_bytes = 0
         self.transient_bytes = 0
 
+    @property
+    def stored_bytes(self) -> int:
+        """Of durable messages, in memory or only on disk."""
+        return self.durable_bytes + self.pager.disk_bytes
+
     def mark_ready(self, queue: Queue) -> None:
         """The queue may have become dispatchable; the loop will look."""
         if not self.ready:
-            self._wake()
+            self.wake()
         self.ready[queue] = None
 
     # -- in ----------------------------------------------------------------------------------------------------------
@@ -89,6 +99,29 @@ class BrokerState:
 
     def arrive(self, messages: list[Message], queue: Queue) -> None:
         """The plain case of sending, a frame at a time: messages that all go to one queue, and at once."""
+        pager = self.pager
+        if not queue.durable or pager.room(queue, len(messages), sum([message.size for message in messages])):
+            self._arrive_in_memory(messages, queue)
+            return
+        for stays, run in groupby(messages, lambda message: not message.durable or pager.keeps(queue, message.priority)):
+            if stays:
+                self._arrive_in_memory(list(run), queue)
+            else:
+                self._arrive_on_disk(list(run), queue)
+
+    def _arrive_on_disk(self, messages: list[Message], queue: Queue) -> None:
+        """There is no room in memory: they are in the open group, and nowhere else."""
+        now_ms, settings, arrived = self.now_ms(), queue.settings, self.pager.arrived
+        expiries: list[int | None] = []
+        for message in messages:
+            message.message_id = number = self.ledger.next_id()
+            expires_at_ms = expires_at(settings, now_ms, message.expires_at_ms)
+            expiries.append(expires_at_ms)
+            arrived(queue, message.priority, number, message.size, expires_at_ms)
+        self.ledger.arrived_on_disk(queue, messages, expiries)
+        self.mark_ready(queue)
+
+    def _arrive_in_memory(self, messages: list[Message], queue: Queue) -> None:
         now_ms = self.now_ms()
         settings, next_id, contents = queue.settings, self.ledger.next_id, queue.references
         bounded = settings.no_expiry or not (settings.message_ttl_ms is settings.min_ttl_ms is settings.max_ttl_ms is None)
@@ -137,13 +170,15 @@ class BrokerState:
             queue = reference.queue
             self.expiries.add(reference)  # again: the sweep passes over what is being delivered
             if reference.due_at_ms is not None and reference.due_at_ms > now_ms:
-                self.schedule.add(reference, reference.due_at_ms)
-                self._wake()
+                if not self.pager.leave_until(reference, reference.due_at_ms):
+                    self.schedule.add(reference, reference.due_at_ms)
+                self.wake()
                 continue
-            reference.due_at_ms = None
-            if fresh:
-                queue.append(reference)
+            if fresh and reference.due_at_ms is None:
+                if not self.pager.leave(reference):
+                    queue.append(reference)
             else:
+                reference.due_at_ms = None
                 queue.put_back(reference)
             self.mark_ready(queue)
 
@@ -173,6 +208,11 @@ class BrokerState:
 
     def forget(self, reference: MessageReference) -> None:
         """Counts a reference out."""
+        self.forget_all(reference.queue, (reference,))
+
+    def forget_on_disk(self, reference: MessageReference) -> None:
+        """It stays in the queue and on the books, and is in memory no longer."""
+        reference.message.stored -= 1
         self.forget_all(reference.queue, (reference,))
 
     def forget_all(self, queue: Queue, references: Iterable[MessageReference]) -> None:

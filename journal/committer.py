@@ -20,6 +20,7 @@ from journal.group_write import GroupWriter, Written
 from journal.options import JournalOptions
 from journal.retention import Retention
 from journal.sqlite_store import PAGE_BYTES, WalMeter
+from journal.sweep import Sweep
 
 #: Room kept for "one group", however small the last ones were.
 _LEAST_GROUP_BYTES = 4 << 20
@@ -70,6 +71,7 @@ class Committer:
 
     def __post_init__(self) -> None:
         self.retention = Retention(self.options)
+        self.sweep = Sweep()
         self._group_bytes = _LEAST_GROUP_BYTES
         self._low_look_s = 0.0
         self._checkpoint_next_s = 0.0
@@ -79,6 +81,8 @@ class Committer:
         started = time.perf_counter()
         written = self._attempt(connection, group, reserve_up_to)
         elapsed_ms = (time.perf_counter() - started) * 1000
+        if group.queues and any(queue.deleted_at_ms is not None for queue in group.queues.values()):
+            self.sweep.deleted()
         self._count(group, written, elapsed_ms)
         self._group_bytes = max(_LEAST_GROUP_BYTES, 2 * written.bytes, self._group_bytes * 7 // 8)
         return self.standing(connection)
@@ -129,6 +133,7 @@ class Committer:
         return self.standing(connection)
 
     def _tidy(self, connection: sqlite3.Connection) -> None:
+        self.sweep.step(connection, self.writer.state)
         self.statistics.history_rows_removed += self.retention.step(connection, self.writer.state)
         self.statistics.pages_given_back += self.retention.give_back(connection, self.disk.space_low)
 
@@ -160,7 +165,7 @@ class Committer:
         space_low = self.disk.look(pending, self._group_bytes, partial(_unused_bytes, connection))
         now_s = time.monotonic()
         due = pending >= self.options.checkpoint_every_bytes and now_s >= self._checkpoint_next_s
-        due = due or self.retention.due() or (space_low and now_s >= self._low_look_s)
+        due = due or self.retention.due() or self.sweep.due() or (space_low and now_s >= self._low_look_s)
         return Standing(space_low, self.meter.used_bytes(), due)
 
     def _count(self, group: Group, written: Written, elapsed_ms: float) -> None:

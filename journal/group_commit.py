@@ -237,10 +237,10 @@ class Group:
         self.messages[message.message_id] = message
 
     def delete_message(self, message_id: int) -> None:
+        """Nothing in memory needs this body any more. The writer keeps it where a reference on disk does (group_write.py)."""
         if not self.touched:
             self.touch()
-        if self.messages.pop(message_id, None) is None or not self.elide:
-            self.messages_deleted.add(message_id)
+        self.messages_deleted.add(message_id)
 
     def attempt(self, record: AttemptRecord) -> None:
         if not self.touched:

@@ -20,7 +20,7 @@ from journal.statements import delete_integers, run_keys, run_values
 _REFERENCE_WIDTH = 14
 #: An attempt's first five fields are columns; the rest is a map.
 _ATTEMPT_DETAIL = AttemptRecord._fields[5:]
-_MINUTE_NAMES = [column.name.lower() for column in MinuteColumn]
+MINUTE_NAMES = [column.name.lower() for column in MinuteColumn]
 
 INSERT_REFERENCE = "INSERT INTO reference VALUES {values}"
 # The comparison names v's columns by place: a VALUES table has no names of its own.
@@ -29,12 +29,13 @@ CHANGE_REFERENCE = (
     " due_at_ms = v.column6, expires_at_ms = v.column7 FROM (VALUES {values}) AS v WHERE reference.sequence = v.column1"
 )
 INSERT_MESSAGE = "INSERT OR REPLACE INTO message VALUES {values}"
+BODIES_IN_USE = "SELECT message_id FROM reference INDEXED BY reference_message WHERE message_blob IS NULL AND message_id IN ({values})"
 INSERT_ATTEMPT = "INSERT OR REPLACE INTO attempt VALUES {values}"
 DELETE_ATTEMPT = "DELETE FROM attempt WHERE (message_id, sequence, attempt) IN (VALUES {values})"
 SIZE_ATTEMPT = "SELECT coalesce(sum(length(attempt_blob)), 0) FROM attempt WHERE (message_id, sequence, attempt) IN (VALUES {values})"
 INSERT_OUTCOME = "INSERT OR REPLACE INTO outcome VALUES {values}"
 COUNT_MINUTE = "INSERT INTO minute VALUES {values} ON CONFLICT (queue_id, minute) DO UPDATE SET " + ", ".join(
-    f"{name} = {name} + excluded.{name}" for name in _MINUTE_NAMES
+    f"{name} = {name} + excluded.{name}" for name in MINUTE_NAMES
 )
 COUNT_SERVED = (
     "INSERT INTO served VALUES {values} ON CONFLICT (hour, queue_id, consumer) DO UPDATE SET"
@@ -183,7 +184,13 @@ def _queue_row(record: QueueRecord) -> tuple[Any, ...]:
 def _write_references(connection: sqlite3.Connection, group: Group, written: Written, deletes: set[int]) -> None:
     _delete_references(connection, group.deleted_first, written)
     bodies: list[Any] = []
+    # Added and already unused: need not be written, unless a reference that is written points at it.
+    unused = group.messages_deleted & group.messages.keys() if group.elide else set[int]()
+    if unused:
+        unused -= {record.message.message_id for record in group.added.values() if record.shared}
     for message in group.messages.values():
+        if message.message_id in unused:
+            continue
         bodies += (message.message_id, *pack_message(message))
         written.bytes += len(bodies[-2])
     run_values(connection, INSERT_MESSAGE, 3, bodies)
@@ -197,7 +204,17 @@ def _write_references(connection: sqlite3.Connection, group: Group, written: Wri
         written.not_found += len(group.changed) - changed
     _delete_references(connection, deletes, written)
     if group.messages_deleted:
-        delete_integers(connection, "message", "message_id", group.messages_deleted)
+        _delete_bodies(connection, group.messages_deleted)
+
+
+def _delete_bodies(connection: sqlite3.Connection, message_ids: set[int]) -> None:
+    """Bodies that nothing in memory needs any more go, unless a reference that is only on disk does."""
+    ordered, needed = sorted(message_ids), set[int]()
+    for start in range(0, len(ordered), 2048):
+        part = ordered[start : start + 2048]
+        found = connection.execute(BODIES_IN_USE.format(values=",".join("?" * len(part))), part)
+        needed.update(message_id for (message_id,) in found)
+    delete_integers(connection, "message", "message_id", message_ids - needed)
 
 
 def _append_references(flat: list[Any], records: Iterable[ReferenceRecord]) -> int:

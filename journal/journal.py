@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from journal.group_commit import Group
 from journal.group_write import GroupWriter
 from journal.migrations import bring_up
 from journal.options import JournalOptions
+from journal.paging import Page, Wanted, read_page
 from journal.records import Recovered
 from journal.recover import recover
 from journal.sqlite_store import Store, WalMeter, open_store
@@ -64,6 +66,7 @@ class Journal:
         self._in_flight: Group | None = None
         self._gathering = Gathering(self._options.elide)
         self._alarm: asyncio.TimerHandle | None = None
+        self._reads: deque[tuple[Wanted, Callable[[Page], None]]] = deque()
         self._flushes: set[asyncio.Future[None]] = set()
         self._closing = False
         self._closed = False
@@ -96,7 +99,12 @@ class Journal:
         try:
             await store.run(bring_up)
             recovered, state, first_id = await store.run(
-                recover, now_ms, options.id_block, options.duplicate_ids_per_address, options.on_damage == "quarantine"
+                recover,
+                now_ms,
+                options.id_block,
+                options.duplicate_ids_per_address,
+                options.on_damage == "quarantine",
+                options.load_limit,
             )
             disk = Disk(directory, options.disk_reserve_bytes)
             disk.take_reserve()
@@ -138,6 +146,30 @@ class Journal:
     def busy(self) -> bool:
         """Whether something appended is not on disk yet."""
         return self.group.touched or self._in_flight is not None or bool(self._gathering.waiting)
+
+    def read(self, wanted: Wanted, take: Callable[[Page], None]) -> None:
+        """Reads a page between two commits and hands it over on the loop, before anything else is committed.
+
+        ``ready`` pages show what is on disk by then; all others everything appended before this call. Rows that are deleted in a group
+        that is not on disk yet are left out; what else the caller knows better than the disk, it must pass over itself.
+        """
+        if wanted.kind != "ready" and self.busy():
+            self.group.after.append(lambda: self._want(wanted, take))
+        else:
+            self._want(wanted, take)
+
+    def _want(self, wanted: Wanted, take: Callable[[Page], None]) -> None:
+        self._reads.append((wanted, take))
+        self._wakeup.set()
+
+    async def _read_page(self) -> None:
+        wanted, take = self._reads.popleft()
+        quarantine_at_ms = self._committer.writer.state.clock_ms if self._options.on_damage == "quarantine" else None
+        page = await self._store.run(read_page, wanted, quarantine_at_ms)
+        leaving = [group.deleted for group in (*self._gathering.waiting, self.group) if group.deleted]
+        if leaving:
+            page = page._replace(records=[r for r in page.records if not any(r.sequence in gone for gone in leaving)])
+        take(page)
 
     async def flush(self) -> None:
         """Wait until everything appended so far is on disk and its callbacks ran. Raises what ``failed`` holds after a failure."""
@@ -210,8 +242,12 @@ class Journal:
         """The writer: commit what has gathered, answer, look after the file, repeat."""
         try:
             while not self.failed.done():
+                if self._reads:
+                    await self._read_page()
                 if self.group.touched or self._gathering.waiting:
                     await self._commit()
+                elif self._reads:
+                    continue
                 elif self._closing:
                     return
                 elif self._upkeep_due:
@@ -235,7 +271,8 @@ class Journal:
         if group is None:
             if self._alarm is None:
                 self._alarm = loop.call_at(self._gathering.waiting[0].closed_s + PATIENCE_S, self._ring)
-            await self._wakeup.wait()
+            if not self._reads:
+                await self._wakeup.wait()
             return
         standing = None
         reserve = self._reserve_wanted()

@@ -28,5 +28,7 @@ class JournalOptions:
     #: Ids reserved on disk at a time; at least one block is always ahead.
     id_block: int = 1 << 20
     duplicate_ids_per_address: int = 20_000
+    #: A journal with at most so many messages is read and verified whole at the start; a larger one is counted, and read a page at a time.
+    load_limit: int = 20_000
     #: What to do with rows that fail their checksum at start.
     on_damage: Literal["refuse", "quarantine"] = "refuse"

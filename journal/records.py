@@ -7,7 +7,7 @@ whole journal; together with the priority it is also the order within the queue.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import IntEnum, IntFlag
 from typing import Any, NamedTuple
 
@@ -203,6 +203,20 @@ class PolicyRecord(NamedTuple):
     settings: dict[str, Any]
 
 
+class OnDisk(NamedTuple):
+    """What of one queue was counted and not read at the start."""
+
+    queue_id: int
+    #: priority -> messages without a due time
+    ready: dict[int, int]
+    #: Messages with a due time, past or to come, and the earliest of them.
+    due: int
+    first_due_ms: int | None
+    first_expiry_ms: int | None
+    #: What one message is reckoned at.
+    mean_bytes: int
+
+
 class Recovered(NamedTuple):
     """Everything a broker needs to go on after a stop of any kind."""
 
@@ -213,7 +227,7 @@ class Recovered(NamedTuple):
     #: Live queues only.
     queues: list[QueueRecord]
     next_queue_id: int
-    #: In (queue, priority, sequence) order.
+    #: In (queue, priority, sequence) order: all, or, where ``on_disk`` has the rest, those that are parked or suspect.
     references: list[ReferenceRecord]
     #: producer -> (mark, at_ms)
     producers: dict[str, tuple[int, int]]
@@ -224,3 +238,5 @@ class Recovered(NamedTuple):
     quarantined: list[str]
     #: In (kind, name) order.
     declarations: tuple[DeclarationRecord, ...] = ()
+    #: Empty where everything was read.
+    on_disk: Sequence[OnDisk] = ()

@@ -1,39 +1,36 @@
-"""Read everything back after a stop of any kind. Runs on the store's thread before anything else does.
+"""Read back after a stop of any kind. Runs on the store's thread before anything else does.
 
-Rows come a few thousand at a time: nothing else runs yet, so the interpreter's lock is free and no bulk packing is needed here
-(beside a busy loop it would be: see statements.py). References are read in the order of their rows, which is the order they lie on
-disk, sorted in memory, and counted against their order index.
+Up to ``load_limit`` messages everything is read and verified: in the order of the rows, which is the order they lie on disk, sorted in
+memory, and counted against the order index. Of more than that only what stands apart is read (parked and suspect messages); the rest is
+counted from the indexes, and comes a page at a time (paging.py), verified as it is read. Nothing else runs yet, so rows come a few
+thousand at a time and no bulk packing is needed here (beside a busy loop it would be: see statements.py).
 """
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 import sys
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 from journal.disk import damaged
 from journal.group_write import WriterState
-from journal.packing import Damaged, pack, unpack, unpack_message
-from journal.records import AddressRecord, DeclarationRecord, MessageRecord, QueueRecord, Recovered, ReferenceRecord
+from journal.packing import Damaged, unpack, unpack_message
+from journal.quarantine import REFERENCE_COLUMNS, sentence, set_aside
+from journal.records import AddressRecord, DeclarationRecord, MessageRecord, OnDisk, QueueRecord, Recovered, ReferenceRecord
+from journal.sqlite_store import PAGE_BYTES
 from journal.statements import delete_integers
-
-log = logging.getLogger("homing.journal")
 
 _PAGE_ROWS = 2_000
 #: Queue, rank and sequence have no checksum, but they stand in the index too: one flipped bit on either side changes this sum.
 _PRIME = 1_000_000_007
 _INDEXED = f"SELECT count(*), coalesce(sum((queue_id * 10 + rank + sequence * 7) % {_PRIME}), 0) FROM reference INDEXED BY reference_order"
-_REFERENCE_COLUMNS = (
-    "queue_id, rank, sequence, message_id, delivery_count, failed, assigned, state,"
-    " due_at_ms, expires_at_ms, entered_at_ms, overlay_blob, message_blob, checksum"
-)
 
 
 def recover(
-    connection: sqlite3.Connection, now_ms: int, id_block: int, duplicate_limit: int, quarantine: bool
+    connection: sqlite3.Connection, now_ms: int, id_block: int, duplicate_limit: int, quarantine: bool, load_limit: int = sys.maxsize
 ) -> tuple[Recovered, WriterState, int]:
     """Recovered, the writer's state, and the first id that may be handed out.
 
@@ -42,7 +39,7 @@ def recover(
     """
     connection.execute("BEGIN IMMEDIATE")
     try:
-        result = _recover(connection, now_ms, id_block, duplicate_limit, quarantine)
+        result = _recover(connection, now_ms, id_block, duplicate_limit, quarantine, load_limit)
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
@@ -52,16 +49,20 @@ def recover(
 
 
 def _recover(
-    connection: sqlite3.Connection, now_ms: int, id_block: int, duplicate_limit: int, quarantine: bool
+    connection: sqlite3.Connection, now_ms: int, id_block: int, duplicate_limit: int, quarantine: bool, load_limit: int
 ) -> tuple[Recovered, WriterState, int]:
     meta = dict(connection.execute("SELECT key, value FROM meta"))
     reader = _References(connection, quarantine, now_ms)
-    references = reader.read()
+    counted = _counted(connection)
+    whole = sum(counted.values()) <= load_limit
+    references = reader.read() if whole else reader.read_apart()
     queues = _queues(connection)
     live = {queue.queue_id for queue in queues}
-    stray = {reference.queue_id for reference in references if reference.queue_id not in live}
+    deleted = {queue_id for (queue_id,) in connection.execute("SELECT queue_id FROM queue WHERE deleted_at_ms IS NOT NULL")}
+    stray = {queue_id for queue_id, _ in counted} - live - deleted
     if stray:
         raise damaged(f"messages stand in queues that are not there (queue {min(stray)})")
+    references = [reference for reference in references if reference.queue_id in live]
     duplicates, counts, next_duplicate = _duplicates(connection, duplicate_limit)
     recovered = Recovered(
         broker_id=str(meta.get("broker_id") or uuid.uuid4()),
@@ -77,6 +78,7 @@ def _recover(
         committed=dict(connection.execute("SELECT transaction_id, at_ms FROM committed ORDER BY at_ms")),
         quarantined=reader.quarantined,
         declarations=_declarations(connection),
+        on_disk=[] if whole else _on_disk(connection, {key: n for key, n in counted.items() if key[0] in live}, references),
     )
     first_id = int(meta.get("reserved_up_to", 1))
     fresh = {"broker_id": recovered.broker_id, "clean_stop": 0, "reserved_up_to": first_id + 2 * id_block}
@@ -91,6 +93,40 @@ def rows(connection: sqlite3.Connection, sql: str) -> Iterator[tuple[Any, ...]]:
     cursor = connection.execute(sql)
     while page := cursor.fetchmany(_PAGE_ROWS):
         yield from page
+
+
+def _counted(connection: sqlite3.Connection) -> dict[tuple[int, int], int]:
+    """(queue, rank) -> messages, from the order index alone."""
+    counts = connection.execute("SELECT queue_id, rank, count(*) FROM reference INDEXED BY reference_order GROUP BY queue_id, rank")
+    return {(queue_id, rank): count for queue_id, rank, count in counts}
+
+
+def _on_disk(connection: sqlite3.Connection, counted: dict[tuple[int, int], int], read: list[ReferenceRecord]) -> list[OnDisk]:
+    """What was not read, queue by queue. A message's size is reckoned as the mean of the whole file: the bodies are not looked at."""
+    due = (
+        "SELECT queue_id, rank, count(*), min(due_at_ms) FROM reference INDEXED BY reference_due WHERE due_at_ms IS NOT NULL GROUP BY 1, 2"
+    )
+    expiring = "SELECT queue_id, min(expires_at_ms) FROM reference INDEXED BY reference_expires WHERE expires_at_ms IS NOT NULL GROUP BY 1"
+    ready = Counter(counted)
+    waiting: Counter[int] = Counter()
+    first_due: dict[int, int] = {}
+    for queue_id, rank, count, first_ms in connection.execute(due):
+        ready[queue_id, rank] -= count
+        waiting[queue_id] += count
+        first_due[queue_id] = min(first_ms, first_due.get(queue_id, first_ms))
+    for reference in read:
+        if reference.due_at_ms is None:
+            ready[reference.queue_id, 9 - reference.priority] -= 1
+        else:
+            waiting[reference.queue_id] -= 1
+    expiries = dict(connection.execute(expiring))
+    pages, unused = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count"))
+    mean = (pages - unused) * PAGE_BYTES // max(1, sum(counted.values()))
+    found = []
+    for queue_id in sorted({queue_id for queue_id, _ in counted}):
+        by_priority = {9 - rank: count for (queue, rank), count in ready.items() if queue == queue_id and count}
+        found.append(OnDisk(queue_id, by_priority, waiting[queue_id], first_due.get(queue_id), expiries.get(queue_id), mean))
+    return found
 
 
 def _queues(connection: sqlite3.Connection) -> list[QueueRecord]:
@@ -155,7 +191,7 @@ class _References:
         found: list[ReferenceRecord] = []
         bad: list[tuple[tuple[Any, ...], Damaged]] = []
         keys = 0
-        for row in rows(self._connection, f"SELECT {_REFERENCE_COLUMNS} FROM reference ORDER BY sequence"):
+        for row in rows(self._connection, f"SELECT {REFERENCE_COLUMNS} FROM reference ORDER BY sequence"):
             try:
                 keys += (row[0] * 10 + row[1] + row[2] * 7) % _PRIME
                 found.append(self._reference(row))
@@ -173,6 +209,25 @@ class _References:
         self._sweep()
         found.sort(key=lambda reference: (reference.queue_id, -reference.priority, reference.sequence))
         return found
+
+    def read_apart(self) -> list[ReferenceRecord]:
+        """Only what is parked or suspect. Bodies without a reference are left to the check of a stopped journal."""
+        found: list[ReferenceRecord] = []
+        sql = f"SELECT {REFERENCE_COLUMNS} FROM reference INDEXED BY reference_apart WHERE state <> 0"
+        for row in self._connection.execute(sql).fetchall():
+            try:
+                if row[12] is None:
+                    self._read_body(row[3])
+                found.append(self._reference(row))
+            except Damaged as error:
+                self._set_aside(row, error)
+        found.sort(key=lambda reference: (reference.queue_id, -reference.priority, reference.sequence))
+        return found
+
+    def _read_body(self, message_id: int) -> None:
+        found = self._connection.execute("SELECT message_blob, checksum FROM message WHERE message_id = ?", (message_id,)).fetchone()
+        if found is not None:
+            self._bodies[message_id] = unpack_message(found[0], found[1], message_id)
 
     def _read_bodies(self) -> None:
         for message_id, blob, checksum in rows(self._connection, "SELECT message_id, message_blob, checksum FROM message"):
@@ -202,19 +257,9 @@ class _References:
         )
 
     def _set_aside(self, row: tuple[Any, ...], why: Damaged) -> None:
-        queue_id, _, sequence, message_id, *_ = row
-        sentence = f"message {message_id} in queue {queue_id} (row {sequence} of table reference) {why}"
         if not self._quarantine:
-            raise damaged(sentence)
-        kept = dict(zip(_REFERENCE_COLUMNS.replace(" ", "").split(","), row, strict=True))
-        if kept["message_blob"] is None:
-            shared = self._connection.execute("SELECT message_blob FROM message WHERE message_id = ?", (message_id,)).fetchone()
-            kept["shared_blob"] = shared and shared[0]
-        values = (sequence, queue_id, message_id, self._now_ms, str(why), pack(kept))
-        self._connection.execute("INSERT OR REPLACE INTO quarantine VALUES (?, ?, ?, ?, ?, ?)", values)
-        self._connection.execute("DELETE FROM reference WHERE sequence = ?", (sequence,))
-        self.quarantined.append(sentence)
-        log.error("set aside: %s", sentence)
+            raise damaged(sentence(row, why))
+        self.quarantined.append(set_aside(self._connection, row, why, self._now_ms))
 
     def _sweep(self) -> None:
         """Bodies whose last reference went while their own row was to go later, or that were set aside."""

@@ -59,7 +59,10 @@ CREATE TABLE reference (
   checksum       INTEGER NOT NULL          -- crc32 of message_blob (0 without one)
 ) STRICT;
 CREATE INDEX reference_order ON reference (queue_id, rank);
-CREATE INDEX reference_due ON reference (queue_id, due_at_ms) WHERE due_at_ms IS NOT NULL;
+-- By time, in an order that a cursor can go on in.
+CREATE INDEX reference_due ON reference (queue_id, due_at_ms, sequence, rank) WHERE due_at_ms IS NOT NULL;
+CREATE INDEX reference_expires ON reference (queue_id, expires_at_ms, sequence) WHERE expires_at_ms IS NOT NULL;
+CREATE INDEX reference_apart ON reference (queue_id) WHERE state <> 0;
 -- Where a message went: moved and shared ones only, since an index over all costs every send (the rest have one reference, the first).
 CREATE INDEX reference_message ON reference (message_id) WHERE overlay_blob IS NOT NULL OR message_blob IS NULL;
 

@@ -66,6 +66,7 @@ class Consumer:
         "priority",
         "pulls",
         "queue",
+        "scanned",
         "selector",
         "session",
         "shared",
@@ -115,6 +116,8 @@ class Consumer:
         self.draining_until_ms = 0
         #: Selector consumers: (rank, sequence) heap of pending references not looked at yet.
         self.candidates: list[tuple[int, int, MessageReference]] = []
+        #: And by priority, up to which sequence they have looked at what is only on disk.
+        self.scanned = [0] * 10
 
     @property
     def credit(self) -> int:

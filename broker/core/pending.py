@@ -4,6 +4,9 @@ New arrivals only ever append; what comes back re-enters at its old place. So ea
 heap of returned ones, and the next is the smaller head. Removal from the middle leaves a stale entry behind (its
 reference is no longer PENDING, or comes back as a suspect, which waits elsewhere) that is skipped when met and swept when such
 entries outnumber the living.
+
+A long queue is in memory only up to a *cursor* for each priority; what lies beyond is on disk, counted here, and comes a page at a time
+(broker/paging.py). Cursors only move on. Nothing overtakes what is on disk: where that is next, nothing is handed out until it is here.
 """
 
 from __future__ import annotations
@@ -22,7 +25,21 @@ _SWEEP_ABOVE: Final = 1024
 class Pending:
     """``count`` and ``bytes`` (bodies) are of living entries only. A reference is in here exactly when it is PENDING and no suspect."""
 
-    __slots__ = ("_entries", "_fresh", "_returned", "_top", "bytes", "count")
+    __slots__ = (
+        "_entries",
+        "_fresh",
+        "_returned",
+        "_top",
+        "bytes",
+        "count",
+        "cursor",
+        "disk_bytes",
+        "disk_count",
+        "newest",
+        "on_disk",
+        "overdue",
+        "starved",
+    )
 
     def __init__(self) -> None:
         self._fresh: list[deque[MessageReference]] = [deque() for _ in range(PRIORITIES)]
@@ -32,6 +49,59 @@ class Pending:
         self._top = 0
         self.count = 0
         self.bytes = 0
+        #: By priority: messages that are ready and only on disk, all of them beyond the cursor (a sequence).
+        self.on_disk = [0] * PRIORITIES
+        self.cursor = [0] * PRIORITIES
+        #: By priority: nothing that is only on disk is beyond this sequence.
+        self.newest = [0] * PRIORITIES
+        self.disk_count = 0
+        self.disk_bytes = 0
+        #: Returned messages that are due are still on disk: what never went out waits for them.
+        self.overdue = False
+        #: Somebody wanted the next, and it was not here.
+        self.starved = False
+
+    @property
+    def total(self) -> int:
+        """Ready, in memory or on disk."""
+        return self.count + self.disk_count
+
+    @property
+    def returned(self) -> int:
+        """At most so many of those in memory came back, or have their time behind them."""
+        return min(self.count, sum(map(len, self._returned)))
+
+    def held(self, priority: int) -> int:
+        """Entries of one priority in memory, stale ones included."""
+        return len(self._fresh[priority]) + len(self._returned[priority])
+
+    def left_on_disk(self, priority: int, sequence: int, size: int) -> None:
+        """A new arrival, beyond all in memory, that is kept on disk only. The first one sets the cursor before it."""
+        if not self.on_disk[priority]:
+            self.cursor[priority] = max(self.cursor[priority], sequence - 1)
+        self.found_on_disk(priority, 1, size, sequence)
+
+    def found_on_disk(self, priority: int, count: int, size: int, newest: int) -> None:
+        """So many are on disk, beyond the cursor, and none of them beyond ``newest``."""
+        self.on_disk[priority] += count
+        self.disk_count += count
+        self.disk_bytes += size
+        self.newest[priority] = max(newest, self.newest[priority])
+        if priority > self._top:
+            self._top = priority
+
+    def come_from_disk(self, priority: int, count: int, size: int) -> None:
+        """So many are in memory now, or gone."""
+        self.on_disk[priority] -= count
+        self.disk_count -= count
+        self.disk_bytes = max(0, self.disk_bytes - size) if self.disk_count else 0
+
+    def next_on_disk(self) -> int | None:
+        """The priority of which a page is next: the highest there is, unless some of a higher one are in memory."""
+        for priority in range(PRIORITIES - 1, -1, -1):
+            if self.on_disk[priority]:
+                return priority
+        return None
 
     def append(self, reference: MessageReference) -> None:
         """A new arrival, nearly always above every other; one that had to wait for its commit takes its place among them."""
@@ -64,6 +134,16 @@ class Pending:
         self.count += len(references)
         self.bytes += size
 
+    def append_page(self, references: list[MessageReference]) -> None:
+        """A page of one priority, in order: all beyond what was in memory, but for what is kept in memory only."""
+        self.starved = False
+        fresh = self._fresh[references[0].priority]
+        if fresh and fresh[-1].sequence > references[0].sequence:
+            for reference in references:
+                self.put_back(reference)
+        else:
+            self.append_all(references)
+
     def _counted(self, reference: MessageReference) -> None:
         if reference.priority > self._top:
             self._top = reference.priority
@@ -82,8 +162,11 @@ class Pending:
     def pop(self, to: Where) -> MessageReference | None:
         """Takes the next to go; it stands in ``to`` from here on."""
         while self.count:
-            fresh = self._fresh[self._top]
-            if fresh and not self._returned[self._top]:
+            top = self._top
+            fresh = self._fresh[top]
+            if fresh and not self._returned[top]:
+                if self.overdue or (self.disk_count and self._waits_for_disk(fresh[0])):
+                    break
                 reference = fresh.popleft()
                 self._entries -= 1
                 if _waits_here(reference):
@@ -92,16 +175,30 @@ class Pending:
                     self.bytes -= reference.message.size
                     return reference
                 continue
-            first = self._first((self._top,))
+            first = self._first((top,))
             if first is not None:
+                if self.disk_count and self._waits_for_disk(first):
+                    break
                 self.remove(first, to)
                 return first
+            if self.on_disk[top]:
+                break
             self._top -= 1
+        self.starved = True
         return None
 
+    def _waits_for_disk(self, reference: MessageReference) -> bool:
+        """Whether something on disk comes before this one, which is the first of its priority in memory."""
+        priority = reference.priority
+        return self.on_disk[priority] > 0 and reference.sequence > self.cursor[priority]
+
     def oldest_of_lowest_priority(self) -> MessageReference | None:
-        """What drop-head drops."""
-        return self._first(range(PRIORITIES))
+        """What drop-head drops; None where that is on disk still."""
+        for priority in range(PRIORITIES):
+            first = self._first((priority,))
+            if first is not None or self.on_disk[priority]:
+                return None if first is None or self._waits_for_disk(first) else first
+        return None
 
     def _first(self, priorities: Iterable[int]) -> MessageReference | None:
         if not self.count:

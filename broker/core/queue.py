@@ -42,7 +42,11 @@ class Queue:
         "consumers",
         "created_at_ms",
         "delivering",
+        "due_horizon",
+        "due_on_disk",
         "durable",
+        "expiry_on_disk_ms",
+        "first_due_ms",
         "idle_since_ms",
         "name",
         "options",
@@ -93,8 +97,15 @@ class Queue:
         #: References the next connection loss would dead-letter; each goes alone. By sequence.
         self.suspects: dict[int, MessageReference] = {}
         self.parked: dict[int, MessageReference] = {}
-        #: Every reference in the queue, in whatever state, by sequence.
+        #: Every reference in memory, in whatever state, by sequence. ``count`` has those on disk too.
         self.references: dict[int, MessageReference] = {}
+        #: Messages with a due time that are only on disk: all of them due beyond the horizon, a (ms, sequence).
+        self.due_on_disk = 0
+        self.due_horizon = (0, 0)
+        #: None of them is due before this; None: not known, a page is on its way.
+        self.first_due_ms: int | None = None
+        #: No message that is only on disk expires before this; None: none does.
+        self.expiry_on_disk_ms: int | None = None
         self.scheduled = 0
         self.delivering = 0
         #: Acknowledged by a commit that is on its way to the disk: shown as delivering until it is there.
@@ -108,9 +119,24 @@ class Queue:
         self._turn = 0
 
     @property
+    def count(self) -> int:
+        """Messages in whatever state, in memory or on disk."""
+        return len(self.references) + self.pending.disk_count + self.due_on_disk
+
+    @property
     def ready(self) -> int:
         """Messages that could be handed out now."""
-        return self.pending.count + len(self.suspects)
+        return self.pending.count + self.pending.disk_count + len(self.suspects)
+
+    @property
+    def ready_bytes(self) -> int:
+        """Their bodies and properties; suspects apart."""
+        return self.pending.bytes + self.pending.disk_bytes
+
+    @property
+    def waiting(self) -> int:
+        """Messages whose time is still to come."""
+        return self.scheduled + self.due_on_disk
 
     # -- in ----------------------------------------------------------------------------------------------------------
 
@@ -130,6 +156,12 @@ class Queue:
         if any(consumer.selector is not None for consumer in self.consumers):
             for reference in references:
                 self._offer(reference)
+
+    def append_page(self, references: list[MessageReference]) -> None:
+        """What was only on disk becomes pending: a page of one priority, in order."""
+        self.pending.append_page(references)
+        for reference in references:
+            self._offer(reference)
 
     def put_back(self, reference: MessageReference) -> None:
         """A returned message becomes pending at its original place; a suspect waits for a consumer of its own."""
@@ -221,12 +253,12 @@ class Queue:
                 share = max(1, min(budget, self.pending.count) // len(ready))
                 still: list[Consumer] = []
                 for consumer in ready:
-                    limit = min(consumer.credit, share, budget)
+                    limit, gone = min(consumer.credit, share, budget), len(expired)
                     taken = self._take(consumer, limit, now_ms, expired)
                     budget -= len(taken)
                     if not taken:
                         # Nothing but expired ones, as many as one look takes: what is behind them follows in the next turn.
-                        more = more or (consumer.selector is None and self.pending.count > 0)
+                        more = more or (consumer.selector is None and self.pending.count > 0 and len(expired) > gone)
                         continue
                     sent = deliveries.setdefault(consumer, [])
                     sent += taken

@@ -8,12 +8,15 @@ from operator import itemgetter
 from typing import Any, Final
 
 from broker.broker import Broker
-from broker.core.message import MessageReference
+from broker.core.message import MessageReference, Where
 from broker.core.pending import PRIORITIES
+from broker.core.queue import Queue
 from broker.errors import Refused
 from broker.management import arguments as read
 from broker.management.queues import STATE_OF
+from broker.paging import reference_of
 from broker.steps import LOOK_STEP, Steps
+from journal.records import ReferenceRecord
 
 _MAX_PAGE: Final = 1000
 #: Beyond its first message a page holds no more: a frame takes it whatever that first one's size.
@@ -51,6 +54,7 @@ def peek(broker: Broker, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
     if after is not None and (type(after) is not list or len(after) != 2 or any(type(each) is not int for each in after)):
         raise Refused("invalid-argument", "after must be what next was", "leave it out for the first page")
     ordered = yield from _first_after(list(queue.references.values()), after or [-PRIORITIES, 0], limit + 1)
+    ordered = yield from _with_disk(broker, queue, ordered, after or [-PRIORITIES, 0], limit + 1)
     found: list[dict[str, Any]] = []
     size, last = 0, after
     for place, reference in ordered[:limit]:
@@ -76,6 +80,24 @@ def _first_after(references: list[MessageReference], after: list[int], count: in
         part = references[start : start + LOOK_STEP]
         places = ((place, each) for each in part if (place := (-each.priority, each.sequence)) > beyond)
         first = nsmallest(count, chain(first, places), key=itemgetter(0))
+    return first
+
+
+def _with_disk(broker: Broker, queue: Queue, ordered: list[_Place], after: list[int], count: int) -> Steps[list[_Place]]:
+    """The same with what is only on disk."""
+    first = ordered
+
+    def look(records: list[ReferenceRecord]) -> bool:
+        nonlocal first
+        rows = [reference_of(queue, record) for record in records]
+        for reference in rows:
+            reference.where = Where.PENDING if reference.due_at_ms is None else Where.SCHEDULED
+        places = (((-each.priority, each.sequence), each) for each in rows)
+        first = nsmallest(count, chain(first, places), key=itemgetter(0))
+        # Further ones would stand behind all of these.
+        return len(first) < count or not rows or first[-1][0] > (-rows[-1].priority, rows[-1].sequence)
+
+    yield from broker.state.pager.on_disk(queue, look, broker.ledger.next_id(), -after[0], after[1])
     return first
 
 

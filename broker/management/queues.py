@@ -26,13 +26,13 @@ def describe(queue: Queue) -> dict[str, Any]:
         "auto_created": queue.auto_created,
         "paused": queue.paused,
         "options": queue.options,
-        "messages": len(queue.references) + queue.committing,
+        "messages": queue.count + queue.committing,
         "pending": queue.ready,
         "delivering": queue.delivering + queue.committing,
-        "scheduled": queue.scheduled,
+        "scheduled": queue.waiting,
         "parked": len(queue.parked),
         "suspects": len(queue.suspects),
-        "pending_bytes": queue.pending.bytes,
+        "pending_bytes": queue.ready_bytes,
         "consumers": len(queue.consumers),
         "slow_consumers": sum(consumer.slow for consumer in queue.consumers),
         "created_at_ms": queue.created_at_ms,
@@ -72,8 +72,8 @@ def create(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
 def delete(broker: Broker, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
     read.only(arguments, "queue", "if_empty", "if_unused")
     queue = read.queue(broker, arguments)
-    if read.flag(arguments, "if_empty") and queue.references:
-        raise Refused("queue-not-empty", f"queue {queue.name} holds {len(queue.references)} messages", "purge it first")
+    if read.flag(arguments, "if_empty") and queue.count:
+        raise Refused("queue-not-empty", f"queue {queue.name} holds {queue.count} messages", "purge it first")
     if read.flag(arguments, "if_unused") and queue.consumers:
         raise Refused("queue-in-use", f"queue {queue.name} has {len(queue.consumers)} consumers", "stop them first")
     queue.paused = True  # nobody is handed what is about to go

@@ -16,7 +16,7 @@ def describe(broker: Broker, virtual_host: VirtualHost) -> dict[str, Any]:
         "name": virtual_host.name,
         "prefix": virtual_host.prefix,
         "queues": len(queues),
-        "messages": sum(len(queue.references) + queue.committing for queue in queues),
+        "messages": sum(queue.count + queue.committing for queue in queues),
         "connections": sum(connection.virtual_host == virtual_host.name for connection in broker.connections.values()),
     }
 

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from broker.broker import BrokerLimits
 from broker.core.message import Message
 from broker.core.redelivery import Failure
 from broker.errors import Refused
@@ -25,9 +26,13 @@ ADDRESSES = sorted(LAYERS.keys() - {"#"} | {"a"})
 
 
 class BrokerModel(RuleBasedStateMachine):
+    limits = BrokerLimits()
+    load_limit = 1 << 30
+
     def __init__(self) -> None:
         super().__init__()
-        self.world = World(LAYERS)
+        self.world = World(LAYERS, limits=self.limits)
+        self.world.journal.load_limit = self.load_limit
         self.clients: list[Client] = []
         self.number = 0
         #: key -> address, once its confirm is out.
@@ -70,21 +75,25 @@ class BrokerModel(RuleBasedStateMachine):
         self.number += 1
         return f"m{self.number}"
 
-    @rule(who=st.integers(0, 1), address=st.sampled_from(ADDRESSES), priority=st.integers(3, 5), delay_ms=st.sampled_from([0, 0, 0, 700]))
-    def send(self, who: int, address: str, priority: int, delay_ms: int) -> None:
-        client, key = self.clients[who], self._key()
+    @rule(
+        who=st.integers(0, 1),
+        address=st.sampled_from(ADDRESSES),
+        priority=st.integers(3, 5),
+        delay_ms=st.sampled_from([0, 0, 0, 700, 5000]),
+        count=st.sampled_from([1, 1, 6]),
+    )
+    def send(self, who: int, address: str, priority: int, delay_ms: int, count: int) -> None:
+        client, keys = self.clients[who], [self._key() for _ in range(count)]
         assert client.connection is not None
         producer = client.producers.get(address)
         if producer is None:
             producer = self.world.broker.open_producer(client.connection, len(client.producers) + 1, address)
             client.producers[address] = producer
-        refused = self.world.broker.send(
-            producer, producer.mark + 1, [Message(0, address, key.encode(), priority=priority, delay_ms=delay_ms)]
-        )
-        assert refused is None
+        messages = [Message(0, address, key.encode(), priority=priority, delay_ms=delay_ms) for key in keys]
+        assert self.world.broker.send(producer, producer.mark + 1, messages) is None
         if delay_ms:
-            self.not_before[key] = self.world.time_ms + delay_ms
-        self.world.broker.ledger.when_safe(lambda: self.confirmed.__setitem__(key, address))
+            self.not_before.update(dict.fromkeys(keys, self.world.time_ms + delay_ms))
+        self.world.broker.ledger.when_safe(lambda: self.confirmed.update(dict.fromkeys(keys, address)))
 
     @rule(who=st.integers(0, 1), again=st.booleans())
     def send_twice(self, who: int, again: bool) -> None:
@@ -268,6 +277,10 @@ class BrokerModel(RuleBasedStateMachine):
             for reference in queue.references.values():
                 key = reference.message.body.decode()
                 there[key] = there.get(key, 0) + 1
+            for record in self.world.journal.rows().values():
+                if record.queue_id == queue.queue_id and record.sequence not in queue.references:
+                    key = record.message.body.decode()
+                    there[key] = there.get(key, 0) + 1
         assert all(count == 1 for count in there.values()), "a message stands in two places"
         lost = self.confirmed.keys() - there.keys() - self.done - self.perhaps_gone
         assert not lost, f"confirmed and nowhere: {lost}"
@@ -276,7 +289,17 @@ class BrokerModel(RuleBasedStateMachine):
         assert len(on_disk) == len(set(on_disk)), "a message is in two queues on disk"
 
 
-TestBrokerModel = BrokerModel.TestCase
-TestBrokerModel.settings = settings(
-    max_examples=300, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+class PagedModel(BrokerModel):
+    """The same lives where hardly anything fits into memory, and a start reads nothing."""
+
+    limits = BrokerLimits(window_messages=1, window_scheduled=1)
+    load_limit = 0
+
+
+_SETTINGS = settings(
+    max_examples=200, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
+TestBrokerModel = BrokerModel.TestCase
+TestBrokerModel.settings = _SETTINGS
+TestPagedModel = PagedModel.TestCase
+TestPagedModel.settings = _SETTINGS

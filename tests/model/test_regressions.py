@@ -339,7 +339,7 @@ def test_what_somebody_declares_is_not_removed_by_itself() -> None:
     assert client.connection is not None
     life.world.broker.resources.declare({"queue": "a"})
     life.world.broker.disconnect(client.connection, lost=False)
-    life.world.broker.resources.purge(life.queue("a"))
+    at_once(life.world.broker.resources.purge_steps(life.queue("a")))
     for _ in range(30):
         life.world.time_ms += 1000
         life.world.commit()

@@ -5,6 +5,7 @@ The journal uses the real open group, elision included, so that a crash keeps ex
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -15,10 +16,12 @@ from broker.connection import Connection
 from broker.core.address_settings import AddressSettingsRepository
 from broker.core.consumer import Consumer
 from broker.core.message import MessageReference, Where
+from broker.core.queue import Queue
 from broker.producers import Producer
 from broker.recovery import recover
 from journal.group_commit import Group
-from journal.records import AddressRecord, MessageRecord, QueueRecord, Recovered, ReferenceRecord
+from journal.paging import Page, Wanted
+from journal.records import AddressRecord, MessageRecord, OnDisk, QueueRecord, Recovered, ReferenceRecord
 
 
 class DictJournal:
@@ -35,6 +38,10 @@ class DictJournal:
         self.minutes: dict[int, list[int]] = {}
         self._next_id = 1
         self.group = Group()
+        self.reads: list[tuple[Wanted, Callable[[Page], None]]] = []
+        self.page_rows = 2
+        #: How many messages a start reads; of more it only counts.
+        self.load_limit = 1 << 30
 
     def next_id(self) -> int:
         self._next_id += 1
@@ -42,6 +49,38 @@ class DictJournal:
 
     def busy(self) -> bool:
         return self.group.touched
+
+    def rows(self) -> dict[int, ReferenceRecord]:
+        """What the disk will hold when the open group is there."""
+        rows = self.references | self.group.added
+        return {sequence: record for sequence, record in rows.items() if sequence not in self.group.deleted}
+
+    def read(self, wanted: Wanted, take: Callable[[Page], None]) -> None:
+        if wanted.kind != "ready" and self.busy():
+            self.group.after.append(lambda: self.reads.append((wanted, take)))
+        else:
+            self.reads.append((wanted, take))
+
+    def read_pages(self) -> bool:
+        """Between two commits; whether there was anything to read."""
+        reads, self.reads = self.reads, []
+        for wanted, take in reads:
+            take(self._page(wanted))
+        return bool(reads)
+
+    def _page(self, wanted: Wanted) -> Page:
+        rows = [record for record in self.references.values() if record.queue_id == wanted.queue_id]
+        next_ms = None
+        if wanted.kind in ("ready", "all"):
+            rows = [record for record in rows if record.priority == wanted.priority and record.sequence > wanted.after]
+            rows = sorted((r for r in rows if wanted.kind == "all" or r.due_at_ms is None), key=lambda record: record.sequence)
+        else:
+            timed = [(r.due_at_ms if wanted.kind == "due" else r.expires_at_ms, r.sequence, r) for r in rows]
+            beyond = sorted(t for t in timed if t[0] is not None and t[:2] > (wanted.after_ms, wanted.after))
+            rows = [record for at_ms, _, record in beyond if at_ms is not None and at_ms <= wanted.until_ms]
+            next_ms = next((each[0] for each in beyond[min(len(rows), self.page_rows) :]), None)
+        there = [record for record in rows[: self.page_rows] if record.sequence not in self.group.deleted]
+        return Page(there, len(rows) > self.page_rows, next_ms)
 
     def commit(self) -> None:
         """The open group is on disk; what waited for that is told, in order."""
@@ -56,8 +95,10 @@ class DictJournal:
             self.references[sequence] = self.references[sequence]._replace(due_at_ms=change.due_at_ms, expires_at_ms=change.expires_at_ms)
         for sequence in group.deleted:
             self.references.pop(sequence, None)
-        for message_id in group.messages_deleted:
+        for message_id in group.messages_deleted - {each.message.message_id for each in self.references.values() if each.shared}:
             self.messages.pop(message_id, None)
+        assert all(each.message.message_id in self.messages for each in self.references.values() if each.shared), "a body is missing"
+        assert self.messages.keys() <= {each.message.message_id for each in self.references.values()}, "a body that nobody needs"
         self.queues.update(group.queues)
         for name, record in group.addresses.items():
             if record is None:
@@ -77,8 +118,17 @@ class DictJournal:
     def crash(self) -> Recovered:
         """What is left when the process dies now."""
         self.group = Group()
+        self.reads = []
         live = [queue for queue in self.queues.values() if queue.deleted_at_ms is None]
+        deleted = self.queues.keys() - {queue.queue_id for queue in live}
+        for sequence in [sequence for sequence, record in self.references.items() if record.queue_id in deleted]:
+            del self.references[sequence]
         ordered = sorted(self.references.values(), key=lambda r: (r.queue_id, -r.priority, r.sequence))
+        on_disk: list[OnDisk] = []
+        if len(ordered) > self.load_limit:
+            counted = [record for record in ordered if not record.state]
+            ordered = [record for record in ordered if record.state]
+            on_disk = [_counted(queue.queue_id, counted) for queue in live]
         return Recovered(
             broker_id="model",
             clean_stop=False,
@@ -91,7 +141,16 @@ class DictJournal:
             duplicates={},
             committed=dict(self.transactions),
             quarantined=[],
+            on_disk=on_disk,
         )
+
+
+def _counted(queue_id: int, records: list[ReferenceRecord]) -> OnDisk:
+    here = [record for record in records if record.queue_id == queue_id]
+    dues = [record.due_at_ms for record in here if record.due_at_ms is not None]
+    expiries = [record.expires_at_ms for record in here if record.expires_at_ms is not None]
+    ready = Counter(record.priority for record in here if record.due_at_ms is None)
+    return OnDisk(queue_id, dict(ready), len(dues), min(dues, default=None), min(expiries, default=None), 10)
 
 
 @dataclass
@@ -169,7 +228,7 @@ class World:
             self.broker.drain()
             if self.broker.next_ms() <= self.time_ms:
                 self.broker.tick()
-            if not self.broker.state.ready:
+            if not self.journal.read_pages() and not self.broker.state.ready:
                 return
 
     def commit(self) -> None:
@@ -177,7 +236,7 @@ class World:
         for _ in range(50):
             self.journal.commit()
             self.turn()
-            if not self.journal.busy() and not self.broker.state.ready:
+            if not self.journal.busy() and not self.broker.state.ready and not self.journal.reads:
                 return
 
     def crash(self) -> None:
@@ -197,7 +256,8 @@ class World:
                 by_place[reference.where] = by_place.get(reference.where, 0) + 1
                 memory += 400 + (0 if id(reference.message) in messages else reference.message.size)
                 messages.add(id(reference.message))
-            assert queue.ready == by_place.get(Where.PENDING, 0), f"{queue.name}: pending"
+            self._check_disk(queue)
+            assert queue.ready == by_place.get(Where.PENDING, 0) + queue.pending.disk_count, f"{queue.name}: pending"
             waiting = [reference.sequence for reference in queue.pending]
             assert len(waiting) == queue.pending.count, f"{queue.name}: what can be handed out"
             assert not queue.suspects.keys() & set(waiting), f"{queue.name}: a suspect among the others"
@@ -206,5 +266,19 @@ class World:
             assert queue.scheduled == by_place.get(Where.SCHEDULED, 0), f"{queue.name}: scheduled"
             assert len(queue.parked) == by_place.get(Where.PARKED, 0), f"{queue.name}: parked"
             assert not by_place.get(Where.GONE)
+        # An estimate after a start that only counted; of nothing it is nothing.
+        if not any(queue.pending.disk_count + queue.due_on_disk for queue in self.broker.state.post_office.queues.values()):
+            assert self.broker.state.pager.disk_bytes == 0 or self.journal.load_limit == 0
         held = sum(t.bytes for c in self.broker.connections.values() for t in c.transactions.values())
         assert self.broker.state.memory_bytes == memory + held
+
+    def _check_disk(self, queue: Queue) -> None:
+        """What a queue counts as being only on disk is what is there and not in memory."""
+        rows = [r for r in self.journal.rows().values() if r.queue_id == queue.queue_id and r.sequence not in queue.references]
+        ready = Counter(record.priority for record in rows if record.due_at_ms is None)
+        assert queue.pending.on_disk == [ready[priority] for priority in range(10)], f"{queue.name}: ready on disk"
+        assert queue.pending.disk_count == sum(queue.pending.on_disk)
+        assert queue.due_on_disk == sum(record.due_at_ms is not None for record in rows), f"{queue.name}: due on disk"
+        assert all(r.sequence > queue.pending.cursor[r.priority] for r in rows if r.due_at_ms is None), f"{queue.name}: behind the cursor"
+        if (queue.queue_id, "due") not in self.broker.state.pager.reading:
+            assert all((r.due_at_ms, r.sequence) > queue.due_horizon for r in rows if r.due_at_ms is not None), f"{queue.name}: due too early"

@@ -11,6 +11,7 @@ from broker.errors import Refused
 from broker.protocols.amqp091.codec import PROTOCOL_HEADER, FrameReader, MethodEvent, content_frames, method_frame
 from broker.protocols.amqp091.codec_methods import METHODS, NUMBER, write_arguments
 from broker.protocols.amqp091.session import AmqpOptions, AmqpSession
+from broker.steps import at_once
 from tests.model.world import World
 
 
@@ -214,7 +215,7 @@ def test_without_credit_a_publisher_is_not_read_and_told_why(world: World) -> No
     assert told == ["connection.blocked"]
     assert not peer.reading
     queue = world.broker.state.post_office.queues["q"]
-    world.broker.resources.purge(queue)
+    at_once(world.broker.resources.purge_steps(queue))
     world.broker.flow.relieve()
     assert [name for name, _ in peer.methods()] == ["connection.unblocked"]
     assert peer.reading

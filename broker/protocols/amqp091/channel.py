@@ -140,7 +140,7 @@ class Channel:
         """The turn's publishes are with the broker: they are confirmed when they are on disk."""
         last, rejected = self.published or 0, self.rejected
         self.rejected = []
-        self.session.broker.ledger.when_safe(lambda: self._confirm(last, rejected))
+        self.session.broker.ledger.when_stored(lambda: self._confirm(last, rejected))
 
     def _confirm(self, last: int, rejected: list[int]) -> None:
         if self.closed:
@@ -259,7 +259,10 @@ class Channel:
         number = session.next_consumer()
         reference = session.broker.get(session.connection, number, queue)
         if reference is None:
-            self.write("basic.get-empty", "")
+            if session.broker.when_read(queue, lambda: self._get_again(queue, no_ack)):
+                session.hold()
+            else:
+                self.write("basic.get-empty", "")
             return
         consumer, tag = reference.consumer, self._next_tag
         assert consumer is not None, "a message that was handed out has a consumer"
@@ -278,6 +281,12 @@ class Channel:
             self._drop_holder(consumer)
         else:
             self._unacked[tag] = (consumer, reference.tag)
+
+    def _get_again(self, queue: Queue, no_ack: bool) -> None:
+        """A page of the queue has come from disk."""
+        if not self.closed:
+            self.get(queue, no_ack)
+        self.session.go_on()
 
     def qos(self, prefetch: int, for_channel: bool) -> None:
         if for_channel:

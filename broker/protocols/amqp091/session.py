@@ -120,6 +120,8 @@ class AmqpSession:
         self._heartbeat_s = 0
         self._header = b""
         self._waiting: bytes | None = None
+        #: What came behind a method whose answer waits for the disk; None: nothing does.
+        self._held: list[Event] | None = None
         self._tells_blocked = False
         self._closed_by_us = False
         self._ended = False
@@ -155,10 +157,29 @@ class AmqpSession:
         self.write(method_frame(0, "connection.start", 0, 9, properties, b"PLAIN AMQPLAIN", b"en_US"))
         return self._header[8:]
 
+    def hold(self) -> None:
+        """Nothing further is acted on until ``go_on``: an answer waits for the disk, and what was asked later comes after it."""
+        self._held, self._waiting = [], b""
+        self._output.pause_reading()
+
+    def go_on(self) -> None:
+        if self._ended or self._held is None or self._waiting is None:
+            return
+        events, data = self._held, self._waiting
+        self._held = self._waiting = None
+        if not self.producer.waiting:
+            self._output.resume_reading()
+        self._act_on(events)
+        if data:
+            self.receive(data)
+
     def _act_on(self, events: list[Event]) -> None:
-        for event in events:
+        for place, event in enumerate(events):
             if self._ended:
                 return
+            if self._held is not None:
+                self._held += events[place:]
+                break
             try:
                 self._event(event)
             except AmqpError as error:

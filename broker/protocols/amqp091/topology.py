@@ -129,8 +129,16 @@ def _queue_unbind(channel: Channel, values: _Values) -> None:
 
 def _queue_purge(channel: Channel, values: _Values) -> None:
     _, name, no_wait = values
-    count = channel.session.broker.resources.purge(_queue(channel, name))
-    _reply(channel, no_wait, "queue.purge-ok", count)
+    session = channel.session
+    steps = session.broker.resources.purge_steps(_queue(channel, name))
+
+    def purged(count: int) -> None:
+        if not channel.closed:
+            _reply(channel, no_wait, "queue.purge-ok", count)
+        session.go_on()
+
+    session.hold()
+    session.broker.work(steps, purged)
 
 
 def _queue_delete(channel: Channel, values: _Values) -> None:

@@ -1,0 +1,403 @@
+"""Queues longer than memory: what of a queue is only on disk, when it goes there, and when it comes back.
+
+A queue keeps a window of messages in memory. What arrives beyond it goes into the journal alone, and so does what is due later than soon;
+it is read back a page at a time, ahead of need. Everything is *in memory or only on disk*, never both: a page leaves out what is in memory,
+and the journal leaves out what is being deleted, so a page may be read at any time and nothing is handed out twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
+
+from broker.core.message import REFERENCE_BYTES, Message, MessageReference, Where
+from broker.core.pending import PRIORITIES
+from broker.properties import size_of
+from broker.steps import Steps
+from journal.paging import Page, Wanted
+from journal.records import MessageRecord, ReferenceRecord, ReferenceState
+
+log = logging.getLogger("homing")
+
+if TYPE_CHECKING:
+    from broker.core.consumer import Consumer
+    from broker.core.queue import Queue
+    from broker.state import BrokerState
+
+#: What is due within this time is in memory; half of it before it runs out, the next of it is read.
+AHEAD_MS: Final = 3_000
+#: Rows that are looked at for one selector, purged or redriven in one step.
+_SCAN_ROWS: Final = 250
+_LAST: Final = 1 << 63
+
+
+@dataclass(frozen=True)
+class Windows:
+    """What is kept in memory."""
+
+    #: Ready messages of one queue and priority, and bytes of ready messages of one queue.
+    messages: int = 8_000
+    size: int = 8 << 20
+    #: Messages of one queue that wait for their time before further ones wait on disk.
+    scheduled: int = 10_000
+    #: Of everything together; the others get smaller when more than half of it is used.
+    memory_bytes: int = 512 << 20
+
+
+class Reader(Protocol):
+    """The part of journal.Journal that pages are read through."""
+
+    def read(self, wanted: Wanted, take: Callable[[Page], None]) -> None: ...
+
+
+class Pager:
+    def __init__(self, state: BrokerState, reader: Reader, windows: Windows) -> None:
+        self._state = state
+        self._reader = reader
+        self._windows = windows
+        #: Queue and kind of the pages that are on their way.
+        self.reading: set[tuple[int, str]] = set()
+        #: Who waits for a page of a queue, whichever that is.
+        self._waiting: dict[int, list[Callable[[], None]]] = {}
+        #: Queues with something on disk that has a time, due or expiring.
+        self._timed: dict[Queue, None] = {}
+        #: What messages that are only on disk are reckoned at, bodies included.
+        self.disk_bytes = 0
+        #: What is done with a message that expired on disk (set by the broker).
+        self.expire: Callable[[MessageReference], None] = lambda reference: None
+
+    # -- to disk -----------------------------------------------------------------------------------------------------
+
+    def room(self, queue: Queue, messages: int, size: int) -> bool:
+        """Whether a whole frame finds room in the window, of whatever priority it is."""
+        pending, (window, window_bytes) = queue.pending, self._in_force()
+        return not pending.disk_count and pending.count + messages <= window and pending.bytes + size <= window_bytes
+
+    def keeps(self, queue: Queue, priority: int, messages: int = 0, size: int = 0) -> bool:
+        """Whether one more message of this priority stays in memory, behind so many others that are about to."""
+        pending, (window, window_bytes) = queue.pending, self._in_force()
+        return not pending.on_disk[priority] and pending.held(priority) + messages < window and pending.bytes + size < window_bytes
+
+    def _in_force(self) -> tuple[int, int]:
+        """Messages and bytes; smaller when more than half of the memory is in use, nothing when all of it is."""
+        windows = self._windows
+        free = 1.0 - self._state.memory_bytes / windows.memory_bytes
+        if free > 0.5:
+            return windows.messages, windows.size
+        return int(windows.messages * max(0.0, free)), int(windows.size * max(0.0, free))
+
+    def arrived(self, queue: Queue, priority: int, sequence: int, size: int, expires_at_ms: int | None) -> None:
+        """A new arrival is in the open group and nowhere else."""
+        self.disk_bytes += REFERENCE_BYTES + size
+        queue.pending.left_on_disk(priority, sequence, size)
+        self._expires(queue, expires_at_ms)
+
+    def leave(self, reference: MessageReference) -> bool:
+        """A fresh reference that is on the books and about to be ready is forgotten if it has no place in memory; whether it was."""
+        queue, priority = reference.queue, reference.priority
+        if not reference.durable or self.keeps(queue, priority):
+            return False
+        if queue.pending.on_disk[priority] and reference.sequence <= queue.pending.cursor[priority]:
+            return False
+        self._state.forget_on_disk(reference)
+        self.arrived(queue, priority, reference.sequence, reference.message.size, reference.expires_at_ms)
+        return True
+
+    def leave_until(self, reference: MessageReference, due_at_ms: int) -> bool:
+        """The same for one that waits for its time, and whose due time is on the books."""
+        queue = reference.queue
+        if not reference.durable or reference.suspect:
+            return False
+        if not queue.due_on_disk:
+            if queue.scheduled < self._windows.scheduled:
+                return False
+            queue.due_horizon = (self._state.now_ms() + AHEAD_MS, _LAST)
+        if (due_at_ms, reference.sequence) <= queue.due_horizon:
+            return False
+        self._state.forget_on_disk(reference)
+        self.disk_bytes += REFERENCE_BYTES + reference.message.size
+        queue.due_on_disk += 1
+        queue.first_due_ms = min(due_at_ms, queue.first_due_ms or due_at_ms)
+        self._timed[queue] = None
+        self._expires(queue, reference.expires_at_ms)
+        return True
+
+    def _expires(self, queue: Queue, at_ms: int | None) -> None:
+        if at_ms is not None:
+            queue.expiry_on_disk_ms = min(at_ms, queue.expiry_on_disk_ms or at_ms)
+            self._timed[queue] = None
+
+    def restore(
+        self, queue: Queue, ready: dict[int, int], due: int, first_due_ms: int | None, first_expiry_ms: int | None, size: int
+    ) -> None:
+        """What the journal counted at the start and did not read."""
+        newest = self._state.ledger.next_id()
+        for priority, count in ready.items():
+            queue.pending.found_on_disk(priority, count, count * size, newest)
+        queue.due_on_disk = due
+        queue.first_due_ms = first_due_ms
+        queue.expiry_on_disk_ms = first_expiry_ms
+        self.disk_bytes += (sum(ready.values()) + due) * (REFERENCE_BYTES + size)
+        self._timed[queue] = None
+
+    def forget(self, queue: Queue) -> None:
+        """The queue is gone; what it has on disk is the journal's to remove."""
+        self._timed.pop(queue, None)
+        self._tell(queue)
+        pending = queue.pending
+        self.disk_bytes = max(0, self.disk_bytes - pending.disk_bytes - REFERENCE_BYTES * (pending.disk_count + queue.due_on_disk))
+        for priority, count in enumerate(pending.on_disk):
+            pending.come_from_disk(priority, count, 0)
+        queue.due_on_disk = 0
+
+    # -- from disk ---------------------------------------------------------------------------------------------------
+
+    def look(self, queue: Queue) -> None:
+        """After a dispatch: the next page, when what is in memory may soon be used up."""
+        pending, now_ms = queue.pending, self._state.now_ms()
+        if pending.overdue and queue.first_due_ms is not None:
+            self._look_due(queue, now_ms)
+        priority = pending.next_on_disk()
+        if priority is None or not queue.consumers:
+            return
+        few = pending.held(priority) <= self._windows.messages // 2 and pending.bytes <= self._windows.size // 2
+        if few or pending.starved or not pending.count:
+            self.fetch(queue, priority)
+        for consumer in queue.consumers:
+            if consumer.selector is not None and not consumer.candidates and consumer.wants(now_ms):
+                self._scan_for(consumer)
+
+    def fetch(self, queue: Queue, priority: int) -> None:
+        """The next page of one priority; the queue is marked ready when it is here."""
+        if self._begin(queue, "ready"):
+            wanted = Wanted(queue.queue_id, "ready", priority, after=queue.pending.cursor[priority])
+            self._reader.read(wanted, partial(self._take_ready, queue, priority))
+
+    def when_read(self, queue: Queue, callback: Callable[[], None]) -> bool:
+        """Fetches what is next and calls back once a page has come; False where nothing on disk is ready."""
+        priority = queue.pending.next_on_disk()
+        if queue.pending.overdue and queue.first_due_ms is not None:
+            self._look_due(queue, self._state.now_ms())
+        elif priority is not None:
+            self.fetch(queue, priority)
+        elif not queue.pending.overdue:
+            return False
+        self._waiting.setdefault(queue.queue_id, []).append(callback)
+        return True
+
+    def _begin(self, queue: Queue, kind: str) -> bool:
+        if (queue.queue_id, kind) in self.reading:
+            return False
+        self.reading.add((queue.queue_id, kind))
+        return True
+
+    def _ended(self, queue: Queue, kind: str, page: Page) -> bool:
+        """Whether the queue is still there; rows that were set aside are counted out."""
+        self.reading.discard((queue.queue_id, kind))
+        if self._state.post_office.queues_by_id.get(queue.queue_id) is not queue:
+            return False
+        for priority, has_due_time in page.set_aside:
+            self._count_out(queue, priority, has_due_time, 0)
+        return True
+
+    def _tell(self, queue: Queue) -> None:
+        for callback in self._waiting.pop(queue.queue_id, ()):
+            callback()
+
+    def _take_ready(self, queue: Queue, priority: int, page: Page) -> None:
+        if self._ended(queue, "ready", page):
+            self._load(queue, priority, page)
+            self._tell(queue)
+
+    def _load(self, queue: Queue, priority: int, page: Page) -> None:
+        state, pending = self._state, queue.pending
+        references = [self.adopt(queue, record) for record in page.records if record.sequence not in queue.references]
+        if page.records:
+            pending.cursor[priority] = max(pending.cursor[priority], page.records[-1].sequence)
+        if references:
+            queue.append_page(references)
+        elif not page.more and pending.on_disk[priority]:
+            if not state.ledger.busy():
+                log.error("queue %s: %d messages were counted on disk and are not there", queue.name, pending.on_disk[priority])
+                pending.come_from_disk(priority, pending.on_disk[priority], pending.disk_bytes)
+            # What there is stands in groups that are not on disk yet.
+            state.ledger.when_safe(lambda: state.mark_ready(queue))
+            return
+        state.mark_ready(queue)
+
+    def adopt(self, queue: Queue, record: ReferenceRecord) -> MessageReference:
+        """A message that was only on disk is in memory from here on; it stands in SETTLING until it is placed."""
+        reference = reference_of(queue, record)
+        message = reference.message
+        message.stored = 1
+        message.shared = record.shared
+        self._state.hold(reference)
+        self._count_out(queue, record.priority, record.due_at_ms is not None, message.size)
+        return reference
+
+    def _count_out(self, queue: Queue, priority: int, has_due_time: bool, size: int) -> None:
+        self.disk_bytes = max(0, self.disk_bytes - REFERENCE_BYTES - size)
+        if has_due_time:
+            queue.due_on_disk -= 1
+            if not queue.due_on_disk:
+                queue.pending.overdue = False
+        else:
+            queue.pending.come_from_disk(priority, 1, size)
+
+    # -- by time -----------------------------------------------------------------------------------------------------
+
+    def tick(self, now_ms: int) -> None:
+        """At least once a second: reads what is due soon, and what has expired."""
+        for queue in list(self._timed):
+            if queue.due_on_disk and queue.first_due_ms is not None:
+                self._look_due(queue, now_ms)
+            if queue.expiry_on_disk_ms is not None and queue.expiry_on_disk_ms <= now_ms:
+                self._look_expired(queue, now_ms)
+            if not queue.due_on_disk and queue.expiry_on_disk_ms is None:
+                del self._timed[queue]
+
+    def _look_due(self, queue: Queue, now_ms: int) -> None:
+        assert queue.first_due_ms is not None, "asked only where something is due"
+        queue.pending.overdue = queue.first_due_ms <= now_ms
+        waiting = queue.scheduled + queue.pending.returned
+        if queue.first_due_ms > now_ms + AHEAD_MS // 2 or waiting > 4 * self._windows.scheduled or not self._begin(queue, "due"):
+            return
+        (after_ms, after), until_ms = queue.due_horizon, now_ms + AHEAD_MS
+        wanted = Wanted(queue.queue_id, "due", after_ms=after_ms, after=after, until_ms=until_ms)
+        # What is given a time up to here from now on stays in memory: the page could miss it.
+        queue.due_horizon = max(queue.due_horizon, (until_ms, _LAST))
+        queue.first_due_ms = None
+        self._reader.read(wanted, partial(self._take_due, queue))
+
+    def _take_due(self, queue: Queue, page: Page) -> None:
+        if not self._ended(queue, "due", page):
+            return
+        if page.more and page.records:
+            last = page.records[-1]
+            queue.due_horizon = (last.due_at_ms or 0, last.sequence)
+        times = [at_ms for at_ms in (page.next_ms, queue.first_due_ms) if at_ms is not None]
+        queue.first_due_ms = min(times) if times and queue.due_on_disk else None
+        self._state.place([self.adopt(queue, record) for record in page.records if record.sequence not in queue.references])
+        now_ms = self._state.now_ms()
+        if queue.due_on_disk and queue.first_due_ms is not None:
+            self._look_due(queue, now_ms)
+        self._state.mark_ready(queue)
+        self._tell(queue)
+
+    def _look_expired(self, queue: Queue, now_ms: int, after: tuple[int, int] = (0, 0)) -> None:
+        if self._begin(queue, "expired"):
+            queue.expiry_on_disk_ms = None
+            wanted = Wanted(queue.queue_id, "expired", after_ms=after[0], after=after[1], until_ms=now_ms)
+            self._reader.read(wanted, partial(self._take_expired, queue, now_ms))
+
+    def _take_expired(self, queue: Queue, now_ms: int, page: Page) -> None:
+        if not self._ended(queue, "expired", page):
+            return
+        self._expires(queue, page.next_ms)
+        for record in page.records:
+            if record.sequence not in queue.references:
+                self.expire(self.adopt(queue, record))
+        if page.more and page.records:
+            last = page.records[-1]
+            self._look_expired(queue, now_ms, (last.expires_at_ms or 0, last.sequence))
+
+    # -- with a selector, or all of it -------------------------------------------------------------------------------
+
+    def _scan_for(self, consumer: Consumer) -> None:
+        """The next rows beyond the window, for one consumer that takes only some: those come into memory, up to its credit."""
+        pending, scanned = consumer.queue.pending, consumer.scanned
+        for priority in range(PRIORITIES - 1, -1, -1):
+            scanned[priority] = max(scanned[priority], pending.cursor[priority])
+            if pending.on_disk[priority] and scanned[priority] < pending.newest[priority]:
+                if self._begin(consumer.queue, f"all for {consumer.name}"):
+                    wanted = Wanted(consumer.queue.queue_id, "all", priority, after=scanned[priority], rows=_SCAN_ROWS)
+                    self._reader.read(wanted, partial(self._take_scanned, consumer, priority, pending.newest[priority]))
+                return
+
+    def _take_scanned(self, consumer: Consumer, priority: int, newest: int, page: Page) -> None:
+        queue = consumer.queue
+        if not self._ended(queue, f"all for {consumer.name}", page) or not consumer.open:
+            return
+        room = consumer.credit
+        for record in page.records:
+            if room <= 0:
+                break
+            consumer.scanned[priority] = record.sequence
+            if record.due_at_ms is None and record.sequence not in queue.references and consumer.takes(reference_of(queue, record)):
+                queue.put_back(self.adopt(queue, record))
+                room -= 1
+        else:
+            if not page.more:
+                consumer.scanned[priority] = max(newest, consumer.scanned[priority])
+        self._state.mark_ready(queue)
+
+    def may_find(self, consumer: Consumer) -> bool:
+        """Whether there may be something on disk for this consumer that has not come yet."""
+        pending = consumer.queue.pending
+        if consumer.selector is None:
+            return pending.disk_count > 0
+        return any(count and consumer.scanned[p] < pending.newest[p] for p, count in enumerate(pending.on_disk))
+
+    def on_disk(
+        self, queue: Queue, act: Callable[[list[ReferenceRecord]], bool], up_to: int, priority: int = PRIORITIES - 1, after: int = 0
+    ) -> Steps[None]:
+        """Hands over what of the queue is only on disk, in steps, in delivery order, from a place on and with sequences below ``up_to``.
+
+        ``act`` may adopt a record; what it does not is left where it is. It returns whether it wants more.
+        """
+        for rank in range(min(priority, PRIORITIES - 1), -1, -1):
+            more = bool(queue.pending.on_disk[rank] or queue.due_on_disk)
+            while more:
+                came: list[bool] = []
+
+                def take(page: Page, came: list[bool] = came) -> None:
+                    nonlocal after
+                    alive = self._state.post_office.queues_by_id.get(queue.queue_id) is queue
+                    rows = [r for r in page.records if r.sequence not in queue.references and r.sequence < up_to]
+                    wants_more = alive and act(rows)
+                    after = page.records[-1].sequence if page.records else up_to
+                    came.append(wants_more)
+                    came.append(page.more and after < up_to)
+
+                self._reader.read(Wanted(queue.queue_id, "all", rank, after=after, rows=_SCAN_ROWS), take)
+                while not came:
+                    yield
+                wants_more, more = came
+                if not wants_more:
+                    return
+            after = 0
+
+
+def reference_of(queue: Queue, record: ReferenceRecord) -> MessageReference:
+    """A row of the journal as it stood there, in no state and in no queue's contents yet."""
+    reference = MessageReference(message_of(record.message), queue, record.sequence, record.entered_at_ms)
+    reference.priority = record.priority
+    reference.delivery_count = record.delivery_count
+    reference.failed = record.failed
+    reference.assigned = record.assigned
+    reference.due_at_ms = record.due_at_ms
+    reference.expires_at_ms = record.expires_at_ms
+    reference.hops = record.hops
+    reference.suspect = bool(record.state & ReferenceState.SUSPECT)
+    reference.where = Where.SETTLING
+    return reference
+
+
+def message_of(record: MessageRecord) -> Message:
+    message = Message(
+        record.message_id,
+        record.address,
+        record.body,
+        record.properties,
+        record.priority,
+        True,
+        record.sent_at_ms,
+        record.expires_at_ms,
+        record.producer,
+    )
+    if record.properties:
+        message.size += size_of(record.properties)
+    return message

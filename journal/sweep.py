@@ -1,0 +1,90 @@
+"""What a deleted queue still holds on disk goes in small steps: a queue of millions is deleted at once, its rows when there is time.
+
+Until then nobody sees them: a page asks for a queue that lives, and so does the export. Each step counts what it removes as purged, and
+leaves the outcome that a message with a history has.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from typing import Any, Final
+
+from journal.group_write import BODIES_IN_USE, INSERT_OUTCOME, MINUTE_NAMES, WriterState
+from journal.packing import Damaged, pack, unpack_message
+from journal.statements import delete_integers, run_values
+
+log = logging.getLogger("homing.journal")
+
+_STEP_ROWS: Final = 1_000
+_DELETED: Final = (
+    "SELECT queue_id FROM queue q WHERE deleted_at_ms IS NOT NULL AND EXISTS"
+    " (SELECT 1 FROM reference r INDEXED BY reference_order WHERE r.queue_id = q.queue_id)"
+)
+_ROWS: Final = (
+    "SELECT sequence, message_id, failed, overlay_blob IS NOT NULL, message_blob IS NULL, entered_at_ms, delivery_count,"
+    " coalesce(message_blob, (SELECT m.message_blob FROM message m WHERE m.message_id = r.message_id)),"
+    " iif(message_blob IS NULL, (SELECT m.checksum FROM message m WHERE m.message_id = r.message_id), checksum)"
+    " FROM reference r INDEXED BY reference_order WHERE queue_id = ? LIMIT ?"
+)
+_PURGED: Final = (
+    f"INSERT INTO minute (queue_id, minute, {', '.join(MINUTE_NAMES)}) VALUES (?, ?, {', '.join('?' * len(MINUTE_NAMES))})"
+    " ON CONFLICT (queue_id, minute) DO UPDATE SET purged = purged + excluded.purged"
+)
+
+
+class Sweep:
+    """Knows which deleted queues have rows left. ``due`` is cheap; ``step`` runs on the store's thread, outside a transaction."""
+
+    def __init__(self) -> None:
+        #: None: to be looked up.
+        self._queues: list[int] | None = None
+
+    def deleted(self) -> None:
+        """A queue was deleted: look again."""
+        self._queues = None
+
+    def due(self) -> bool:
+        return self._queues is None or bool(self._queues)
+
+    def step(self, connection: sqlite3.Connection, state: WriterState) -> int:
+        """Removes up to a thousand rows, in one transaction; returns how many."""
+        if self._queues is None:
+            self._queues = [queue_id for (queue_id,) in connection.execute(_DELETED)]
+        if not self._queues:
+            return 0
+        queue_id = self._queues[-1]
+        found = connection.execute(_ROWS, (queue_id, _STEP_ROWS)).fetchall()
+        if not found:
+            self._queues.pop()
+            return 0
+        now_ms = state.clock_ms
+        outcomes = [_outcome(queue_id, row, now_ms) for row in found if row[2] or row[3]]
+        connection.execute("BEGIN IMMEDIATE")
+        delete_integers(connection, "reference", "sequence", [row[0] for row in found])
+        run_values(connection, INSERT_OUTCOME, 6, [value for outcome in outcomes for value in outcome])
+        counts = [len(found) if name == "purged" else 0 for name in MINUTE_NAMES]
+        connection.execute(_PURGED, (queue_id, now_ms // 60_000, *counts))
+        _delete_bodies(connection, [row[1] for row in found if row[4]])
+        connection.execute("COMMIT")
+        state.history_bytes += sum(len(outcome[-1]) for outcome in outcomes)
+        return len(found)
+
+
+def _outcome(queue_id: int, row: tuple[Any, ...], now_ms: int) -> tuple[Any, ...]:
+    """The row of table outcome for a message with a history."""
+    sequence, message_id, failed, _, _, entered_at_ms, delivery_count, blob, checksum = row
+    detail: dict[str, Any] = {"entered_at_ms": entered_at_ms, "attempts": failed, "delivery_count": delivery_count}
+    try:
+        message = unpack_message(blob or b"", checksum or 0, message_id)
+        detail |= {"address": message.address, "sent_at_ms": message.sent_at_ms}
+    except Damaged as error:
+        # It goes either way; what is readable of it stays in its history.
+        log.warning("message %d, which went with its queue, %s", message_id, error)
+    return (message_id, sequence, queue_id, now_ms, "purged", pack(detail))
+
+
+def _delete_bodies(connection: sqlite3.Connection, message_ids: list[int]) -> None:
+    if message_ids:
+        found = connection.execute(BODIES_IN_USE.format(values=",".join("?" * len(message_ids))), message_ids)
+        delete_integers(connection, "message", "message_id", set(message_ids) - {message_id for (message_id,) in found})

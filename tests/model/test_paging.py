@@ -1,0 +1,305 @@
+"""Queues longer than memory: order, times, limits and long work, where hardly anything fits into memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker.broker import BrokerLimits
+from broker.core.message import MessageReference, Where
+from broker.core.redelivery import Failure
+from broker.management.messages import peek
+from broker.steps import Steps
+from tests.model.test_regressions import Life
+from tests.model.world import Client, World
+
+WINDOW = 3
+
+
+class LongLife(Life):
+    def __init__(self, settings: dict[str, Any] | None = None, **limits: int) -> None:
+        super().__init__()
+        self.world = World({"#": settings or {}}, limits=BrokerLimits(**{"window_messages": WINDOW, "window_scheduled": 2, **limits}))
+
+    def run(self, steps: Steps[Any]) -> Any:
+        """Long work to its end, with the disk in between."""
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                self.world.commit()
+                return done.value
+            self.world.commit()
+
+    def acknowledge_all(self, client: Client, look: Callable[[], None] = lambda: None) -> list[str]:
+        """What comes until nothing comes any more, each acknowledged as it comes."""
+        keys: list[str] = []
+        (consumer,) = client.consumers.values()
+        while True:
+            self.world.commit()
+            self.world.check_books()
+            look()
+            if not (came := self.keys()):
+                return keys
+            keys += came
+            self.world.broker.acknowledge(consumer, list(consumer.unsettled.values()))
+
+
+def numbers(count: int, start: int = 0) -> list[str]:
+    return [f"m{number}" for number in range(start, start + count)]
+
+
+def test_a_backlog_is_in_memory_up_to_the_window_and_comes_in_order() -> None:
+    life = LongLife()
+    life.send(life.client(), "a", *numbers(3))
+    life.send(life.client(), "a", *numbers(20, 3))
+    life.world.commit()
+    queue = life.queue("a")
+    assert (len(queue.references), queue.count, queue.ready, queue.pending.disk_count) == (3, 23, 23, 20)
+    consumer = life.client()
+    life.subscribe(consumer, "a", prefetch=4)
+
+    def bounded() -> None:
+        assert len(queue.references) <= 4 + WINDOW + life.world.journal.page_rows
+
+    assert life.acknowledge_all(consumer, bounded) == numbers(23)
+    assert (queue.count, queue.pending.disk_bytes, life.world.broker.state.pager.disk_bytes) == (0, 0, 0)
+    # Caught up: what comes now stays in memory again.
+    life.send(life.client(), "a", "last")
+    assert not queue.pending.disk_count
+    assert life.acknowledge_all(consumer) == ["last"]
+
+
+def test_a_higher_priority_on_disk_goes_before_what_is_in_memory() -> None:
+    life = LongLife(window_bytes=10)
+    sender, receiver = life.client(), life.client()
+    life.send(sender, "a", *[f"low{n}" for n in range(6)], priority=2)
+    life.send(sender, "a", "high0", "high1", "high2", priority=8)
+    life.world.commit()
+    assert life.queue("a").pending.on_disk[8] == 3
+    life.subscribe(receiver, "a", prefetch=1)
+    assert life.acknowledge_all(receiver) == ["high0", "high1", "high2", *[f"low{n}" for n in range(6)]]
+
+
+def test_what_comes_back_goes_before_what_is_on_disk() -> None:
+    life = LongLife()
+    receiver = life.client()
+    life.send(life.client(), "a", *numbers(10))
+    consumer = life.subscribe(receiver, "a", prefetch=5)
+    life.world.commit()
+    assert life.keys() == numbers(5)
+    life.world.broker.fail(consumer, list(consumer.unsettled.values())[:2], Failure(), "nack", {})
+    life.world.commit()
+    assert life.keys() == numbers(2)
+    life.world.broker.acknowledge(consumer, list(consumer.unsettled.values()))
+    assert life.acknowledge_all(receiver) == numbers(5, 5)
+
+
+def test_messages_that_are_not_durable_keep_their_place_among_those_on_disk() -> None:
+    life = LongLife()
+    sender, receiver = life.client(), life.client()
+    for start in range(0, 12, 4):
+        life.send(sender, "a", *numbers(3, start))
+        life.send(sender, "a", *numbers(1, start + 3), durable=False)
+    life.world.commit()
+    assert life.queue("a").pending.disk_count == 6
+    life.subscribe(receiver, "a", prefetch=2)
+    assert life.acknowledge_all(receiver) == numbers(12)
+
+
+def test_what_waits_for_a_far_time_waits_on_disk_and_is_never_early_and_hardly_late() -> None:
+    life = LongLife()
+    sender, receiver = life.client(), life.client()
+    life.subscribe(receiver, "a", prefetch=100)
+    for number in range(1, 41):
+        life.send(sender, "a", f"{(number * 7919) % 20_000}", delay_ms=(number * 7919) % 20_000)
+    life.world.commit()
+    queue = life.queue("a")
+    assert (queue.waiting, queue.scheduled < 12) == (40, True)
+    start_ms, came = life.world.time_ms, dict[str, int]()
+    while len(came) < 40:
+        life.world.time_ms += 20
+        life.world.commit()
+        life.world.check_books()
+        came |= dict.fromkeys(life.keys(), life.world.time_ms - start_ms)
+    assert all(0 <= came_ms - int(due_ms) <= 20 for due_ms, came_ms in came.items())
+
+
+def test_after_a_crash_what_was_due_meanwhile_goes_before_what_never_went_out() -> None:
+    life = LongLife({"redelivery-delay": 60_000})
+    receiver = life.client()
+    life.send(life.client(), "a", *numbers(12))
+    consumer = life.subscribe(receiver, "a", prefetch=6)
+    life.world.commit()
+    assert life.keys() == numbers(6)
+    life.world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
+    life.world.broker.unsubscribe(receiver.connection, consumer)  # type: ignore[arg-type]
+    life.world.commit()
+    assert (life.queue("a").waiting, life.queue("a").due_on_disk) == (6, 4)
+    life.world.journal.load_limit = 0
+    life.world.time_ms += 3_600_000
+    life.world.crash()
+    assert (life.queue("a").count, len(life.queue("a").references)) == (12, 0)
+    life.seen.clear()
+    receiver = life.client()
+    life.subscribe(receiver, "a", prefetch=1)
+    assert life.acknowledge_all(receiver) == numbers(12)
+
+
+def test_what_expires_on_disk_leaves_for_the_expiry_address() -> None:
+    life = LongLife({"expiry-address": "EXPIRED", "auto-create-expiry-resources": True})
+    sender = life.client()
+    expires_at_ms = life.world.time_ms + 4_000
+    life.send(sender, "a", *numbers(5))
+    life.send(sender, "a", *numbers(9, 5), expires_at_ms=expires_at_ms)
+    life.send(sender, "a", *numbers(2, 14), expires_at_ms=expires_at_ms + 60_000)
+    life.send(sender, "a", *numbers(4, 16), expires_at_ms=expires_at_ms, delay_ms=3_600_000)
+    for _ in range(6):
+        life.world.time_ms += 1_000
+        life.world.commit()
+        life.world.check_books()
+    assert life.queue("a").count == 7
+    dead = next(queue for name, queue in life.world.broker.state.post_office.queues.items() if name != "a")
+    assert (dead.count, dead.pending.disk_count > 0) == (13, True)
+    life.world.time_ms += 60_000
+    life.world.commit()
+    assert (life.queue("a").count, dead.count) == (5, 15)
+
+
+@pytest.mark.parametrize("load_limit", [0, 1 << 30])
+def test_purge_redrive_and_deletion_reach_what_is_on_disk(load_limit: int) -> None:
+    life = LongLife({"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True, "max-delivery-attempts": 1})
+    sender, receiver = life.client(), life.client()
+    life.send(sender, "a", *numbers(9))
+    consumer = life.subscribe(receiver, "a", prefetch=2)
+    for _ in range(6):
+        life.world.commit()
+        life.world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
+    life.world.broker.unsubscribe(receiver.connection, consumer)  # type: ignore[arg-type]
+    life.world.commit()
+    assert (life.queue("a").count, life.queue("DLQ.a").count, life.queue("DLQ.a").pending.disk_count) == (0, 9, 6)
+    life.world.journal.load_limit = load_limit
+    life.world.crash()
+    assert life.run(life.world.broker.office.redrive(life.queue("DLQ.a"), None)) == 9
+    assert (life.queue("a").count, life.queue("DLQ.a").count) == (9, 0)
+    life.world.check_books()
+    life.send(life.client(), "b", *numbers(9))
+    life.world.commit()
+    assert life.run(life.world.broker.resources.purge_steps(life.queue("a"))) == 9
+    assert life.queue("a").count == 0
+    assert life.world.broker.delete_queue(life.queue("b")) == 9
+    life.world.commit()
+    life.world.crash()
+    assert sum(queue.count for queue in life.world.broker.state.post_office.queues.values()) == 0
+
+
+def test_redriving_some_leaves_the_others_where_they_are() -> None:
+    life = LongLife()
+    life.send(life.client(), "a", *numbers(12))
+    life.world.commit()
+    wanted = {record.message.message_id for record in life.world.journal.references.values() if record.message.body in (b"m1", b"m10")}
+    assert life.run(life.world.broker.office.redrive(life.queue("a"), wanted)) == 2
+    life.world.check_books()
+    receiver = life.client()
+    life.subscribe(receiver, "a", prefetch=1)
+    assert sorted(life.acknowledge_all(receiver), key=lambda key: int(key[1:])) == numbers(12)
+
+
+def test_drop_head_drops_the_oldest_wherever_it_is() -> None:
+    life = LongLife({"max-length": 8, "overflow": "drop-head"})
+    sender, receiver = life.client(), life.client()
+    for number in range(20):
+        life.send(sender, "a", f"m{number}")
+        life.world.commit()
+        life.world.check_books()
+    life.subscribe(receiver, "a", prefetch=1)
+    assert life.acknowledge_all(receiver) == numbers(8, 12)
+
+
+def test_a_selector_finds_what_is_on_disk_and_leaves_the_rest() -> None:
+    life = LongLife()
+    sender, chooser, other = life.client(), life.client(), life.client()
+    for number in range(24):
+        life.send(sender, "a", f"m{number}", properties={"even": number % 2 == 0})
+    life.world.commit()
+    life.subscribe(chooser, "a", prefetch=2, selector=life.world.broker.resources.read_selector("even = TRUE") and "even = TRUE")
+    assert life.acknowledge_all(chooser) == [f"m{number}" for number in range(0, 24, 2)]
+    assert len(life.queue("a").references) <= WINDOW + life.world.journal.page_rows
+    # It has seen everything; what comes later it is asked about too.
+    life.send(sender, "a", "new", properties={"even": True})
+    assert life.acknowledge_all(chooser) == ["new"]
+    life.subscribe(other, "a", prefetch=1)
+    assert life.acknowledge_all(other) == [f"m{number}" for number in range(1, 24, 2)]
+
+
+def test_a_peek_shows_memory_and_disk_in_delivery_order() -> None:
+    life = LongLife()
+    sender = life.client()
+    life.send(sender, "a", *numbers(8))
+    life.send(sender, "a", *[f"high{n}" for n in range(5)], priority=9)
+    life.send(sender, "a", "later", delay_ms=60_000)
+    life.world.commit()
+    found: list[str] = []
+    after = None
+    while True:
+        page = life.run(peek(life.world.broker, {"queue": "a", "limit": 3, "after": after}))
+        found += [message["body"].decode() for message in page["messages"]]
+        after = page["next"]
+        if after is None:
+            break
+    assert found == [*[f"high{n}" for n in range(5)], *numbers(8), "later"]
+    life.world.check_books()
+
+
+def test_one_message_in_two_queues_keeps_its_body_until_both_are_done() -> None:
+    life = LongLife({"default-address-routing-type": "multicast"})
+    sender, first, second = life.client(), life.client(), life.client()
+    for name in ("one", "two"):
+        life.world.broker.resources.declare({"queue": name, "address": "news", "routing_type": "multicast"})
+    life.send(sender, "news", *numbers(10))
+    life.subscribe(first, "one", prefetch=3)
+    assert life.acknowledge_all(first) == numbers(10)
+    assert len(life.world.journal.messages) == 10
+    life.world.crash()
+    second = life.client()
+    life.subscribe(second, "two", prefetch=3)
+    assert life.acknowledge_all(second) == numbers(10)
+    assert not life.world.journal.messages
+
+
+def test_memory_at_its_limit_sends_everything_to_disk_and_nobody_waits() -> None:
+    life = LongLife(window_messages=1_000, memory_bytes=20_000)
+    sender = life.client()
+    for start in range(0, 200, 10):
+        life.send(sender, "a", *numbers(10, start))
+    life.world.commit()
+    assert life.world.broker.state.memory_bytes < 25_000
+    receiver = life.client()
+    life.subscribe(receiver, "a", prefetch=10)
+    assert life.acknowledge_all(receiver) == numbers(200)
+
+
+def test_a_transaction_joins_a_long_queue_at_its_place() -> None:
+    life = LongLife()
+    sender, receiver = life.client(), life.client()
+    life.send(sender, "a", *numbers(6))
+    broker, connection = life.world.broker, sender.connection
+    assert connection is not None
+    held: list[MessageReference] = []
+    life.world.commit()
+    broker.intake.store(_message("t"), [life.queue("a")], after_commit=True)
+    held += [reference for reference in life.queue("a").references.values() if reference.where is Where.SETTLING]
+    life.send(sender, "a", *numbers(3, 6))
+    life.world.commit()
+    assert [reference.where for reference in held] == [Where.GONE]
+    life.world.check_books()
+    life.subscribe(receiver, "a", prefetch=2)
+    assert life.acknowledge_all(receiver) == [*numbers(6), "t", *numbers(3, 6)]
+
+
+def _message(body: str) -> Any:
+    from broker.core.message import Message
+
+    return Message(0, "a", body.encode())

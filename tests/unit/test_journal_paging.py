@@ -1,0 +1,175 @@
+"""Pages come back in order and whole, bodies stay as long as anything needs them, and what a deleted queue held goes in steps."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from journal.errors import JournalError
+from journal.journal import Journal
+from journal.paging import Page, Wanted
+from tests.unit.journal_support import NOW_MS, message, opened, query, queue, send, settle
+
+
+async def page(journal: Journal, wanted: Wanted) -> Page:
+    taken: asyncio.Future[Page] = asyncio.get_running_loop().create_future()
+    journal.read(wanted, taken.set_result)
+    return await taken
+
+
+def sequences(found: Page) -> list[int]:
+    return [record.sequence for record in found.records]
+
+
+async def test_a_page_is_what_was_written_in_order_of_one_priority(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        journal.group.queue(queue())
+        written = [send(journal, n, of=message(n, b"%d" % n * n), hops=[{"reason": "expired"}] if n % 2 else None) for n in range(1, 8)]
+        for n in (20, 21):
+            send(journal, n, priority=9)
+        await journal.flush()
+        found = await page(journal, Wanted(1, "ready", 4, after=2, rows=3))
+        assert (found.records, found.more) == (written[2:5], True)
+        rest = await page(journal, Wanted(1, "ready", 4, after=5, rows=3))
+        assert (sequences(rest), rest.more) == ([6, 7], False)
+        assert sequences(await page(journal, Wanted(1, "ready", 9))) == [20, 21]
+
+
+async def test_a_page_ends_with_the_bytes_it_may_have_and_has_at_least_one_row(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        journal.group.queue(queue())
+        for n in (1, 2, 3):
+            send(journal, n, of=message(n, bytes(1000)))
+        await journal.flush()
+        found = await page(journal, Wanted(1, "ready", 4, size=2500))
+        assert (sequences(found), found.more) == ([1, 2], True)
+        assert sequences(await page(journal, Wanted(1, "ready", 4, size=1))) == [1]
+
+
+async def test_pages_by_time_go_on_where_the_last_one_ended(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        journal.group.queue(queue())
+        for n, due_ms in ((1, 50), (2, 30), (3, 30), (4, None), (5, 90)):
+            send(journal, n, due_at_ms=due_ms, expires_at_ms=None if due_ms is None else due_ms + 1)
+        first = await page(journal, Wanted(1, "due", until_ms=60, rows=2))
+        assert (sequences(first), first.more, first.next_ms) == ([2, 3], True, 50)
+        last = await page(journal, Wanted(1, "due", after_ms=30, after=3, until_ms=60))
+        assert (sequences(last), last.next_ms) == ([1], 90)
+        assert sequences(await page(journal, Wanted(1, "expired", until_ms=31))) == [2, 3]
+        assert sequences(await page(journal, Wanted(1, "ready", 4))) == [4]
+        assert sequences(await page(journal, Wanted(1, "all", 4))) == [1, 2, 3, 4, 5]
+
+
+async def test_what_is_being_deleted_is_left_out_of_a_page(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        journal.group.queue(queue())
+        for n in (1, 2, 3):
+            send(journal, n)
+        await journal.flush()
+        taken: asyncio.Future[Page] = asyncio.get_running_loop().create_future()
+        journal.read(Wanted(1, "ready", 4), taken.set_result)
+        settle(journal, 2)
+        assert sequences(await taken) == [1, 3]
+
+
+async def test_a_shared_body_stays_while_a_reference_on_disk_needs_it(tmp_path: Path) -> None:
+    shared = message(50, b"shared")
+    async with opened(tmp_path) as (journal, _):
+        journal.group.queue(queue())
+        journal.group.queue(queue(2))
+        journal.group.add_message(shared)
+        send(journal, 1, of=shared, shared=True)
+        send(journal, 2, queue_id=2, of=shared, shared=True)
+        # Consumed before it was written, by a caller who knows nothing of the other reference.
+        settle(journal, 1)
+        journal.group.delete_message(50)
+        await journal.flush()
+        assert query(tmp_path, "SELECT count(*) FROM message") == [(1,)]
+        (record,) = (await page(journal, Wanted(2, "ready", 4))).records
+        assert (record.message, record.shared) == (shared, True)
+        settle(journal, 2, queue_id=2)
+        journal.group.delete_message(50)
+        await journal.flush()
+        assert query(tmp_path, "SELECT count(*) FROM message") == [(0,)]
+        journal.group.add_message(shared)
+        journal.group.delete_message(50)
+        await journal.flush()
+        assert query(tmp_path, "SELECT count(*) FROM message") == [(0,)]
+
+
+async def test_a_large_journal_is_counted_and_only_what_stands_apart_is_read(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        for queue_id in (1, 2):
+            journal.group.queue(queue(queue_id))
+        for n in range(1, 6):
+            send(journal, n)
+        send(journal, 10, priority=7, expires_at_ms=NOW_MS + 9)
+        send(journal, 11, due_at_ms=NOW_MS + 7)
+        send(journal, 12, due_at_ms=NOW_MS + 5, state=2)
+        parked = send(journal, 13, queue_id=2, state=1)
+        await journal.flush()
+    async with opened(tmp_path, load_limit=8) as (journal, recovered):
+        assert [record.sequence for record in recovered.references] == [12, 13]
+        assert recovered.references[1] == parked
+        first, second = recovered.on_disk
+        assert (first.ready, first.due, first.first_due_ms, first.first_expiry_ms) == ({4: 5, 7: 1}, 1, NOW_MS + 5, NOW_MS + 9)
+        assert first.mean_bytes > 0
+        assert (second.ready, second.due) == ({}, 0)
+    async with opened(tmp_path, load_limit=9) as (journal, recovered):
+        assert (len(recovered.references), list(recovered.on_disk)) == (9, [])
+
+
+async def test_a_damaged_row_ends_the_broker_or_is_set_aside(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        journal.group.queue(queue())
+        for n in (1, 2, 3):
+            send(journal, n)
+        await journal.flush()
+        await journal._store.run(lambda connection: connection.execute("UPDATE reference SET checksum = checksum + 1 WHERE sequence = 2"))
+    async with opened(tmp_path, load_limit=1, on_damage="quarantine") as (journal, _):
+        found = await page(journal, Wanted(1, "ready", 4))
+        assert (sequences(found), found.set_aside) == ([1, 3], [(4, False)])
+        assert query(tmp_path, "SELECT sequence, reason FROM quarantine") == [(2, "fails its checksum")]
+        await journal._store.run(lambda connection: connection.execute("UPDATE reference SET checksum = checksum + 1 WHERE sequence = 3"))
+    journal, _ = await Journal.open(tmp_path, journal._options.__class__(disk_reserve_bytes=1 << 20, load_limit=1), NOW_MS)
+    journal.read(Wanted(1, "ready", 4), lambda found: None)
+    with pytest.raises(JournalError, match="row 3 of table reference") as raised:
+        await journal.failed
+    assert raised.value.code == "journal-damaged"
+    await journal.close()
+
+
+async def test_what_a_deleted_queue_held_is_purged_in_steps_and_counted(tmp_path: Path) -> None:
+    shared = message(9000, b"shared")
+    async with opened(tmp_path) as (journal, _):
+        journal.group.queue(queue())
+        journal.group.queue(queue(2))
+        for n in range(1, 2501):
+            send(journal, n)
+        send(journal, 2600, failed=2, delivery_count=3)
+        journal.group.add_message(shared)
+        for queue_id in (1, 2):
+            send(journal, 2700 + queue_id, queue_id=queue_id, of=shared, shared=True)
+        await journal.flush()
+        journal.group.queue(queue(deleted_at_ms=NOW_MS + 1))
+        await journal.flush()
+        for _ in range(2000):
+            if not journal._upkeep_due:
+                break
+            await asyncio.sleep(0.001)
+        assert query(tmp_path, "SELECT sequence FROM reference") == [(2702,)]
+        assert query(tmp_path, "SELECT count(*) FROM message") == [(1,)]
+        assert query(tmp_path, "SELECT sum(purged) FROM minute WHERE queue_id = 1") == [(2502,)]
+        assert query(tmp_path, "SELECT sequence, outcome FROM outcome") == [(2600, "purged")]
+
+
+async def test_references_of_deleted_queues_are_not_recovered(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        journal.group.queue(queue())
+        send(journal, 1)
+        journal.group.queue(queue(deleted_at_ms=NOW_MS + 1))
+        await journal.flush()
+    async with opened(tmp_path) as (_, recovered):
+        assert (recovered.references, recovered.queues) == ([], [])
