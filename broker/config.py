@@ -300,6 +300,9 @@ def _validation_problems(error: ValidationError, read: Source) -> list[ConfigPro
         if kind == "extra_forbidden":
             problems.append(_problem(read, path, "there is no such setting", _near(path) or fix))
             continue
+        if kind == "missing":
+            problems.append(_problem(read, path, "it is missing", fix))
+            continue
         if kind == "value_error":
             text, _, own_fix = text.removeprefix("Value error, ").partition("\n")
             fix = own_fix or fix

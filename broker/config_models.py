@@ -190,7 +190,8 @@ def _virtual_host(name: str) -> str:
     return name
 
 
-VirtualHostNames = Annotated[tuple[Annotated[str, AfterValidator(_virtual_host)], ...], BeforeValidator(_as_tuple), Field(max_length=999)]
+VirtualHostName = Annotated[str, AfterValidator(_virtual_host)]
+VirtualHostNames = Annotated[tuple[VirtualHostName, ...], BeforeValidator(_as_tuple), Field(max_length=999)]
 
 
 def _policy_name(name: str) -> str:
@@ -209,7 +210,7 @@ class PolicyDeclaration(Section):
     pattern: str
     apply_to: str = ALL
     priority: int = 0
-    virtual_host: str = DEFAULT
+    virtual_host: VirtualHostName = DEFAULT
     definition: dict[str, Any]
 
     @model_validator(mode="after")

@@ -211,6 +211,13 @@ def test_declared_queues_and_addresses() -> None:
         ("queues: {q: {settings: {}}}", 1, "queues.q.settings", "no such setting"),
         ("addresses: {a: {routing-types: []}}", 1, "addresses.a.routing-types", "expected"),
         ("addresses: {a: {routing-types: [unicast]}}", 1, "addresses.a.routing-types.0", "'anycast' or 'multicast'"),
+        ("virtual-hosts: shop", 1, "virtual-hosts", "list in brackets, got 'shop'"),
+        ("virtual-hosts: ['']", 1, "virtual-hosts.0", "cannot name a virtual host"),
+        ("policies: {p: {pattern: a}}", 1, "policies.p.definition", "is missing"),
+        ("policies: {p: {patern: a, pattern: a, definition: {max-length: 1}}}", 1, "policies.p.patern", "no such setting"),
+        ("policies: {p: {pattern: (a+)+, definition: {max-length: 1}}}", 1, "policies.p", "could take very long"),
+        ("policies: {p: {pattern: a, definition: {max-priority: 1}}}", 1, "policies.p", "'max-priority' is not a key of policies"),
+        ("policies: {p: {pattern: a, virtual-host: '', definition: {max-length: 1}}}", 1, "policies.p.virtual-host", "cannot name"),
         ("5: 6", 1, "5", "key must be text, got 5"),
         ("- a", 1, "", "mapping of sections"),
         ("a: 1\nnative: {}\na: 2\n", 3, "", "'a' stands here for the second time"),
@@ -394,6 +401,14 @@ def test_changes_say_what_needs_a_restart() -> None:
     one, two = (parse(f"users: {{bob: '{hash_password('x')}'}}") for _ in range(2))
     assert [change.path for change in changes(one, two)] == ["users.bob"]
     assert "$argon2" not in str(changes(one, two))
+
+
+def test_virtual_hosts_and_policies() -> None:
+    config = parse("virtual-hosts: [shop]\npolicies: {p: {pattern: a, virtual-host: shop, definition: {message-ttl: 1h, max-length: 5}}}")
+    assert config.virtual_hosts == ("shop",)
+    policy = config.policies["p"].read("p")
+    assert (policy.virtual_host, policy.apply_to, policy.definition) == ("shop", "all", {"message-ttl": 3_600_000, "max-length": 5})
+    assert not any(change.needs_restart for change in changes(config, parse("")))
 
 
 def test_the_settings_for_the_journal() -> None:
