@@ -281,4 +281,5 @@ class World:
         assert queue.due_on_disk == sum(record.due_at_ms is not None for record in rows), f"{queue.name}: due on disk"
         assert all(r.sequence > queue.pending.cursor[r.priority] for r in rows if r.due_at_ms is None), f"{queue.name}: behind the cursor"
         if (queue.queue_id, "due") not in self.broker.state.pager.reading:
-            assert all((r.due_at_ms, r.sequence) > queue.due_horizon for r in rows if r.due_at_ms is not None), f"{queue.name}: due too early"
+            times = [(record.due_at_ms, record.sequence) for record in rows if record.due_at_ms is not None]
+            assert all(at > queue.due_horizon for at in times), f"{queue.name}: due too early"
