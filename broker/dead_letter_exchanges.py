@@ -36,7 +36,7 @@ class DeadLetterExchanges:
         if exchange is None:
             return None
         came = last_way(reference)
-        to = Way(exchange, came.keys if replaced is None else (replaced,))
+        to = Way(exchange, came.keys, came.hidden) if replaced is None else Way(exchange, (replaced,))
         hop = dead_letter.hop(reference, reason, self._state.now_ms())
         before = reference.hops or []
         hops = bounded([through_exchange(hop, before, came, to, replaced is not None), *before], self._state.max_hops)
@@ -49,6 +49,6 @@ class DeadLetterExchanges:
     def _queues(self, to: Way, reference: MessageReference) -> list[Queue]:
         exchanges = self._virtual_hosts.of(reference.queue).exchanges
         try:
-            return exchanges.route(to.exchange, to.keys[0], reference.message.properties or {}, to.keys[1:]).queues
+            return exchanges.route(to.exchange, to.keys[0], reference.message.properties or {}, (*to.keys[1:], *to.hidden)).queues
         except Refused:
             return []

@@ -1,7 +1,7 @@
 """RabbitMQ's account of deaths, over our hops: one entry for each {queue, reason}, counted and newest first; and what is a cycle.
 
 A death through a dead-letter exchange is a hop like any other, with more on it: ``exchange`` and ``routing_keys`` (how the message had come
-in), ``to_exchange`` and ``to_keys`` (how it went on), ``count`` and ``first_ms`` of its pair, and ``keys_replaced``.
+in), ``to_exchange``, ``to_keys`` and ``to_hidden`` (how it went on), ``count`` and ``first_ms`` of its pair, and ``keys_replaced``.
 """
 
 from __future__ import annotations
@@ -62,6 +62,8 @@ def through_exchange(hop: Hop, before: list[Hop] | None, came: Way, to: Way, key
         "count": 1,
         "first_ms": hop["at_ms"],
     }
+    if to.hidden:
+        more["to_hidden"] = list(to.hidden)
     if keys_replaced:
         more["keys_replaced"] = True
     reason = reason_of(hop)

@@ -1,13 +1,13 @@
 """How a message came in through an exchange, kept with it as one property: exchange, routing keys, and its content properties as they came.
 
 Layout of the property: exchange, routing key (short strings), number of CC keys, those (short strings), then the properties in the
-sender's own bytes. A short string is a length octet and UTF-8.
+sender's own bytes. A short string is a length octet and UTF-8. With BCC keys the number is 255, and the numbers of CC and BCC keys follow.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.core.message import AMQP_ORIGIN as ORIGIN
 from broker.core.message import Message, MessageReference
@@ -15,14 +15,24 @@ from broker.core.virtual_host import local_name
 
 
 class Way(NamedTuple):
-    """The exchange a message was last published to, by a client or by a death, and under which keys (CC included, BCC not)."""
+    """The exchange a message was last published to, by a client or by a death, and under which keys (CC included).
+
+    ``hidden``: BCC, which routes too and is shown to nobody.
+    """
 
     exchange: str
     keys: tuple[str, ...]
+    hidden: tuple[str, ...] = ()
 
 
-def packed(exchange: str, key: str, cc: Sequence[str], content_properties: bytes) -> bytes:
-    return b"".join([_short(exchange), _short(key), bytes((len(cc),)), *map(_short, cc), content_properties])
+#: More than 254 keys of either kind cannot be packed.
+MOST_KEYS: Final = 254
+_WITH_HIDDEN: Final = 255
+
+
+def packed(exchange: str, key: str, cc: Sequence[str], content_properties: bytes, bcc: Sequence[str] = ()) -> bytes:
+    numbers = bytes((_WITH_HIDDEN, len(cc), len(bcc))) if bcc else bytes((len(cc),))
+    return b"".join([_short(exchange), _short(key), numbers, *map(_short, cc), *map(_short, bcc), content_properties])
 
 
 def _short(text: str) -> bytes:
@@ -34,7 +44,7 @@ def unpacked(origin: bytes) -> tuple[Way, bytes]:
     """The inverse of ``packed``."""
     at = 0
     texts: list[str] = []
-    left = 2
+    left, hidden = 2, 0
     while left:
         end = at + 1 + origin[at]
         texts.append(origin[at + 1 : end].decode("utf-8", "surrogateescape"))
@@ -43,7 +53,11 @@ def unpacked(origin: bytes) -> tuple[Way, bytes]:
         if len(texts) == 2:
             left = origin[at]
             at += 1
-    return Way(texts[0], tuple(texts[1:])), origin[at:]
+            if left == _WITH_HIDDEN:
+                left, hidden = origin[at] + origin[at + 1], origin[at + 1]
+                at += 2
+    shown = len(texts) - hidden
+    return Way(texts[0], tuple(texts[1:shown]), tuple(texts[shown:])), origin[at:]
 
 
 def way_of(message: Message) -> Way:
@@ -56,5 +70,5 @@ def last_way(reference: MessageReference) -> Way:
     """How the message came into the queue it stands in: by its last death, where a dead-letter exchange took part in that."""
     for hop in reference.hops or ():
         if "to_exchange" in hop:
-            return Way(hop["to_exchange"], tuple(hop["to_keys"]))
+            return Way(hop["to_exchange"], tuple(hop["to_keys"]), tuple(hop.get("to_hidden", ())))
     return way_of(reference.message)

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from broker.core.death import Death, deaths
-from broker.core.exchange_origin import Way, last_way, packed, unpacked
+from broker.core.exchange_origin import MOST_KEYS, Way, last_way, packed, unpacked
 from broker.core.message import AMQP_ORIGIN as ORIGIN
 from broker.core.message import DEFAULT_PRIORITY, Message, MessageReference, Properties, overlay
 from broker.core.virtual_host import local_name
@@ -67,7 +67,7 @@ def key_list(headers: dict[str, Any], name: str) -> list[str]:
     if name not in headers:
         return []
     keys = headers[name]
-    if not isinstance(keys, list) or len(keys) > 255:
+    if not isinstance(keys, list) or len(keys) > MOST_KEYS:
         raise precondition_failed(f"invalid {name} header: a list of routing keys is expected")
     return [key for key in keys if isinstance(key, str)]
 
@@ -90,10 +90,17 @@ def with_reply_to(raw: bytes, queue: str) -> bytes:
 
 
 def message_properties(
-    exchange: str, key: str, cc: list[str], raw: bytes, properties: ContentProperties, headers: dict[str, Any], durable: bool
+    exchange: str,
+    key: str,
+    cc: list[str],
+    bcc: list[str],
+    raw: bytes,
+    properties: ContentProperties,
+    headers: dict[str, Any],
+    durable: bool,
 ) -> Properties | None:
     """What is kept beside the body. Nothing at all where the message says no more than its address and durability do."""
-    if not exchange and not cc and raw == (_PERSISTENT_ONLY if durable else _NOTHING):
+    if not exchange and not cc and not bcc and raw == (_PERSISTENT_ONLY if durable else _NOTHING):
         return None
     kept: Properties = {}
     for name, value in headers.items():
@@ -103,7 +110,7 @@ def message_properties(
         value = getattr(properties, field)
         if value is not None:
             kept[name] = _clean(value)
-    kept[ORIGIN] = packed(exchange, key, cc, raw)
+    kept[ORIGIN] = packed(exchange, key, cc, raw, bcc)
     return kept
 
 

@@ -89,7 +89,7 @@ def _pattern(session: AmqpSession, event: PublishEvent) -> Pattern:
     except Refused as refusal:
         raise error_of(refusal, _PUBLISH) from None
     durable = properties.delivery_mode == 2
-    kept = message_properties(exchange, key, cc, raw, properties, headers, durable)
+    kept = message_properties(exchange, key, cc, bcc, raw, properties, headers, durable)
     version = session.virtual_host.exchanges.version
     address = session.virtual_host.prefix + (exchange or key)
     return Pattern(version, route, address, kept, size_of(kept), _priority(properties, route), durable, ttl_ms)

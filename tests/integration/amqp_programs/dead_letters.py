@@ -1,0 +1,341 @@
+"""Limits, times to live, and what becomes of messages that die."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from pika.spec import Basic, Queue
+
+from tests.amqp_wire import QUIET_S, Ch, message_words, plain
+from tests.integration.amqp_programs.stage import Stage, program
+
+
+def mortal(s: Stage, name: str, target: str, **more: Any) -> str:
+    """A queue whose dead letters go to the queue ``target``."""
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": s(target)}
+    return s.queue(name, {**arguments, **{key.replace("_", "-"): value for key, value in more.items()}}, durable=True)
+
+
+def deaths(message: Any) -> list[Any]:
+    """The entries of x-death in order: queue, reason, count."""
+    return [[death["queue"], death["reason"], death["count"]] for death in message[1].headers["x-death"]]
+
+
+def reject(ch: Ch, queue: str) -> Any:
+    message = ch.wait(queue, no_ack=False)
+    ch.send(Basic.Reject(message[0].delivery_tag, requeue=False))
+    return message
+
+
+@program
+def a_rejected_message_in_full(s: Stage) -> Any:
+    exchange, dlx = s.exchange("x", "topic"), s.exchange("dlx", "direct")
+    source = s.queue("source", {"x-dead-letter-exchange": dlx}, durable=True)
+    s.bind(source, exchange, "a.#")
+    s.bind(s.queue("dead"), dlx, "a.b")
+    ch = s.channel()
+    ch.publish(exchange, "a.b", "x", headers={"mine": 1}, content_type="a/b", delivery_mode=2, priority=3, message_id="m", user_id="guest")
+    reject(ch, source)
+    return message_words(ch.wait(s("dead")))
+
+
+@program
+def an_expired_message_in_full(s: Stage) -> Any:
+    source, ch = mortal(s, "source", "dead"), s.channel()
+    s.queue("dead")
+    ch.publish("", source, "x", expiration="100", headers={"mine": 1})
+    return message_words(ch.wait(s("dead")))
+
+
+@program
+def an_expired_message_of_a_queue_with_a_time_to_live(s: Stage) -> Any:
+    source, ch = mortal(s, "source", "dead", x_message_ttl=100), s.channel()
+    s.queue("dead")
+    for number in range(3):
+        ch.publish("", source, str(number), expiration="60000" if number == 1 else None)
+    ch.wait_count(s("dead"), 3)
+    messages = [ch.wait(s("dead")) for _ in range(3)]
+    return [[m[2].decode(), deaths(m), m[1].expiration, m[1].headers["x-death"][0].get("original-expiration")] for m in messages]
+
+
+@program
+def the_shorter_time_to_live_counts(s: Stage) -> Any:
+    short, long, ch = s.queue("short", {"x-message-ttl": 100}), s.queue("long", {"x-message-ttl": 60_000}), s.channel()
+    for queue, expiration in ((short, "60000"), (long, "100")):
+        ch.publish("", queue, "x", expiration=expiration)
+    ch.wait_count(short, 0)
+    ch.wait_count(long, 0)
+    return [ch.bodies(short), ch.bodies(long)]
+
+
+@program
+def what_a_consumer_holds_does_not_expire(s: Stage) -> Any:
+    source, ch = mortal(s, "source", "dead", x_message_ttl=150), s.channel()
+    s.queue("dead")
+    ch.publish("", source, "held")
+    ch.wait(source, no_ack=False)
+    time.sleep(1.5)
+    before = ch.count(s("dead"))
+    ch.send(Basic.Nack(1, requeue=True))
+    return [before, deaths(ch.wait(s("dead")))]
+
+
+@program
+def a_time_to_live_of_nothing(s: Stage) -> Any:
+    source, ch = mortal(s, "source", "dead", x_message_ttl=0), s.channel()
+    s.queue("dead")
+    ch.publish("", source, "nobody waits")
+    first = ch.wait(s("dead"))[2].decode()
+    ch.ask(Basic.Consume(queue=source, no_ack=True))
+    ch.publish("", source, "somebody waits")
+    return [first, [item["body"] for item in ch.more(1.5)]]
+
+
+@program
+def an_expired_message_behind_one_that_is_not(s: Stage) -> Any:
+    queue, ch = s.queue("q"), s.channel()
+    ch.publish("", queue, "stays")
+    ch.publish("", queue, "goes", expiration="100")
+    time.sleep(1.6)
+    return [ch.count(queue), ch.bodies(queue)]
+
+
+@program
+def the_longest_length_drops_the_head(s: Stage) -> Any:
+    queue, ch = s.queue("q", {"x-max-length": 3}), s.channel()
+    for number in range(6):
+        ch.publish("", queue, str(number))
+    ch.wait_count(queue, 3)
+    ch.get(queue, no_ack=False)
+    ch.publish("", queue, "6")
+    ch.publish("", queue, "7")
+    ch.wait_count(queue, 3)
+    ch.send(Basic.Nack(1, requeue=True))
+    time.sleep(QUIET_S)
+    return ch.bodies(queue)
+
+
+@program
+def a_length_of_nothing_and_one_in_bytes(s: Stage) -> Any:
+    none, small, ch = s.queue("none", {"x-max-length": 0}), s.queue("small", {"x-max-length-bytes": 10}), s.channel()
+    ch.publish("", none, "x")
+    for body in ("a" * 4, "b" * 4, "c" * 4, "d" * 11, "e" * 10):
+        ch.publish("", small, body)
+        time.sleep(0.02)
+    return [ch.bodies(none), ch.bodies(small)]
+
+
+@program
+def what_is_pushed_out_dies_in_order(s: Stage) -> Any:
+    source, ch = mortal(s, "source", "dead", x_max_length=2), s.channel()
+    s.queue("dead")
+    for number in range(5):
+        ch.publish("", source, str(number))
+    ch.wait_count(s("dead"), 3)
+    messages = [ch.wait(s("dead")) for _ in range(3)]
+    return [[[m[2].decode(), deaths(m)] for m in messages], ch.bodies(source)]
+
+
+@program
+def what_is_not_taken_in_dies(s: Stage) -> Any:
+    source, ch = mortal(s, "source", "dead", x_max_length=2, x_overflow="reject-publish-dlx"), s.channel()
+    s.queue("dead")
+    for number in range(4):
+        ch.publish("", source, str(number))
+    ch.wait_count(s("dead"), 2)
+    messages = [ch.wait(s("dead")) for _ in range(2)]
+    return [[[m[2].decode(), deaths(m)] for m in messages], ch.bodies(source)]
+
+
+@program
+def many_rejected_at_once_die_in_order(s: Stage) -> Any:
+    source, ch = mortal(s, "source", "dead"), s.channel()
+    s.queue("dead")
+    for number in range(5):
+        ch.publish("", source, str(number))
+    ch.wait_count(source, 5)
+    for _ in range(5):
+        ch.get(source, no_ack=False)
+    ch.send(Basic.Nack(0, multiple=True, requeue=False))
+    ch.wait_count(s("dead"), 5)
+    return ch.bodies(s("dead"))
+
+
+@program
+def purging_and_deleting_kill_nothing(s: Stage) -> Any:
+    source, ch = mortal(s, "source", "dead"), s.channel()
+    s.queue("dead")
+    for number in range(4):
+        ch.publish("", source, str(number))
+    ch.wait_count(source, 4)
+    purged = ch.ask(Queue.Purge(queue=source))
+    ch.publish("", source, "deleted")
+    ch.wait_count(source, 1)
+    deleted = ch.ask(Queue.Delete(queue=source))
+    time.sleep(QUIET_S)
+    return [purged, deleted, ch.count(s("dead"))]
+
+
+@program
+def deaths_are_counted_for_each_queue_and_reason(s: Stage) -> Any:
+    work, wait, ch = mortal(s, "work", "wait"), mortal(s, "wait", "work", x_message_ttl=50), s.channel()
+    ch.publish("", work, "x", delivery_mode=2)
+    seen = []
+    for _ in range(3):
+        seen.append(plain(reject(ch, work)[1].headers))
+    last = ch.wait(work)
+    return [len(seen), deaths(last), {name: value for name, value in last[1].headers.items() if name != "x-death"}, ch.count(wait)]
+
+
+@program
+def one_queue_kills_for_two_reasons(s: Stage) -> Any:
+    source, ch = mortal(s, "source", "back", x_message_ttl=600), s.channel()
+    back = mortal(s, "back", "source")
+    ch.publish("", source, "x")
+    reject(ch, source)
+    reject(ch, back)
+    ch.wait_count(back, 1)
+    reject(ch, back)
+    reject(ch, source)
+    return deaths(ch.wait(back))
+
+
+@program
+def a_circle_without_a_rejection_ends(s: Stage) -> Any:
+    first, second, ch = mortal(s, "first", "second", x_message_ttl=50), mortal(s, "second", "first", x_message_ttl=50), s.channel()
+    ch.publish("", first, "x")
+    time.sleep(2.2)
+    return [ch.count(first), ch.count(second)]
+
+
+@program
+def a_queue_that_is_its_own_dead_letter_queue(s: Stage) -> Any:
+    own, ch = mortal(s, "own", "own"), s.channel()
+    ch.publish("", own, "x")
+    for _ in range(3):
+        reject(ch, own)
+    return deaths(ch.wait(own))
+
+
+@program
+def the_keys_of_a_dead_letter(s: Stage) -> Any:
+    dlx, ch = s.exchange("dlx", "direct"), s.channel()
+    for key in ("own", "copy", "hidden", "new"):
+        s.bind(s.queue(key), dlx, key)
+    kept = s.queue("kept", {"x-dead-letter-exchange": dlx})
+    replaced = s.queue("replaced", {"x-dead-letter-exchange": dlx, "x-dead-letter-routing-key": "new"})
+    exchange = s.exchange("x", "fanout")
+    s.bind(kept, exchange)
+    s.bind(replaced, exchange)
+    ch.publish(exchange, "own", "x", headers={"CC": ["copy"], "BCC": ["hidden"]})
+    reject(ch, kept)
+    found: Any = [[queue, message_words(ch.wait(s(queue)))] for queue in ("own", "copy")]
+    found.append(ch.count(s("hidden")))
+    reject(ch, replaced)
+    found.append(message_words(ch.wait(s("new"))))
+    return [found, [ch.bodies(s(queue)) for queue in ("own", "copy", "hidden", "new")]]
+
+
+@program
+def a_dead_letter_for_several_queues(s: Stage) -> Any:
+    dlx, ch = s.exchange("dlx", "fanout"), s.channel()
+    source = s.queue("source", {"x-dead-letter-exchange": dlx})
+    for name in ("one", "two"):
+        s.bind(s.queue(name), dlx)
+    ch.publish("", source, "x")
+    reject(ch, source)
+    return [deaths(ch.wait(s(name))) for name in ("one", "two")]
+
+
+@program
+def a_dead_letter_exchange_with_an_alternate(s: Stage) -> Any:
+    spare, ch = s.exchange("spare", "fanout"), s.channel()
+    dlx = s.exchange("dlx", "direct", {"alternate-exchange": spare})
+    s.bind(s.queue("dead"), spare)
+    source = s.queue("source", {"x-dead-letter-exchange": dlx})
+    ch.publish("", source, "x")
+    reject(ch, source)
+    message = ch.wait(s("dead"))
+    return [message[0].exchange, message[0].routing_key, deaths(message)]
+
+
+@program
+def a_dead_letter_exchange_that_is_missing(s: Stage) -> Any:
+    source, ch = s.queue("source", {"x-dead-letter-exchange": s("missing")}), s.channel()
+    ch.publish("", source, "x")
+    reject(ch, source)
+    time.sleep(QUIET_S)
+    dlx = s.exchange("missing", "fanout")
+    s.bind(s.queue("dead"), dlx)
+    last = time.monotonic() + 2
+    while not (found := ch.bodies(s("dead"))) and time.monotonic() < last:
+        time.sleep(QUIET_S)
+    return found
+
+
+@program
+def x_death_that_a_client_sends(s: Stage) -> Any:
+    source, ch = mortal(s, "source", "dead"), s.channel()
+    s.queue("dead")
+    mine = [{"count": 7, "reason": "rejected", "queue": source, "exchange": "", "routing-keys": [source]}]
+    ch.publish("", source, "x", headers={"x-death": mine})
+    passed_on = plain(reject(ch, source)[1].headers)
+    return [passed_on["x-death"][0]["count"], deaths(ch.wait(s("dead")))]
+
+
+# -- quorum queues -----------------------------------------------------------------------------------------------------
+
+
+@program
+def a_delivery_limit(s: Stage) -> Any:
+    source, ch = mortal(s, "source", "dead", x_queue_type="quorum", x_delivery_limit=2), s.channel()
+    s.queue("dead")
+    ch.publish("", source, "x", delivery_mode=2)
+    seen = []
+    for _ in range(3):
+        message = ch.wait(source, no_ack=False)
+        seen.append([message[0].redelivered, plain(message[1].headers)])
+        ch.send(Basic.Nack(message[0].delivery_tag, requeue=True))
+    message = ch.wait(s("dead"))
+    return [seen, deaths(message), message[0].redelivered]
+
+
+@program
+def deliveries_are_counted_in_quorum_queues(s: Stage) -> Any:
+    queue, ch = s.queue("q", {"x-queue-type": "quorum"}, durable=True), s.channel()
+    ch.publish("", queue, "x", delivery_mode=2, headers={"mine": 1})
+    seen = []
+    for _ in range(3):
+        message = ch.wait(queue, no_ack=False)
+        seen.append([message[0].redelivered, plain(message[1].headers)])
+        ch.send(Basic.Nack(message[0].delivery_tag, requeue=True))
+    lost = s.wire().channel()
+    lost.ask(Basic.Consume(queue=queue))
+    lost.take(1)
+    lost.wire.cut()
+    message = ch.wait(queue)
+    return [seen, message[0].redelivered, plain(message[1].headers)]
+
+
+@program
+def redelivered_in_classic_queues(s: Stage) -> Any:
+    queue, ch = s.queue("q"), s.channel()
+    ch.publish("", queue, "x")
+    first = ch.wait(queue, no_ack=False)
+    ch.send(Basic.Nack(1, requeue=True))
+    second = ch.wait(queue)
+    return [[m[0].redelivered, plain(m[1].headers)] for m in (first, second)]
+
+
+@program
+def what_comes_back_to_a_quorum_queue_keeps_its_place(s: Stage) -> Any:
+    queue, ch = s.queue("q", {"x-queue-type": "quorum"}, durable=True), s.channel()
+    for number in range(4):
+        ch.publish("", queue, str(number))
+    ch.wait_count(queue, 4)
+    for _ in range(2):
+        ch.wait(queue, no_ack=False)
+    ch.send(Basic.Nack(2, multiple=True, requeue=True))
+    ch.wait_count(queue, 4)
+    return ch.bodies(queue)

@@ -1,0 +1,118 @@
+"""Programs that ours and a real RabbitMQ play alike, but for the differences that docs/interoperability.md tells.
+
+What RabbitMQ 3.10 says is kept in amqp_programs/rabbitmq_3_10.json, so that a machine without one checks as much; where one is installed it
+plays too, and the recording is checked. ``HOMING_RECORD=1`` writes it anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import rabbitmq
+from tests.amqp_support import AMQP, amqp_port
+from tests.amqp_wire import Wire
+from tests.integration.amqp_programs import PROGRAMS, Stage
+from tests.integration.amqp_programs.differences import DIFFERENCES
+from tests.process import ROOT, Server
+
+RECORDING = Path(__file__).parent / "amqp_programs" / "rabbitmq_3_10.json"
+#: What every dead letter of ours says beyond RabbitMQ 3.10.
+ADDED = ("_AMQ_", "x-last-death-")
+Outcomes = dict[str, Any]
+
+pytestmark = pytest.mark.timeout(150)
+
+
+def play(port: int, name: str) -> Any:
+    stage = Stage(port, name)
+    try:
+        return stage.without_prefix(PROGRAMS[name](stage))
+    except Exception as error:
+        return f"broke off: {error!r}"
+    finally:
+        stage.close()
+
+
+def play_all(port: int) -> Outcomes:
+    """Several at a time, because most wait most of the time."""
+    with ThreadPoolExecutor(6) as pool:
+        outcomes = dict(zip(PROGRAMS, pool.map(lambda name: play(port, name), PROGRAMS), strict=True))
+    # What broke off may only have been disturbed; on its own it has to end.
+    return {name: play(port, name) if str(outcome).startswith("broke off") else outcome for name, outcome in outcomes.items()}
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcomes]:
+    server = Server(tmp_path_factory.mktemp("homing"), {**AMQP, "address-settings": {}})
+    try:
+        server.start()
+        yield play_all(amqp_port(server))
+    finally:
+        server.close()
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Outcomes:
+    found: Outcomes = json.loads(RECORDING.read_text())
+    return found
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory, recorded: Outcomes) -> Iterator[Outcomes]:
+    """Of a RabbitMQ 3.10 on this machine, else as recorded."""
+    if not rabbitmq.installed():
+        yield recorded
+        return
+    server = rabbitmq.RabbitMQ(tmp_path_factory.mktemp("rabbitmq"))
+    try:
+        server.start()
+        wire = Wire(server.port)
+        version = wire.start.server_properties["version"]
+        wire.close()
+        if not version.startswith("3.10."):
+            yield recorded
+            return
+        outcomes = play_all(server.port)
+        if os.environ.get("HOMING_RECORD"):
+            RECORDING.write_text(json.dumps(outcomes, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
+        yield outcomes
+    finally:
+        server.close()
+
+
+def apart(ours: Any, theirs: Any, place: str = "") -> dict[str, Any]:
+    """Where they differ -> what ours says there, None where it says nothing."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        # What ours adds is left out.
+        names = [name for name in {**ours, **theirs} if not name.startswith(ADDED)]
+        return {where: said for name in names for where, said in apart(ours.get(name), theirs.get(name), f"{place}[{name}]").items()}
+    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        pairs = enumerate(zip(ours, theirs, strict=True))
+        return {where: said for number, pair in pairs for where, said in apart(*pair, f"{place}[{number}]").items()}
+    return {} if ours == theirs else {place: ours}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_ours_says_what_rabbitmq_says(name: str, ours: Outcomes, theirs: Outcomes) -> None:
+    assert not str(theirs[name]).startswith("broke off"), theirs[name]
+    assert apart(ours[name], theirs[name]) == {place: said for place, said, _ in DIFFERENCES.get(name, [])}
+
+
+def test_the_recording_is_what_rabbitmq_says(recorded: Outcomes, theirs: Outcomes) -> None:
+    assert {name: said for name, said in recorded.items() if theirs.get(name) != said} == {}
+
+
+def test_every_difference_is_told(recorded: Outcomes) -> None:
+    told = " ".join((ROOT / "docs" / "interoperability.md").read_text().split())
+    for name, differences in DIFFERENCES.items():
+        assert name in PROGRAMS
+        for _, _, sentence in differences:
+            assert sentence in told, sentence
+    assert set(recorded) == set(PROGRAMS), "the recording is of other programs"
