@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,15 @@ def flaky(self: Any, failures: int) -> str:
     if self.request.retries < failures:
         raise self.retry(countdown=0.2)
     return "done"
+
+
+@app.task
+def hold_once() -> str:
+    """Does not end the first time."""
+    note("held")
+    if NOTES.read_text().count("held") == 1:
+        time.sleep(600)
+    return "done after all"
 
 
 @app.task

@@ -50,6 +50,14 @@ class Worker:
                 self._process.wait()
             self._process = None
 
+    def kill(self) -> None:
+        """With all its processes, in the middle of what it does."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._process = None
+        self._log.write_text("")
+
     def lines(self) -> list[str]:
         return self.notes.read_text().split("\n")[:-1]
 
@@ -98,8 +106,10 @@ def test_a_task_for_later_waits(tasks: Any, worker: Worker) -> None:
     assert time.monotonic() - began >= 1.3
 
 
-def test_urgent_tasks_overtake_others(tasks: Any, worker: Worker) -> None:
-    worker.stop()
+def test_urgent_tasks_overtake_others_and_what_a_killed_worker_held_runs_again(tasks: Any, worker: Worker) -> None:
+    held = tasks.hold_once.delay()
+    wait_until("the worker is at it", lambda: "held" in worker.lines(), 30)
+    worker.kill()
     for priority in (1, 5, 9):
         for number in range(2):
             tasks.record.apply_async((f"p{priority} {number}",), priority=priority)
@@ -109,8 +119,10 @@ def test_urgent_tasks_overtake_others(tasks: Any, worker: Worker) -> None:
     # Two processes run two at a time, so only neighbours may change places.
     assert sorted(ran[:2]) == ["p9 0", "p9 1"]
     assert sorted(ran[-2:]) == ["p1 0", "p1 1"]
+    assert held.get(timeout=30) == "done after all"
+    assert worker.lines().count("held") == 2
 
 
 def test_the_worker_answers_when_it_is_asked(tasks: Any) -> None:
-    answers = tasks.app.control.ping(timeout=5)
+    answers = tasks.app.control.ping(timeout=5, limit=1)
     assert [list(answer.values()) for answer in answers] == [[{"ok": "pong"}]]
