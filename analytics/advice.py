@@ -1,108 +1,99 @@
-"""Settings in force against what happened, one row for each queue and error class, with what the numbers recommend."""
+"""Settings in force against what happened, one row for each queue, policy and error class, with what the numbers recommend."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from analytics.words import number, plural, share, span
+from analytics.settings_in_force import DECIDING, known, most_specific
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 #: Fewer messages than this are no ground for advice.
 ENOUGH = 20
 #: Part of the successes after failing that came with the last or last but one attempt allowed: more attempts would save more.
 LATE = 0.1
-#: Part of the retries of a class that succeed; below this retrying is wasted.
+#: Part of the messages that succeed after failing; at this or below, retrying is wasted.
 HOPELESS = 0.02
+#: How much of what fails should come home, in the advice on how long to try.
+WANTED = 0.99
+#: Longer than so many times what was tried, nothing is said about.
+REACH = 50
 
 
-def advice(messages: DataFrame, attempts: DataFrame, policies: DataFrame) -> DataFrame:
-    """One row for each queue and error class of the first failure.
+def advice(fates: DataFrame, policies: DataFrame, settings: DataFrame) -> DataFrame:
+    """One row for each queue, policy (of the last failure) and error class (of the first).
 
-    ``failed`` messages; ``succeeded`` after failing, ``died``; ``within_ms``: 93 % of those that succeeded had, so long after the first
-    failure; ``gives_up_ms``: the median from first failure to death; ``most_attempts``: of any message; ``last_two``: succeeded with one
-    of the last two attempts that anyone had; ``retries`` and ``retries_won``; ``wasted``: retries of messages that died;
-    ``max_delivery_attempts``, ``redelivery_delay_ms``: of the policy in force at the latest failure; ``kind``: what is recommended:
-    ``longer``, ``not-retryable``, ``fine``, ``too-few``.
+    ``pattern``: of the settings to change; ``current``: no other policy has taken over in the queue since; ``failed`` messages;
+    ``succeeded`` after failing, ``died``; ``within_ms``: 93 % of those that succeeded had, so long after the first failure;
+    ``gives_up_ms``: the median from first failure to death; ``most_attempts``: of any message under the policy; ``last_two``: succeeded
+    with one of the last two attempts that anyone had; ``retries``; ``wasted``: retries of messages that died; the settings of DECIDING;
+    ``kind``: what is recommended: ``longer``, ``not-retryable``, ``fine``, ``too-few``. ``needs_ms``, where ``longer``: modelled, not
+    observed: so long after the first failure WANTED of the messages would have come home, if those that died went on to succeed as
+    fast as others did in the later half of the time tried; null: that would be more than REACH times as long.
     """
     from pyspark.sql import functions as F
 
-    key = ["broker_id", "sequence"]
-    one = F.struct("attempt", "at", "error_class", "policy")
-    told = attempts.groupBy(*key).agg(F.min(one).alias("first"), F.max(one).alias("last"))
-    won = F.col("outcome") == "succeeded"
-    died = F.col("outcome").isin("dead-lettered", "dropped")
-    took = (F.unix_micros("settled_at") - F.unix_micros(F.col("first.at"))) / 1000
-    each = (
-        messages.where("failed_attempts > 0")
-        .select(*key, "queue", "outcome", "failed_attempts", "attempts", "settled_at")
-        .join(told, key)
-        .select(
-            "queue",
-            F.coalesce("first.error_class", F.lit("not on record")).alias("error_class"),
-            "outcome",
-            "failed_attempts",
-            "attempts",
-            took.alias("took_ms"),
-            F.struct("last.at", "last.policy").alias("last"),
-        )
-    )
+    group = ["queue", "policy", "error_class"]
+    each = fates.where("first_at IS NOT NULL AND policy IS NOT NULL")
+    died, won, took = F.col("died"), F.col("won"), F.col("took_ms")
     # The allowed attempts as the dead show them; where none died, as many as anyone had.
-    most = each.groupBy("queue").agg(F.coalesce(F.max(F.when(died, F.col("attempts"))), F.max("attempts")).alias("most_attempts"))
+    most = each.groupBy("queue", "policy").agg(
+        F.coalesce(F.max(F.when(died, F.col("tries"))), F.max("tries")).alias("most_attempts"),
+        F.max("address").alias("address"),
+        F.max("last_at").alias("until"),
+        F.min("first_at").alias("from_at"),
+    )
+    lasted = each.groupBy(*group).agg(F.percentile_approx(F.when(died, took), 0.5).alias("gives_up_ms"))
+    half = F.col("gives_up_ms") / 2
     summed = (
-        each.join(F.broadcast(most), "queue")
-        .groupBy("queue", "error_class", "most_attempts")
+        each.join(F.broadcast(most.select("queue", "policy", "most_attempts")), ["queue", "policy"])
+        .join(F.broadcast(lasted), group)
+        .groupBy(*group, "most_attempts", "gives_up_ms")
         .agg(
             F.count(F.lit(1)).alias("failed"),
             F.count_if(won).alias("succeeded"),
             F.count_if(died).alias("died"),
-            F.percentile_approx(F.when(won, F.col("took_ms")), 0.93).alias("within_ms"),
-            F.percentile_approx(F.when(died, F.col("took_ms")), 0.5).alias("gives_up_ms"),
-            F.count_if(won & (F.col("attempts") >= F.col("most_attempts") - 1) & (F.col("most_attempts") > 2)).alias("last_two"),
-            F.sum(F.col("attempts") - 1).alias("retries"),
+            F.percentile_approx(F.when(won, took), 0.93).alias("within_ms"),
+            F.count_if(won & (F.col("tries") >= F.col("most_attempts") - 1) & (F.col("most_attempts") > 2)).alias("last_two"),
+            F.sum(F.col("tries") - 1).alias("retries"),
             F.sum(F.when(died, F.col("failed_attempts") - 1).otherwise(0)).alias("wasted"),
-            F.max("last").alias("last"),
+            F.count_if(won & (took > half)).alias("late_wins"),
+            F.sum(F.greatest(F.least(took.cast("double"), F.col("gives_up_ms").cast("double")) - half, F.lit(0.0))).alias("late_ms"),
         )
-        .withColumn("policy", F.col("last.policy"))
     )
-    in_force = policies.groupBy("policy").agg(F.max_by("settings_json", "from_at").alias("json"))
-    setting = {name: F.get_json_object("json", f"$.{name}").cast("bigint") for name in ("max_delivery_attempts", "redelivery_delay_ms")}
+    needs = F.col("gives_up_ms") + F.log(F.col("died") / F.col("failed") / (1 - WANTED)) * F.try_divide("late_ms", "late_wins")
+    return (
+        summed.withColumn("kind", _kind())
+        .withColumn("needs_ms", F.when((F.col("kind") == "longer") & (needs <= REACH * F.col("gives_up_ms")), F.round(needs).cast("long")))
+        .join(F.broadcast(_where(most, settings)), ["queue", "policy"])
+        .join(F.broadcast(known(policies)), "policy", "left")
+        .select(
+            *("queue", "error_class", "kind", "pattern", "current", "failed", "succeeded", "died", "within_ms", "gives_up_ms"),
+            *("needs_ms", "most_attempts", "last_two", "retries", "wasted", "policy", *DECIDING, "settings_json"),
+        )
+        .orderBy(F.desc("current"), F.desc("died"), F.desc("wasted"), "queue", "error_class", "policy")
+    )
+
+
+def _kind() -> Column:
+    from pyspark.sql import functions as F
+
     late = (F.col("last_two") >= LATE * F.col("succeeded")) & (F.col("succeeded") > 0) & (F.col("died") > 0)
-    kind = (
+    return (
         F.when(F.col("failed") < ENOUGH, "too-few")
         .when((F.col("succeeded") <= HOPELESS * F.col("failed")) & (F.col("wasted") > 0), "not-retryable")
         .when(late, "longer")
         .otherwise("fine")
     )
-    return (
-        summed.join(F.broadcast(in_force), "policy", "left")
-        .withColumns(setting | {"kind": kind})
-        .select(
-            *("queue", "error_class", "kind", "failed", "succeeded", "died", "within_ms", "gives_up_ms", "most_attempts", "last_two"),
-            *("retries", "wasted", "policy", "max_delivery_attempts", "redelivery_delay_ms"),
-        )
-        .orderBy(F.desc("died"), F.desc("wasted"), "queue", "error_class")
-    )
 
 
-def sentence(row: Mapping[str, Any]) -> str:
-    """One row of ``advice`` as a recommendation."""
-    where = f"{row['queue']}, {row['error_class']}"
-    if row["kind"] == "not-retryable":
-        return (
-            f"{where}: retrying does not help. {number(row['succeeded'])} of {plural(row['failed'], 'message')} came home, and "
-            f"{plural(row['wasted'], 'retry was', 'retries were')} wasted. Fail it with retryable=False, or allow fewer attempts."
-        )
-    if row["kind"] == "longer":
-        lasts = f"; {row['most_attempts']} attempts give up after {span(row['gives_up_ms'])}" if row["gives_up_ms"] is not None else ""
-        return (
-            f"{where}: 93 % of what succeeds after a failure does so within {span(row['within_ms'])}{lasts}. "
-            f"{share(row['last_two'], row['succeeded'])} of the successes came with one of the last two attempts, so more would have come "
-            f"with later ones: let the attempts reach {span(2 * max(row['within_ms'], row['gives_up_ms'] or 0))}, and try that with "
-            "homing simulate."
-        )
-    if row["kind"] == "fine":
-        return f"{where}: {share(row['succeeded'], row['failed'])} of what failed came home; nothing to change."
-    return f"{where}: {plural(row['failed'], 'message')}, too few to say."
+def _where(most: DataFrame, settings: DataFrame) -> DataFrame:
+    """queue and policy -> ``pattern`` and ``current``."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    current = F.col("until") >= F.max("from_at").over(Window.partitionBy("queue"))
+    of_address = most_specific(most.select("address").distinct(), settings)
+    named = most.join(F.broadcast(of_address), "address", "left")
+    return named.select("queue", "policy", "pattern", current.alias("current"))

@@ -91,7 +91,7 @@ def log_position(value: float, low: float, high: float) -> float:
 
 def log_ticks(low_ms: float, high_ms: float) -> list[tuple[float, str]]:
     """(position, label) of round times on a logarithmic axis, far enough apart to be read."""
-    rounds = (1, 10, 100, 1_000, 10_000, 60_000, 600_000, 3_600_000, 36_000_000, 86_400_000, 864_000_000)
+    rounds = (1, 10, 100, 1_000, 10_000, 60_000, 300_000, 900_000, 3_600_000, 21_600_000, 86_400_000, 604_800_000, 2_592_000_000)
     ticks: list[tuple[float, str]] = []
     for at in rounds:
         position = log_position(at, low_ms, high_ms)

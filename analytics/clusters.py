@@ -6,6 +6,7 @@ pair of texts is looked at that does not share a hash. What hangs together is on
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,31 +16,76 @@ if TYPE_CHECKING:
 KINDS = 2_000
 #: Texts whose sets of words differ by no more than this part (Jaccard distance) are near duplicates.
 DISTANCE = 0.4
-#: A chain of near duplicates is followed this far.
-ROUNDS = 4
+#: Of a text with more near duplicates than this, so many are followed: they are near duplicates of the others.
+NEIGHBOURS = 32
 #: A cluster of which so many messages died, and this part of all, is poison.
 DEATHS, DEADLY = 5, 0.5
 
 
-def poison_clusters(attempts: DataFrame, dead_letters: DataFrame) -> DataFrame:
-    """One row a cluster: ``cluster`` (a number of its own), ``error_class``, ``example``, ``texts``, ``fingerprints``, ``queues``,
-    ``attempts``, ``messages``, ``deaths`` (messages that died of it), ``poison``. Most deaths first.
+def error_kinds(attempts: DataFrame) -> DataFrame:
+    """One row for each of the KINDS most frequent plain texts: ``kind`` (its number), ``error_class``, ``plain``, ``example``,
+    ``attempts``, ``messages``, ``fingerprints``, ``queues``.
     """
+    from pyspark.sql import functions as F
+
+    return (
+        attempts.where("error_text IS NOT NULL")
+        .groupBy(F.coalesce("error_class", F.lit("")).alias("error_class"), plain_text(F.col("error_text")).alias("plain"))
+        .agg(
+            F.min("error_text").alias("example"),
+            F.count(F.lit(1)).alias("attempts"),
+            F.approx_count_distinct(F.struct("broker_id", "message_id"), 0.01).alias("messages"),
+            F.approx_count_distinct("fingerprint").alias("fingerprints"),
+            F.slice(F.sort_array(F.collect_set("queue")), 1, 20).alias("queues"),
+        )
+        .orderBy(F.desc("messages"), "error_class", "plain")
+        .limit(KINDS)
+        .withColumn("kind", F.xxhash64("error_class", "plain"))
+    )
+
+
+def faults(kinds: DataFrame) -> DataFrame:
+    """``error_kinds``, each with its ``cluster``: the number of the fault that it is a way of telling."""
     from pyspark.ml.feature import HashingTF, MinHashLSH, RegexTokenizer
     from pyspark.sql import functions as F
 
-    kinds = _kinds(attempts, dead_letters)
     words = RegexTokenizer(inputCol="plain", outputCol="words", pattern=r"[^a-z_#]+").transform(kinds)
     hashed = HashingTF(inputCol="words", outputCol="set", numFeatures=1 << 18, binary=True).transform(words.where("size(words) > 0"))
-    kept = hashed.select("kind", "error_class", "set").persist()
-    model = MinHashLSH(inputCol="set", outputCol="hashes", numHashTables=6, seed=7).fit(kept) if not kept.isEmpty() else None
-    labels = kinds.select("kind", F.col("kind").alias("cluster"))
-    if model is not None:
-        near = model.approxSimilarityJoin(kept, kept, DISTANCE, distCol="distance")
-        same = near.where("datasetA.error_class = datasetB.error_class AND datasetA.kind <> datasetB.kind")
-        labels = _components(labels, same.selectExpr("datasetA.kind AS kind", "datasetB.kind AS other").persist())
+    kept = hashed.select("kind", "error_class", "set")
+    if kept.count() < 2:
+        return kinds.withColumn("cluster", F.col("kind"))
+    model = MinHashLSH(inputCol="set", outputCol="hashes", numHashTables=6, seed=7).fit(kept)
+    near = model.approxSimilarityJoin(kept, kept, DISTANCE, distCol="distance")
+    some = F.slice(F.sort_array(F.collect_set("datasetB.kind")), 1, NEIGHBOURS)
+    # At most KINDS rows of NEIGHBOURS numbers, whatever the size of the input.
+    pairs = (
+        near.where("datasetA.error_class <=> datasetB.error_class AND datasetA.kind <> datasetB.kind")
+        .groupBy("datasetA.kind")
+        .agg(some.alias("others"))
+        .collect()
+    )
+    least = components((row["kind"], other) for row in pairs for other in row["others"])
+    if not least:
+        return kinds.withColumn("cluster", F.col("kind"))
+    labels = kinds.sparkSession.createDataFrame(sorted(least.items()), "kind bigint, least bigint")
+    joined = kinds.join(F.broadcast(labels), "kind", "left")
+    return joined.withColumn("cluster", F.coalesce("least", "kind")).drop("least")
+
+
+def poison_clusters(faults: DataFrame, dead_letters: DataFrame) -> DataFrame:
+    """One row a cluster: ``cluster`` (a number of its own), ``error_class``, ``example``, ``texts``, ``fingerprints``, ``queues``,
+    ``attempts``, ``messages``, ``deaths`` (messages that died of it), ``poison``. Most deaths first.
+    """
+    from pyspark.sql import functions as F
+
+    died = (
+        dead_letters.where("error_text IS NOT NULL")
+        .groupBy(F.coalesce("error_class", F.lit("")).alias("error_class"), plain_text(F.col("error_text")).alias("plain"))
+        .agg(F.count(F.lit(1)).alias("deaths"))
+    )
     return (
-        kinds.join(labels, "kind")
+        faults.join(died, ["error_class", "plain"], "left")
+        .fillna(0, ["deaths"])
         .groupBy("cluster")
         .agg(
             F.max_by("error_class", "messages").alias("error_class"),
@@ -58,42 +104,24 @@ def poison_clusters(attempts: DataFrame, dead_letters: DataFrame) -> DataFrame:
     )
 
 
-def _plain(text: Column) -> Column:
+def plain_text(text: Column) -> Column:
     """Numbers, hexadecimal ones and UUIDs are different each time and tell nothing."""
     from pyspark.sql import functions as F
 
     return F.regexp_replace(F.lower(F.coalesce(text, F.lit(""))), r"\b(0x)?[0-9a-f]*\d[0-9a-f-]*\b", "#")
 
 
-def _kinds(attempts: DataFrame, dead_letters: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as F
+def components(pairs: Iterable[tuple[int, int]]) -> dict[int, int]:
+    """number -> the least number that it hangs together with, for every number that is in a pair."""
+    leader: dict[int, int] = {}
 
-    plain = _plain(F.col("error_text"))
-    told = (
-        attempts.where("error_text IS NOT NULL")
-        .groupBy("error_class", plain.alias("plain"))
-        .agg(
-            F.min("error_text").alias("example"),
-            F.count(F.lit(1)).alias("attempts"),
-            F.approx_count_distinct(F.struct("broker_id", "message_id"), 0.01).alias("messages"),
-            F.approx_count_distinct("fingerprint").alias("fingerprints"),
-            F.slice(F.sort_array(F.collect_set("queue")), 1, 20).alias("queues"),
-        )
-        .orderBy(F.desc("messages"), "error_class", "plain")
-        .limit(KINDS)
-        .withColumn("kind", F.xxhash64("error_class", "plain"))
-        .persist()
-    )
-    died = dead_letters.where("error_text IS NOT NULL").groupBy("error_class", plain.alias("plain")).agg(F.count(F.lit(1)).alias("deaths"))
-    return told.join(died, ["error_class", "plain"], "left").fillna(0, ["deaths"]).fillna("", ["error_class"])
+    def find(number: int) -> int:
+        while leader.setdefault(number, number) != number:
+            leader[number] = leader[leader[number]]
+            number = leader[number]
+        return number
 
-
-def _components(labels: DataFrame, near: DataFrame) -> DataFrame:
-    """Every kind takes the least number among its neighbours', ROUNDS times."""
-    from pyspark.sql import functions as F
-
-    for _ in range(ROUNDS):
-        heard = near.join(labels.withColumnRenamed("kind", "other"), "other").select("kind", "cluster")
-        # At most KINDS rows; without the checkpoint each round would compute all rounds before it twice.
-        labels = labels.unionByName(heard).groupBy("kind").agg(F.min("cluster").alias("cluster")).localCheckpoint()
-    return labels
+    for one, other in pairs:
+        low, high = sorted((find(one), find(other)))
+        leader[high] = low
+    return {number: find(number) for number in list(leader)}

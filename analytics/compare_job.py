@@ -1,27 +1,30 @@
-"""``homing analyze --compare A B``: two periods in, one table and one page out."""
+"""``homing analyze --compare A B``: two periods in, two tables and one page out."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from analytics.errors import AnalyticsError
 from analytics.words import plural
 
-#: Queues on the page; all of them are in the table.
-QUEUES = 100
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: Queues and error classes on the page; all of them are in the tables.
+QUEUES, CLASSES = 60, 40
 
 
 def compare_periods(dumps: Sequence[str | Path], out: str | Path, master: str | None = None, *, skip: bool = False) -> str:
-    """Write ``comparison`` as Parquet and CSV, and report.html; returns the page's path. Raises AnalyticsError."""
+    """Write ``comparison`` and ``comparison_errors`` as Parquet and CSV, and report.html; returns its path. Raises AnalyticsError."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
-    from analytics.compare import compare
+    from analytics.compare import compare, compare_errors
+    from analytics.fates import Shared
     from analytics.inputs import damaged
     from analytics.outputs import Output
-    from analytics.report import page_environment
     from analytics.source import Source
     from analytics.spark import spark_session
 
@@ -29,17 +32,34 @@ def compare_periods(dumps: Sequence[str | Path], out: str | Path, master: str | 
         raise AnalyticsError("two-periods", f"A comparison is of two periods, not {len(dumps)}.", "Name two exports or folders of exports.")
     names = [str(dump) for dump in dumps]
     with spark_session(master) as spark:
-        before, after = (Source(spark, [name], skip=skip, store=None).open() for name in names)
+        exports = [Source(spark, [name], skip=skip, store=None).open() for name in names]
         output = Output(spark, str(out))
+        before, after = ((export, Shared(export)) for export in exports)
         try:
-            found = output.write_table("comparison", compare(before, after))
-            rows = [row.asDict() for row in found.limit(QUEUES).collect()]
+            queues = output.write_table("comparison", compare(before, after))
+            errors = output.write_table("comparison_errors", compare_errors(before, after))
+            output.write_report(_page(names, queues, errors))
         except (PySparkException, Py4JError) as error:
             raise damaged(" or ".join(names), error) from error
-        shown = [name.rstrip("/").rsplit("/", 1)[-1] for name in names]
-        page = page_environment().get_template("compare.html.j2")
-        output.write_report(page.render(a=shown[0], b=shown[1], rows=rows, headline=headline(rows)))
+        finally:
+            before[1].release()
+            after[1].release()
         return output.report_path
+
+
+def _page(names: Sequence[str], queues: DataFrame, errors: DataFrame) -> str:
+    from pyspark.sql import functions as F
+
+    from analytics.report import page_environment
+
+    rows = [row.asDict() for row in queues.limit(QUEUES).collect()]
+    classes = [row.asDict() for row in errors.limit(CLASSES).collect()]
+    counts = [f"{name}_{side}" for name in ("sent", "delivered", "failed", "dead_lettered", "over") for side in "ab"]
+    total = queues.agg(*(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in counts)).collect()[0].asDict()
+    shown = [name.rstrip("/").rsplit("/", 1)[-1] for name in names]
+    most = max((row[f"death_share_{side}"] or 0 for row in rows for side in "ab"), default=0) or 1
+    page = page_environment().get_template("compare.html.j2")
+    return page.render(a=shown[0], b=shown[1], rows=rows, classes=classes, total=total, most=most, headline=headline(rows))
 
 
 def headline(rows: Sequence[dict[str, Any]]) -> str:

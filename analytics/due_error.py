@@ -7,15 +7,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 #: A median lateness above this is called late. The broker's timer looks at least every second.
 LATE_MS = 1_000
+#: column -> retries no later than so many milliseconds, and later than those before.
+BINS = {"within_10_ms": 10, "within_100_ms": 100, "within_1_s": 1_000, "within_10_s": 10_000, "later": None}
 
 
 def due_error(attempts: DataFrame) -> DataFrame:
     """One row a queue: ``retries`` with a due time on record, ``early`` among them (0 unless a clock went back), and how late they were
-    assigned to a consumer: ``p50_ms``, ``p99_ms``, ``max_ms``; ``late``. Only retries that failed have a row, so only they are seen.
+    assigned to a consumer: ``p50_ms``, ``p99_ms``, ``max_ms``, and counts by lateness: BINS; ``late``. Only retries that failed have a
+    row, so only they are seen.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -38,7 +41,19 @@ def due_error(attempts: DataFrame) -> DataFrame:
             F.count_if(F.col("error_ms") < 0).alias("early"),
             F.percentile_approx("error_ms", [0.5, 0.99]).alias("p"),
             F.max("error_ms").alias("max_ms"),
+            *_binned(),
         )
-        .selectExpr("queue", "retries", "early", "p[0] AS p50_ms", "p[1] AS p99_ms", "max_ms", f"p[0] > {LATE_MS} AS late")
+        .selectExpr("queue", "retries", "early", "p[0] AS p50_ms", "p[1] AS p99_ms", "max_ms", *BINS, f"p[0] > {LATE_MS} AS late")
         .orderBy(F.desc("p50_ms"), "queue")
     )
+
+
+def _binned() -> list[Column]:
+    from pyspark.sql import functions as F
+
+    counts, above = [], None
+    for name, end in BINS.items():
+        after = F.lit(True) if above is None else F.col("error_ms") > above
+        counts.append(F.count_if(after if end is None else after & (F.col("error_ms") <= end)).alias(name))
+        above = end
+    return counts

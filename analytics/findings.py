@@ -19,6 +19,8 @@ class Load(NamedTuple):
     succeeded_retry: int = 0
     failed_first: int = 0
     failed_retry: int = 0
+    wasted: int = 0
+    failed_ms: int = 0
 
     @classmethod
     def of(cls, start_s: int, row: Any) -> Load:
@@ -51,6 +53,35 @@ def balance(total: Row, whole: Row) -> str:
         )
     back = f" and {number(total['moved_in'])} sent back" if total["moved_in"] else ""
     return f"All of the {number(total['sent'])} messages sent{back} are accounted for"
+
+
+def survival(every: Row | None, groups: Sequence[Row]) -> str:
+    """``every``, ``groups``: failed, won, half_ms, home, end of all together and of the largest queues and error classes."""
+    if every is None:
+        return "No message that failed is on record"
+    if every["half_ms"] is None:
+        told = f"Of the messages that failed, {share(every['won'], every['failed'])} succeeded later"
+    else:
+        told = f"Half of the messages that failed had succeeded {span(every['half_ms'])} after their first failure"
+    hopeless = [row for row in groups if row["won"] == 0 and row["failed"] >= 5]
+    if hopeless:
+        worst = max(hopeless, key=lambda row: row["failed"])
+        return f"{told}; none did of the {number(worst['failed'])} that failed with {worst['error_class']} in {worst['queue']}"
+    return told
+
+
+def growth(trends: Sequence[Row]) -> str:
+    if not trends:
+        return "No deaths, so none that grow"
+    growing = [row for row in trends if row["verdict"] == "growing"]
+    if growing:
+        worst = growing[0]
+        told = f"{number(worst['early'])} in the first half of the time, {number(worst['late'])} in the second"
+        return f"Deaths grow in {plural(len(growing), 'queue')}; most in {worst['queue']}: {told}"
+    first = trends[0]
+    rate = first["per_day"]
+    often = f"{number(rate)} a day" if rate >= 1 else f"one in {span(86_400_000 / rate)}"
+    return f"Deaths do not grow; most die in {first['queue']}, {often}"
 
 
 def attempts(later: Mapping[int, int]) -> str:
@@ -92,6 +123,16 @@ def load(points: Sequence[Load], minutes: int) -> str:
     at = clock(datetime.fromtimestamp(peak.start_s, UTC), points[-1].start_s - points[0].start_s >= 86_400)
     told = f"{share(retries, deliveries)} of all deliveries were retries; most at {at}{NB}UTC, "
     return f"{told}when they were {share(peak.retries, peak.deliveries)} of {number(peak.deliveries)} in {plural(minutes, 'minute')}"
+
+
+def cost(points: Sequence[Load]) -> str:
+    """What failing took: deliveries that came to nothing, and the time of consumers."""
+    wasted, held_ms = sum(p.wasted for p in points), sum(p.failed_ms for p in points)
+    retries = sum(p.retries for p in points)
+    told = f"Consumers spent {span(held_ms)} on deliveries that then failed."
+    if wasted == 0:
+        return told
+    return f"{told} {plural(wasted, 'retry was', 'retries were')} wasted, {share(wasted, retries)} of all: their messages died in the end."
 
 
 def failed(rows: Sequence[Row]) -> str:

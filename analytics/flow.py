@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+#: Whole ways in the table.
+LIMIT = 1_000
+
 
 def flow(messages: DataFrame, dead_letters: DataFrame) -> DataFrame:
     """One row for each way from a queue to a queue: ``source``, ``target``, ``why`` (dead-lettered, expired, redriven), ``messages``,
@@ -34,4 +37,29 @@ def flow(messages: DataFrame, dead_letters: DataFrame) -> DataFrame:
         .fillna(0, ["circling"])
         .select("source", "target", "why", "messages", "circling", "first_at", "last_at")
         .orderBy(F.desc("circling"), F.desc("messages"), "source", "target", "why")
+    )
+
+
+def journeys(dead_letters: DataFrame, limit: int = LIMIT) -> DataFrame:
+    """The ``limit`` most frequent whole ways: ``way`` (queue → queue → …, where the message died last included), ``hops`` (moves),
+    ``messages`` that went it, ``circles``: it leads through a queue twice, with no redrive between. Of each message its longest way.
+    """
+    from pyspark.sql import functions as F
+
+    names = F.reverse(F.transform("hops", lambda hop: hop["queue"]))
+    end = F.coalesce(F.get("target_queues", F.lit(0)), F.lit("nowhere"))
+    one = F.struct(F.size("hops").alias("hops"), "died_at", F.array_append(names, end).alias("queues"))
+    return (
+        dead_letters.where(F.size("hops") > 0)
+        .groupBy("broker_id", "message_id")
+        .agg(F.max(one).alias("longest"))
+        .groupBy(
+            F.array_join("longest.queues", " → ").alias("way"),
+            F.col("longest.hops").alias("hops"),
+            (F.size("longest.queues") > F.size(F.array_distinct("longest.queues"))).alias("circles"),
+        )
+        .agg(F.count(F.lit(1)).alias("messages"))
+        .select("way", "hops", "messages", "circles")
+        .orderBy(F.desc("circles"), F.desc("messages"), "way")
+        .limit(limit)
     )

@@ -15,6 +15,7 @@ if __package__ in (None, ""):  # spark-submit runs this file by its path
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from analytics.errors import AnalyticsError
+from analytics.fates import Shared
 from analytics.source import Source
 
 if TYPE_CHECKING:
@@ -95,12 +96,14 @@ def _run(spark: SparkSession, source: Source, export: Export, out: str, steps: _
     except Py4JError as error:
         raise AnalyticsError("out-io", f"{out} cannot be written: {cause(error)}", "Name another place.") from error
     while True:
+        shared = Shared(export)
         try:
-            tables = _write_tables(export, output, steps)
+            tables = _write_tables(export, shared, output, steps)
             output.write_report(render(export, Results(**tables), source.name))
             rows = {name: output.rows(name) for name in tables}
             for frame in tables.values():
                 frame.unpersist()
+            shared.release()
         except (PySparkException, Py4JError) as error:
             again = source.without(error)
             if again is None:
@@ -112,7 +115,7 @@ def _run(spark: SparkSession, source: Source, export: Export, out: str, steps: _
         return AnalysisSummary(out, output.report_path, rows, export.skipped)
 
 
-def _write_tables(export: Export, output: Output, steps: _Steps) -> dict[str, DataFrame]:
+def _write_tables(export: Export, shared: Shared, output: Output, steps: _Steps) -> dict[str, DataFrame]:
     """Compute and write every report, a few at a time."""
 
     def write(item: tuple[str, Callable[[], DataFrame]]) -> tuple[str, DataFrame]:
@@ -122,46 +125,56 @@ def _write_tables(export: Export, output: Output, steps: _Steps) -> dict[str, Da
         return name, written
 
     with ThreadPoolExecutor(PARALLEL_REPORTS) as pool:
-        return dict(pool.map(write, reports(export).items()))
+        return dict(pool.map(write, reports(export, shared).items()))
 
 
-def reports(export: Export) -> dict[str, Callable[[], DataFrame]]:
+def reports(export: Export, shared: Shared) -> dict[str, Callable[[], DataFrame]]:
     """How every table that is written is made, by name."""
     from analytics.advice import advice
     from analytics.attempts_to_success import attempts_to_success
     from analytics.clusters import poison_clusters
     from analytics.consumers import consumers
+    from analytics.dead_letter_groups import dead_letter_groups
+    from analytics.dead_letter_growth import dead_letter_growth, dead_letter_trend
     from analytics.dead_letters import dead_letters
     from analytics.due_error import due_error
     from analytics.failed_most import failed_most
-    from analytics.flow import flow
+    from analytics.flow import flow, journeys
     from analytics.overview import overview
-    from analytics.retry_load import retry_load
-    from analytics.storms import retry_storms
-    from analytics.time_to_success import time_to_success, time_to_success_histogram
+    from analytics.settings_in_force import settings_in_force
+    from analytics.storms import retry_storms, thundering_herds
+    from analytics.survival import survival
+    from analytics.time_to_success import time_to_success
 
     messages, attempts, dead, minutes = export.messages, export.attempts, export.dead_letters, export.deliveries_by_minute
+    at_us = export.manifest.exported_at_us
     return {
-        "poison_clusters": lambda: poison_clusters(attempts, dead),  # the longest first
+        "poison_clusters": lambda: poison_clusters(shared.faults(), dead),  # the longest first
+        "survival": lambda: survival(shared.fates()),
         "overview": lambda: overview(messages, minutes),
         "attempts_to_success": lambda: attempts_to_success(messages, minutes),
-        "time_to_success": lambda: time_to_success(messages),
-        "time_to_success_histogram": lambda: time_to_success_histogram(messages),
-        "dead_letters": lambda: dead_letters(dead, export.manifest.exported_at_us),
-        "retry_load": lambda: retry_load(attempts, minutes),
+        "time_to_success": lambda: time_to_success(shared.fates()),
+        "retry_load": shared.retry_load,
+        "retry_storms": lambda: retry_storms(shared.retry_load()),
+        "thundering_herds": lambda: thundering_herds(attempts),
+        "dead_letters": lambda: dead_letters(dead, at_us),
+        "dead_letter_groups": lambda: dead_letter_groups(dead, shared.faults(), at_us),
+        "dead_letter_growth": lambda: dead_letter_growth(dead),
+        "dead_letter_trend": lambda: dead_letter_trend(dead, minutes, at_us),
         "failed_most": lambda: failed_most(messages, attempts),
-        "advice": lambda: advice(messages, attempts, export.policies),
-        "consumers": lambda: consumers(attempts),
-        "retry_storms": lambda: retry_storms(attempts),
+        "settings_in_force": lambda: settings_in_force(shared.fates(), export.policies, export.settings),
+        "advice": lambda: advice(shared.fates(), export.policies, export.settings),
+        "consumers": lambda: consumers(attempts, export.deliveries_by_consumer),
         "due_error": lambda: due_error(attempts),
         "flow": lambda: flow(messages, dead),
+        "journeys": lambda: journeys(dead),
     }
 
 
 class _Steps:
     """Counts what is finished; called from several threads, one append each."""
 
-    TOTAL = 17
+    TOTAL = 23
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress

@@ -118,6 +118,7 @@ def tight(world: World, queue: str, control: bool) -> None:
     """Trouble of about a minute meets a policy that gives up after 50 s. Control: the same trouble, and a policy that lasts ten minutes."""
     allowed = 120 if control else 11
     _policy(world, queue, max_delivery_attempts=allowed, redelivery_delay_ms=5_000)
+    world.add("settings", from_at=world.start_us, pattern="tight.*", setting="redelivery_delay_ms", value_json="5000")
     for number in range(120):
         at_us = world.start_us + (number * 5 + 60) * _S_US
         passes_us = at_us + int(world.rng.expovariate(1 / 35) * _S_US) + 1
@@ -128,6 +129,75 @@ def tight(world: World, queue: str, control: bool) -> None:
         _message(world, queue, failures[0]["at"] - 10_000, failures, None if len(failures) == allowed else at_us)
 
 
+def hard(world: World, queue: str, control: bool) -> None:
+    """One error class takes most of a minute to pass, and a few of its messages are given up early. Control: it passes like the other."""
+    for number in range(60):
+        slow = number % 2 == 0
+        took_s = world.rng.uniform(40, 60) if slow and not control else world.rng.uniform(2, 4)
+        at_us = world.start_us + (number * 9 + 60) * _S_US
+        told = {"error_class": "SlowError" if slow else "QuickError"}
+        first = {"given_at": at_us - 9_000, "at": at_us, **told}
+        given_up = {"given_at": at_us + 9 * _S_US, "at": at_us + 10 * _S_US, **told}
+        if slow and number % 10 == 0:
+            _message(world, queue, at_us - 10_000, [first, given_up], None)
+        else:
+            _message(world, queue, at_us - 10_000, [first], at_us + int(took_s * _S_US))
+
+
+def waste(world: World, queue: str, control: bool) -> None:
+    """Forty messages fail six times each and die of it. Control: then they succeed."""
+    for number in range(40):
+        at_us = world.start_us + (number * 31 + 60) * _S_US
+        failures = [{"given_at": at_us + n * _S_US - 9_000, "at": at_us + n * _S_US} for n in range(6)]
+        _message(world, queue, at_us - 10_000, failures, at_us + 8 * _S_US if control else None)
+
+
+def churn(world: World, queue: str, control: bool) -> None:
+    """Three minutes in which nearly all the work is retries. Control: the same retries among twenty times as many first tries."""
+    for number in range(60):
+        at_us = world.start_us + 3_600 * _S_US + number * 500_000
+        failures = [{"given_at": at_us + n * 20 * _S_US - 9_000, "at": at_us + n * 20 * _S_US} for n in range(8)]
+        _message(world, queue, at_us - 10_000, failures, at_us + 180 * _S_US)
+    for minute in range(4 if control else 0):
+        world.count(queue, world.start_us + (3_600 + 60 * minute) * _S_US, sent=4_000, delivered=4_000, succeeded=4_000, first_try=4_000)
+
+
+def growth(world: World, queue: str, control: bool) -> None:
+    """Sixty deaths, more and more of them as time goes on. Control: as many, evenly."""
+    for number in range(60):
+        part = (number + 0.5) / 60
+        at_us = world.start_us + int((world.end_us - world.start_us) * (part if control else part**0.5)) - _S_US
+        _message(world, queue, at_us - 20_000, [{"given_at": at_us - 9_000, "at": at_us}], None)
+
+
+def change(world: World, queue: str, control: bool) -> None:
+    """Trouble of half a minute meets three attempts, then thirty. Control: three before and after, with another cap."""
+    for period, allowed in enumerate((3, 3 if control else 30)):
+        name = f"p-{queue}-{period}"
+        values = {"max_delivery_attempts": allowed, "redelivery_delay_ms": 5_000, "max_redelivery_delay_ms": 50_000 + period}
+        world.add("policies", policy=name, from_at=world.start_us + period * 3_600 * _S_US, settings_json=json.dumps(values))
+        for number in range(60):
+            at_us = world.start_us + (period * 3_600 + number * 20 + 60) * _S_US
+            passes_us = at_us + int(world.rng.expovariate(1 / 30) * _S_US) + 1
+            failures: list[dict[str, Any]] = []
+            while at_us < passes_us and len(failures) < allowed:
+                failures.append({"given_at": at_us - 9_000, "at": at_us, "due_at": at_us + 5 * _S_US, "policy": name})
+                at_us += 5 * _S_US + 12_000
+            _message(world, queue, failures[0]["at"] - 10_000, failures, None if len(failures) == allowed else at_us)
+
+
+def greedy(world: World, queue: str, control: bool) -> None:
+    """One of four consumers has three quarters of all deliveries. Control: each has a quarter."""
+    for worker in range(4):
+        served = {"hour": world.start_us, "succeeded": 300 if control else 900 if worker == 0 else 100, "held_ms": 6_000}
+        world.add("deliveries_by_consumer", queue=queue, consumer=f"worker-{worker}", **served)
+    world.count(queue, world.start_us, sent=1_200, delivered=1_200, succeeded=1_200, first_try=1_200)
+    for number in range(12):
+        at_us = world.start_us + (number * 31 + 60) * _S_US
+        failure = {"given_at": at_us - 9_000, "at": at_us, "consumer": f"worker-{number % 4}"}
+        _message(world, queue, at_us - 10_000, [failure], at_us + _S_US)
+
+
 PATTERNS: dict[str, Callable[[World, str, bool], None]] = {
     "hoarder": hoarder,
     "storm": storm,
@@ -135,4 +205,10 @@ PATTERNS: dict[str, Callable[[World, str, bool], None]] = {
     "poison": poison,
     "cycle": cycle,
     "tight": tight,
+    "hard": hard,
+    "waste": waste,
+    "churn": churn,
+    "growth": growth,
+    "change": change,
+    "greedy": greedy,
 }

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analytics import charts, findings, words
 from analytics.dead_letters import AGES
+from analytics.report_fates import fate_sections
 from analytics.report_patterns import found_patterns
 from analytics.retry_load import over_time
-from analytics.time_to_success import BIN_ENDS_MS
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -40,17 +39,23 @@ class Results:
 
     overview: DataFrame
     attempts_to_success: DataFrame
+    survival: DataFrame
     time_to_success: DataFrame
-    time_to_success_histogram: DataFrame
     dead_letters: DataFrame
+    dead_letter_groups: DataFrame
+    dead_letter_growth: DataFrame
+    dead_letter_trend: DataFrame
     retry_load: DataFrame
+    retry_storms: DataFrame
+    thundering_herds: DataFrame
     failed_most: DataFrame
+    settings_in_force: DataFrame
     advice: DataFrame
     consumers: DataFrame
-    retry_storms: DataFrame
     due_error: DataFrame
     poison_clusters: DataFrame
     flow: DataFrame
+    journeys: DataFrame
 
 
 def render(export: Export, results: Results, dump: str) -> str:
@@ -63,10 +68,10 @@ def render(export: Export, results: Results, dump: str) -> str:
         exported_at=datetime.fromtimestamp(export.manifest.exported_at_us / 1_000_000, UTC),
         **_overview(results.overview),
         attempts=_attempts(results.attempts_to_success),
-        times=_times(results.time_to_success, results.time_to_success_histogram),
         deaths=_deaths(results.dead_letters),
         load=_load(results.retry_load),
         failed=_failed(results.failed_most),
+        **fate_sections(results),
         **found_patterns(results),
     )
 
@@ -81,7 +86,7 @@ def page_environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(number=words.number, span=words.span, moment=words.moment)
+    environment.filters.update(number=words.number, span=words.span, moment=words.moment, clock=lambda at: words.clock(at, True))
     environment.globals.update(share=words.share, plural=words.plural, log_position=charts.log_position, log_ticks=charts.log_ticks)
     return environment
 
@@ -144,30 +149,6 @@ def _attempts(frame: DataFrame) -> Row:
     }
 
 
-def _times(frame: DataFrame, histogram: DataFrame) -> Row:
-    from pyspark.sql import functions as F
-
-    every = _rows(frame.where("queue IS NULL"), 1)
-    queues = _rows(frame.where("queue IS NOT NULL").orderBy(F.desc("p90_ms"), "queue"), QUEUES)
-    counts = {row["bin"]: row["n"] for row in histogram.groupBy("bin").agg(F.sum("messages").alias("n")).collect()}
-    ends = [words.span(end) for end in BIN_ENDS_MS]
-    names = [f"< {ends[0]}", *(f"< {end}" for end in ends[1:]), f"≥ {ends[-1]}"]
-    hints = [f"under {ends[0]}", *(f"{a} to {b}" for a, b in pairwise(ends)), f"{ends[-1]} and more"]
-    bars = [
-        charts.Bar(name, f"{hint}: {words.plural(counts.get(i, 0), 'message')}", (counts.get(i, 0),))
-        for i, (name, hint) in enumerate(zip(names, hints, strict=True))
-    ]
-    title = findings.times(every[0] if every else None, queues)
-    low = min((row["p50_ms"] for row in queues), default=1)
-    return {
-        "title": title,
-        "rows": queues,
-        "low": max(low / 1.5, 1),
-        "high": max((row["max_ms"] for row in queues), default=1) * 1.1,
-        "chart": charts.columns(bars, ["later"], title) if every else None,
-    }
-
-
 def _deaths(frame: DataFrame) -> Row:
     from pyspark.sql import functions as F
 
@@ -196,7 +177,7 @@ def _load(frame: DataFrame) -> Row:
     # As seconds: a Python datetime without a zone would depend on this machine's.
     row = ends.select(F.unix_seconds("first").alias("first"), F.unix_seconds("last").alias("last")).collect()[0]
     if row["first"] is None:
-        return {"title": findings.load([], 1), "chart": None, "minutes": 1}
+        return {"title": findings.load([], 1), "chart": None, "minutes": 1, "cost": ""}
     minutes = next(m for m in BIN_MINUTES if (row["last"] - row["first"]) / 60 / m + 2 <= BINS)
     found = over_time(frame, minutes).withColumn("at", F.unix_seconds("minute")).collect()
     by_start = {point["at"]: point for point in found}
@@ -204,7 +185,7 @@ def _load(frame: DataFrame) -> Row:
     starts = range(row["first"] // width_s * width_s, row["last"] + 1, width_s)
     points = [findings.Load.of(start, by_start.get(start)) for start in starts]
     title = findings.load(points, minutes)
-    return {"title": title, "chart": _load_chart(points, minutes, title), "minutes": minutes}
+    return {"title": title, "chart": _load_chart(points, minutes, title), "minutes": minutes, "cost": findings.cost(points)}
 
 
 def _load_chart(points: list[findings.Load], minutes: int, title: str) -> Markup:
@@ -216,11 +197,12 @@ def _load_chart(points: list[findings.Load], minutes: int, title: str) -> Markup
         told = (
             f"{words.clock(at, True)} UTC, {words.plural(minutes, 'minute')}: {words.number(point.succeeded_first)} succeeded at first, "
             f"{words.number(point.succeeded_retry)} on a retry; {words.number(point.failed_first)} failed at first, "
-            f"{words.number(point.failed_retry)} on a retry"
+            f"{words.number(point.failed_retry)} on a retry, {words.number(point.wasted)} of these of messages that died in the end"
         )
-        values = (point.succeeded_first, point.failed_first, point.succeeded_retry, point.failed_retry)
+        hopeful = max(0, point.failed_retry - point.wasted)
+        values = (point.succeeded_first, point.failed_first, point.succeeded_retry, hopeful, point.wasted)
         bars.append(charts.Bar(words.clock(at, with_day) if index % every == 0 else "", told, values))
-    return charts.columns(bars, ["first", "failed", "later", "dead"], title)
+    return charts.columns(bars, ["first", "failed", "later", "again", "dead"], title)
 
 
 def _failed(frame: DataFrame) -> Row:

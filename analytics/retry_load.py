@@ -1,4 +1,4 @@
-"""What retries cost: deliveries minute by minute, first ones and repeated ones."""
+"""What failing costs over time: first deliveries and repeated ones, those that came to nothing, and the time consumers spent on them."""
 
 from __future__ import annotations
 
@@ -7,36 +7,38 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_SUMS = ("succeeded_first", "succeeded_retry", "failed_first", "failed_retry")
+COUNTS = ("succeeded_first", "succeeded_retry", "failed_first", "failed_retry", "wasted", "failed_ms")
 
 
-def retry_load(attempts: DataFrame, deliveries_by_minute: DataFrame) -> DataFrame:
+def retry_load(attempts: DataFrame, deliveries_by_minute: DataFrame, fates: DataFrame) -> DataFrame:
     """One row for each queue and minute with a delivery that ended: how many ``succeeded_first`` try, ``succeeded_retry``,
-    ``failed_first`` try, ``failed_retry``; ``retries`` = succeeded_retry + failed_retry.
+    ``failed_first`` try, ``failed_retry``; ``retries`` = succeeded_retry + failed_retry. ``wasted``: retries of messages that died of
+    it in the end. ``failed_ms``: time for which consumers held what then failed.
 
     Successes come from the counts, failures from the rows of ``attempts`` (attempt 1 is a first try).
     """
     from pyspark.sql import functions as F
 
-    zero = F.lit(0).cast("long")
     good = deliveries_by_minute.where("succeeded > 0").select(
-        "queue",
-        "minute",
-        F.col("first_try").alias("succeeded_first"),
-        (F.col("succeeded") - F.col("first_try")).alias("succeeded_retry"),
-        zero.alias("failed_first"),
-        zero.alias("failed_retry"),
+        "queue", "minute", F.col("first_try").alias("succeeded_first"), (F.col("succeeded") - F.col("first_try")).alias("succeeded_retry")
     )
-    bad = (
-        attempts.groupBy("queue", F.date_trunc("minute", "at").alias("minute"))
-        .agg(F.count_if(F.col("attempt") == 1).alias("failed_first"), F.count_if(F.col("attempt") > 1).alias("failed_retry"))
-        .withColumns({"succeeded_first": zero, "succeeded_retry": zero})
+    held_us = F.greatest(F.unix_micros("at") - F.unix_micros("given_at"), F.lit(0))
+    bad = attempts.groupBy("queue", F.date_trunc("minute", "at").alias("minute")).agg(
+        F.count_if(F.col("attempt") == 1).alias("failed_first"),
+        F.count_if(F.col("attempt") > 1).alias("failed_retry"),
+        F.floor(F.coalesce(F.sum(held_us), F.lit(0)) / 1000).alias("failed_ms"),
     )
+    waste = (
+        fates.where("died")
+        .select("queue", F.explode("retry_minutes").alias("number"))
+        .groupBy("queue", F.timestamp_seconds(F.col("number").cast("long") * 60).alias("minute"))
+        .agg(F.count(F.lit(1)).alias("wasted"))
+    )
+    union = good.unionByName(bad, allowMissingColumns=True).unionByName(waste, allowMissingColumns=True)
     return (
-        good.unionByName(bad)
-        .groupBy("queue", "minute")
-        .agg(*(F.sum(name).alias(name) for name in _SUMS))
-        .withColumn("retries", F.col("succeeded_retry") + F.col("failed_retry"))
+        union.groupBy("queue", "minute")
+        .agg(*(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in COUNTS))
+        .select("queue", "minute", *COUNTS[:4], (F.col("succeeded_retry") + F.col("failed_retry")).alias("retries"), *COUNTS[4:])
         .orderBy("minute", "queue")
     )
 
@@ -47,4 +49,4 @@ def over_time(load: DataFrame, bin_minutes: int) -> DataFrame:
 
     width = 60 * bin_minutes
     start = F.timestamp_seconds(F.floor(F.unix_seconds("minute") / width) * width)
-    return load.groupBy(start.alias("minute")).agg(*(F.sum(name).alias(name) for name in _SUMS)).orderBy("minute")
+    return load.groupBy(start.alias("minute")).agg(*(F.sum(name).alias(name) for name in COUNTS)).orderBy("minute")

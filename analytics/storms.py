@@ -1,4 +1,6 @@
-"""Retry storms: seconds in which far more messages of a queue fell due than it is used to, so that they came back as one herd."""
+"""Retry storms: stretches of time in which most of a queue's work was retries. Thundering herds: seconds in which far more messages
+fell due than the queue is used to, so that they came back all at once.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +9,52 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: A second with fewer due messages than this is no storm, whatever is usual.
-LEAST = 20
-#: So many times what a second with any retry usually has.
-TIMES = 8
+#: A minute with at least so many retries, and at least this part of its deliveries, belongs to a storm.
+RETRIES, PART = 30, 0.5
+#: Minutes of calm that do not end it.
+CALM_MINUTES = 2
+#: A second with fewer due messages than this is no herd, whatever is usual; nor one with fewer than TIMES the usual.
+LEAST, TIMES = 20, 8
+#: Failures spread over more seconds than this that come back in one second were herded by the policy, not by the outage.
+SPREAD_S = 5
 LIMIT = 200
 
 
-def retry_storms(attempts: DataFrame, limit: int = LIMIT) -> DataFrame:
+def retry_storms(load: DataFrame, limit: int = LIMIT) -> DataFrame:
+    """From ``retry_load``, the ``limit`` largest: ``queue``, ``from_at``, ``until`` (the end of its last minute), ``minutes``,
+    ``retries`` in them and ``deliveries`` in all, ``peak`` retries of a minute, ``wasted``: those of messages that died in the end.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    queue = Window.partitionBy("queue").orderBy("minute")
+    deliveries = F.col("succeeded_first") + F.col("failed_first") + F.col("retries")
+    stormy = load.withColumn("deliveries", deliveries).where((F.col("retries") >= RETRIES) & (F.col("retries") >= PART * deliveries))
+    gap_s = F.unix_seconds("minute") - F.unix_seconds(F.lag("minute").over(queue))
+    begins = F.coalesce(gap_s > 60 * (CALM_MINUTES + 1), F.lit(True)).cast("int")
+    return (
+        stormy.withColumn("begins", begins)
+        .withColumn("storm", F.sum("begins").over(queue))
+        .groupBy("queue", "storm")
+        .agg(
+            F.min("minute").alias("from_at"),
+            (F.max("minute") + F.expr("INTERVAL 1 MINUTE")).alias("until"),
+            F.count(F.lit(1)).alias("minutes"),
+            F.sum("retries").alias("retries"),
+            F.sum("deliveries").alias("deliveries"),
+            F.max("retries").alias("peak"),
+            F.sum("wasted").alias("wasted"),
+        )
+        .drop("storm")
+        .orderBy(F.desc("retries"), "queue", "from_at")
+        .limit(limit)
+    )
+
+
+def thundering_herds(attempts: DataFrame, limit: int = LIMIT) -> DataFrame:
     """The ``limit`` worst seconds: ``queue``, ``second``, ``due`` messages, ``usual`` (the mean of the queue's other seconds with any),
-    ``times`` (due / usual), and ``failures_s``: over how many seconds the failures behind it were spread. Failures that were spread and
-    came back together are a herd that jitter would have broken up; failures of one moment come back together by any fixed delay.
+    ``times`` (due / usual), ``failures_s``: over how many seconds the failures behind it were spread, and ``herded``: they were spread
+    and came back together, which a collision avoidance factor breaks up; failures of one moment come back together by any fixed delay.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -34,7 +71,8 @@ def retry_storms(attempts: DataFrame, limit: int = LIMIT) -> DataFrame:
     return (
         seconds.withColumns({"usual": usual, "failures_s": spread_s})
         .where((F.col("due") >= LEAST) & (F.col("due") >= TIMES * F.col("usual")))
-        .select("queue", "second", "due", "usual", (F.col("due") / F.col("usual")).alias("times"), "failures_s")
+        .withColumns({"times": F.col("due") / F.col("usual"), "herded": F.col("failures_s") > SPREAD_S})
+        .select("queue", "second", "due", "usual", "times", "failures_s", "herded")
         .orderBy(F.desc("due"), "queue", "second")
         .limit(limit)
     )
