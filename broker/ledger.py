@@ -157,12 +157,11 @@ class Ledger:
         """The plain case of sending: fresh references to as many messages, all in one queue."""
         if not queue.durable:
             return
-        group, queue_id, stored = self.group, queue.queue_id, 0
+        queue_id, records = queue.queue_id, {}
         for reference in references:
             message = reference.message
             if not message.durable:
                 continue
-            stored += 1
             message.stored = 1
             number, priority, expires_at_ms = message.message_id, message.priority, reference.expires_at_ms
             record = _make_message(
@@ -178,14 +177,14 @@ class Ledger:
                     message.producer,
                 ),
             )
-            group.add(
-                _make_reference(
-                    ReferenceRecord,
-                    (queue_id, priority, number, 0, 0, 0, 0, None, expires_at_ms, reference.entered_at_ms, None, record, False),
-                )
+            records[number] = _make_reference(
+                ReferenceRecord,
+                (queue_id, priority, number, 0, 0, 0, 0, None, expires_at_ms, reference.entered_at_ms, None, record, False),
             )
-        if stored:
-            group.counts(queue_id, self._now_ms() // _MINUTE_MS)[MinuteColumn.SENT] += stored
+        if records:
+            group = self.group
+            group.add_fresh(records)
+            group.counts(queue_id, self._now_ms() // _MINUTE_MS)[MinuteColumn.SENT] += len(records)
 
     def arrived_on_disk(self, queue: Queue, messages: list[Message], expiries: list[int | None]) -> None:
         """The same for durable messages of which there is no reference in memory."""

@@ -117,7 +117,7 @@ class Intake:
     def take_in(self, messages: list[Message]) -> tuple[int, Refused | None]:
         """Stores messages of one producer, in order; returns how many, and why the next one was refused."""
         queue = self._plain_queue(messages[0].address)
-        if queue is not None and not any(message.delay_ms or message.duplicate_id for message in messages):
+        if queue is not None and not [message for message in messages if message.delay_ms or message.duplicate_id]:
             self._state.arrive(messages, queue)
             return len(messages), None
         for number, message in enumerate(messages):

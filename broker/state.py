@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from broker.core.address_settings import AddressSettings, AddressSettingsRepository
-from broker.core.message import REFERENCE_BYTES, Hop, Message, MessageReference, Where
+from broker.core.message import GONE, REFERENCE_BYTES, Hop, Message, MessageReference, Where
 from broker.core.post_office import PostOffice
 from broker.core.queue import Queue
 from broker.core.schedule import Expiries, Schedule
@@ -220,7 +220,7 @@ class BrokerState:
         contents = queue.references
         durable = transient = 0
         for reference in references:
-            reference.where = Where.GONE
+            reference.where = GONE
             contents.pop(reference.sequence, None)
             if reference.expires_at_ms is not None:
                 self.expiries.remove(reference)

@@ -106,6 +106,7 @@ class Producer:
         self._loop = session.connection.loop
         self._waiting: deque[Confirmation] = deque()
         self._unconfirmed: deque[Confirmation] = deque()
+        self._gathered = 0  # bytes accepted since the last frame was written
         self._base = 1
         self._fresh = True
         self._open = False
@@ -251,15 +252,19 @@ class Producer:
     def _accept(self, fields: list[Any], size: int) -> Confirmation:
         confirmation = Confirmation(self, fields, size)
         self._waiting.append(confirmation)
+        self._gathered += size
         wire = self._connection.wire
         if wire is not None:
             wire.mark(self)
+            if self._gathered >= SEND_FRAME_BYTES:
+                wire.flush()
         return confirmation
 
     # -- the wire's side
 
     def write_pending(self, wire: Wire) -> None:
         """Write what credit allows, as few frames as the frame limit allows."""
+        self._gathered = 0
         transaction = self.session._transaction
         if not self._open or (transaction is not None and transaction.holding):
             return

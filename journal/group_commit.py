@@ -147,6 +147,12 @@ class Group:
             self.deleted_first.add(sequence)
         self.added[sequence] = record
 
+    def add_fresh(self, records: dict[int, ReferenceRecord]) -> None:
+        """The same for sequences that never were anywhere before, many at once."""
+        if not self.touched:
+            self.touch()
+        self.added.update(records)
+
     def change(self, change: ReferenceChange) -> None:
         """Set counts, state and times in place; where the reference was added in this group, in what will be written."""
         if not self.touched:
@@ -342,9 +348,9 @@ class Group:
             self.add_message(message)
         for message_id in later.messages_deleted:
             self.delete_message(message_id)
-        self.attempts.update(later.attempts)
         for key in later.attempts_deleted:
             self.delete_attempt(*key)
+        self.attempts.update(later.attempts)
         self.outcomes.update(later.outcomes)
         for minute, increments in later.minutes.items():
             row = self.minutes.setdefault(minute, increments)

@@ -14,7 +14,7 @@ from typing import Any
 
 from journal.sqlite_store import MAX_VARIABLES
 
-SIZES = (2048, 512, 64, 8, 1)
+SIZES = tuple(1 << power for power in range(11, -1, -1))
 #: From this length on, consecutive keys go as one range.
 _RUN = 16
 
@@ -25,12 +25,13 @@ def _sizes(width: int) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=256)
-def _values(width: int, rows: int) -> str:
-    return ",".join([f"({','.join('?' * width)})"] * rows)
+def _statement(sql: str, width: int, rows: int, row: str | None = None) -> str:
+    return sql.format(values=",".join([row or f"({','.join('?' * width)})"] * rows))
 
 
-def run_values(connection: sqlite3.Connection, sql: str, width: int, flat: Sequence[Any]) -> int:
-    """Run ``sql`` over the rows of ``flat`` (width values each), with ``{values}`` replaced by row constructors.
+def run_values(connection: sqlite3.Connection, sql: str, width: int, flat: Sequence[Any], row: str | None = None) -> int:
+    """Run ``sql`` over the rows of ``flat`` (width values each), with ``{values}`` replaced by row constructors: ``row``, or as many
+    parameters as the width.
 
     Returns how many rows were written.
     """
@@ -39,7 +40,7 @@ def run_values(connection: sqlite3.Connection, sql: str, width: int, flat: Seque
         rows_left = (end - start) // width
         size = next(size for size in _sizes(width) if size <= rows_left)
         stop = start + size * width
-        written += connection.execute(sql.format(values=_values(width, size)), flat[start:stop]).rowcount
+        written += connection.execute(_statement(sql, width, size, row), flat[start:stop]).rowcount
         start = stop
     return written
 
@@ -53,7 +54,7 @@ def run_keys(connection: sqlite3.Connection, sql: str, width: int, keys: Sequenc
         size = next(size for size in reversed(sizes) if size >= len(part))
         flat = [value for key in part for value in key]
         flat.extend(part[-1] * (size - len(part)))
-        written += connection.execute(sql.format(values=_values(width, size)), flat).rowcount
+        written += connection.execute(_statement(sql, width, size), flat).rowcount
     return written
 
 

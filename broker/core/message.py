@@ -41,6 +41,10 @@ class Where(IntEnum):
     GONE = 5
 
 
+#: As names of this module, for what runs for every message: CPython 3.11 takes 100 ns to find a member in its enumeration.
+SETTLING, PENDING, DELIVERING, GONE = Where.SETTLING, Where.PENDING, Where.DELIVERING, Where.GONE
+
+
 class Message:
     """A message as it was sent. ``size`` is body and properties in bytes; times are broker milliseconds since 1970 UTC."""
 
@@ -141,7 +145,7 @@ class MessageReference:
         self.suspect = False
         #: Parked: what it died of and could not be moved for; "" otherwise.
         self.park_reason = ""
-        self.where = Where.SETTLING
+        self.where = SETTLING
         self.consumer: Consumer | None = None
         self.tag = 0
         self.assigned_at_ms = 0

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from broker.core.message import MessageReference, Where
+from broker.core.message import PENDING, MessageReference, Where
 
 PRIORITIES: Final = 10
 _SWEEP_ABOVE: Final = 1024
@@ -109,13 +109,13 @@ class Pending:
         if fresh and fresh[-1].sequence > reference.sequence:
             self.put_back(reference)
             return
-        reference.where = Where.PENDING
+        reference.where = PENDING
         fresh.append(reference)
         self._counted(reference)
 
     def put_back(self, reference: MessageReference) -> None:
         """A returned message, at its original place."""
-        reference.where = Where.PENDING
+        reference.where = PENDING
         heapq.heappush(self._returned[reference.priority], reference)
         self._counted(reference)
 
@@ -124,7 +124,7 @@ class Pending:
         fresh, top, size = self._fresh, self._top, 0
         for reference in references:
             priority = reference.priority
-            reference.where = Where.PENDING
+            reference.where = PENDING
             fresh[priority].append(reference)
             if priority > top:
                 top = priority
@@ -235,4 +235,4 @@ class Pending:
 
 
 def _waits_here(reference: MessageReference) -> bool:
-    return reference.where is Where.PENDING and not reference.suspect
+    return reference.where is PENDING and not reference.suspect

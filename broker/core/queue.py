@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from broker.core.address_settings import AddressSettings
 from broker.core.consumer import Consumer
-from broker.core.message import MessageReference, Where
+from broker.core.message import DELIVERING, PENDING, SETTLING, MessageReference, Where
 from broker.core.pending import Pending
 from broker.core.policy import Policy
 from broker.core.selector import Selector
@@ -206,7 +206,7 @@ class Queue:
         consumer.release(references)
         self.delivering -= len(references)
         for reference in references:
-            reference.where = Where.SETTLING
+            reference.where = SETTLING
 
     def _released(self, consumer: Consumer) -> None:
         if consumer.isolated_until_ms:
@@ -262,7 +262,7 @@ class Queue:
                         continue
                     sent = deliveries.setdefault(consumer, [])
                     sent += taken
-                    if sum(reference.message.size for reference in sent) >= DISPATCH_BYTES:
+                    if sum([reference.message.size for reference in sent]) >= DISPATCH_BYTES:
                         more = True
                     # A consumer with a selector has looked at as much as it may for now; what is left follows in the next turn.
                     elif consumer.selector is None and consumer.wants(now_ms):
@@ -282,14 +282,14 @@ class Queue:
         pending, selector = self.pending, consumer.selector
         budget = SCAN_BUDGET if selector is None else max(1, SCAN_BUDGET // selector.weight)
         while len(taken) < limit and size < DISPATCH_BYTES and scanned < budget:
-            reference = pending.pop(Where.DELIVERING) if selector is None else self._next_candidate(consumer)
+            reference = pending.pop(DELIVERING) if selector is None else self._next_candidate(consumer)
             scanned += 1
             if reference is None:
                 if selector is not None and consumer.candidates:
                     continue
                 break
             if reference.expires_at_ms is not None and reference.expires_at_ms <= now_ms and not reference.now_or_never():
-                reference.where = Where.SETTLING
+                reference.where = SETTLING
                 expired.append(reference)
                 continue
             consumer.assign(reference, now_ms)
@@ -303,14 +303,14 @@ class Queue:
         if not consumer.candidates or consumer.selector is None:
             return None
         reference = heapq.heappop(consumer.candidates)[2]
-        if reference.where is not Where.PENDING or reference.suspect or not consumer.selector.matches(reference.lookup()):
+        if reference.where is not PENDING or reference.suspect or not consumer.selector.matches(reference.lookup()):
             return None
         self.pending.remove(reference, Where.DELIVERING)
         return reference
 
     def take_next(self) -> MessageReference | None:
         """The next in line for somebody who asks for just one; it stands in DELIVERING."""
-        reference = min(self.suspects.values()) if self.suspects else self.pending.pop(Where.DELIVERING)
+        reference = min(self.suspects.values()) if self.suspects else self.pending.pop(DELIVERING)
         if reference is None:
             return None
         if reference.suspect:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from journal.gathering import PATIENCE_S, Gathering
@@ -16,7 +16,7 @@ from tests.unit.journal_support import attempt, change, message, reference
 STEP_S = 0.001
 Operation = tuple[str, int]
 
-NAMES = ("add", "change", "delete", "attempt", "delete-attempt", "count", "duplicate", "mark", "address")
+NAMES = ("add", "change", "delete", "message", "delete-message", "attempt", "delete-attempt", "count", "duplicate", "mark", "address")
 
 
 def apply(group: Group, operation: Operation) -> None:
@@ -28,6 +28,10 @@ def apply(group: Group, operation: Operation) -> None:
             group.change(change(number, failed=number))
         case "delete":
             group.delete(1, 4, number)
+        case "message":
+            group.add_message(message(number))
+        case "delete-message":
+            group.delete_message(number)
         case "attempt":
             group.attempt(attempt(number, number, 1))
         case "delete-attempt":
@@ -48,6 +52,7 @@ def content(group: Group) -> dict[str, Any]:
     return content | {"duplicates": list(group.duplicates), "producers": group.producers, "addresses": group.addresses}
 
 
+@example([("delete-attempt", 1), ("attempt", 1)], 0, True)
 @given(st.lists(st.tuples(st.sampled_from(NAMES), st.integers(1, 4)), max_size=40), st.integers(0, 40), st.booleans())
 def test_two_groups_absorbed_are_as_one(operations: list[Operation], cut: int, elide: bool) -> None:
     alone, first, second = (Group(elide=elide) for _ in range(3))

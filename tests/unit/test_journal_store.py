@@ -131,4 +131,4 @@ def test_ranges_take_only_what_was_named() -> None:
 
 
 def test_sizes_are_few_and_fixed() -> None:
-    assert SIZES == (2048, 512, 64, 8, 1)
+    assert SIZES == (2048, 1024, 512, 256, 128, 64, 32, 16, 8, 4, 2, 1)

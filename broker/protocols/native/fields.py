@@ -87,11 +87,10 @@ def messages(
     read: list[Message] = []
     cost = 0
     for item in items:
-        if type(item) is not list or not 1 <= len(item) <= 7 or type(item[0]) is not bytes:
+        if type(item) is not list or not 1 <= (number := len(item)) <= 7 or type(body := item[0]) is not bytes:
             raise malformed("a message must be an array of 1 to 7 fields that begins with its body as binary")
-        body = item[0]
         cost += len(body) + MESSAGE_OVERHEAD_BYTES
-        if len(item) == 1:
+        if number == 1:
             read.append(Message(0, address, body, None, DEFAULT_PRIORITY, True, now_ms, None, producer))
             continue
         try:
@@ -203,21 +202,25 @@ def consumer_options(options: dict[str, Any]) -> dict[str, Any]:
     return read
 
 
-def delivery_bytes(reference: MessageReference, delivery: list[Any]) -> int:
-    """About what ``delivery(reference)`` takes in a frame."""
-    size = reference.message.size + 4 * len(reference.message.address) + _NUMBERS_BYTES
-    return size + len(delivery[4]["_HOMING_HOPS"]) + _OVERLAY_BYTES if reference.hops else size
+def delivery_bytes(delivery: list[Any]) -> int:
+    """About what a delivery adds in a frame to body and properties as they were sent."""
+    size = 4 * len(delivery[2]) + _NUMBERS_BYTES
+    overlaid = delivery[4] is not None and "_HOMING_HOPS" in delivery[4]
+    return size + len(delivery[4]["_HOMING_HOPS"]) + _OVERLAY_BYTES if overlaid else size
 
 
 def delivery(reference: MessageReference) -> list[Any]:
     """A message as DELIVER carries it, trailing defaults left out."""
     message = reference.message
+    properties = message.properties
+    if properties is not None or reference.hops:
+        properties = reference.visible_properties()
     delivery = [
         message.message_id,
         reference.delivery_count + (not reference.counted),
         message.address,
         message.body,
-        reference.visible_properties(),
+        properties,
         reference.priority,
         message.sent_at_ms,
         reference.expires_at_ms or 0,
