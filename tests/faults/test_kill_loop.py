@@ -29,6 +29,9 @@ def test_ten_brokers_killed_and_every_promise_kept(tmp_path: Path) -> None:
     print(result.figures)
     assert not result.violations, "\n".join(map(str, result.violations[:20]))
     assert result.account is not None
+    assert result.moment is not None
+    assert result.moment.facts > 200
+    assert result.moment.account.exported["here"] > 0
     assert result.figures["sends confirmed"] > 100 * ROUNDS
     assert result.figures["dead letters"] > 0
     assert result.figures["transactions committed"] > 10 * ROUNDS

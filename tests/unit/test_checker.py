@@ -261,11 +261,12 @@ def test_logs_of_several_clients_come_back_in_the_order_of_time(tmp_path: Path) 
 
 def test_sums_of_the_export_that_differ_from_the_clients_are_told() -> None:
     columns = {"sent": 3, "moved_in": 0, "succeeded": 2, "dead_lettered": 0, "expired": 0, "dropped": 0, "purged": 0, "moved_out": 0}
-    whole = Account({**columns, "here": 1}, {"sent": Range(2, 3), "succeeded": Range(2, 2)}, {QUEUE: {**columns, "here": 1}})
+    whole = Account({**columns, "here": 1}, {"sent": Range(2, 3), "succeeded": Range(2, 2)}, {QUEUE: {**columns, "here": 1}}, {QUEUE: 2})
     assert list(whole.violations()) == []
-    off = Account({**columns, "here": 0}, {"sent": Range(4, 5), "succeeded": Range(2, 2)}, {QUEUE: {**columns, "here": 0}})
+    off = Account({**columns, "here": 0}, {"sent": Range(4, 5), "succeeded": Range(2, 2)}, {QUEUE: {**columns, "here": 0}}, {QUEUE: 1})
     texts = [str(violation) for violation in off.violations()]
-    assert len(texts) == 3
+    assert len(texts) == 4
     assert texts[0].startswith("balance: work.0: 3 came, 2 went and 0 are there")
-    assert texts[1] == "balance: sent: the export has 3, the clients counted 4 to 5"
-    assert texts[2].startswith("balance: sent is not the sum of the ways to end")
+    assert texts[1] == "balance: work.0: 2 succeeded, and 1 by its consumers"
+    assert texts[2] == "balance: sent: the export has 3, the clients counted 4 to 5"
+    assert texts[3].startswith("balance: sent is not the sum of the ways to end")

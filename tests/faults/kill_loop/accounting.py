@@ -39,12 +39,17 @@ class Account:
     exported: Columns
     counted: dict[str, Range]
     by_queue: dict[str, Columns]
+    #: queue -> what its consumers acknowledged, all together
+    by_consumer: dict[str, int]
 
     def violations(self) -> Iterator[Violation]:
         for queue, columns in self.by_queue.items():
             came, went = sum(columns[name] for name in _CAME), sum(columns[name] for name in _WENT)
             if came != went + columns["here"]:
                 yield Violation(Kind.BALANCE, f"{queue}: {came} came, {went} went and {columns['here']} are there ({columns})")
+            if columns["succeeded"] != self.by_consumer.get(queue, 0):
+                text = f"{queue}: {columns['succeeded']} succeeded, and {self.by_consumer.get(queue, 0)} by its consumers"
+                yield Violation(Kind.BALANCE, text)
         for word, range_ in self.counted.items():
             if self.exported[word] not in range_:
                 yield Violation(Kind.BALANCE, f"{word}: the export has {self.exported[word]}, the clients counted {range_}")
@@ -55,6 +60,11 @@ class Account:
 
 def account(export: Path, history: History, snapshots: Sequence[Snapshot], rules: Rules) -> Account:
     """The last snapshot is the journal after everything has settled and all have stopped."""
+    return account_of(export, rules, _counted(history, snapshots, rules))
+
+
+def account_of(export: Path, rules: Rules, counted: dict[str, Range]) -> Account:
+    """The export's own sums beside what was counted."""
     by_queue = _by_queue(export)
     exported = dict.fromkeys((*_CAME, *_WENT, "here", "in_dead_letter_queues", "moved_in_dead_letters"), 0)
     for queue, columns in by_queue.items():
@@ -65,7 +75,7 @@ def account(export: Path, history: History, snapshots: Sequence[Snapshot], rules
         if dead:
             exported["in_dead_letter_queues"] += columns["here"]
             exported["moved_in_dead_letters"] += columns["moved_in"]
-    return Account(exported, _counted(history, snapshots, rules), by_queue)
+    return Account(exported, counted, by_queue, _by_consumer(export))
 
 
 def _by_queue(export: Path) -> dict[str, Columns]:
@@ -74,15 +84,22 @@ def _by_queue(export: Path) -> dict[str, Columns]:
     def row(queue: str) -> Columns:
         return found.setdefault(queue, dict.fromkeys((*_CAME, *_WENT, "here"), 0))
 
-    for minute in _table(export, "deliveries_by_minute", ["queue", *_CAME, *_WENT]):
+    for minute in table(export, "deliveries_by_minute", ["queue", *_CAME, *_WENT]):
         for name in (*_CAME, *_WENT):
             row(minute["queue"])[name] += minute[name]
-    for message in _table(export, "messages", ["queue", "state"]):
+    for message in table(export, "messages", ["queue", "state"]):
         row(message["queue"])["here"] += message["state"] != "settled"
     return found
 
 
-def _table(export: Path, name: str, columns: list[str]) -> list[dict[str, Any]]:
+def _by_consumer(export: Path) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for row in table(export, "deliveries_by_consumer", ["queue", "succeeded"]):
+        found[row["queue"]] = found.get(row["queue"], 0) + row["succeeded"]
+    return found
+
+
+def table(export: Path, name: str, columns: list[str]) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = pyarrow.dataset.dataset(export / name, partitioning="hive").to_table(columns=columns).to_pylist()
     return rows
 

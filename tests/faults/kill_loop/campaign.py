@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from tests.faults.kill_loop.accounting import Account
 from tests.faults.kill_loop.checker import Kind
 from tests.faults.kill_loop.loop import KillLoop, Options, Result
 
@@ -77,10 +78,9 @@ def _show(result: Result, console: Console) -> None:
         figures.add_row(name, str(value))
     console.print(figures)
     if result.account is not None:
-        sums = Table("", "export", "clients", title="The account")
-        for word, counted in result.account.counted.items():
-            sums.add_row(word.replace("_", " "), str(result.account.exported[word]), str(counted))
-        console.print(sums)
+        console.print(_sums("The account", result.account))
+    if result.moment is not None:
+        console.print(_sums(f"The export under load ({result.moment.facts} rows say when it was)", result.moment.account))
     promises = Table("broken promise", "times", title="The referee")
     for kind in Kind:
         count = sum(violation.kind is kind for violation in result.violations)
@@ -90,6 +90,13 @@ def _show(result: Result, console: Console) -> None:
         console.print(f"  {violation}", markup=False)
     if len(result.violations) > _MOST_SHOWN:
         console.print(f"  … and {len(result.violations) - _MOST_SHOWN} more")
+
+
+def _sums(title: str, account: Account) -> Table:
+    sums = Table("", "export", "clients", title=title)
+    for word, counted in account.counted.items():
+        sums.add_row(word.replace("_", " "), str(account.exported[word]), str(counted))
+    return sums
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from tests.faults.kill_loop.checker import Kind, Rules, Violation, check, recove
 from tests.faults.kill_loop.clients import Crew
 from tests.faults.kill_loop.events import FAIL, OK, UNKNOWN, Snapshot, now_ms, read_logs
 from tests.faults.kill_loop.history import History
+from tests.faults.kill_loop.moment import Moment, Taken, moment
 from tests.faults.kill_loop.processes import Broker, Clients, free_port
 from tests.faults.kill_loop.snapshots import take_snapshot
 from tests.faults.kill_loop.worker import SETTINGS_DELAY_MS, WORK
@@ -30,6 +31,8 @@ from tests.process import ROOT
 SETTLE_S: Final = 30.0
 _PROCESSES: Final = 2
 _KILLED_WHILE_STARTING: Final = 0.12
+#: How long the clients are at work before and after the export under load.
+_AT_WORK_S: Final = 0.7
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,8 @@ class Result:
     violations: list[Violation]
     figures: dict[str, Any] = field(default_factory=dict)
     account: Account | None = None
+    #: The export that was taken while all worked.
+    moment: Moment | None = None
 
 
 def config_of(rules: Rules) -> dict[str, Any]:
@@ -81,6 +86,7 @@ class KillLoop:
         self._violations: list[Violation] = []
         self._kills_at_start = 0
         self._settled_s = 0.0
+        self._taken: Taken | None = None
 
     def run(self) -> Result:
         try:
@@ -92,6 +98,13 @@ class KillLoop:
                     return self._result(None)
             if self.options.until is not None:
                 return self._result(None)
+            self._progress("exporting under load", self.options.rounds)
+            self._broker.spawn()
+            self._broker.wait_until_ready()
+            time.sleep(_AT_WORK_S)
+            began_ms = now_ms()
+            self._taken = Taken(self._export("export_under_load"), began_ms, now_ms())
+            time.sleep(_AT_WORK_S)
             self._progress("settling", self.options.rounds)
             self._settle()
             return self._result(self._account())
@@ -143,8 +156,6 @@ class KillLoop:
     # -- the end
 
     def _settle(self) -> None:
-        self._broker.spawn()
-        self._broker.wait_until_ready()
         started = time.monotonic()
         for crew in self._crews:
             crew.tell("finish")
@@ -180,11 +191,14 @@ class KillLoop:
                 await asyncio.sleep(0.05)
 
     def _account(self) -> Account:
-        out = self._directory / "export"
+        return account(self._export("export"), self._history(), self._snapshots, self.rules)
+
+    def _export(self, name: str) -> Path:
+        out = self._directory / name
         shutil.rmtree(out, ignore_errors=True)
         command = [sys.executable, "-m", "broker", "journal", "export", "--data", str(self._broker.data), "--out", str(out), "--json"]
         subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120)
-        return account(out, self._history(), self._snapshots, self.rules)
+        return out
 
     def _history(self) -> History:
         return History(read_logs(sorted(self._directory.glob("clients*.jsonl"))))
@@ -196,13 +210,16 @@ class KillLoop:
         violations = [*self._violations, *check(history, self._snapshots, self.rules)]
         if account_ is not None:
             violations += account_.violations()
+        moment_ = None if self._taken is None else moment(self._taken, history, self.rules)
+        if moment_ is not None:
+            violations += moment_.violations()
         figures = figures_of(history, self._snapshots)
         figures |= {
             "kills while starting": self._kills_at_start,
             "settled after (s)": round(self._settled_s, 1),
             "checked in (s)": round((now_ms() - started) / 1000, 1),
         }
-        return Result(self.options, violations, figures, account_)
+        return Result(self.options, violations, figures, account_, moment_)
 
 
 def figures_of(history: History, snapshots: list[Snapshot]) -> dict[str, Any]:
