@@ -1,4 +1,4 @@
-"""The command ``homing simulate``: exports and a policy in, the figures of a what-if out, as a table, Parquet and CSV."""
+"""The command ``homing simulate``: exports and a policy in, the figures of a what-if out, as a table, Parquet, CSV and a page."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ class Simulation:
     rows: list[dict[str, Any]]
     #: Where all rows were written; None: nowhere.
     out: str | None
+    #: The page; None: not asked for.
+    report: str | None = None
 
 
 def simulate(
@@ -41,6 +43,7 @@ def simulate(
     from analytics.inputs import damaged
     from analytics.outputs import Output
     from analytics.simulate import REPLICATES
+    from analytics.simulate_report import simulate_page
     from analytics.source import Source
     from analytics.spark import spark_session
     from analytics.what_if import what_if
@@ -59,6 +62,9 @@ def simulate(
                 F.col("queue").isNotNull(), F.desc("deaths"), "queue", "figure"
             )
             rows = [row.asDict() for row in ordered.drop("its", "deaths").limit(SHOWN).collect()]
+            if output is not None and rows:
+                text, names = Path(policy).read_text(encoding="utf-8"), ", ".join(each.rstrip("/").rsplit("/", 1)[-1] for each in dumps)
+                output.write_report(simulate_page(rows, headline=sentence(rows), dump=names, policy=text, seed=seed))
         except (PySparkException, Py4JError) as error:
             raise damaged(", ".join(dumps), error) from error
     if not rows:
@@ -67,7 +73,7 @@ def simulate(
             "No message that failed was sent to an address that the policy file names.",
             "Name the addresses in address-settings; # matches all.",
         )
-    return Simulation(rows, None if out is None else str(out))
+    return Simulation(rows, None if out is None else str(out), None if output is None else output.report_path)
 
 
 def shown(figure: str, value: float | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -88,6 +89,11 @@ def test_addresses_that_the_file_does_not_name_are_left_out(dump: Path, spark: S
     assert whole["succeeded"]["high"] == 0
     assert whole["dead_letters"]["low"] == whole["deliveries"]["expected"]
     assert (dump.parent / "out" / "csv" / "what_if.csv").is_file()
+    assert found.report == str(dump.parent / "out" / "report.html")
+    page = Path(found.report).read_text()
+    assert sentence(found.rows).split(";")[0] in page
+    assert "max-delivery-attempts" in page
+    assert not re.search(r"https?:|\bsrc=|<link|<script|@import|url\(", page)
     with pytest.raises(AnalyticsError) as raised:
         simulate(dump, _policy(dump.parent / "none.yaml", {"nothing.#": {"max-delivery-attempts": 1}}))
     assert raised.value.code == "nothing-to-simulate"
