@@ -29,7 +29,7 @@ def simulate_page(rows: Sequence[Row], *, headline: str, dump: str, policy: str,
     seen = next((row["observed_share"] for row in rows if row["queue"] is None and row["figure"] == "deliveries"), None)
     figures = [found for name in (*TITLES, *(set(FIGURES) - set(TITLES))) if (found := _figure(name, rows)) is not None]
     page = page_environment().get_template("simulate.html.j2")
-    return page.render(headline=headline, dump=dump, policy=policy.strip(), seed=seed, seen=seen, figures=figures)
+    return page.render(headline=headline.partition("; ")[0], dump=dump, policy=policy.strip(), seed=seed, seen=seen, figures=figures)
 
 
 def _figure(name: str, rows: Sequence[Row]) -> dict[str, Any] | None:
@@ -55,7 +55,7 @@ def _row(name: str, row: Row, less: bool) -> dict[str, Any]:
         "queue": row["queue"],
         "recorded": told(name, recorded),
         "expected": told(name, expected),
-        "between": "–" if low is None or high is None else f"{told(name, low)} to {told(name, high)}",
+        "between": _between(told(name, low), told(name, high)),
         "at": None if recorded is None else 100 * recorded / most,
         "middle": None if expected is None else 100 * expected / most,
         "left": 0.0 if low is None else 100 * low / most,
@@ -63,6 +63,10 @@ def _row(name: str, row: Row, less: bool) -> dict[str, Any]:
         "observed": None if row["observed_share"] is None else share(row["observed_share"], 1),
         "verdict": verdict,
     }
+
+
+def _between(low: str, high: str) -> str:
+    return low if low == high else f"{low} to {high}"
 
 
 def told(figure: str, value: float | None) -> str:
