@@ -12,7 +12,7 @@ from random import Random
 from typing import Any, Final
 
 from broker.connection import Connection, FrontEnd
-from broker.core.address_settings import AddressSettingsRepository
+from broker.core.address_settings import AddressSettings, AddressSettingsRepository
 from broker.core.consumer import Consumer
 from broker.core.dead_letter import EXPIRED, POISON
 from broker.core.message import Message, MessageReference, Where
@@ -87,7 +87,7 @@ class Broker:
         windows = Windows(self.limits.window_messages, self.limits.window_bytes, self.limits.window_scheduled, self.limits.memory_bytes)
         self.state = BrokerState(self.ledger, settings, now_ms, rng, wake, self.limits.max_hops, journal, windows)
         self.policies = Policies(self.state)
-        self.policies.changed.append(lambda: self.apply_settings(self.state.settings))
+        self.policies.changed.append(self._policies_changed)
         self.resources = Resources(
             self.state, self.policies, self.limits.selector_characters, self.limits.selector_depth, self.limits.max_queues
         )
@@ -453,12 +453,20 @@ class Broker:
     # -- settings ----------------------------------------------------------------------------------------------------
 
     def apply_settings(self, settings: AddressSettingsRepository) -> None:
-        """A reload, or another policy: due times already given stay; limits trim in bounded steps; parked messages look again.
+        """A reload: due times already given stay; limits trim in bounded steps; parked messages look again.
 
         Raises Refused, and then nothing has changed.
         """
         in_force = {queue: self.resources.in_force(queue, settings) for queue in self.state.post_office.queues.values()}
         self.state.settings = settings
+        self._bring_into_force(in_force)
+
+    def _policies_changed(self) -> None:
+        """The same for the queues that another policy holds for now."""
+        queues = [each for each in self.state.post_office.queues.values() if self.policies.for_queue(each.name) is not each.policy]
+        self._bring_into_force({queue: self.resources.in_force(queue, self.state.settings) for queue in queues})
+
+    def _bring_into_force(self, in_force: dict[Queue, AddressSettings]) -> None:
         self.virtual_hosts.settings_changed()
         for queue, its_settings in in_force.items():
             queue.settings = its_settings

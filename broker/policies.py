@@ -17,8 +17,8 @@ from broker.state import BrokerState, log
 from journal.records import DeclarationRecord
 
 _KIND: Final = "policy"
-#: Each is looked at for each queue.
-_MOST: Final = 1000
+#: At the start each is looked at for each queue.
+_MOST: Final = 500
 #: Answers that are remembered.
 _REMEMBERED: Final = 50_000
 #: Key of a policy -> setting of a queue, where of a policy's and a declaration's value the smaller one holds.
@@ -39,7 +39,7 @@ class Policies:
         self._set: dict[tuple[str, str], Policy] = {}
         self._configured: dict[tuple[str, str], Policy] = {}
         self._known: dict[tuple[str, str], Policy | None] = {}
-        #: Told when another policy may hold somewhere.
+        #: Told when another policy holds somewhere.
         self.changed: list[Callable[[], None]] = []
 
     # -- asked -------------------------------------------------------------------------------------------------------
@@ -76,9 +76,11 @@ class Policies:
             raise _in_file(policy.name)
         if key not in self._set and len(self._set) >= _MOST:
             raise Refused("too-many-policies", f"there are {_MOST} policies, as many as there may be", "clear some")
-        self._set[key] = policy
+        replaced, self._set[key] = self._set.get(key), policy
         content = {**policy.describe(), "definition": dict(policy.definition)}
         self._state.ledger.group.declare(DeclarationRecord(_KIND, json.dumps(key), content))
+        self._gone(replaced)
+        self._came(policy)
         self._tell()
 
     def clear(self, virtual_host: str, name: str) -> None:
@@ -92,23 +94,32 @@ class Policies:
         self._tell()
 
     def _forget(self, key: tuple[str, str]) -> None:
-        del self._set[key]
+        self._gone(self._set.pop(key))
         self._state.ledger.group.delete_declaration(_KIND, json.dumps(key))
 
     def forget_virtual_host(self, name: str) -> None:
         for key in [key for key in self._set if key[0] == name]:
             self._forget(key)
-        self._known.clear()
 
     def configure(self, policies: Iterable[Policy]) -> None:
         """Those of broker.yaml, now."""
         configured = {(policy.virtual_host, policy.name): policy for policy in policies}
         if configured != self._configured:
             self._configured = configured
+            self._known.clear()
             self._tell()
 
+    def _gone(self, policy: Policy | None) -> None:
+        """Where it held, all are looked at again."""
+        for key in [key for key, known in self._known.items() if known is policy and policy is not None]:
+            del self._known[key]
+
+    def _came(self, policy: Policy) -> None:
+        for (kind, name), known in self._known.items():
+            if policy.before(known) and policy.matches(virtual_host_of(name), split(name)[1], kind):
+                self._known[kind, name] = policy
+
     def _tell(self) -> None:
-        self._known.clear()
         for listener in self.changed:
             listener()
 

@@ -47,6 +47,14 @@ class Policy:
     #: RabbitMQ's keys; times in ms, sizes in bytes.
     definition: Mapping[str, Any]
 
+    def matches(self, virtual_host: str, name: str, kind: str) -> bool:
+        """Whether it may hold for the queue or exchange (``kind``) of that name."""
+        return self.virtual_host == virtual_host and self.apply_to in (kind, ALL) and self.pattern.search(name) is not None
+
+    def before(self, other: Policy | None) -> bool:
+        """Whether this one holds where both match."""
+        return other is None or (-self.priority, self.name) < (-other.priority, other.name)
+
     def describe(self) -> dict[str, Any]:
         return {
             "name": self.name,
@@ -81,9 +89,7 @@ def best(policies: Iterable[Policy], virtual_host: str, name: str, kind: str) ->
     """The one that holds for the queue or exchange (``kind``) of that name; of equal priorities the first by name."""
     found: Policy | None = None
     for policy in policies:
-        if policy.virtual_host != virtual_host or policy.apply_to not in (kind, ALL) or not policy.pattern.search(name):
-            continue
-        if found is None or (-policy.priority, policy.name) < (-found.priority, found.name):
+        if policy.before(found) and policy.matches(virtual_host, name, kind):
             found = policy
     return found
 

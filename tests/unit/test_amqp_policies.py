@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from random import Random
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from broker.core.policy import Policy, PolicyError, best, read_pattern, read_pol
 from broker.policies import with_policy
 from broker.queue_arguments import options_for
 from broker.resources import with_options
+from tests.model.world import World
 
 
 def policy(name: str = "p", pattern: str = ".*", apply_to: str = "queues", priority: int = 0, **definition: Any) -> Policy:
@@ -143,6 +145,27 @@ def test_of_equal_priorities_the_first_name_holds() -> None:
 def test_what_a_policy_applies_to(apply_to: str, kind: str, holds: bool) -> None:
     assert (best([policy(apply_to=apply_to)], "/", "any", kind) is not None) is holds
     assert best([policy(apply_to=apply_to)], "shop", "any", kind) is None
+
+
+def test_what_holds_is_found_again_when_policies_come_and_go() -> None:
+    """Whatever order policies are set, replaced and cleared in, each queue has the one that all of them together would give it."""
+    world = World({})
+    broker, rng = world.broker, Random(7)
+    for name in ("a", "ab", "b", "ba", "c"):
+        broker.resources.declare({"queue": name})
+    living: dict[str, Policy] = {}
+    for _ in range(300):
+        name = rng.choice("pqrst")
+        if name in living and rng.random() < 0.4:
+            broker.policies.clear("/", name)
+            del living[name]
+        else:
+            living[name] = policy(name, rng.choice(["a", "^b", "b", "c$", ""]), priority=rng.randrange(3), max_length=rng.randrange(9))
+            broker.policies.set(living[name])
+        for queue in broker.state.post_office.queues.values():
+            wanted = best(living.values(), "/", queue.name, "queues")
+            assert queue.policy == wanted
+            assert queue.settings.max_length == (wanted.definition["max-length"] if wanted is not None else None)
 
 
 # -- what it comes to --------------------------------------------------------------------------------------------------
