@@ -18,11 +18,11 @@ from broker.management.calls import Calls
 from broker.protocols.native.codec import FrameDecoder, Op, ProtocolError, encode
 from broker.protocols.native.session import NativeOptions, NativeSession
 from tests.faults.hostile import check_words
+from tests.fuzz.journal_words import check_group
 from tests.model.world import DictJournal
 
 SECONDS = float(os.environ.get("HOMING_FUZZ_SECONDS", "4"))
 SEED = int(os.environ.get("HOMING_SEED", "20261121"))
-INT64 = range(-(2**63), 2**63)
 NAMES = ["a", "b", "a.b", "DLA", "DLQ.a", "x" * 512, "a::b", "*", "", "ü", "a\n", "$sys"]
 ODD: list[Any] = [None, True, False, 0, 1, -1, 7, 2**31, 2**62, 2**63 - 1, 2**63, 2**64 - 1, -(2**63), 0.5, float("nan"), float("inf")]
 ODD += ["", "text", "é" * 300, b"", b"bytes", [], {}, [[]], [1, 2], {"a": 1}, {"": None}, [[b"x"]], [1, 2**62]]
@@ -202,26 +202,6 @@ class House:
                     or consumer.transacted
                 )
         assert self.broker.state.memory_bytes >= 0
-
-
-def check_group(value: Any) -> None:
-    """Every number on its way to the journal fits into 64 bits, every text can be written as UTF-8."""
-    if isinstance(value, bool) or value is None:
-        return
-    if isinstance(value, int):
-        assert value in INT64
-    elif isinstance(value, str):
-        value.encode()
-    elif isinstance(value, dict):
-        for key, each in value.items():
-            check_group(key)
-            check_group(each)
-    elif isinstance(value, list | tuple):
-        for each in value:
-            check_group(each)
-    elif type(value).__name__ == "Group":
-        for name in ("added", "changed", "messages", "queues", "addresses", "producers", "transactions", "outcomes", "minutes"):
-            check_group(getattr(value, name))
 
 
 def test_nothing_a_client_sends_breaks_the_broker() -> None:

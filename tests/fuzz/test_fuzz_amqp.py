@@ -1,0 +1,36 @@
+"""Random frames into the AMQP codec and into whole brokers, from a seed. ``scripts/fuzz SECONDS`` runs it for as long as it is told."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.fuzz.amqp_targets import attack, decisions, frames_and_faults, read_frames
+
+SECONDS = float(os.environ.get("HOMING_FUZZ_SECONDS", "6")) / 2
+SEED = int(os.environ.get("HOMING_SEED", "20261121"))
+
+
+@pytest.mark.parametrize(
+    ("target", "make"),
+    [(read_frames, frames_and_faults), (attack, decisions)],
+    ids=["codec", "session"],
+)
+def test_nothing_a_client_sends_breaks_it(target: Callable[[bytes], None], make: Callable[[random.Random], bytes]) -> None:
+    print(f"seed {SEED}, {SECONDS:g} s; HOMING_SEED={SEED} repeats it")
+    end = time.monotonic() + SECONDS
+    rounds = 0
+    while time.monotonic() < end:
+        data = make(random.Random(SEED + rounds))
+        try:
+            target(data)
+        except Exception as error:
+            error.add_note(f"round {rounds}: {target.__name__}(bytes.fromhex('{data.hex()}'))")
+            raise
+        rounds += 1
+    print(f"{rounds} rounds")
+    assert rounds > 0
