@@ -21,6 +21,9 @@ def export(
     out: Annotated[Path, typer.Option("--out", "-o", help="The directory to make; appears when it is whole.")],
     data: Data = None,
     with_tracebacks: Annotated[bool, typer.Option("--with-tracebacks", help="Include tracebacks; they may tell secrets.")] = False,
+    wal_budget_mib: Annotated[
+        int, typer.Option("--wal-budget", help="MiB by which a busy broker's write-ahead log may grow meanwhile.")
+    ] = 768,
     as_json: Json = False,
 ) -> None:
     """Write one snapshot of the journal as Parquet, for Spark and others. docs/export-schema.md describes it."""
@@ -32,6 +35,7 @@ def export(
             data_directory(data),
             out,
             with_tracebacks=with_tracebacks,
+            wal_budget_bytes=wal_budget_mib << 20,
             progress=lambda table, rows: progress.update(task, description=f"exporting {table} {rows:,}"),
         )
     if as_json:

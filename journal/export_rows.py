@@ -19,6 +19,8 @@ from journal.records import AttemptRecord, ReferenceState
 
 Row = tuple[Any, ...]
 FETCH_ROWS = 1000
+#: As plain numbers: the enum's own operators cost a fifth of an export.
+_PARKED, _SUSPECT = int(ReferenceState.PARKED), int(ReferenceState.SUSPECT)
 
 
 @dataclass(slots=True)
@@ -46,7 +48,7 @@ class Snapshot:
 
     def state_of(self, state: int, due_at_ms: int | None) -> int:
         """0 ready, 1 scheduled, 2 parked."""
-        if state & ReferenceState.PARKED:
+        if state & _PARKED:
             return 2
         return 1 if due_at_ms is not None and due_at_ms > self.now_ms else 0
 
@@ -94,7 +96,7 @@ def _message_here(snapshot: Snapshot, row: Row) -> Row:
     message = unpack_message(blob, checksum, message_id)
     return (
         message_id, sequence, queue_id, snapshot.queue_name(queue_id), message.address, STATES[which], None,
-        failed, failed, delivery_count, None, bool(state & ReferenceState.SUSPECT), 9 - rank, len(message.body), hop_count(overlay),
+        failed, failed, delivery_count, None, bool(state & _SUSPECT), 9 - rank, len(message.body), hop_count(overlay),
         us(message.sent_at_ms), us(entered_at_ms), us(due_at_ms), us(expires_at_ms), None, None, None,
     )  # fmt: skip
 
