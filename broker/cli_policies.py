@@ -33,9 +33,13 @@ def set_policy(
 ) -> None:
     """Set a policy for queues and exchanges, those that are there included; one of the same name is replaced."""
     from broker.cli_client import call
+    from broker.core.policy import PolicyError, read_policy
 
     try:
         read = json.loads(definition)
+        read_policy(name, pattern, read, apply_to, priority)
+    except PolicyError as error:
+        raise CommandError(ExitCode.USAGE, error.message, error.fix, code="invalid-policy") from None
     except ValueError as error:
         raise CommandError(ExitCode.USAGE, f"the definition is no JSON: {error}", f"write {_EXAMPLE}", code="invalid-policy") from None
     found = call(url, "set-policy", name=name, pattern=pattern, definition=read, apply_to=apply_to, priority=priority, virtual_host=vhost)

@@ -54,4 +54,5 @@ def delete(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     if as_json:
         print_json(gone)
     else:
-        stdout.print(f"[bold]{escape(name)}[/] is gone, and with it {gone['queues']:,} queues and {gone['messages']:,} messages")
+        queues, messages = (f"{gone[key]:,} {key[:-1] if gone[key] == 1 else key}" for key in ("queues", "messages"))
+        stdout.print(f"[bold]{escape(name)}[/] is gone, and with it {queues} and {messages}")

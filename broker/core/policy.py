@@ -113,7 +113,7 @@ def _definition(written: object) -> dict[str, Any]:
 
 
 def _text(value: object) -> str:
-    if not isinstance(value, str) or len(value.encode("utf-8", "replace")) > 255:
+    if not isinstance(value, str) or len(value.encode()) > 255:
         raise ValueError("a name of at most 255 bytes is expected")
     return value
 
@@ -162,7 +162,7 @@ _KEYS: Final[Mapping[str, Callable[[object], Any]]] = {
 
 def read_pattern(written: object) -> re.Pattern[str]:
     """A regular expression that cannot take long, whatever the name. Raises PolicyError."""
-    if not isinstance(written, str) or len(written) > _MAX_PATTERN:
+    if not isinstance(written, str) or len(written) > _MAX_PATTERN or not _is_text(written):
         raise PolicyError("a pattern is a regular expression", f"use at most {_MAX_PATTERN} characters")
     try:
         with warnings.catch_warnings():
@@ -174,6 +174,15 @@ def read_pattern(written: object) -> re.Pattern[str]:
     if slow is not None:
         raise PolicyError(f"the pattern {written!r:.80} could take very long: {slow}", "use a simpler one, or several policies")
     return compiled
+
+
+def _is_text(written: str) -> bool:
+    """No half of a character, which cannot be stored."""
+    try:
+        written.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _slow(pattern: str) -> str | None:

@@ -23,7 +23,7 @@ def list_all(broker: Broker, arguments: dict[str, Any]) -> list[dict[str, Any]]:
 def set_one(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
     """Holds at once, for queues and exchanges that are there too."""
     read.only(arguments, "name", "pattern", "definition", "apply_to", "priority", "virtual_host")
-    virtual_host = broker.virtual_hosts.find(arguments.get("virtual_host", DEFAULT)).name
+    virtual_host = broker.virtual_hosts.find(_virtual_host(arguments)).name
     try:
         policy = read_policy(
             arguments.get("name"),
@@ -42,5 +42,9 @@ def set_one(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
 def clear(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
     read.only(arguments, "name", "virtual_host")
     name = read.text(arguments, "name")
-    broker.policies.clear(arguments.get("virtual_host", DEFAULT), name)
+    broker.policies.clear(_virtual_host(arguments), name)
     return {"name": name}
+
+
+def _virtual_host(arguments: dict[str, Any]) -> str:
+    return read.text(arguments, "virtual_host") if "virtual_host" in arguments else DEFAULT

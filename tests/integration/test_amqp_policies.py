@@ -165,6 +165,7 @@ def test_priority_and_virtual_host(broker: Server, ch: BlockingChannel, homing: 
     assert {("/", "low"), ("/", "high"), ("shop", "low"), ("/", "from-file")} <= listed
     assert homing("policy", "set", "bad", "(a+)+", '{"max-length": 1}').returncode == 2
     assert homing("policy", "set", "bad", "a", "no json").returncode == 2
+    assert homing("policy", "set", "bad", "a", '{"max-length": 99999999999999999999999}').returncode == 2
     assert homing("policy", "set", "bad", "a", '{"max-length": 1}', "--vhost", "nowhere").returncode == 4
     assert homing("policy", "clear", "nothing").returncode == 4
     assert homing("policy", "clear", "from-file").returncode == 1
