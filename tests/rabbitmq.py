@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ import socket
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 #: The script behind the packaged wrapper, which would insist on the service's own folders.
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
@@ -25,16 +27,31 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def _guest() -> dict[str, Any]:
+    everything = {"configure": ".*", "write": ".*", "read": ".*"}
+    return {
+        "users": [{"name": "guest", "password": "guest", "tags": "administrator"}],
+        "vhosts": [{"name": "/"}],
+        "permissions": [{"user": "guest", "vhost": "/", **everything}],
+    }
+
+
 class RabbitMQ:
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, definitions: dict[str, Any] | None = None) -> None:
+        """``definitions``: what it begins with beside the user guest and the virtual host ``/``, in RabbitMQ's own form."""
         self.directory = directory
+        self._definitions = definitions
         self.port = _free_port()
         self._epmd_port = _free_port()
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> RabbitMQ:
         base = self.directory
-        (base / "rabbitmq.conf").write_text(f"listeners.tcp.1 = 127.0.0.1:{self.port}\ndisk_free_limit.absolute = 50MB\n")
+        configuration = f"listeners.tcp.1 = 127.0.0.1:{self.port}\ndisk_free_limit.absolute = 50MB\n"
+        if self._definitions is not None:
+            configuration += f"load_definitions = {base / 'definitions.json'}\n"
+            (base / "definitions.json").write_text(json.dumps({**_guest(), **self._definitions}))
+        (base / "rabbitmq.conf").write_text(configuration)
         (base / "plugins").write_text("[].\n")
         environment = {
             **os.environ,
