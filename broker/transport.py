@@ -162,7 +162,9 @@ class SocketTransport(asyncio.Protocol):
             transport.close()
         else:
             transport.write_eof()
-        self._loop.call_later(self._limits.login_timeout_ms / 1000, transport.abort)
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = self._loop.call_later(self._limits.login_timeout_ms / 1000, transport.abort)
 
     def pause_reading(self) -> None:
         """What the peer sends waits in the socket from here on."""

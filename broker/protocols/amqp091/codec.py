@@ -112,6 +112,7 @@ class ErrorEvent(NamedTuple):
 #: A NamedTuple from a tuple, without its constructor's detour.
 _new_event: Final = tuple.__new__
 Event = MethodEvent | AckEvent | NackEvent | PublishEvent | HeartbeatEvent | ErrorEvent
+_NUMBERS: Final = {PublishEvent: PUBLISH, AckEvent: ACK, NackEvent: NUMBER["basic.nack"]}
 _Target = tuple[str, str, bool, bool]
 
 
@@ -339,6 +340,11 @@ class FrameReader:
             raise AmqpError(UNEXPECTED_FRAME, f"UNEXPECTED_FRAME - a {what} frame without basic.publish")
         if not channel:
             raise AmqpError(UNEXPECTED_FRAME, f"UNEXPECTED_FRAME - a {what} frame on channel 0")
+
+
+def method_of(event: Event) -> int:
+    """What the client sent, as a close names it."""
+    return event.number if isinstance(event, MethodEvent) else _NUMBERS.get(type(event), 0)
 
 
 def method_frame(channel: int, name: str, *values: Any) -> bytes:

@@ -33,6 +33,7 @@ from broker.protocols.amqp091.codec import (
     NackEvent,
     PublishEvent,
     method_frame,
+    method_of,
 )
 from broker.protocols.amqp091.codec_methods import METHODS, NUMBER
 from broker.protocols.amqp091.login import credentials, server_properties
@@ -52,7 +53,6 @@ _CLOSE_OK: Final = NUMBER["connection.close-ok"]
 _CHANNEL_OPEN: Final = NUMBER["channel.open"]
 _CHANNEL_CLOSE: Final = NUMBER["channel.close"]
 _CHANNEL_CLOSE_OK: Final = NUMBER["channel.close-ok"]
-_NUMBERS: Final = {PublishEvent: NUMBER["basic.publish"], AckEvent: NUMBER["basic.ack"], NackEvent: NUMBER["basic.nack"]}
 
 
 class Output(Protocol):
@@ -358,7 +358,7 @@ class AmqpSession:
         """An exception: of the channel it happened on, or of the whole connection."""
         self.turn.finish()
         channel = self._channels.get(event.channel)
-        number = error.method or (0 if self._expected else _method_of(event))
+        number = error.method or (0 if self._expected else method_of(event))
         if error.hard or channel is None:
             self._close_connection(error, number)
             return
@@ -480,6 +480,8 @@ class AmqpSession:
         ended, self._ended = self._ended, True
         if not ended:
             self._let_go(lost=True)
+        # What was half sent does not wait for the collector.
+        self._reader, self._waiting, self._header = FrameReader(set(), 0), None, b""
 
     def end(self, code: str, message: str, fix: str) -> None:
         """Says why and closes."""
@@ -493,10 +495,3 @@ class AmqpSession:
         log.error("a frame broke its AMQP session; its connection is closed, the others go on", exc_info=error)
         if not self._ended:
             self._close_connection(AmqpError(541, "INTERNAL_ERROR - the broker failed on this frame"))
-
-
-def _method_of(event: Event) -> int:
-    """What the client sent, as its close names it."""
-    if isinstance(event, MethodEvent):
-        return event.number
-    return _NUMBERS.get(type(event), 0)
