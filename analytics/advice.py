@@ -11,8 +11,9 @@ if TYPE_CHECKING:
 
 #: Fewer messages than this are no ground for advice.
 ENOUGH = 20
-#: Part of the successes after failing that came with the last or last but one attempt allowed: more attempts would save more.
-LATE = 0.1
+#: More attempts would save more where this part of the successes after failing came with the last or last but one attempt allowed; or
+#: in the later half of the time tried, and LOST of the messages died.
+LATE, LOST = 0.1, 0.05
 #: Part of the messages that succeed after failing; at this or below, retrying is wasted.
 HOPELESS = 0.02
 #: How much of what fails should come home, in the advice on how long to try.
@@ -27,7 +28,7 @@ def advice(fates: DataFrame, policies: DataFrame, settings: DataFrame) -> DataFr
     ``pattern``: of the settings to change; ``current``: no other policy has taken over in the queue since; ``failed`` messages;
     ``succeeded`` after failing, ``died``; ``within_ms``: 93 % of those that succeeded had, so long after the first failure;
     ``gives_up_ms``: the median from first failure to death; ``most_attempts``: of any message under the policy; ``last_two``: succeeded
-    with one of the last two attempts that anyone had; ``retries``; ``wasted``: retries of messages that died; the settings of DECIDING;
+    with one of the last two attempts that anyone had; ``late_wins``: in the later half of the time to ``gives_up_ms``; ``retries``; ``wasted``: retries of messages that died; the settings of DECIDING;
     ``kind``: what is recommended: ``longer``, ``not-retryable``, ``fine``, ``too-few``. ``needs_ms``, where ``longer``: modelled, not
     observed: so long after the first failure WANTED of the messages would have come home, if those that died went on to succeed as
     fast as others did in the later half of the time tried; null: that would be more than REACH times as long.
@@ -70,7 +71,7 @@ def advice(fates: DataFrame, policies: DataFrame, settings: DataFrame) -> DataFr
         .join(F.broadcast(known(policies)), "policy", "left")
         .select(
             *("queue", "error_class", "kind", "pattern", "current", "failed", "succeeded", "died", "within_ms", "gives_up_ms"),
-            *("needs_ms", "most_attempts", "last_two", "retries", "wasted", "policy", *DECIDING, "settings_json"),
+            *("needs_ms", "most_attempts", "last_two", "late_wins", "retries", "wasted", "policy", *DECIDING, "settings_json"),
         )
         .orderBy(F.desc("current"), F.desc("died"), F.desc("wasted"), "queue", "error_class", "policy")
     )
@@ -79,7 +80,9 @@ def advice(fates: DataFrame, policies: DataFrame, settings: DataFrame) -> DataFr
 def _kind() -> Column:
     from pyspark.sql import functions as F
 
-    late = (F.col("last_two") >= LATE * F.col("succeeded")) & (F.col("succeeded") > 0) & (F.col("died") > 0)
+    at_the_end = (F.col("last_two") >= LATE * F.col("succeeded")) & (F.col("died") > 0)
+    still = (F.col("late_wins") >= LATE * F.col("succeeded")) & (F.col("died") >= LOST * F.col("failed"))
+    late = (F.col("succeeded") > 0) & (at_the_end | still)
     return (
         F.when(F.col("failed") < ENOUGH, "too-few")
         .when((F.col("succeeded") <= HOPELESS * F.col("failed")) & (F.col("wasted") > 0), "not-retryable")

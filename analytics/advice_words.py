@@ -35,7 +35,9 @@ def _what_happened(row: Mapping[str, Any]) -> str:
 
 
 def _what_it_needs(row: Mapping[str, Any]) -> str:
-    late = f"{share(row['last_two'], row['succeeded'])} of the successes came with one of the last two attempts"
+    late = f"{share(row['late_wins'], row['succeeded'])} of the successes came in the later half of that time"
+    if row["last_two"] >= row["late_wins"]:
+        late = f"{share(row['last_two'], row['succeeded'])} of the successes came with one of the last two attempts"
     if row["needs_ms"] is None:
         return f"{late}, so more would come with later ones. How many, homing simulate tells with bounds."
     told = f"{row['error_class']} would need about {span(row['needs_ms'])} for 99 of 100 to come home"

@@ -34,7 +34,7 @@ def dead_letter_trend(deaths: DataFrame, deliveries_by_minute: DataFrame, export
     """One row a queue, most deaths first: ``deaths``; ``hours`` from the first count on record (of any queue) to the export, and
     ``per_day`` over them; ``early`` and ``late``: deaths in either half of that time; ``slope_per_day``: by how much the deaths of a day
     grow from day to day (least squares over PARTS equal parts of the time); ``verdict``: ``growing``, ``falling``, ``steady``,
-    ``too-few``.
+    ``uneven`` (the halves differ, but for some bad hours and not a trend), ``too-few``.
     """
     from pyspark.sql import functions as F
 
@@ -62,8 +62,14 @@ def dead_letter_trend(deaths: DataFrame, deliveries_by_minute: DataFrame, export
     rest = F.col("squares") - F.col("deaths") * F.col("deaths") / n - F.col("slope") * F.col("slope") * across
     slope_error = F.sqrt(F.greatest(rest, F.lit(0.0)) / (PARTS - 2) / across)
     change = F.col("late") - F.col("early")
-    sure = (F.abs(change) > ERRORS * F.sqrt("deaths")) & (F.abs("slope") > ERRORS * slope_error)
-    verdict = F.when(F.col("deaths") < ENOUGH, "too-few").when(~sure, "steady").when(F.col("slope") > 0, "growing").otherwise("falling")
+    differ, trend = F.abs(change) > ERRORS * F.sqrt("deaths"), F.abs("slope") > ERRORS * slope_error
+    verdict = (
+        F.when(F.col("deaths") < ENOUGH, "too-few")
+        .when(~differ, "steady")
+        .when(~trend, "uneven")
+        .when(F.col("slope") > 0, "growing")
+        .otherwise("falling")
+    )
     return moments.select(
         *("queue", "deaths", (days * 24).alias("hours"), (F.col("deaths") / days).alias("per_day"), "early", "late"),
         # Deaths a part, a part: PARTS parts to `days` days, twice over.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 from analytics.sample import World, hash_of
@@ -25,10 +26,13 @@ def plant(world: World, name: str, *, control: bool = False) -> str:
 def _message(
     world: World, queue: str, sent_us: int, failures: list[dict[str, Any]], end_us: int | None, hops: list[dict[str, Any]] | None = None
 ) -> int:
-    """One message with its failed attempts; ``end_us``: when it succeeded, None: it died with its last failure."""
+    """One message with its failed attempts; ``end_us``: when it succeeded, None: it died with its last failure. ``hops``: its whole way,
+    where it came from elsewhere.
+    """
     message_id = world.new_id()
     key = {"message_id": message_id, "sequence": message_id, "queue": queue, "address": queue}
-    world.count(queue, sent_us, sent=1)
+    if hops is None:
+        world.count(queue, sent_us, sent=1)
     for number, failure in enumerate(failures, 1):
         given_us, at_us = failure["given_at"], failure["at"]
         row = {"assigned_at": given_us - 400, "outcome": "listener", "error_class": "TimeoutError", "error_text": "no answer"}
@@ -106,12 +110,20 @@ def poison(world: World, queue: str, control: bool) -> None:
 
 def cycle(world: World, queue: str, control: bool) -> None:
     """Messages die into a queue from which they die back. Control: two deaths in a row that lead on."""
-    back = "" if control else queue
+    start = f"{queue}.first" if control else queue
+    way = [start, f"{queue}.second", queue]
     for number in range(12):
         at_us = world.start_us + (number * 17 + 90) * _S_US
-        names = [queue, f"{queue}.second", back or f"{queue}.first"]
-        hops = [{"sequence": world.new_id(), "queue": name, "address": name, "reason": "delivery_limit", "at": at_us} for name in names]
-        _message(world, queue, at_us - 10_000, [{"given_at": at_us - 9_000, "at": at_us}], None, hops=hops)
+        hops = [{"sequence": world.new_id(), "queue": name, "address": name, "reason": "delivery_limit", "at": at_us} for name in way]
+        failure = {"given_at": at_us - 9_000, "at": at_us}
+        message_id = _message(world, queue, at_us - 10_000, [failure], None, hops=hops[::-1])
+        world.count(start, at_us - 30_000, sent=1)
+        for hop, (name, onward) in zip(hops, pairwise(way), strict=False):
+            stay = {"message_id": message_id, "sequence": hop["sequence"], "queue": name, "address": start}
+            over = {"state": "settled", "outcome": "dead-lettered", "settled_at": at_us - 20_000, "target_queues": [onward]}
+            world.add("messages", **stay, **over, attempts=0, failed_attempts=0, sent_at=at_us - 30_000, entered_at=at_us - 30_000)
+            world.count(name, at_us - 20_000, dead_lettered=1)
+            world.count(onward, at_us - 20_000, moved_in=1)
 
 
 def tight(world: World, queue: str, control: bool) -> None:
