@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +24,7 @@ from analytics.compare_job import compare_periods
 from analytics.consumers import consumers
 from analytics.dead_letter_groups import dead_letter_groups
 from analytics.dead_letter_growth import dead_letter_trend
-from analytics.due_error import due_error
+from analytics.due_error import BINS, due_error
 from analytics.errors import AnalyticsError
 from analytics.fates import Shared
 from analytics.flow import flow, journeys
@@ -212,6 +215,112 @@ def test_advice(export: Export, shared: Shared, dump: Path) -> None:
     outcomes = Counter((row["queue"], row["outcome"]) for row in table(dump, "messages") if row["queue"].startswith("tight."))
     for row in (planted, control):
         assert (row["succeeded"], row["died"]) == (outcomes[row["queue"], "succeeded"], outcomes[row["queue"], "dead-lettered"])
+
+
+# --- the same numbers by plain Python ---------------------------------------------------------------------------------
+
+
+def percentile(values: list[float], part: float) -> float:
+    return sorted(values)[math.ceil(part * len(values)) - 1]
+
+
+def us(row: Row, later: str, earlier: str) -> int:
+    span: timedelta = row[later] - row[earlier]
+    return span // timedelta(microseconds=1)
+
+
+def test_times_of_consumers(export: Export, dump: Path) -> None:
+    held, waited = defaultdict(list), defaultdict(list)
+    for row in table(dump, "attempts"):
+        held[row["queue"], row["consumer"]].append(us(row, "at", "given_at") / 1000)
+        waited[row["queue"], row["consumer"]].append(us(row, "given_at", "assigned_at") / 1000)
+    for row in rows(consumers(export.attempts, export.deliveries_by_consumer)):
+        key = row["queue"], row["consumer"]
+        assert [row["hold_p50_ms"], row["hold_p90_ms"]] == [percentile(held[key], part) for part in (0.5, 0.9)]
+        assert [row["window_p50_ms"], row["window_p90_ms"]] == [percentile(waited[key], part) for part in (0.5, 0.9)]
+        assert row["hold_mean_ms"] is None or row["queue"].startswith("greedy.")
+
+
+def test_lateness(export: Export, dump: Path) -> None:
+    stays = {(row["sequence"], row["attempt"]): row for row in table(dump, "attempts")}
+    late: dict[str, list[float]] = defaultdict(list)
+    for (sequence, attempt), row in stays.items():
+        before = stays.get((sequence, attempt - 1))
+        if before is not None and before["due_at"] is not None:
+            late[row["queue"]].append((((row["assigned_at"] - before["due_at"]) // timedelta(microseconds=1)) + 999) // 1000)
+    found = {row["queue"]: row for row in rows(due_error(export.attempts))}
+    assert found.keys() == late.keys()
+    for queue, each in late.items():
+        row = found[queue]
+        assert (row["p50_ms"], row["p99_ms"], row["max_ms"]) == (percentile(each, 0.5), percentile(each, 0.99), max(each))
+        ends = [-math.inf, 10, 100, 1_000, 10_000, math.inf]
+        assert [row[name] for name in BINS] == [sum(low < ms <= high for ms in each) for low, high in pairwise(ends)]
+
+
+def test_every_herd_and_every_storm(export: Export, shared: Shared, dump: Path) -> None:
+    due: dict[str, Counter[Any]] = defaultdict(Counter)
+    for row in table(dump, "attempts"):
+        if row["due_at"] is not None:
+            due[row["queue"]][row["due_at"].replace(microsecond=0, tzinfo=None)] += 1
+    herds = set()
+    for queue, seconds in due.items():
+        for second, count in seconds.items():
+            usual = (seconds.total() - count) / (len(seconds) - 1) if len(seconds) > 1 else 1
+            if count >= 20 and count >= 8 * usual:
+                herds.add((queue, second, count))
+    assert {(row["queue"], row["second"], row["due"]) for row in rows(thundering_herds(export.attempts))} == herds
+    minutes: dict[str, dict[Any, Row]] = defaultdict(dict)
+    for row in rows(shared.retry_load()):
+        work = row["retries"] + row["succeeded_first"] + row["failed_first"]
+        if row["retries"] >= 30 and row["retries"] >= work / 2:
+            minutes[row["queue"]][row["minute"]] = row | {"work": work}
+    storms = Counter[tuple[Any, ...]]()
+    for queue, stormy in minutes.items():
+        groups: list[list[Row]] = []
+        for minute in sorted(stormy):
+            if not groups or minute - groups[-1][-1]["minute"] > timedelta(minutes=3):
+                groups.append([])
+            groups[-1].append(stormy[minute])
+        for group in groups:
+            sums = (sum(row[name] for row in group) for name in ("retries", "work", "wasted"))
+            storms[queue, group[0]["minute"], group[-1]["minute"] + timedelta(minutes=1), len(group), *sums] += 1
+    names = ("queue", "from_at", "until", "minutes", "retries", "deliveries", "wasted")
+    assert Counter(tuple(row[name] for name in names) for row in rows(retry_storms(shared.retry_load()))) == storms
+
+
+def test_advice_by_hand(export: Export, shared: Shared, dump: Path) -> None:
+    stays: dict[int, list[Row]] = defaultdict(list)
+    for row in sorted(table(dump, "attempts"), key=lambda row: row["attempt"]):
+        stays[row["sequence"]].append(row)
+    groups: dict[tuple[str, str, str], list[tuple[Row, float]]] = defaultdict(list)
+    for row in table(dump, "messages"):
+        if row["failed_attempts"]:
+            first, last = stays[row["sequence"]][0], stays[row["sequence"]][-1]
+            end = row["settled_at"] if row["outcome"] == "succeeded" else last["at"]
+            groups[row["queue"], last["policy"], first["error_class"]].append((row, (end - first["at"]) // timedelta(milliseconds=1)))
+    found = {
+        (row["queue"], row["policy"], row["error_class"]): row for row in rows(advice(shared.fates(), export.policies, export.settings))
+    }
+    assert found.keys() == groups.keys()
+    for key, each in groups.items():
+        row = found[key]
+        won = [ms for stay, ms in each if stay["outcome"] == "succeeded"]
+        died = [ms for stay, ms in each if stay["outcome"] == "dead-lettered"]
+        assert (row["failed"], row["succeeded"], row["died"]) == (len(each), len(won), len(died))
+        assert row["within_ms"] == (percentile(won, 0.93) if won else None)
+        assert row["gives_up_ms"] == (percentile(died, 0.5) if died else None)
+        if not died:
+            continue
+        half = row["gives_up_ms"] / 2
+        assert row["late_wins"] == sum(ms > half for ms in won)
+        if row["needs_ms"] is not None:
+            late_ms = sum(max(0, min(ms, row["gives_up_ms"]) - half) for _, ms in each)
+            needs = row["gives_up_ms"] + math.log(len(died) / len(each) / 0.01) * late_ms / row["late_wins"]
+            assert row["needs_ms"] == pytest.approx(needs, abs=1)
+    assert sum(row["needs_ms"] is not None for row in found.values()) >= 2
+
+
+# --- two periods ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

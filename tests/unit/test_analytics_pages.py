@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -45,7 +46,7 @@ def test_boxes_of_a_column_do_not_overlap() -> None:
     assert len(columns) == 2
     for column in columns.values():
         column.sort()
-        assert all(y + height < after for (y, height), (after, _) in zip(column, column[1:], strict=False))
+        assert all(y + height < after for (y, height), (after, _) in pairwise(column))
 
 
 def test_what_closes_a_circle_leads_back_and_redrives_yield_first() -> None:
