@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 AHEAD_MS: Final = 3_000
 #: Rows that are looked at for one selector, purged or redriven in one step.
 _SCAN_ROWS: Final = 250
-_LAST: Final = 1 << 63
+_LAST: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,7 @@ class DictJournal:
         return {sequence: record for sequence, record in rows.items() if sequence not in self.group.deleted}
 
     def read(self, wanted: Wanted, take: Callable[[Page], None]) -> None:
+        assert all(-(1 << 63) <= value < 1 << 63 for value in wanted if isinstance(value, int)), "no number for SQLite"
         if wanted.kind != "ready" and self.busy():
             self.group.after.append(lambda: self.reads.append((wanted, take)))
         else:
