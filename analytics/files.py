@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+class Footer(NamedTuple):
+    """What the end of a Parquet file tells."""
+
+    rows: int
+    #: name -> type as Spark writes it
+    columns: dict[str, str]
+    #: of the whole file
+    bytes: int
 
 
 class Files:
@@ -59,13 +69,15 @@ class Files:
                 names.append(f"{path}/{name}")
         return names
 
-    def parquet_footer(self, path: str) -> tuple[int, dict[str, str]]:
-        """(rows, column -> type as Spark writes it), from the end of the file alone. Raises Py4JError where that is damaged."""
-        reader = self._reader.open(self._input.fromPath(self._path(path), self._configuration), self._footers)
+    def parquet_footer(self, path: str) -> Footer:
+        """From the end of the file alone. Raises Py4JError where that is damaged."""
+        file = self._input.fromPath(self._path(path), self._configuration)
+        reader = self._reader.open(file, self._footers)
         try:
             struct = self._converter(self._settings).convert(reader.getFooter().getFileMetaData().getSchema())
             fields = json.loads(struct.json())["fields"]
-            return int(reader.getRecordCount()), {field["name"]: type_name(field["type"]) for field in fields}
+            columns = {field["name"]: type_name(field["type"]) for field in fields}
+            return Footer(int(reader.getRecordCount()), columns, int(file.getLength()))
         finally:
             reader.close()
 

@@ -7,7 +7,7 @@ is refused, or named and left out, as the caller chooses. Exports that overlap a
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from analytics import schema
 from analytics.errors import AnalyticsError
-from analytics.files import Files
+from analytics.files import Files, Footer
 from analytics.schema import MANIFEST_NAME, SCHEMA_VERSION, SPARK_TYPES, TABLES
 
 if TYPE_CHECKING:
@@ -62,6 +62,13 @@ class Found:
     #: table -> its files, and the columns (name, type) that all of them have
     files: dict[str, tuple[str, ...]]
     columns: dict[str, tuple[tuple[str, str], ...]]
+    #: of all its files
+    bytes: int = 0
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Names an export for good: its broker and its moment."""
+        return self.manifest.broker_id, self.manifest.exported_at_us
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +111,14 @@ def check_local(dump: str) -> Manifest | None:
     return manifest
 
 
-def find_exports(spark: SparkSession, dumps: Sequence[str], *, skip: bool = False) -> tuple[list[Found], list[Skipped]]:
+def find_exports(
+    spark: SparkSession, dumps: Sequence[str], *, skip: bool = False, known: Collection[tuple[str, int]] = ()
+) -> tuple[list[Found], list[Skipped]]:
     """Every export in ``dumps`` (exports, or directories of them at any depth up to DEPTH), and what was left out.
 
-    ``skip``: leave out what is damaged or foreign instead of raising AnalyticsError: no-export, not-an-export, export-version,
-    export-empty, export-incomplete, export-schema, export-damaged.
+    ``known``: keys of exports of which no more is read than the manifest; they come without files. ``skip``: leave out what is damaged
+    or foreign instead of raising AnalyticsError: no-export, not-an-export, export-version, export-empty, export-incomplete,
+    export-schema, export-damaged.
     """
     files = Files(spark)
     found: list[Found] = []
@@ -117,7 +127,7 @@ def find_exports(spark: SparkSession, dumps: Sequence[str], *, skip: bool = Fals
 
     def check(place: tuple[str, bool]) -> Found | AnalyticsError:
         try:
-            return _check_export(spark, files, *place)
+            return _check_export(files, *place, known)
         except AnalyticsError as error:
             return error
 
@@ -154,10 +164,13 @@ def _places(files: Files, path: str, depth: int) -> list[tuple[str, bool]]:
     return places or [(path, False)]
 
 
-def _check_export(spark: SparkSession, files: Files, path: str, has_manifest: bool) -> Found:
+def _check_export(files: Files, path: str, has_manifest: bool, known: Collection[tuple[str, int]]) -> Found:
     if not has_manifest:
         raise _not_an_export(path)
     manifest = parse_manifest(path, _read_text(files, f"{path}/{MANIFEST_NAME}", path))
+    if (manifest.broker_id, manifest.exported_at_us) in known:
+        return Found(path, manifest, {}, {})
+    size = 0
     parts: dict[str, tuple[str, ...]] = {}
     columns: dict[str, tuple[tuple[str, str], ...]] = {}
     wrong = []
@@ -170,16 +183,17 @@ def _check_export(spark: SparkSession, files: Files, path: str, has_manifest: bo
         footers = [_footer(files, name, path) for name in names]
         parts[table] = tuple(names)
         columns[table] = _check_columns(path, table, manifest.schema_version, footers)
-        rows, stated = sum(rows for rows, _ in footers), manifest.rows.get(table, 0)
+        size += sum(footer.bytes for footer in footers)
+        rows, stated = sum(footer.rows for footer in footers), manifest.rows.get(table, 0)
         if rows != stated:
             wrong.append(f"{table} {rows:,} of {stated:,}")
     if wrong:
         told = f"{path} has other rows than its manifest says: {'; '.join(wrong)}."
         raise AnalyticsError("export-incomplete", told, "Copy it again, whole.")
-    return Found(path, manifest, parts, columns)
+    return Found(path, manifest, parts, columns, size)
 
 
-def _footer(files: Files, name: str, dump: str) -> tuple[int, dict[str, str]]:
+def _footer(files: Files, name: str, dump: str) -> Footer:
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
@@ -189,9 +203,9 @@ def _footer(files: Files, name: str, dump: str) -> tuple[int, dict[str, str]]:
         raise damaged(dump, error) from error
 
 
-def _check_columns(dump: str, table: str, version: int, footers: Sequence[tuple[int, dict[str, str]]]) -> tuple[tuple[str, str], ...]:
+def _check_columns(dump: str, table: str, version: int, footers: Sequence[Footer]) -> tuple[tuple[str, str], ...]:
     """The columns that all files have. Only what the version's own expressions do not make anew must be there."""
-    common = set(footers[0][1].items()).intersection(*(columns.items() for _, columns in footers))
+    common = set(footers[0].columns.items()).intersection(*(footer.columns.items() for footer in footers))
     names = {name for name, _ in common}
     made = schema.VERSIONS[version].get(table, {})
     wrong = [
@@ -199,7 +213,7 @@ def _check_columns(dump: str, table: str, version: int, footers: Sequence[tuple[
         for name, kind in TABLES[table]
         if name not in made
         and not (name in schema.ADDED.get(table, ()) and name not in names)
-        and any(columns.get(name) != SPARK_TYPES[kind] for _, columns in footers)
+        and any(footer.columns.get(name) != SPARK_TYPES[kind] for footer in footers)
     ]
     if wrong:
         raise AnalyticsError(

@@ -50,13 +50,14 @@ def analyze(
     progress: Progress | None = None,
     on_damage: str = "refuse",
     store: str | Path | None = None,
+    memory: str | None = None,
 ) -> AnalysisSummary:
     """Analyse exports into the directory ``out``: report.html, parquet/, csv/.
 
     ``dump``: an export, a directory of exports, or several of either, of any number of brokers and days; what overlaps counts once.
     All may be paths on any file system that Spark knows. ``master``: where Spark runs, this machine by default. ``on_damage``: ``refuse``
     what is damaged or foreign, or ``skip`` it and name it in the report. ``store``: a directory that keeps what was merged, so that the
-    next run reads only new exports. An earlier report in ``out`` is replaced. Raises AnalyticsError.
+    next run reads only new exports. ``memory``: as spark_session's. An earlier report in ``out`` is replaced. Raises AnalyticsError.
     """
     from analytics.spark import spark_session, suited_to
 
@@ -64,11 +65,11 @@ def analyze(
     steps = _Steps(progress)
     small = _is_small(dumps, on_damage == "skip") and store is None
     steps.done("checked the export")
-    with spark_session(master, ui=ui, small=small) as spark:
+    with spark_session(master, ui=ui, small=small, memory=memory) as spark:
         steps.done("started Spark")
         source = Source(spark, dumps, skip=on_damage == "skip", store=None if store is None else str(store))
         export = source.open()
-        steps.done("read the export")
+        steps.done(source.told())
         with suited_to(spark, small=export.manifest.is_small):
             return _run(spark, source, export, out, steps)
 
@@ -87,7 +88,8 @@ def _run(spark: SparkSession, source: Source, export: Export, out: str, steps: _
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
-    from analytics.inputs import cause, damaged
+    from analytics.inputs import cause
+    from analytics.memory import fault
     from analytics.outputs import Output
     from analytics.report import Results, render
 
@@ -107,7 +109,7 @@ def _run(spark: SparkSession, source: Source, export: Export, out: str, steps: _
         except (PySparkException, Py4JError) as error:
             again = source.without(error)
             if again is None:
-                raise damaged(source.name, error) from error
+                raise fault(spark, source.name, error) from error
             export = again
             steps.restart("left out a damaged file")
             continue
@@ -222,11 +224,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--master", help="where Spark runs, such as spark://host:7077 (default: here)")
     parser.add_argument("--on-damage", choices=("refuse", "skip"), default="refuse", help="what to do about damaged or foreign files")
     parser.add_argument("--store", help="keep what was merged here, and read only new exports the next time")
+    parser.add_argument("--memory", help="for Spark's Java here, or for each executor of a cluster, such as 4g")
     parser.add_argument("--ui", action="store_true", help="Spark's own pages while it runs")
     given = parser.parse_args(arguments)
     try:
         with shown_progress() as progress:
-            more = {"ui": given.ui, "on_damage": given.on_damage, "store": given.store}
+            more = {"ui": given.ui, "on_damage": given.on_damage, "store": given.store, "memory": given.memory}
             summary = analyze(given.dump, given.out, given.master, progress=progress, **more)
     except AnalyticsError as error:
         print(f"{error.code}: {error.message} {error.fix}", file=sys.stderr)

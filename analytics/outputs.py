@@ -47,7 +47,7 @@ class Output:
 
     def rows(self, name: str) -> int:
         """How many rows of a table were written, as the files' footers say."""
-        return sum(self._files.parquet_footer(path)[0] for path in self._files.parquet_files(f"{self._out}/parquet/{name}"))
+        return sum(self._files.parquet_footer(path).rows for path in self._files.parquet_files(f"{self._out}/parquet/{name}"))
 
     def write_report(self, html: str) -> None:
         self._files.write_text(self.report_path, html)

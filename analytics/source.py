@@ -7,11 +7,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from analytics.inputs import Export, Found, Skipped, cause, check_local, damaged, find_exports, open_exports
+from analytics.inputs import Export, Found, Skipped, cause, check_local, find_exports, open_exports
+from analytics.memory import fault
 from analytics.schema import TABLES
+from analytics.words import number, plural
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from analytics.store import Store
 
 
 def held(export: Export) -> Export:
@@ -24,6 +28,16 @@ class Source:
         self._spark, self._dumps, self._skip, self._store = spark, dumps, skip, store
         self._found: list[Found] = []
         self._skipped: list[Skipped] = []
+        self._read: list[Found] = []
+
+    def told(self) -> str:
+        """What was read, as a step of the progress."""
+        files = sum(len(names) for each in self._read for names in each.files.values())
+        size = sum(each.bytes for each in self._read) / 1_000_000
+        told = f"{plural(len(self._read), 'export')} ({plural(files, 'file')}, {size:,.1f} MB)"
+        if self._store is None:
+            return f"opened {told}"
+        return f"merged {told} into the store; {number(len(self._found) - len(self._read))} were in it already"
 
     @property
     def name(self) -> str:
@@ -37,23 +51,29 @@ class Source:
         if not self._skip:
             for dump in self._dumps:
                 check_local(dump)
-        self._found, self._skipped = find_exports(self._spark, self._dumps, skip=self._skip)
+        known = self._kept().known if self._store is not None else ()
+        self._found, self._skipped = find_exports(self._spark, self._dumps, skip=self._skip, known=known)
         while True:
             try:
                 return self._opened()
             except (PySparkException, Py4JError) as error:  # only merging into a store reads rows here
                 if not self._drop(error):
-                    raise damaged(self.name, error) from error
+                    raise fault(self._spark, self.name, error) from error
 
     def _opened(self) -> Export:
         if self._store is None:
+            self._read = self._found
             export = open_exports(self._spark, self._found, self._skipped)
-            return held(export) if export.manifest.is_small else export
+        else:
+            store = self._kept()
+            self._read = store.add(self._found)
+            export = store.open(self._skipped)
+        return held(export) if export.manifest.is_small else export
+
+    def _kept(self) -> Store:
         from analytics.store import Store
 
-        store = Store(self._spark, self._store)
-        store.add(self._found)
-        return store.open(self._skipped)
+        return Store(self._spark, self._store or "")
 
     def without(self, error: Exception) -> Export | None:
         """The input without the export whose file an error names: its footer was whole, a page in it is not.

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analytics.errors import AnalyticsError
 from analytics.java import find_java
+from analytics.memory import java_mb, no_memory, out_of_memory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,15 +29,18 @@ _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
 @contextmanager
-def spark_session(master: str | None = None, *, ui: bool = False, small: bool = False) -> Iterator[SparkSession]:
+def spark_session(master: str | None = None, *, ui: bool = False, small: bool = False, memory: str | None = None) -> Iterator[SparkSession]:
     """A session on ``master`` (default: this machine's cores), stopped at the end if it was started here.
+
+    ``memory``: of Java here, or of each executor of a cluster, as Spark writes it (``4g``); default: memory.java_mb, or the cluster's own.
 
     ``small``: the work takes less time than Java's second compiler and its parallel collectors need to pay, so they stay off.
 
     Under spark-submit, or inside another program's session, that one is used as it is. Raises AnalyticsError: no-analytics, no-java,
-    spark-start.
+    no-memory, spark-start.
     """
     try:
+        from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
         from pyspark.sql import SparkSession
     except ImportError as missing:
         raise AnalyticsError("no-analytics", "Analysing needs pyspark, which is not installed.", "Install homing[analytics].") from missing
@@ -44,39 +48,46 @@ def spark_session(master: str | None = None, *, ui: bool = False, small: bool = 
     if active is not None:
         yield active
         return
-    session = _start(master, ui, small)
+    session = _start(master, ui, small, memory)
     try:
         yield session
     finally:
-        session.stop()
+        with suppress(Py4JNetworkError):  # Java has ended before: who is told of that is told why
+            session.stop()
 
 
 @contextmanager
-def suited_to(spark: SparkSession, small: bool) -> Iterator[None]:
-    """What a session can be told while it runs, told for ``small`` inputs, and taken back at the end."""
-    settings = _SMALL if small else {}
-    before = {key: spark.conf.get(key) for key in settings}
+def told(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
+    """What a session can be told while it runs, taken back at the end."""
+    before = {key: spark.conf.get(key, None) for key in settings}
     for key, value in settings.items():
         spark.conf.set(key, value)
     try:
         yield
     finally:
         for key, kept in before.items():
-            spark.conf.set(key, kept or "")
+            spark.conf.unset(key) if kept is None else spark.conf.set(key, kept)
 
 
-def _start(master: str | None, ui: bool, small: bool) -> SparkSession:
+def suited_to(spark: SparkSession, small: bool) -> AbstractContextManager[None]:
+    """The session's settings for ``small`` inputs, or as they are."""
+    return told(spark, _SMALL if small else {})
+
+
+def _start(master: str | None, ui: bool, small: bool, memory: str | None) -> SparkSession:
     from pyspark.sql import SparkSession
 
     _import_quietly()
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     builder = SparkSession.builder.appName("homing analyze")
-    for key, value in _settings(master, ui, small, submitted).items():
+    for key, value in _settings(master, ui, small, submitted, memory).items():
         builder = builder.config(key, value)
     with _environment({} if submitted else _variables(master)):
         try:
             session = builder.getOrCreate()
         except Exception as error:  # py4j, pyspark and the launcher each raise their own
+            if out_of_memory(str(error)):
+                raise no_memory("Spark did not start with so little memory.") from error
             first_line = (str(error).strip() or repr(error)).splitlines()[0]
             raise AnalyticsError("spark-start", f"Spark did not start: {first_line}", "See the lines above; check --master.") from error
     # What goes wrong is raised here and told once, in a sentence, instead of once for each task that it stopped.
@@ -109,7 +120,7 @@ def _variables(master: str | None) -> dict[str, str]:
     return variables
 
 
-def _settings(master: str | None, ui: bool, small: bool, submitted: bool) -> dict[str, str]:
+def _settings(master: str | None, ui: bool, small: bool, submitted: bool, memory: str | None) -> dict[str, str]:
     """What the session is started with. Under spark-submit its own options win, so only what the reports need is set."""
     settings = {
         "spark.sql.session.timeZone": "UTC",
@@ -128,11 +139,14 @@ def _settings(master: str | None, ui: bool, small: bool, submitted: bool) -> dic
     }
     if _is_local(master):
         settings |= {
+            "spark.driver.memory": memory or f"{java_mb()}m",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
             _PARTITIONS: _few_partitions(),
             "spark.default.parallelism": str(os.cpu_count() or 1),
         }
+    elif memory is not None:
+        settings["spark.executor.memory"] = memory
     return settings
 
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from analytics.errors import AnalyticsError
 from analytics.files import Files
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 STORE_NAME = "_homing_store.json"
 #: The day of tables that have none, and of rows whose time is unknown.
 NO_DAY = "none"
+_T = TypeVar("_T")
 #: Tables merged at the same time: small ones wait for single tasks.
 PARALLEL_TABLES = 4
 
@@ -36,10 +37,17 @@ class _State:
     exports: list[list[Any]] = field(default_factory=list)
     #: table -> day -> directory, relative to the store
     parts: dict[str, dict[str, str]] = field(default_factory=dict)
+    #: table -> day -> rows there
+    rows: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def text(self) -> str:
-        whole = {"format": "homing-store", "schema_version": SCHEMA_VERSION, "run": self.run, "exports": self.exports, "parts": self.parts}
+        whole = {"format": "homing-store", "schema_version": SCHEMA_VERSION, "run": self.run, "exports": self.exports}
+        whole |= {"parts": self.parts, "rows": self.rows}
         return json.dumps(whole, indent=1) + "\n"
+
+
+def _updated(before: dict[str, dict[str, _T]], days: dict[str, dict[str, _T]]) -> dict[str, dict[str, _T]]:
+    return {table: before.get(table, {}) | of_table for table, of_table in days.items()}
 
 
 class Store:
@@ -60,28 +68,42 @@ class Store:
                 raise AnalyticsError(
                     "store-version", f"{self._path} was made by another version of homing.", "Make it anew from the exports."
                 )
-            return _State(int(kept["run"]), kept["exports"], kept["parts"])
+            return _State(int(kept["run"]), kept["exports"], kept["parts"], kept.get("rows", {}))
         except (ValueError, KeyError, TypeError) as error:
             raise AnalyticsError("not-a-store", f"{self._path}/{STORE_NAME} cannot be read.", "Make it anew from the exports.") from error
 
-    def add(self, found: Sequence[Found]) -> int:
-        """Merge the exports that are not in it yet; returns how many that were."""
-        known = {(broker_id, at_us) for broker_id, at_us in self._state.exports}
-        new = {(e.manifest.broker_id, e.manifest.exported_at_us): e for e in found}
-        fresh = [each for key, each in sorted(new.items()) if key not in known]
+    @property
+    def known(self) -> frozenset[tuple[str, int]]:
+        """The keys of the exports that are in it."""
+        return frozenset((broker_id, at_us) for broker_id, at_us in self._state.exports)
+
+    def add(self, found: Sequence[Found]) -> list[Found]:
+        """Merge the exports that are not in it yet; returns them."""
+        new = {each.key: each for each in found}
+        fresh = [each for key, each in sorted(new.items()) if key not in self.known]
         if not fresh:
-            return 0
+            return []
         run = self._state.run + 1
         self._files.remove(self._run(run))  # what a run that was cut off left
         with ThreadPoolExecutor(PARALLEL_TABLES) as pool:
             parts = dict(zip(TABLES, pool.map(lambda table: self._merge(table, fresh, run), TABLES), strict=True))
+            rows = dict(zip(TABLES, pool.map(self._count, parts.values()), strict=True))
         before = {place for days in self._state.parts.values() for place in days.values()}
         exports = sorted([*self._state.exports, *([e.manifest.broker_id, e.manifest.exported_at_us] for e in fresh)])
-        self._state = _State(run, exports, {table: self._state.parts.get(table, {}) | days for table, days in parts.items()})
+        was = self._state
+        self._state = _State(run, exports, _updated(was.parts, parts), _updated(was.rows, rows))
         self._files.replace_text(f"{self._path}/{STORE_NAME}", self._state.text())
         for place in before - {place for days in self._state.parts.values() for place in days.values()}:
             self._files.remove(f"{self._path}/{place}")
-        return len(fresh)
+        return fresh
+
+    def _count(self, days: dict[str, str]) -> dict[str, int]:
+        """The rows of what was just written, by day, from its footers."""
+        files = self._files
+        return {
+            day: sum(files.parquet_footer(name).rows for name in files.parquet_files(f"{self._path}/{place}"))
+            for day, place in days.items()
+        }
 
     def _run(self, run: int) -> str:
         return f"{self._path}/runs/{run:06d}"
@@ -109,7 +131,8 @@ class Store:
         for broker_id, at_us in self._state.exports:
             latest[broker_id] = max(latest.get(broker_id, 0), at_us)
         tables = {table: as_of_latest(table, self._table(table), latest) for table in TABLES}
-        manifest = Manifest(min(latest), max(latest.values()), {})
+        rows = {table: sum(days.values()) for table, days in self._state.rows.items()}
+        manifest = Manifest(min(latest), max(latest.values()), rows)
         return Export(manifest, **tables, brokers=tuple(sorted(latest)), exports=len(self._state.exports), skipped=tuple(skipped))
 
     def _table(self, table: str) -> DataFrame:

@@ -11,15 +11,17 @@ from pathlib import Path
 import pytest
 
 from analytics.generate import generate
+from analytics.job import analyze
 from analytics.schema import MANIFEST_NAME
 from benchmarks.analytics.duck import tables
+from benchmarks.analytics.planted import compare
 from benchmarks.analytics.race import by_spark
 from tests.acceptance.spark_support import session, table
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
 
-def test_equal_to_the_row(tmp_path: Path) -> None:
+def test_equal_to_the_row_and_what_was_planted_is_found(tmp_path: Path) -> None:
     rows = generate(session(), str(tmp_path / "dump"), attempts=10_000, seed=3, days=3)
     assert rows["attempts"] == pytest.approx(10_000, rel=0.03)
     ours, at_us = by_spark(session(), tmp_path / "dump")
@@ -34,3 +36,6 @@ def test_equal_to_the_row(tmp_path: Path) -> None:
     for row in counts.values():
         sent, moved_in, _, succeeded, _, _, dead = row[1:8]
         assert sent + moved_in == succeeded + dead + row[-1]
+    analyze(tmp_path / "dump", tmp_path / "report")
+    found = compare(tmp_path / "dump", tmp_path / "report")
+    assert found["slow"] and found["hoarders"] and found["poison"]  # outages need more traffic: scripts/bench-analytics

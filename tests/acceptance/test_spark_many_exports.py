@@ -96,7 +96,7 @@ def test_incremental_runs_come_to_the_same_and_read_only_what_is_new(spark: Spar
     order = ("tuesday+late 1", "monday/b", "other", "monday/a")  # late data: the oldest comes last
     for number, name in enumerate(order, 1):
         found, _ = find_exports(spark, [str(dumps / name)])
-        assert Store(spark, str(tmp_path / "store")).add(found) == 1
+        assert Store(spark, str(tmp_path / "store")).add(found) == found
         assert Store(spark, str(tmp_path / "store")).open().exports == number
     store = Store(spark, str(tmp_path / "store"))
     kept = store.open()
@@ -104,10 +104,22 @@ def test_incremental_runs_come_to_the_same_and_read_only_what_is_new(spark: Spar
         assert rows_of(getattr(kept, name)) == rows_of(getattr(at_once, name)), name
     before = (tmp_path / "store" / STORE_NAME).read_text()
     found, _ = find_exports(spark, [str(dumps)])
-    assert store.add(found) == 0
+    assert store.add(found) == []
     assert (tmp_path / "store" / STORE_NAME).read_text() == before
     parts = json.loads(before)["parts"]["attempts"].values()
     assert len({part.split("/")[1] for part in parts}) > 1  # days that nothing touched stay where they were
+
+
+def test_a_second_run_opens_no_file_of_an_export_it_knows(spark: SparkSession, dumps: Path, tmp_path: Path) -> None:
+    store = str(tmp_path / "store")
+    Source(spark, [str(dumps / "monday")], skip=False, store=store).open()
+    for part in (dumps / "monday").rglob("*.parquet"):
+        part.write_bytes(b"gone")  # whoever opens it fails
+    again = Source(spark, [str(dumps)], skip=False, store=store)
+    assert again.open().exports == 4
+    new = [part for name in ("tuesday+late 1", "other") for part in (dumps / name).rglob("*.parquet")]
+    size = sum(part.stat().st_size for part in new) / 1_000_000
+    assert again.told() == f"merged 2 exports ({len(new)} files, {size:.1f} MB) into the store; 2 were in it already"
 
 
 def test_a_run_that_was_cut_off_changes_nothing(spark: SparkSession, dumps: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +133,7 @@ def test_a_run_that_was_cut_off_changes_nothing(spark: SparkSession, dumps: Path
             store.add(found)
     again = Store(spark, str(tmp_path / "store"))
     assert rows_of(again.open().messages) == before
-    assert again.add(found) == 1
+    assert len(again.add(found)) == 1
     assert rows_of(again.open().messages) == rows_of(open_exports(spark, found, []).messages)
 
 
