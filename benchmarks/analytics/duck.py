@@ -42,11 +42,11 @@ GROUP BY ALL
 """
 
 
-def tables(dump: Path, exported_at_us: int) -> dict[str, list[tuple[Any, ...]]]:
+def tables(dump: Path, exported_at_us: int, threads: int | None = None) -> dict[str, list[tuple[Any, ...]]]:
     """table -> rows, sorted. Columns: queue and counts; queue, attempts, messages; queue, class, age, deaths, lying, first, last (µs)."""
     sums = ", ".join(f"sum({name})::BIGINT AS {name}" for name in COUNTS)
     counts = ", ".join(f"coalesce({name}, 0)" for name in COUNTS)
     asked = {"overview": OVERVIEW, "attempts_to_success": ATTEMPTS, "dead_letters": DEAD_LETTERS}
-    with duckdb.connect() as connection:
+    with duckdb.connect(config={} if threads is None else {"threads": threads}) as connection:
         filled = {name: sql.format(dump=dump, sums=sums, counts=counts, exported_at_us=exported_at_us) for name, sql in asked.items()}
         return {name: sorted(connection.execute(sql).fetchall()) for name, sql in filled.items()}
