@@ -88,3 +88,22 @@ def test_who_does_not_log_in_is_shut_out(start_server: Callable[..., Server]) ->
 def _ended(sock: socket.socket) -> bool:
     sock.settimeout(5)
     return sock.recv(100) == b""
+
+
+def test_names_that_are_no_text_do_not_reach_the_journal(start_server: Callable[..., Server]) -> None:
+    server = start_server(AMQP)
+    wire = Wire(amqp_port(server))
+    ch = wire.channel()
+    assert ch.ask(spec.Queue.Declare(queue="q", durable=True)).startswith("Queue.DeclareOk")
+    name = b"\x03\xd6xy"
+    header = struct.pack(">HHQ", 60, 0, 1) + b"\x30\x00" + struct.pack(">I", len(name) + 2) + name + b"t\x01" + b"\x02"
+    wire.send(1, spec.Basic.Publish(0, "", "q"))
+    wire.write(struct.pack(">BHI", 2, 1, len(header)) + header + b"\xce" + frame.Body(1, b"x").marshal())
+    ch.wait_count("q", 1)
+    ch.send(spec.Basic.Get(queue="q", no_ack=True))
+    assert header in wire.raw_until(b"x\xce")
+    declare = b"\x00\x32\x00\x0a\x00\x00\x01p\x02" + struct.pack(">I", len(name) + 2) + name + b"t\x01"
+    wire.write(struct.pack(">BHI", 1, 1, len(declare)) + declare + b"\xce")
+    assert ch.answer() == "Channel.Close 406 PRECONDITION_FAILED 50.10"
+    assert wire.channel().ask(spec.Queue.Declare(queue="r", durable=True)).startswith("Queue.DeclareOk")
+    wire.close()

@@ -104,7 +104,7 @@ def message_properties(
         return None
     kept: Properties = {}
     for name, value in headers.items():
-        if type(value) in (str, int, float, bool, bytes) and name and not name.startswith(RESERVED) and _storable(value):
+        if type(value) in (str, int, float, bool, bytes) and name and not name.startswith(RESERVED) and is_text(name) and _storable(value):
             kept[name] = value
     for name, field in NAMES.items():
         value = getattr(properties, field)
@@ -112,6 +112,11 @@ def message_properties(
             kept[name] = _clean(value)
     kept[ORIGIN] = packed(exchange, key, cc, raw, bcc)
     return kept
+
+
+def is_text(name: str) -> bool:
+    """Whether a name came as UTF-8; what did not cannot be written to the journal."""
+    return name.isascii() or not any("\ud800" <= character <= "\udfff" for character in name)
 
 
 def _storable(value: Any) -> bool:

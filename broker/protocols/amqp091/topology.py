@@ -14,6 +14,7 @@ from broker.errors import Refused
 from broker.protocols.amqp091.channel import Channel
 from broker.protocols.amqp091.codec import AmqpError
 from broker.protocols.amqp091.codec_methods import NUMBER
+from broker.protocols.amqp091.contents import is_text
 from broker.protocols.amqp091.replies import not_implemented, precondition_failed
 
 #: A queue or exchange name in AMQP has at most this many bytes, which the short string sees to.
@@ -27,13 +28,15 @@ def _reply(channel: Channel, no_wait: bool, name: str, *values: Any) -> None:
 
 
 def _arguments(table: dict[str, Any]) -> dict[str, Any]:
-    """Arguments as the journal can keep them."""
+    """Arguments as the journal can keep them. Raises AmqpError for names that it cannot."""
     kept: dict[str, Any] = _storable(table)
     return kept
 
 
 def _storable(value: Any) -> Any:
     if isinstance(value, dict):
+        if not all(map(is_text, value)):
+            raise precondition_failed("the name of an argument is not UTF-8")
         return {name: _storable(each) for name, each in value.items()}
     if isinstance(value, list):
         return [_storable(each) for each in value]
