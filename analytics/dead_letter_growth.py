@@ -14,6 +14,8 @@ PARTS = 12
 #: A trend is one where the halves are further apart than so many standard errors of their difference, and the slope over the parts than
 #: so many of its own: one bad hour is no trend.
 ERRORS = 3.0
+#: Nor is a difference between the halves of less than this part of all deaths, however sure it is.
+NOTICED = 0.2
 
 
 def dead_letter_growth(deaths: DataFrame) -> DataFrame:
@@ -62,7 +64,7 @@ def dead_letter_trend(deaths: DataFrame, deliveries_by_minute: DataFrame, export
     rest = F.col("squares") - F.col("deaths") * F.col("deaths") / n - F.col("slope") * F.col("slope") * across
     slope_error = F.sqrt(F.greatest(rest, F.lit(0.0)) / (PARTS - 2) / across)
     change = F.col("late") - F.col("early")
-    differ, trend = F.abs(change) > ERRORS * F.sqrt("deaths"), F.abs("slope") > ERRORS * slope_error
+    differ, trend = F.abs(change) > F.greatest(ERRORS * F.sqrt("deaths"), NOTICED * F.col("deaths")), F.abs("slope") > ERRORS * slope_error
     verdict = (
         F.when(F.col("deaths") < ENOUGH, "too-few")
         .when(~differ, "steady")
