@@ -15,6 +15,7 @@ the seed, the replicate and the message, so a seed gives the same answer on any 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from analytics.policy import ENDLESS, MAX_DELAY_MS, Policies
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 REPLICATES = 40
+#: Failed stays of one queue that a replicate plays at most: of more it plays a share, another one each time, and reckons it up.
+PLAYED = 15_000
 #: Hazards are kept for the attempts up to this one; later ones count with it.
 LAST_HAZARD = 16
 KEY = ("broker_id", "sequence")
@@ -30,7 +33,7 @@ KEY = ("broker_id", "sequence")
 VERDICTS = ("poison", "not-retryable", "rejected")
 
 
-def _uniform(seed: int, what: str, *columns: str | Column) -> Column:
+def uniform(seed: int, what: str, *columns: str | Column) -> Column:
     """In (0, 1), from the seed, what it is for, and the columns."""
     from pyspark.sql import functions as F
 
@@ -40,7 +43,7 @@ def _uniform(seed: int, what: str, *columns: str | Column) -> Column:
 def _normal(seed: int, what: str, *columns: str | Column) -> Column:
     from pyspark.sql import functions as F
 
-    first, second = _uniform(seed, what + "/1", *columns), _uniform(seed, what + "/2", *columns)
+    first, second = uniform(seed, what + "/1", *columns), uniform(seed, what + "/2", *columns)
     return F.sqrt(-2 * F.log(first)) * F.cos(second * 6.283185307179586)
 
 
@@ -49,11 +52,12 @@ def failed_stays(messages: DataFrame, attempts: DataFrame) -> DataFrame:
 
     ``first_at``; ``failures_ms``: when it failed, from the first failure; ``success_ms``: when it succeeded, null where it did not;
     ``verdict``: the application said that it must not be tried again; ``before_ms``: from sending to the first failure;
-    ``error_class`` of the first failure; ``lag_ms``: from due to done, of its last recorded retry, null where there was none.
+    ``error_class`` of the first failure; ``lag_ms``: from due to done, of its last recorded retry, null where there was none;
+    ``message_key``: of the message, null where it has none.
     """
     from pyspark.sql import functions as F
 
-    one = F.struct("attempt", "at", "due_at", "error_class")
+    one = F.struct("attempt", "at", "due_at", "error_class", "message_key")
     # At most 100 records a message: max-redelivery-records.
     told = attempts.groupBy(*KEY).agg(F.sort_array(F.collect_list(one)).alias("told"))
     first, last = F.col("told")[0], F.element_at("told", -1)
@@ -63,7 +67,7 @@ def failed_stays(messages: DataFrame, attempts: DataFrame) -> DataFrame:
 
     succeeded = F.col("outcome") == "succeeded"
     stays = messages.where("failed_attempts > 0").select(
-        *KEY, "queue", "address", "sent_at", "settled_at", "outcome", "reason", "failed_attempts"
+        *KEY, "queue", "address", "sent_at", "settled_at", "outcome", "reason", "failed_attempts", "message_key"
     )
     joined = stays.join(told, list(KEY)).where(first["attempt"] == 1).withColumn("first_at", first["at"])
     return joined.select(
@@ -79,10 +83,11 @@ def failed_stays(messages: DataFrame, attempts: DataFrame) -> DataFrame:
         F.coalesce((F.unix_micros("first_at") - F.unix_micros("sent_at")) / 1000, F.lit(0.0)).alias("before_ms"),
         F.when(succeeded, (F.unix_micros("settled_at") - F.unix_micros(last["due_at"])) / 1000).alias("lag_ms"),
         F.col("outcome").isin("dead-lettered", "dropped").alias("died"),
+        F.coalesce("message_key", first["message_key"]).alias("message_key"),
     )
 
 
-def _hazards(stays: DataFrame) -> DataFrame:
+def hazards_of(stays: DataFrame) -> DataFrame:
     """How the nth attempts ended, for each queue and error class; and how fast trouble passed in the later half of lives.
 
     ``won``, ``risk``: arrays by attempt, from the second to LAST_HAZARD; ``late_per_ms``: successes a millisecond of waiting.
@@ -114,7 +119,7 @@ def _hazards(stays: DataFrame) -> DataFrame:
     )
 
 
-def _chances(hazards: DataFrame, seed: int, replicates: int) -> DataFrame:
+def chances_of(hazards: DataFrame, seed: int, replicates: int) -> DataFrame:
     """For each queue, class and replicate: ``chance`` by attempt (the first entry is the second attempt), ``late_ms``."""
     from pyspark.sql import functions as F
 
@@ -143,7 +148,7 @@ def _chances(hazards: DataFrame, seed: int, replicates: int) -> DataFrame:
     )
 
 
-def _with_policy(stays: DataFrame, policies: Policies) -> DataFrame:
+def with_policy(stays: DataFrame, policies: Policies) -> DataFrame:
     """``delays_ms``, ``cap_ms``, ``factor``, ``full_jitter``, ``first_exact``, ``endless``; addresses that no pattern names are left out.
 
     What is collected is one row for each set of patterns that some address matches: bounded by the file, not by the input.
@@ -166,26 +171,32 @@ def _with_policy(stays: DataFrame, policies: Policies) -> DataFrame:
     return marked.join(F.broadcast(found), "patterns").drop("patterns")
 
 
-def play(stays: DataFrame, policies: Policies, seed: int, replicates: int, *, times: bool = False) -> DataFrame:
+def play(stays: DataFrame, chances: DataFrame, seed: int, replicates: int, *, times: bool = False, keep: Sequence[str] = ()) -> DataFrame:
     """Every stay under the new policy, once for each replicate: ``by_time`` (which way), ``success_ms``, ``dead``, ``deliveries``,
-    ``known`` of ``asked`` outcomes that were observed. With ``times``: ``times_ms`` of every attempt from the first failure on.
+    ``known`` of ``asked`` outcomes that were observed, and for how many it stands: ``weight``.
+
+    ``stays``: of ``with_policy``; its columns ``keep`` come along. ``chances``: of ``chances_of``. With ``times``: all of them, and
+    ``times_ms`` of every attempt from the first failure on; else at most PLAYED of each queue.
     """
     from pyspark.sql import functions as F
 
-    lag = stays.groupBy("queue").agg(F.percentile_approx("lag_ms", 0.5).alias("typical_lag_ms"))
+    most = F.lit(2**60 if times else PLAYED)
+    of_queue = stays.groupBy("queue").agg(
+        F.percentile_approx("lag_ms", 0.5).alias("typical_lag_ms"), F.greatest(F.lit(1.0), F.count(F.lit(1)) / most).alias("weight")
+    )
     each = (
-        _with_policy(stays, policies)
-        .join(F.broadcast(lag), "queue")
+        stays.join(F.broadcast(of_queue), "queue")
         .withColumn("replicate", F.explode(F.sequence(F.lit(0), F.lit(replicates - 1))))
-        .join(F.broadcast(_chances(_hazards(stays), seed, replicates)), ["queue", "error_class", "replicate"], "left")
+        .where(uniform(seed, "sample", "replicate", *KEY) * F.col("weight") < 1)
+        .join(F.broadcast(chances), ["queue", "error_class", "replicate"], "left")
     )
     # A class of which no second attempt is on record: nothing is known of it, and half is as good a guess as any.
     unknown = F.array_repeat(F.lit(0.5), LAST_HAZARD - 1)
     last_ms, who = F.element_at("failures_ms", -1), ("replicate", *KEY)
-    early = F.exp(1.1 * (2 * _uniform(seed, "early", "replicate") - 1))
+    early = F.exp(1.1 * (2 * uniform(seed, "early", "replicate") - 1))
     passes_ms = F.when(
-        F.col("success_ms").isNull(), last_ms - F.log(_uniform(seed, "passes", *who)) * F.coalesce("late_ms", F.lit(60_000.0))
-    ).otherwise(last_ms + (F.col("success_ms") - last_ms) * F.pow(_uniform(seed, "gap", *who), early))
+        F.col("success_ms").isNull(), last_ms - F.log(uniform(seed, "passes", *who)) * F.coalesce("late_ms", F.lit(60_000.0))
+    ).otherwise(last_ms + (F.col("success_ms") - last_ms) * F.pow(uniform(seed, "gap", *who), early))
     ready = each.withColumns(
         {
             "chance": F.coalesce("chance", unknown),
@@ -202,8 +213,10 @@ def play(stays: DataFrame, policies: Policies, seed: int, replicates: int, *, ti
         "replicate",
         "queue",
         "by_time",
+        "weight",
         "first_at",
         "before_ms",
+        *keep,
         F.when(~F.col("verdict") & F.col("end.won"), F.col("end.at_ms")).alias("success_ms"),
         (F.col("verdict") | ~F.col("end.won") & ~F.col("endless")).alias("dead"),
         F.when(F.col("verdict"), verdict_n).otherwise(F.col("end.n")).alias("deliveries"),
@@ -233,12 +246,12 @@ def _step(end: Column, n: Column, seed: int, who: tuple[str, ...], times: bool) 
     from pyspark.sql import functions as F
 
     base = F.element_at("delays_ms", n - 1)
-    drawn = F.when(F.col("full_jitter"), base * _uniform(seed, "jitter", *who, n)).otherwise(base)
-    sign = 2 * _uniform(seed, "spread", *who, n) - 1  # sign and size in one: U(-1, 1) is ± U(0, 1)
+    drawn = F.when(F.col("full_jitter"), base * uniform(seed, "jitter", *who, n)).otherwise(base)
+    sign = 2 * uniform(seed, "spread", *who, n) - 1  # sign and size in one: U(-1, 1) is ± U(0, 1)
     factor = F.when(F.col("first_exact") & (n == 2), 0.0).otherwise(F.col("factor"))
     delay = F.greatest(F.lit(0.0), F.least(drawn * (1 + factor * sign), F.col("cap_ms"), F.lit(float(MAX_DELAY_MS))))
     at_ms = end["at_ms"] + delay + F.col("lag_ms")
-    by_chance = _uniform(seed, "throw", *who, n) < F.element_at("chance", F.least(n - 1, F.lit(LAST_HAZARD - 1)))
+    by_chance = uniform(seed, "throw", *who, n) < F.element_at("chance", F.least(n - 1, F.lit(LAST_HAZARD - 1)))
     observed = (at_ms <= F.col("last_ms")) | F.coalesce(at_ms >= F.col("success_ms"), F.lit(False))
     won = F.when(F.col("by_time"), at_ms >= F.col("passes_ms")).otherwise(by_chance)
     fields = [at_ms.alias("at_ms"), n.alias("n"), won.alias("won"), (end["known"] + observed.cast("int")).alias("known")]

@@ -2,13 +2,15 @@
 
 A workload is trouble: when attempts of a message fail. Both runs of it have the same messages, the same trouble and the broker's own
 decisions (broker.core.redelivery); they differ in the policy alone. One queue a run, named after workload and seed, so that one
-simulation of one export answers for all of them.
+simulation of one export answers for all of them. The recorded run is exported with all history, as ``history: full`` has it, so that
+messages that succeed at once can overtake and be overtaken. Peaks and order are counted here by themselves, in plain Python.
 """
 
 from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +26,8 @@ RECORDED: tuple[dict[str, Any], ...] = (
     {"redelivery-delay": "8s", "max-delivery-attempts": 8},
     {"redelivery-delays": ["1s", "10s", "30s", "60s"], "redelivery-collision-avoidance-factor": 0.2, "max-delivery-attempts": 6},
 )
+#: Messages of one key, on average.
+OF_ONE_KEY = 8
 #: What is asked about.
 ASKED: tuple[dict[str, Any], ...] = (
     {"redelivery-delay": "1s", "redelivery-delay-multiplier": 3.0, "max-redelivery-delay": "2m", "max-delivery-attempts": 8},
@@ -112,6 +116,8 @@ class Truth:
     dead_letters: int
     succeeded: int
     time_to_success_ms: float
+    peak_per_s: int
+    out_of_order: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +126,8 @@ class Case:
     workload: str
     recorded: Mapping[str, Any]
     asked: Mapping[str, Any]
+    #: What came of it under the recorded policy, as the export must tell, and under the one asked about.
+    record: Truth
     truth: Truth
 
 
@@ -133,9 +141,9 @@ def make_cases(out: Path, seeds: range, messages: int) -> list[Case]:
             chosen = random.Random(f"policies {queue}")
             recorded, asked = RECORDED[(seed + number) % len(RECORDED)], chosen.choice(ASKED)
             troubles = workload(random.Random(f"trouble {queue}"), messages)
-            run(queue, troubles, recorded, random.Random(f"recorded {queue}"), world)
+            record = run(queue, troubles, recorded, random.Random(f"recorded {queue}"), world)
             truth = run(queue, troubles, asked, random.Random(f"asked {queue}"), None)
-            cases.append(Case(queue, name, recorded, asked, truth))
+            cases.append(Case(queue, name, recorded, asked, record, truth))
     for (queue, minute), counts in sorted(world.minutes.items()):
         world.add("deliveries_by_minute", queue=queue, minute=minute, **counts)
     write_world(world, out)
@@ -147,27 +155,52 @@ def settings_of(values: Mapping[str, Any]) -> AddressSettings:
 
 
 def run(queue: str, troubles: list[Trouble], values: Mapping[str, Any], noise: random.Random, world: World | None) -> Truth:
+    """The messages in sent order; what the truth speaks of are those that failed at least once, and their neighbours."""
     settings = settings_of(values)
+    ordered = sorted(troubles, key=lambda each: each.sent_ms)
+    lives = [_live(trouble, settings, noise) for trouble in ordered]
+    keys = random.Random(f"keys {queue}").choices(range(max(1, len(ordered) // OF_ONE_KEY)), k=len(ordered))
     deliveries = dead = 0
     took: list[float] = []
-    for trouble in troubles:
-        failures, end_ms = _live(trouble, settings, noise)
+    for trouble, (failures, end_ms), key in zip(ordered, lives, keys, strict=True):
+        if world is not None:
+            _record(world, queue, trouble.sent_ms, f"customer-{key}", failures, end_ms)
         if not failures:
             continue
         deliveries += len(failures) + (end_ms is not None)
         dead += end_ms is None
         if end_ms is not None:
             took.append(end_ms - trouble.sent_ms)
-        if world is not None:
-            _record(world, queue, trouble.sent_ms, failures, end_ms)
-    return Truth(deliveries, dead, len(took), sum(took) / len(took) if took else 0.0)
+    mean_ms = sum(took) / len(took) if took else 0.0
+    return Truth(deliveries, dead, len(took), mean_ms, _peak(lives), _overtaken(lives, keys))
+
+
+def _peak(lives: list[_Life]) -> int:
+    """Most retries that ended in one second; the first attempt of a message is none."""
+    ends = [at_ms for failures, end_ms in lives for at_ms in [*(at for at, _, _ in failures), end_ms][1:] if at_ms is not None]
+    return max(Counter(int(START_US / 1e6 + at_ms / 1000) for at_ms in ends).values(), default=0)
+
+
+def _overtaken(lives: list[_Life], keys: list[int]) -> int:
+    """Neighbours of one key that both succeeded, the later one first, one of them after a failure."""
+    last: dict[int, _Life] = {}
+    found = 0
+    for life, key in zip(lives, keys, strict=True):
+        failures, end_ms = life
+        before_failures, before_ms = last.get(key, ([], None))
+        if end_ms is not None and before_ms is not None and (failures or before_failures):
+            found += end_ms < before_ms
+        last[key] = life
+    return found
 
 
 #: (ended, error, delay in ms; None: that was the last)
 _Failed = tuple[float, str, int | None]
+#: (failures, when it succeeded; None: it died)
+_Life = tuple[list[_Failed], float | None]
 
 
-def _live(trouble: Trouble, settings: AddressSettings, noise: random.Random) -> tuple[list[_Failed], float | None]:
+def _live(trouble: Trouble, settings: AddressSettings, noise: random.Random) -> _Life:
     failures: list[_Failed] = []
     due_ms = trouble.sent_ms
     while True:
@@ -182,12 +215,12 @@ def _live(trouble: Trouble, settings: AddressSettings, noise: random.Random) -> 
         due_ms = end_ms + decision.delay_ms
 
 
-def _record(world: World, queue: str, sent_ms: float, failures: list[_Failed], end_ms: float | None) -> None:
+def _record(world: World, queue: str, sent_ms: float, message_key: str, failures: list[_Failed], end_ms: float | None) -> None:
     def at_us(ms: float) -> int:
         return START_US + round(ms * 1000)
 
     message_id, sent_us = world.new_id(), at_us(sent_ms)
-    key = {"message_id": message_id, "sequence": message_id, "queue": queue, "address": queue}
+    key = {"message_id": message_id, "sequence": message_id, "queue": queue, "address": queue, "message_key": message_key}
     for number, (at_ms, error, delay_ms) in enumerate(failures, 1):
         due_us = None if delay_ms is None else at_us(at_ms) + delay_ms * 1000
         told = {
@@ -205,6 +238,6 @@ def _record(world: World, queue: str, sent_ms: float, failures: list[_Failed], e
     counts = {"attempts": failed + (not died), "failed_attempts": failed, "delivery_count": failed + (not died)}
     world.add("messages", **key, **outcome, **counts, sent_at=sent_us, entered_at=sent_us, settled_at=settled_us)
     world.count(queue, sent_us, sent=1)
-    world.count(queue, settled_us, **({"dead_lettered": 1} if died else {"delivered": 1, "succeeded": 1}))
+    world.count(queue, settled_us, **({"dead_lettered": 1} if died else {"delivered": 1, "succeeded": 1, "first_try": int(not failed)}))
     if died:
         world.add("dead_letters", **key, died_at=settled_us, reason="delivery_limit", attempts=failed, error_class=failures[-1][1], hops=[])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,13 +14,15 @@ from analytics import sample
 from analytics.errors import AnalyticsError
 from analytics.inputs import read_export
 from analytics.policy import parse_policies
+from analytics.simulate import failed_stays, with_policy
 from analytics.simulate_job import sentence, simulate
 from analytics.what_if import FIGURES, what_if
+from analytics.what_if_details import details_recorded
 from benchmarks.analytics.coverage import measure
 from tests.acceptance.spark_support import rows_of, session
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
@@ -46,12 +49,69 @@ def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_truth_lies_where_it_says_and_the_control_does_not(spark: SparkSession, tmp_path: Path) -> None:
-    """Four seeds of the long form's three workloads; its bar is 51 of 60, and the same part here."""
-    found = measure(spark, tmp_path / "dump", range(201, 205), messages=150)
-    assert found.cases == 12
-    assert found.holds, found
-    assert found.control_fails, found
+    """Three seeds of the long form's three workloads. Its bar is 51 of 60; of nine cases one more may miss by chance."""
+    found = measure(spark, tmp_path / "dump", range(201, 204), messages=150)
+    assert found.cases == 9
+    assert found.misread == []
+    assert all(count >= 7 for count in found.within.values()), found
+    assert sum(found.control.values()) < 0.75 * sum(found.within.values()), found
     assert found.width["deliveries"] < 0.5
+
+
+def test_order_is_told_of_neighbours_of_one_key(spark: SparkSession, tmp_path: Path) -> None:
+    """Sent a b a b a, in this order: the first a fails and comes home last of all, the first b dies, all others succeed at once."""
+    from pyspark.sql import functions as F
+
+    world = sample.World(random.Random(0), sample.START_US, sample.START_US + 3_600_000_000, "b-1")
+    ends = {1: 60, 2: None, 3: 3, 4: 4, 5: 5}
+    for number, end_s in ends.items():
+        row = {"message_id": number, "sequence": number, "queue": "q", "address": "q", "message_key": "ab"[number % 2 == 0]}
+        failed, died = int(number < 3), end_s is None
+        sent_us = sample.START_US + number * 1_000_000
+        settled = {
+            "state": "settled",
+            "outcome": "dead-lettered" if died else "succeeded",
+            "settled_at": sent_us + (end_s or 9) * 1_000_000,
+        }
+        world.add("messages", **row, **settled, sent_at=sent_us, failed_attempts=failed, attempts=failed + (not died))
+        if failed:
+            world.add("attempts", **row, attempt=1, at=sent_us + 1, outcome="listener", error_class="E", due_at=sent_us + 10)
+    sample.write_world(world, tmp_path / "dump")
+    export = read_export(spark, str(tmp_path / "dump"))
+
+    def recorded(messages: DataFrame, attempts: DataFrame) -> int:
+        stays = with_policy(failed_stays(messages, attempts), parse_policies({"#": {"max-delivery-attempts": 2}}))
+        return {row["queue"]: int(row["out_of_order"]) for row in details_recorded(messages, stays).collect()}["q"]
+
+    # 1 and 3 are neighbours of key a, and 1 came after 3; 5 follows 3, and none of these two failed.
+    assert recorded(export.messages, export.attempts) == 1
+    # Only what failed is on record, as a rule: 1 has no neighbour then.
+    assert recorded(export.messages.where("failed_attempts > 0"), export.attempts) == 0
+    # Without keys the queue is one: 2 died, so 1 has no neighbour that succeeded.
+    nameless = (frame.withColumn("message_key", F.lit(None).cast("string")) for frame in (export.messages, export.attempts))
+    assert recorded(*nameless) == 0
+    # A failed message without a key, in a queue that has keys, is in no pair.
+    keyless = (
+        frame.withColumn("message_key", F.when(F.col("sequence") == 2, F.col("message_key")))
+        for frame in (export.messages, export.attempts)
+    )
+    assert recorded(*keyless) == 0
+
+
+def test_of_very_many_messages_a_share_is_played(spark: SparkSession, dump: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    export = read_export(spark, str(dump))
+
+    def ask() -> dict[tuple[str | None, str], Any]:
+        rows = what_if(export.messages, export.attempts, parse_policies(SAME), seed=1, replicates=12, details=False).collect()
+        return {(row["queue"], row["figure"]): row for row in rows}
+
+    every = ask()
+    monkeypatch.setattr("analytics.simulate.PLAYED", 12)
+    some = ask()
+    assert some != every
+    for key in ((None, "deliveries"), (None, "succeeded")):
+        assert every[key]["expected"] == pytest.approx(some[key]["expected"], rel=0.25)
+        assert some[key]["low"] < every[key]["expected"] < some[key]["high"]
 
 
 def test_a_seed_gives_the_same_answer_and_another_seed_another(spark: SparkSession, dump: Path) -> None:
