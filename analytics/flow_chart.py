@@ -136,7 +136,7 @@ def _scale(nodes: Mapping[str, _Node]) -> dict[int, tuple[float, float, float]]:
     found: dict[int, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
     for node in nodes.values():
         for side, ways in ((1, node.outs), (2, node.ins)):
-            y = node.y
+            y = node.y + (node.height - sum(max(LEAST, way.messages * pixels) for way in ways)) / 2
             for way in sorted(ways, key=lambda way: nodes[way.target if side == 1 else way.source].y):
                 width = max(LEAST, way.messages * pixels)
                 found[id(way)][0], found[id(way)][side] = width, y + width / 2
