@@ -260,3 +260,25 @@ def test_whole_and_forgotten_bodies_make_room_again() -> None:
         made.forget(1)
         made._rest = b""
     assert made._gathered == 0
+
+
+def test_messages_alike_are_read_the_same_however_the_bytes_are_cut() -> None:
+    method = NUMBER["basic.publish"].to_bytes(4, "big") + b"\x00\x00" + b"\x00" + b"\x01q" + b"\x00"
+    bodies = [b"aaaa", b"bbbb", b"\xce\xce\xce\xce", b"longer", b"cccc", b"dddd"]
+    kinds = [b"\x10\x00\x02"] * 4 + [b"\x10\x00\x01"] * 2
+    data = b"".join(b"".join(content_frames(1, method, kind, body, 4096)) for kind, body in zip(kinds, bodies, strict=True))
+    for cut in range(len(data) + 1):
+        reader = FrameReader({1}, 1 << 20)
+        events = reader.feed(data[:cut]) + reader.feed(data[cut:])
+        assert [(event.properties, event.body) for event in events if isinstance(event, PublishEvent)] == list(
+            zip(kinds, bodies, strict=True)
+        )
+
+
+def test_a_message_alike_that_does_not_end_as_a_frame_is_an_error() -> None:
+    method = NUMBER["basic.publish"].to_bytes(4, "big") + b"\x00\x00" + b"\x00" + b"\x01q" + b"\x00"
+    one = b"".join(content_frames(1, method, b"\x10\x00\x02", b"body", 4096))
+    *whole, last = FrameReader({1}, 1 << 20).feed(one + one + one[:-1] + b"\x00")
+    assert [type(event) for event in whole] == [PublishEvent, PublishEvent]
+    assert isinstance(last, ErrorEvent)
+    assert last.error.code == 501

@@ -190,7 +190,10 @@ class FrameReader:
         return events
 
     def _publish(self, channel: int, data: bytes, start: int, stop: int, end: int, events: list[Event]) -> int:
-        """A publish whose header and only body frame lie behind it is read as one; any other a frame at a time. Returns where it ends."""
+        """A publish whose header and only body frame lie behind it is read as one, and with it those that follow and differ in nothing
+
+        but their bodies' bytes; any other a frame at a time. Returns where they end.
+        """
         target = self._target(data[start + 4 : stop])
         header = stop + 1
         if end - header >= 22:
@@ -209,9 +212,15 @@ class FrameReader:
                 and _FRAME.unpack_from(data, body) == (FRAME_BODY, channel, body_size)
                 and data[body - 1] == data[wanted - 1] == FRAME_END
             ):
-                event = (channel, *target, data[header + 19 : body - 1], data[body + 7 : wanted - 1], body_size)
-                events.append(_new_event(PublishEvent, event))
-                return wanted
+                at, step = start - 7, wanted - start + 7
+                same = data[at : body + 7]
+                before, properties = len(same), data[header + 19 : body - 1]
+                while True:
+                    event = (channel, *target, properties, data[at + before : at + step - 1], body_size)
+                    events.append(_new_event(PublishEvent, event))
+                    at += step
+                    if at + step > end or data[at + step - 1] != FRAME_END or not data.startswith(same, at):
+                        return at
         self._content[channel] = _Content(target)
         return stop + 1
 
