@@ -285,7 +285,7 @@ def _described(queues: list[Queue]) -> Route:
     most: int | None = None
     for queue in queues:
         settings = queue.settings
-        if settings.max_length is not None or settings.max_length_bytes is not None or settings.persist_delivery_count_before_delivery:
+        if settings.limited or settings.persist_delivery_count_before_delivery:
             plain = False
         told_apart = max_priority(queue)
         if told_apart is not None and (most is None or told_apart > most):

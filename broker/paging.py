@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
+from broker.core.address_settings import AddressSettings
 from broker.core.message import REFERENCE_BYTES, Message, MessageReference, Where
 from broker.core.pending import PRIORITIES
 from broker.properties import size_of
@@ -73,21 +74,24 @@ class Pager:
 
     def room(self, queue: Queue, messages: int, size: int) -> bool:
         """Whether a whole frame finds room in the window, of whatever priority it is."""
-        pending, (window, window_bytes) = queue.pending, self._in_force()
+        pending, (window, window_bytes) = queue.pending, self._in_force(queue.settings)
         return not pending.disk_count and pending.count + messages <= window and pending.bytes + size <= window_bytes
 
     def keeps(self, queue: Queue, priority: int, messages: int = 0, size: int = 0) -> bool:
         """Whether one more message of this priority stays in memory, behind so many others that are about to."""
-        pending, (window, window_bytes) = queue.pending, self._in_force()
+        pending, (window, window_bytes) = queue.pending, self._in_force(queue.settings)
         return not pending.on_disk[priority] and pending.held(priority) + messages < window and pending.bytes + size < window_bytes
 
-    def _in_force(self) -> tuple[int, int]:
+    def _in_force(self, settings: AddressSettings) -> tuple[int, int]:
         """Messages and bytes; smaller when more than half of the memory is in use, nothing when all of it is."""
         windows = self._windows
+        messages, size = windows.messages, windows.size
+        if settings.overflow == "page":
+            messages, size = min(messages, settings.max_length or messages), min(size, settings.max_length_bytes or size)
         free = 1.0 - self._state.memory_bytes / windows.memory_bytes
         if free > 0.5:
-            return windows.messages, windows.size
-        return int(windows.messages * max(0.0, free)), int(windows.size * max(0.0, free))
+            return messages, size
+        return int(messages * max(0.0, free)), int(size * max(0.0, free))
 
     def arrived(self, queue: Queue, priority: int, sequence: int, size: int, expires_at_ms: int | None) -> None:
         """A new arrival is in the open group and nowhere else."""

@@ -361,6 +361,8 @@ def makes_room(queue: Queue) -> bool:
 
 def over_length(queue: Queue, extra: int = 0) -> bool:
     """Whether pending messages, those about to be and ``extra`` more are above the queue's limits. What is delivering does not count."""
+    if not queue.settings.limited:
+        return False
     limit, limit_bytes = queue.settings.max_length, queue.settings.max_length_bytes
     if limit is not None and queue.ready + queue.arriving + extra > limit:
         return True

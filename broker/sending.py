@@ -57,7 +57,7 @@ class Intake:
         else:
             queues = address.route(lambda: lookup(message))
         for queue in queues:
-            if queue.settings.max_length is not None or queue.settings.max_length_bytes is not None:
+            if queue.settings.limited:
                 self._check_room(queue, message)
         return queues
 
@@ -135,8 +135,7 @@ class Intake:
             return None
         queue = address.queues[0]
         settings = queue.settings
-        limited = settings.max_length is not None or settings.max_length_bytes is not None
-        return None if limited or queue.selector is not None or settings.persist_delivery_count_before_delivery else queue
+        return None if settings.limited or queue.selector is not None or settings.persist_delivery_count_before_delivery else queue
 
     def store(self, message: Message, queues: list[Queue], *, after_commit: bool = False) -> None:
         """Joins one message to its queues. ``after_commit``: it may be dispatched only once its group is on disk."""

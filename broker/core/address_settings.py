@@ -73,7 +73,7 @@ class AddressSettings:
     # Length.
     max_length: int | None = _setting(None, low=0)
     max_length_bytes: int | None = _setting(None)
-    overflow: str = _setting("block", choices=("block", "drop-head", "reject-publish", "reject-publish-dlx"))
+    overflow: str = _setting("page", choices=("page", "block", "drop-head", "reject-publish", "reject-publish-dlx"))
     allow_drop_head_on_dead_letter_queue: bool = _setting(False)
 
     # Addresses and queues that make and remove themselves.
@@ -90,6 +90,11 @@ class AddressSettings:
     consumer_timeout_ms: int = _setting(30 * 60_000, low=1)
     suspect_timeout_ms: int = _setting(5_000, low=1)
     consumer_prefetch: int = _setting(1000, low=0, high=100_000)
+
+    @property
+    def limited(self) -> bool:
+        """A queue may become full: there is a length, and at it something else happens than that the rest is on disk only."""
+        return self.overflow != "page" and (self.max_length is not None or self.max_length_bytes is not None)
 
 
 _FIELDS: Final = {each.name: each for each in dataclasses.fields(AddressSettings)}

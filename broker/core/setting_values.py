@@ -10,8 +10,6 @@ from broker.core.units import DURATION_EXAMPLES, SIZE_EXAMPLES, parse_duration_m
 _INT64_MAX: Final = 2**63 - 1
 #: Any time from now must still be a 64-bit number of milliseconds: 1,000 years.
 _LONGEST_MS: Final = 1000 * 365 * 86_400_000
-#: What `overflow: page` is answered with.
-PAGING_ABSENT: Final = "paging is not in this version: choose block, drop-head, reject-publish or reject-publish-dlx"
 
 
 class SettingError(ValueError):
@@ -73,11 +71,8 @@ def _read_bool(key: str, value: Any) -> bool:
 
 
 def _read_text(key: str, bounds: Bounds, value: Any, optional: bool) -> str:
-    if bounds.choices:
-        if key == "overflow" and value == "page":
-            raise SettingError(key, value, "an overflow of this version", PAGING_ABSENT)
-        if value not in bounds.choices:
-            raise SettingError(key, value, "one of " + ", ".join(bounds.choices), "")
+    if bounds.choices and value not in bounds.choices:
+        raise SettingError(key, value, "one of " + ", ".join(bounds.choices), "")
     if type(value) is not str:
         raise SettingError(key, value, "a text", "put it in quotes")
     if optional and not value:

@@ -233,7 +233,7 @@ async def test_max_length_bytes(connection: Connection) -> None:
 @pytest.mark.parametrize(
     ("settings", "word"),
     [
-        ("{max-length: 5, overflow: page}", "page"),
+        ("{max-length: 5, overflow: pages}", "page, block"),
         ("{dead-letter-address: DLA, max-length: 5, overflow: drop-head}", "drop-head"),
     ],
 )
@@ -282,7 +282,7 @@ async def test_at_the_memory_limit_acknowledgements_pass_a_blocked_send_on_the_s
             consumer = session.consumer("orders", prefetch=50)
             producer = session.producer("orders", max_unconfirmed=count)
             for _ in range(count):
-                producer.send_nowait(body)
+                producer.send_nowait(body, durable=False)
             held = await receive_all(consumer, 50)
             assert (await blocked(producer)).startswith("memory-limit")
             shown = await queue(connection, "orders")

@@ -90,7 +90,7 @@ CALLS: Final[list[tuple[str, dict[str, Any], str]]] = [
     (CREATE, {"queue": "a", "redelivery_delay_ms": 2**63}, "invalid-argument"),
     (CREATE, {"queue": "a", "max_delivery_attempts": 1.5}, "invalid-argument"),
     (CREATE, {"queue": "a", "max_length": -5}, "invalid-argument"),
-    (CREATE, {"queue": "a", "overflow": "page"}, "invalid-argument"),
+    (CREATE, {"queue": "a", "overflow": "nowhere"}, "invalid-argument"),
     (CREATE, {"queue": "a", "dead_letter_address": "x::y"}, "invalid-name"),
     (CREATE, {"queue": "a", "dead_letter_address": "x" * 600}, "invalid-name"),
     (CREATE, {"queue": "a", "expiry_address": "a.#"}, "invalid-name"),

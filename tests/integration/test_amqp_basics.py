@@ -482,7 +482,7 @@ def test_a_single_active_consumer_is_followed_by_the_next(broker: Server, ch: Bl
 
 
 def test_a_full_queue_that_blocks_stops_its_publishers(start_server: Callable[..., Server]) -> None:
-    server = start_server({**AMQP, "address-settings": {"narrow": {"max-length": 10}}})
+    server = start_server({**AMQP, "address-settings": {"narrow": {"max-length": 10, "overflow": "block"}}})
     with connection(server) as publishing, channel(server) as consuming:
         blocked: list[bool] = []
         publishing.add_on_connection_blocked_callback(lambda *_: blocked.append(True))

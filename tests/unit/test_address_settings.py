@@ -186,7 +186,7 @@ def test_values_as_written(key: str, written: object, read: object) -> None:
         ("max-delivery-attempts", -2, "at least 1, or -1"),
         ("max-delivery-attempts", "3", "whole number"),
         ("redelivery-back-off", "quadratic", "one of exponential"),
-        ("overflow", "page", "paging is not in this version"),
+        ("overflow", "pages", "one of page, block"),
         ("auto-create-queues", "yes", "true or false"),
         ("dead-letter-address", "", "a name, or null"),
         ("dead-letter-address", 5, "a text"),

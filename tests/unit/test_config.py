@@ -200,13 +200,13 @@ def test_declared_queues_and_addresses() -> None:
         ("address-settings: [1]", 1, "address-settings", "mapping from pattern"),
         ('address-settings:\n  "a..b": {}', 2, 'address-settings."a..b"', "empty word"),
         ('address-settings:\n  "#": 5', 2, 'address-settings."#"', "mapping of settings, got 5"),
-        ('address-settings:\n  "#":\n    overflow: page', 3, 'address-settings."#".overflow', "got 'page'"),
+        ('address-settings:\n  "#":\n    overflow: nowhere', 3, 'address-settings."#".overflow', "got 'nowhere'"),
         ('address-settings: {"#": {redelivery-collision-avoidance-factor: 2}}', 1, None, "at most 1, got 2"),
         ('address-settings: {"#": {max-delivery-attempts: 0}}', 1, None, "at least 1, or -1"),
         ('address-settings: {"#": {max_delivery_attempts: 3}}', 1, None, "no such setting"),
         ("queues: {q: {selector: 'a ='}}", 1, "queues.q.selector", "ends too early.*character"),
         ("queues: {q: {no-expiry: true}}", 1, "queues.q.no-expiry", "cannot be declared"),
-        ("queues: {q: {overflow: page}}", 1, "queues.q.overflow", "got 'page'"),
+        ("queues: {q: {overflow: nowhere}}", 1, "queues.q.overflow", "got 'nowhere'"),
         ("queues: {q: 5}", 1, "queues.q", "mapping, got 5"),
         ("queues: {q: {settings: {}}}", 1, "queues.q.settings", "no such setting"),
         ("addresses: {a: {routing-types: []}}", 1, "addresses.a.routing-types", "expected"),
@@ -237,7 +237,7 @@ def test_an_error_names_line_path_value_and_what_was_expected(text: str, line: i
 
 
 def test_several_errors_are_reported_together_in_the_order_of_the_file() -> None:
-    text = 'limits: {max-connections: 0}\nbroker: {color: 1}\naddress-settings:\n  "#":\n    overflow: page\n    redelivery-delay: x\n'
+    text = 'limits: {max-connections: 0}\nbroker: {color: 1}\naddress-settings:\n  "#":\n    overflow: nowhere\n    redelivery-delay: x\n'
     problems = refused(text)
     assert [problem.line for problem in problems] == [1, 2, 5, 6]
     with pytest.raises(ConfigError) as caught:
@@ -251,7 +251,6 @@ def test_hints() -> None:
     assert "did you mean max-frame-bytes" in refused("limits: {max-fram-bytes: 1}")[0].fix
     assert refused("broker: {disk-reserve: 1}")[0].fix == "it belongs under journal:"
     assert "tunnel" in refused("native: {host: 10.0.0.1}")[0].fix
-    assert "paging is not in this version" in refused('address-settings: {"#": {overflow: page}}')[0].fix
     assert refused('address-settings: {"#": {redelivery_delay_ms: 3}}')[0].fix == "write redelivery-delay"
 
 
