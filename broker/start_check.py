@@ -14,7 +14,7 @@ from journal.errors import JournalError
 log = logging.getLogger("homing")
 
 #: Rests so many times as long as it worked: reading rows needs the interpreter's lock, which belongs to the messages.
-_REST: Final = 4.0
+_REST: Final = 20.0
 
 
 class StartCheck:

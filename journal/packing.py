@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 from zlib import crc32
 
 import msgpack
@@ -12,6 +12,9 @@ import msgpack
 from journal.records import MessageRecord
 
 _MESSAGE_FIELDS = len(MessageRecord._fields)
+_ADDRESS, _PRODUCER = MessageRecord._fields.index("address"), MessageRecord._fields.index("producer")
+#: Half the time of calling the class, for every row of a page.
+_make = cast(Callable[[type[MessageRecord], list[Any]], MessageRecord], tuple.__new__)
 
 
 class Damaged(Exception):
@@ -50,8 +53,8 @@ def unpack_message(blob: bytes, checksum: int, message_id: int) -> MessageRecord
     fields = unpack(blob)
     if not isinstance(fields, list) or len(fields) != _MESSAGE_FIELDS:
         raise Damaged("is not a packed message")
-    message = MessageRecord(*fields)
-    if message.message_id != message_id:
-        raise Damaged(f"holds message {message.message_id}")
+    if fields[0] != message_id:
+        raise Damaged(f"holds message {fields[0]}")
     # A backlog names few addresses and producers many times.
-    return message._replace(address=sys.intern(message.address), producer=sys.intern(message.producer))
+    fields[_ADDRESS], fields[_PRODUCER] = sys.intern(fields[_ADDRESS]), sys.intern(fields[_PRODUCER])
+    return _make(MessageRecord, fields)
