@@ -48,6 +48,7 @@ def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.timeout(400)  # seconds of work, but on a machine that is shared
 def test_the_truth_lies_where_it_says_and_the_control_does_not(spark: SparkSession, tmp_path: Path) -> None:
     """Three seeds of the long form's three workloads. Its bar is 51 of 60; of nine cases one more may miss by chance."""
     found = measure(spark, tmp_path / "dump", range(201, 204), messages=150)
