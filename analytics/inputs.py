@@ -7,6 +7,8 @@ is refused, or named and left out, as the caller chooses. Exports that overlap a
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 SMALL_ROWS = 1_000_000
 #: Without these there is nothing to report.
 NEEDED = ("messages", "attempts", "dead_letters", "deliveries_by_minute")
+#: How a path begins that names its file system.
+SCHEME = re.compile("[A-Za-z][A-Za-z0-9+.-]*:")
 #: Exports may lie this deep below the directory that is named.
 DEPTH = 4
 #: Footers read at the same time.
@@ -94,7 +98,7 @@ def check_local(dump: str) -> Manifest | None:
 
     None where only Spark can tell: paths on other file systems, and directories of several exports.
     """
-    if "://" in dump:
+    if not _is_here(dump):
         return None
     directory = Path(dump)
     if not directory.is_dir():
@@ -109,6 +113,12 @@ def check_local(dump: str) -> Manifest | None:
     if missing:
         raise _missing(dump, missing)
     return manifest
+
+
+def _is_here(path: str) -> bool:
+    """Whether a path is surely on this machine: it names no file system, and nobody has told Hadoop of another one."""
+    told = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "PYSPARK_GATEWAY_PORT")
+    return SCHEME.match(path) is None and not any(os.environ.get(name) for name in told)
 
 
 def find_exports(
@@ -287,15 +297,16 @@ def _read_group(spark: SparkSession, table: str, version: int, columns: dict[str
 
 def _tail(path: str) -> str:
     """What of a path is the same however the file system writes its beginning."""
-    from urllib.parse import urlsplit
-
-    return urlsplit(path).path if "://" in path else str(Path(path).absolute())
+    scheme = SCHEME.match(path)
+    return str(Path(path).absolute()) if scheme is None else re.sub("^(//[^/]*)?/*", "/", path[scheme.end() :])
 
 
 def _tail_column() -> Any:
     from pyspark.sql import functions as F
 
-    return F.regexp_replace(F.url_decode(F.replace(F.col("_metadata.file_path"), F.lit("+"), F.lit("%2B"))), "^[a-z0-9]+:(//[^/]*)?/+", "/")
+    return F.regexp_replace(
+        F.url_decode(F.replace(F.col("_metadata.file_path"), F.lit("+"), F.lit("%2B"))), "^[A-Za-z][A-Za-z0-9+.-]*:(//[^/]*)?/*", "/"
+    )
 
 
 def _with_times(spark: SparkSession, frame: DataFrame, by_path: dict[str, int]) -> DataFrame:

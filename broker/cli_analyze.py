@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import Enum
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -19,14 +18,22 @@ class OnDamage(Enum):
 
 def analyze(
     dump: Annotated[
-        list[Path], typer.Argument(help="What ``homing journal export`` wrote, or directories of it; what overlaps counts once.")
+        list[str], typer.Argument(help="What ``homing journal export`` wrote, or directories of it; what overlaps counts once.")
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The directory for the report.")],
+    out: Annotated[str, typer.Option("--out", "-o", help="The directory for the report.")],
     master: Annotated[str | None, typer.Option("--master", help="The Spark to use.", show_default="this machine")] = None,
     on_damage: Annotated[
         OnDamage, typer.Option("--on-damage", help="Damaged or foreign files: refuse, or skip and name them.")
     ] = OnDamage.REFUSE,
-    store: Annotated[Path | None, typer.Option("--store", help="Keep what was merged here; the next run reads only new exports.")] = None,
+    store: Annotated[str | None, typer.Option("--store", help="Keep what was merged here; the next run reads only new exports.")] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            "--memory",
+            help="For Spark's Java here, or for each executor of a cluster, such as 4g.",
+            show_default="a quarter of the machine's",
+        ),
+    ] = None,
     compare: Annotated[bool, typer.Option("--compare", help="Of two periods: what got better, what worse.")] = False,
     ui: Annotated[bool, typer.Option("--ui", help="Serve Spark's own pages, on loopback, while it runs.")] = False,
     as_json: Json = False,
@@ -50,7 +57,7 @@ def analyze(
         def show(what: str, done: int, total: int) -> None:
             progress.update(task, description=what, completed=done, total=total)
 
-        summary = run_analysis(dump, out, master, ui=ui, progress=show, on_damage=on_damage.value, store=store)
+        summary = run_analysis(dump, out, master, ui=ui, progress=show, on_damage=on_damage.value, store=store, memory=memory)
     if as_json:
         skipped = [{"path": each.path, "code": each.code, "message": each.message} for each in summary.skipped]
         print_json({"out": summary.out, "report": summary.report, "rows": summary.rows, "skipped": skipped})

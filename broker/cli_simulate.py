@@ -14,9 +14,11 @@ from broker.cli_output import Json, print_json, progress_bar, stdout
 
 
 def simulate(
-    dump: Annotated[list[Path], typer.Argument(help="What ``homing journal export`` wrote, or directories of it.")],
+    dump: Annotated[list[str], typer.Argument(help="What ``homing journal export`` wrote, or directories of it.")],
     policy: Annotated[Path, typer.Option("--policy", "-p", help="A broker.yaml, or only its address-settings, with the new policy.")],
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Also write the figures here, as Parquet, CSV and a page, report.html.")] = None,
+    out: Annotated[
+        str | None, typer.Option("--out", "-o", help="Also write the figures here, as Parquet, CSV and a page, report.html.")
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same answer.")] = 1,
     master: Annotated[str | None, typer.Option("--master", help="The Spark to use.", show_default="this machine")] = None,
     as_json: Json = False,

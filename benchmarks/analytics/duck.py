@@ -48,5 +48,6 @@ def tables(dump: Path, exported_at_us: int, threads: int | None = None) -> dict[
     counts = ", ".join(f"coalesce({name}, 0)" for name in COUNTS)
     asked = {"overview": OVERVIEW, "attempts_to_success": ATTEMPTS, "dead_letters": DEAD_LETTERS}
     with duckdb.connect(config={} if threads is None else {"threads": threads}) as connection:
+        connection.execute("SET enable_progress_bar = false")
         filled = {name: sql.format(dump=dump, sums=sums, counts=counts, exported_at_us=exported_at_us) for name, sql in asked.items()}
         return {name: sorted(connection.execute(sql).fetchall()) for name, sql in filled.items()}

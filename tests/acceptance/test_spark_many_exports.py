@@ -213,3 +213,19 @@ def test_nothing_left(spark: SparkSession, dumps: Path) -> None:
     with pytest.raises(AnalyticsError) as raised:
         Source(spark, [str(dumps)], skip=True, store=None).open()
     assert raised.value.code == "no-export"
+
+
+def test_input_output_and_store_on_another_file_system(spark: SparkSession, dumps: Path, tmp_path: Path) -> None:
+    """One that Hadoop knows and this machine's paths do not: a mount table's. Nothing on the way takes a path for a local one."""
+    configuration = spark.sparkContext._jsc.hadoopConfiguration()
+    configuration.set("fs.viewfs.mounttable.elsewhere.link./far", tmp_path.as_uri())
+    far = "viewfs://elsewhere/far"
+    summary = analyze(f"{far}/dumps", f"{far}/out", store=f"{far}/store")
+    assert summary.report == f"{far}/out/report.html"
+    near = analyze(dumps.as_uri(), (tmp_path / "near").as_uri().replace("file://", "file:"))
+    assert summary.rows == near.rows
+    for name in summary.rows:
+        left, right = ((tmp_path / out / "csv" / f"{name}.csv").read_text() for out in ("out", "near"))
+        assert left == right, name
+    assert "report" in (tmp_path / "out" / "report.html").read_text()
+    assert (tmp_path / "store" / STORE_NAME).is_file()
