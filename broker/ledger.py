@@ -350,10 +350,10 @@ class Ledger:
             self._last_fault = brief(self._last_fault)
         return self._last_fault
 
-    def delivered(self, reference: MessageReference) -> None:
+    def delivered(self, reference: MessageReference, now_ms: int) -> None:
         """The application was given it (and it came back); successes count this themselves."""
         if reference.durable:
-            self.group.counts(reference.queue.queue_id, self._now_ms() // _MINUTE_MS)[MinuteColumn.DELIVERED] += 1
+            self.group.counts(reference.queue.queue_id, now_ms // _MINUTE_MS)[MinuteColumn.DELIVERED] += 1
 
     def _policy(self, settings: AddressSettings, policy: ConsumerPolicy | None, now_ms: int) -> str:
         key = (id(settings), id(policy))

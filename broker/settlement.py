@@ -58,18 +58,25 @@ class Settlement:
         state, queue = self._state, consumer.queue
         queue.release(consumer, references)
         again: list[MessageReference] = []
+        now_ms = state.now_ms()
         for reference in references:
-            if self._stays(consumer, reference, failure, outcome, report or {}, apply_limit):
+            if self._stays(consumer, reference, failure, outcome, report or {}, apply_limit, now_ms):
                 again.append(reference)
         state.ledger.changed(again)
         state.place_when_safe(again)
         state.mark_ready(queue)
 
     def _stays(
-        self, consumer: Consumer, reference: MessageReference, failure: Failure, outcome: str, report: dict[str, Any], apply_limit: bool
+        self,
+        consumer: Consumer,
+        reference: MessageReference,
+        failure: Failure,
+        outcome: str,
+        report: dict[str, Any],
+        apply_limit: bool,
+        now_ms: int,
     ) -> bool:
         state, queue = self._state, reference.queue
-        now_ms = state.now_ms()
         reference.suspect = False
         reference.transaction = None
         if reference.expired(now_ms) and not failure.poison:
@@ -77,7 +84,7 @@ class Settlement:
             return False
         reference.delivery_count += not reference.counted
         reference.counted = False
-        state.ledger.delivered(reference)
+        state.ledger.delivered(reference, now_ms)
         reference.failed += failure.counts
         decision = decide(queue.settings, consumer.policy, reference.failed, failure, now_ms, state.rng, apply_limit)
         if failure.counts:

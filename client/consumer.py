@@ -361,6 +361,8 @@ class Consumer:
 
     def _void_until_rolled_back(self) -> None:
         self._voiding += 1
+        if (wire := self._connection.wire) is not None:
+            self._settlement.write_pending(wire)
         self._settlement.void(State.RETURNED)
         self._clear_inbox(State.RETURNED)
 

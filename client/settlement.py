@@ -58,6 +58,8 @@ class Settlement:
         self.handing: dict[int, Message] = {}
         self.held: dict[int, Message] = {}
         self._acks: list[int] = []
+        #: What goes back, in order: (ack type, failure, tags); what failed alike shares an entry, and so a frame.
+        self._back: list[tuple[AckType, dict[str, Any] | None, list[int]]] = []
         self._lazy: list[int] = []
         self._lazy_timer: asyncio.TimerHandle | None = None
         self._delivered: list[int] = []
@@ -173,7 +175,7 @@ class Settlement:
             self.settle(message)
 
     def give_back(self, messages: Iterable[Message], ack_type: AckType, failure: dict[str, Any] | None) -> None:
-        """Return held messages at once; raises SettleError for one that is not held."""
+        """Return held messages with this loop turn; raises SettleError for one that is not held."""
         messages = list(messages)
         for message in messages:
             if self.held.get(message._tag) is not message:
@@ -183,8 +185,11 @@ class Settlement:
             message._state = State.RETURNED
         wire = self._connection.wire
         if messages and wire is not None:
-            ranges = ranges_of(sorted(message._tag for message in messages))
-            wire.write(Op.ACK, self._number, ack_type, ranges, *(() if failure is None else (failure,)))
+            back = self._back
+            if not back or back[-1][0] is not ack_type or back[-1][1] != failure:
+                back.append((ack_type, failure, []))
+            back[-1][2].extend([message._tag for message in messages])
+            wire.mark(self)
 
     def expire(self, message: Message) -> None:
         """It expired while it waited here: it takes the expiry path at the broker and is never handed out."""
@@ -217,10 +222,14 @@ class Settlement:
         if self._acks:
             tags, self._acks = self._acks, []
             wire.append((Op.ACK, self._number, self._ack_type, ranges_of(sorted(tags))))
+        if self._back:
+            back, self._back = self._back, []
+            for ack_type, failure, tags in back:
+                wire.append((Op.ACK, self._number, ack_type, ranges_of(sorted(tags)), *(() if failure is None else (failure,))))
 
     @property
     def unwritten(self) -> int:
-        return len(self._acks) + len(self._lazy)
+        return len(self._acks) + len(self._lazy) + sum(len(tags) for _, _, tags in self._back)
 
     def void(self, state: State) -> None:
         """Everything given is out of this client's hands: the connection was lost, or the broker took it back."""
@@ -231,6 +240,7 @@ class Settlement:
         self.handing.clear()
         self.held.clear()
         self._acks.clear()
+        self._back.clear()
         self._lazy.clear()
         self._delivered.clear()
         if self._lazy_timer is not None:

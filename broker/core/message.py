@@ -25,6 +25,8 @@ Hop = dict[str, Any]
 DEFAULT_PRIORITY: Final = 4
 #: How an AMQP client published the message (exchange_origin.py); nobody else is shown it.
 AMQP_ORIGIN: Final = "_HOMING_AMQP"
+#: All hops, newest first, as JSON.
+HOPS: Final = "_HOMING_HOPS"
 #: What a reference is reckoned at in memory, beyond the body.
 REFERENCE_BYTES: Final = 400
 
@@ -181,11 +183,13 @@ class MessageReference:
 
 def lookup(message: Message, hops: list[Hop] | None = None, reference: MessageReference | None = None) -> Lookup:
     """What a selector sees: the overlay of ``hops``, the properties, JMS header names; None for what is not there."""
-    properties = {**(message.properties or {}), **overlay(hops)} if hops else message.properties or {}
+    properties = {**(message.properties or {}), **_latest(hops)} if hops else message.properties or {}
 
     def value(name: str) -> PropertyValue:
         if name in properties:
             return properties[name]
+        if name == HOPS and hops:
+            return _as_text(hops)
         if name in _MESSAGE_HEADERS:
             return _MESSAGE_HEADERS[name](message)
         if reference is not None and name in _REFERENCE_HEADERS:
@@ -197,6 +201,14 @@ def lookup(message: Message, hops: list[Hop] | None = None, reference: MessageRe
 
 def overlay(hops: list[Hop]) -> Properties:
     """Artemis's provenance properties, from the latest hop; plus the reason and all hops, newest first, as JSON."""
+    return {**_latest(hops), HOPS: _as_text(hops)}
+
+
+def _as_text(hops: list[Hop]) -> str:
+    return json.dumps(hops, separators=(",", ":"))
+
+
+def _latest(hops: list[Hop]) -> Properties:
     latest = hops[0]
     properties: Properties = {
         "_AMQ_ORIG_ADDRESS": latest["address"],
@@ -204,7 +216,6 @@ def overlay(hops: list[Hop]) -> Properties:
         "_AMQ_ORIG_MESSAGE_ID": latest["message_id"],
         "_AMQ_ORIG_ROUTING_TYPE": latest["routing_type"],
         "_HOMING_REASON": latest["reason"],
-        "_HOMING_HOPS": json.dumps(hops, separators=(",", ":")),
     }
     if latest["expires_at_ms"] is not None:
         properties["_AMQ_ACTUAL_EXPIRY"] = latest["expires_at_ms"]
