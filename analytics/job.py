@@ -106,7 +106,7 @@ def _run(spark: SparkSession, source: Source, export: Export, out: str, steps: _
             for frame in tables.values():
                 frame.unpersist()
             shared.release()
-        except (PySparkException, Py4JError) as error:
+        except (PySparkException, Py4JError, ConnectionError) as error:  # the last: Java has ended
             again = source.without(error)
             if again is None:
                 raise fault(spark, source.name, error) from error

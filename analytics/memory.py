@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,17 +40,24 @@ def java_mb(machine: int | None = None) -> int:
 
 def fault(spark: SparkSession, name: str, error: Exception) -> AnalyticsError:
     """What an error of Spark's means for who runs it: no-memory, no-disk, spark-lost, and otherwise export-damaged."""
+    from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
+
     from analytics.inputs import damaged
 
     text = str(error)
+    lost = isinstance(error, ConnectionError | Py4JNetworkError)
     process = getattr(spark.sparkContext._gateway, "proc", None)
-    code = None if process is None else process.poll()
+    code = None
+    with suppress(subprocess.TimeoutExpired):  # what has just been killed takes a moment to end
+        code = process and process.wait(5 if lost else 0.01)
     if code in _KILLED:
         return no_memory("Spark's Java was killed, most likely by a system or container that ran out of memory.")
     if code == _OUT_OF_MEMORY or out_of_memory(text):
         return no_memory("Spark ran out of memory.")
-    if code is not None:
-        return AnalyticsError("spark-lost", f"Spark's Java ended with {code}.", "See the lines above, and run it again.")
+    if code is not None or lost:
+        return AnalyticsError(
+            "spark-lost", f"Spark's Java ended{'' if code is None else f' with {code}'}.", "See the lines above, and run it again."
+        )
     if "No space left on device" in text:
         return AnalyticsError(
             "no-disk", "A disk is full.", "Free some, or set SPARK_LOCAL_DIRS to a larger disk for what Spark puts aside."

@@ -56,7 +56,7 @@ class Source:
         while True:
             try:
                 return self._opened()
-            except (PySparkException, Py4JError) as error:  # only merging into a store reads rows here
+            except (PySparkException, Py4JError, ConnectionError) as error:  # only merging into a store reads rows here
                 if not self._drop(error):
                     raise fault(self._spark, self.name, error) from error
 

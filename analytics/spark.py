@@ -52,7 +52,7 @@ def spark_session(master: str | None = None, *, ui: bool = False, small: bool = 
     try:
         yield session
     finally:
-        with suppress(Py4JNetworkError):  # Java has ended before: who is told of that is told why
+        with suppress(Py4JNetworkError, ConnectionError):  # Java has ended before: who is told of that is told why
             session.stop()
 
 
@@ -66,7 +66,8 @@ def told(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
         yield
     finally:
         for key, kept in before.items():
-            spark.conf.unset(key) if kept is None else spark.conf.set(key, kept)
+            with suppress(ConnectionError):  # Java has ended, and its settings with it
+                spark.conf.unset(key) if kept is None else spark.conf.set(key, kept)
 
 
 def suited_to(spark: SparkSession, small: bool) -> AbstractContextManager[None]:

@@ -1,0 +1,44 @@
+"""What Java is given, and what is said where that was too little."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from analytics.memory import GREATEST_MB, LEAST_MB, fault, java_mb, machine_mb
+
+pytest.importorskip("py4j")
+
+
+@pytest.mark.parametrize(("machine", "java"), [(2_000, LEAST_MB), (8_000, 2_000), (16_000, 4_000), (256_000, GREATEST_MB)])
+def test_java_gets_a_part_of_the_machine(machine: int, java: int) -> None:
+    assert java_mb(machine) == java
+
+
+def test_the_machine_has_some() -> None:
+    assert machine_mb() > 256
+
+
+def told(error: Exception, exit_code: int | None) -> str:
+    process = None
+    if exit_code is not None:
+        process = subprocess.Popen([sys.executable, "-c", f"import os; os._exit({exit_code})"])
+        process.wait()
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(_gateway=SimpleNamespace(proc=process)))
+    found = fault(spark, "the dump", error)
+    assert found.fix
+    return found.code
+
+
+def test_what_went_wrong_has_a_name() -> None:
+    assert told(RuntimeError("Caused by: java.lang.OutOfMemoryError: Java heap space"), None) == "no-memory"
+    assert told(ConnectionRefusedError("refused"), 137) == "no-memory"
+    assert told(ConnectionRefusedError("refused"), 52) == "no-memory"
+    assert told(ConnectionRefusedError("refused"), 3) == "spark-lost"
+    assert told(ConnectionRefusedError("refused"), None) == "spark-lost"
+    assert told(RuntimeError("java.io.IOException: No space left on device"), None) == "no-disk"
+    assert told(RuntimeError("page 3 is not Parquet"), None) == "export-damaged"
