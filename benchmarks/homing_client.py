@@ -37,6 +37,11 @@ class Options(dict[str, str]):
     def number(self, name: str, fallback: int) -> int:
         return int(self.get(name, fallback))
 
+    @property
+    def places(self) -> int:
+        """Producers or consumers: one a connection, or, where there are more queues than connections, one a queue."""
+        return max(self.number("connections", 1), self.number("queues", 0))
+
     def queue(self, link: int) -> str:
         queues = self.number("queues", 0)
         return f"{self['queue']}.{link % queues}" if queues else self["queue"]
@@ -60,6 +65,10 @@ async def wait_for_go() -> float:
 def cpu_s() -> float:
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
+
+
+async def connect_all(options: Options, stack: AsyncExitStack) -> list[client.Connection]:
+    return [await connect(options, stack) for _ in range(options.number("connections", 1))]
 
 
 async def connect(options: Options, stack: AsyncExitStack) -> client.Connection:
@@ -159,16 +168,15 @@ class Producing:
 
 
 async def produce(options: Options) -> dict[str, Any]:
-    connections = options.number("connections", 1)
-    target = options.number("count", 0)
+    places, target = options.places, options.number("count", 0)
     async with AsyncExitStack() as stack:
         work: list[Producing] = []
-        for number in range(connections):
-            link = await connect(options, stack)
-            session = await stack.enter_async_context(link.session(AckMode.AUTO))
+        links = await connect_all(options, stack)
+        for number in range(places):
+            session = await stack.enter_async_context(links[number % len(links)].session(AckMode.AUTO))
             address = options.get("exchange") or options.queue(number)
             producer = session.producer(address, max_unconfirmed=options.number("window", 1000), durable=bool(options.number("durable", 1)))
-            work.append(Producing(options, producer, target // connections + (number < target % connections)))
+            work.append(Producing(options, producer, target // places + (number < target % places)))
         used_s = await wait_for_go()
         started_ns = time.monotonic_ns()
         try:
@@ -271,9 +279,9 @@ async def consume(options: Options) -> dict[str, Any]:
     used_s = await wait_for_go() if options.number("late", 0) else 0.0
     async with AsyncExitStack() as stack:
         tally.start()
-        for number in range(options.number("connections", 1)):
-            link = await connect(options, stack)
-            session = await stack.enter_async_context(link.session(MODES[ack]))
+        links = await connect_all(options, stack)
+        for number in range(options.places):
+            session = await stack.enter_async_context(links[number % len(links)].session(MODES[ack]))
             await session.listen(options.queue(number), handler, prefetch=options.number("prefetch", 1000))
         if not options.number("late", 0):
             used_s = await wait_for_go()

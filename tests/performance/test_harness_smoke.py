@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import curves
 from benchmarks.__main__ import main, read_strace_counts
 from benchmarks.figures import Report, table
 from benchmarks.load import LoadError
@@ -94,3 +95,11 @@ def test_strace_counts_are_read() -> None:
 100.00    0.013000         500        26         1 total
 """
     assert read_strace_counts(text) == {"fdatasync": 25.0, "fsync": 1.0}
+
+
+def test_the_curves_run(tmp_path: Path) -> None:
+    assert curves.main(["queues", "consumers", "--smoke", "--most", "10", "--out", str(tmp_path)]) == 0
+    found = json.loads((tmp_path / "curves.json").read_text())
+    assert [value for value, _ in found["queues"]] == [1, 10]
+    assert all(figures["msgs_per_s"] > 0 for _, figures in found["consumers"])
+    assert ElementTree.parse(tmp_path / "curves.svg").getroot().tag.endswith("svg")
