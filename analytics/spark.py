@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from analytics.errors import AnalyticsError
 from analytics.java import find_java
-from analytics.memory import java_mb, no_memory, out_of_memory
+from analytics.memory import LEAST_MB, java_mb, no_memory, out_of_memory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -140,7 +140,7 @@ def _settings(master: str | None, ui: bool, small: bool, submitted: bool, memory
     }
     if _is_local(master):
         settings |= {
-            "spark.driver.memory": memory or f"{java_mb()}m",
+            "spark.driver.memory": memory or f"{LEAST_MB if small else java_mb()}m",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
             _PARTITIONS: _few_partitions(),
