@@ -6,9 +6,10 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 if __package__ in (None, ""):  # spark-submit runs this file by its path
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 Progress = Callable[[str, int, int], None]
 #: Small reports spend their time waiting for one another's single tasks; a few at a time fill the cores.
 PARALLEL_REPORTS = 4
+#: Longer than a small run needs for a step.
+BEAT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ def analyze(
         source = Source(spark, dumps, skip=on_damage == "skip", store=None if store is None else str(store))
         export = source.open()
         steps.done(source.told())
-        with suited_to(spark, small=export.manifest.is_small):
+        with suited_to(spark, small=export.manifest.is_small), _heard(spark, steps):
             return _run(spark, source, export, out, steps)
 
 
@@ -173,6 +176,30 @@ def reports(export: Export, shared: Shared) -> dict[str, Callable[[], DataFrame]
     }
 
 
+@contextmanager
+def _heard(spark: SparkSession, steps: _Steps) -> Iterator[None]:
+    """Between two steps, every BEAT_S, how far Spark is with what it does: the first reports on a large input take minutes."""
+    from py4j.protocol import Py4JError
+
+    over, tracker = Event(), spark.sparkContext.statusTracker()
+
+    def listen() -> None:
+        with suppress(Py4JError, ConnectionError):  # Java has ended: whoever waits for a result is told why
+            while not over.wait(BEAT_S):
+                stages = [info for stage in tracker.getActiveStageIds() if (info := tracker.getStageInfo(stage)) is not None]
+                done, tasks = sum(each.numCompletedTasks for each in stages), sum(each.numTasks for each in stages)
+                if tasks:
+                    steps.working(f"computing: {done} of {tasks} tasks under way are done")
+
+    thread = Thread(target=listen, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
 class _Steps:
     """Counts what is finished; called from several threads, one append each."""
 
@@ -185,6 +212,10 @@ class _Steps:
     def restart(self, what: str) -> None:
         """The reports begin again: only what came before them stays counted."""
         del self._finished[3:]
+        if self._progress is not None:
+            self._progress(what, len(self._finished), self.TOTAL)
+
+    def working(self, what: str) -> None:
         if self._progress is not None:
             self._progress(what, len(self._finished), self.TOTAL)
 
