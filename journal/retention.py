@@ -21,9 +21,11 @@ _STEP_ROWS = 4_096
 _PERIOD_S = 60.0
 _PUT_OFF_S = 1.0
 _MINUTE_MS = 60_000
-#: Pages moved in one step, and the free pages worth the work: a quarter of the file and 64 MiB.
+#: Pages moved in one step, and the free pages worth the work: a quarter of the file and 16 MiB.
 _VACUUM_PAGES = 64
-_VACUUM_LEAST_PAGES = (64 << 20) // PAGE_BYTES
+#: How often free pages are counted while there are few.
+_LOOK_S = 2.0
+_VACUUM_LEAST_PAGES = (16 << 20) // PAGE_BYTES
 
 #: (older than so many retentions, one row for so many minutes): an hour, a day, thirty days; counted from 1970.
 _FOLDS = ((1, 60), (8, 1_440), (104, 43_200))
@@ -157,7 +159,7 @@ class Retention:
         return False
 
     def give_back(self, connection: sqlite3.Connection, space_low: bool) -> int:
-        """Return a few free pages to the file system when a quarter of the file, and 64 MiB at least, lies free.
+        """Return a few free pages to the file system when a quarter of the file, and 16 MiB at least, lies free.
 
         Where space is low, all that lies free: otherwise a drained journal would go on filling the disk, and producers wait for ever.
         """
@@ -168,7 +170,7 @@ class Retention:
         enough = free > 0 if space_low else free >= _VACUUM_LEAST_PAGES and free * 4 >= total
         self._giving_back = enough and free > _VACUUM_PAGES
         if not enough:
-            self._vacuum_next_s = time.monotonic() + _PERIOD_S
+            self._vacuum_next_s = time.monotonic() + _LOOK_S
             return 0
         # As a script: ``execute`` would step it once, and so move a single page.
         connection.executescript(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})")
