@@ -346,7 +346,13 @@ class Pager:
         return any(count and consumer.scanned[p] < pending.newest[p] for p, count in enumerate(pending.on_disk))
 
     def on_disk(
-        self, queue: Queue, act: Callable[[list[ReferenceRecord]], bool], up_to: int, priority: int = PRIORITIES - 1, after: int = 0
+        self,
+        queue: Queue,
+        act: Callable[[list[ReferenceRecord]], bool],
+        up_to: int,
+        priority: int = PRIORITIES - 1,
+        after: int = 0,
+        rows: int = _SCAN_ROWS,
     ) -> Steps[None]:
         """Hands over what of the queue is only on disk, in steps, in delivery order, from a place on and with sequences below ``up_to``.
 
@@ -354,19 +360,21 @@ class Pager:
         """
         for rank in range(min(priority, PRIORITIES - 1), -1, -1):
             more = bool(queue.pending.on_disk[rank] or queue.due_on_disk)
+            if not queue.due_on_disk:
+                after = max(after, queue.pending.cursor[rank])
             while more:
                 came: list[bool] = []
 
                 def take(page: Page, came: list[bool] = came) -> None:
                     nonlocal after
                     alive = self._state.post_office.queues_by_id.get(queue.queue_id) is queue
-                    rows = [r for r in page.records if r.sequence not in queue.references and r.sequence < up_to]
-                    wants_more = alive and act(rows)
+                    there = [r for r in page.records if r.sequence not in queue.references and r.sequence < up_to]
+                    wants_more = alive and act(there)
                     after = page.records[-1].sequence if page.records else up_to
                     came.append(wants_more)
                     came.append(page.more and after < up_to)
 
-                self._reader.read(Wanted(queue.queue_id, "all", rank, after=after, rows=_SCAN_ROWS), take)
+                self._reader.read(Wanted(queue.queue_id, "all", rank, after=after, rows=rows), take)
                 while not came:
                     yield
                 wants_more, more = came

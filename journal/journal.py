@@ -159,7 +159,11 @@ class Journal:
             self._want(wanted, take)
 
     def _want(self, wanted: Wanted, take: Callable[[Page], None]) -> None:
-        self._reads.append((wanted, take))
+        # Consumers wait for what is ready and due; who looks at everything can wait a little longer.
+        if wanted.kind == "all":
+            self._reads.append((wanted, take))
+        else:
+            self._reads.appendleft((wanted, take))
         self._wakeup.set()
 
     async def _read_page(self) -> None:

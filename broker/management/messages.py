@@ -97,8 +97,19 @@ def _with_disk(broker: Broker, queue: Queue, ordered: list[_Place], after: list[
         # Further ones would stand behind all of these.
         return len(first) < count or not rows or first[-1][0] > (-rows[-1].priority, rows[-1].sequence)
 
-    yield from broker.state.pager.on_disk(queue, look, broker.ledger.next_id(), -after[0], after[1])
+    if not _comes_before_disk(queue, first, after, count):
+        yield from broker.state.pager.on_disk(queue, look, broker.ledger.next_id(), -after[0], after[1], min(count, _MAX_PAGE))
     return first
+
+
+def _comes_before_disk(queue: Queue, first: list[_Place], after: list[int], count: int) -> bool:
+    """Whether what is in memory is enough: nothing on disk stands before the last of it."""
+    pending = queue.pending
+    if len(first) < count or queue.due_on_disk:
+        return False
+    rank, sequence = first[-1][0]
+    higher = any(pending.on_disk[priority] for priority in range(1 - rank, min(PRIORITIES, 1 - after[0])))
+    return not higher and (not pending.on_disk[-rank] or sequence <= pending.cursor[-rank])
 
 
 def redrive(broker: Broker, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:

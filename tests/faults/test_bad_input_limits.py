@@ -295,7 +295,6 @@ CONFIGS: dict[str, tuple[str | bytes, str]] = {
     "endless duration": ("address-settings: {'#': {message-ttl: 9223372036854775807}}\n", "message-ttl"),
     "every address": ("native: {host: 0.0.0.0, port: 0}\n", "loopback"),
     "other host": ("native: {host: example.org, port: 0}\n", "loopback"),
-    "paging": ("address-settings: {'#': {overflow: page}}\n", "paging"),
     "password in the clear": ("users: {ann: hunter2-5711}\n", "argon2"),
     "a list": ("- a\n- b\n", "broker.yaml"),
     "python object": ("native: !!python/object/apply:os.system ['true']\n", "broker.yaml"),
