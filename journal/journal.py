@@ -87,6 +87,9 @@ class Journal:
             return await cls._open(directory, options, now_ms, lock)
         except sqlite3.Error as error:
             raise _open_error(error) from error
+        except UnicodeDecodeError as error:
+            # SQLite's own words about a damaged schema quote from it.
+            raise damaged("its schema is no text") from error
         except OSError as error:
             raise io_failure(f"{error.strerror} ({error.filename})") from error
         finally:

@@ -23,7 +23,7 @@ from tests.process import ROOT, Server
 CASES = int(os.environ.get("HOMING_DAMAGE_CASES", "16"))
 SEED = int(os.environ.get("HOMING_SEED", "1"))
 #: Seeds that once started with other data: a page that fails only when it is written to, a message whose place changed.
-FOUND = (77017, 77107, 1005)
+FOUND = (77017, 77107, 1005, 1015)
 MESSAGES, FAILED = 300, 40
 
 
