@@ -18,6 +18,7 @@ from broker.protocols.amqp091.codec import (
     FrameReader,
     NackEvent,
     PublishEvent,
+    PublishRun,
     content_frames,
     method_frame,
 )
@@ -75,6 +76,8 @@ def _events(stream: bytes, piece: int, frame_max: int) -> list[Any]:
             if isinstance(event, AckEvent | NackEvent):
                 # How many make one event depends on the cut.
                 found += [(type(event), event.channel, tag, event[2]) for tag in event.tags]
+            elif isinstance(event, PublishRun):
+                found += event.each()
             elif isinstance(event, ErrorEvent):
                 assert event.error.hard
                 found.append(("error", event.error.code, event.error.text, event.error.method))

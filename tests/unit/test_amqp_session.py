@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.errors import Refused
-from broker.protocols.amqp091.codec import PROTOCOL_HEADER, FrameReader, MethodEvent, content_frames, method_frame
+from broker.protocols.amqp091.codec import PROTOCOL_HEADER, AckEvent, FrameReader, MethodEvent, content_frames, method_frame
 from broker.protocols.amqp091.codec_methods import METHODS, NUMBER, write_arguments
 from broker.protocols.amqp091.session import AmqpOptions, AmqpSession
 from broker.steps import at_once
@@ -62,7 +62,13 @@ class Peer:
         out, self.out = self.out, b""
         reader = FrameReader(set(), 1 << 20)
         reader.frame_max = 1 << 20
-        return [(METHODS[e.number].name, e.values) for e in reader.feed(out) if isinstance(e, MethodEvent)]
+        said: list[tuple[str, list[Any]]] = []
+        for event in reader.feed(out):
+            if isinstance(event, MethodEvent):
+                said.append((METHODS[event.number].name, event.values))
+            elif isinstance(event, AckEvent):
+                said += [("basic.ack", [tag, event.multiple]) for tag in event.tags]
+        return said
 
     def log_in(self, password: str = "right", vhost: str = "/") -> list[tuple[str, list[Any]]]:
         self.send(PROTOCOL_HEADER)
@@ -188,6 +194,31 @@ def test_a_transaction_may_not_grow_without_end(world: World) -> None:
     payload = write_arguments(METHODS[NUMBER["basic.publish"]], (0, "", "q", False, False))
     published = b"".join(content_frames(1, payload, b"\x00\x00", b"body", 8192))
     assert codes(peer.send(published * 4)) == [("channel.close", 406)]
+
+
+def published_alike(key: str, bodies: list[bytes], *, mandatory: bool = False, immediate: bool = False) -> bytes:
+    payload = write_arguments(METHODS[NUMBER["basic.publish"]], (0, "", key, mandatory, immediate))
+    return b"".join(b"".join(content_frames(1, payload, b"\x10\x00\x01", body, 8192)) for body in bodies)
+
+
+def test_publishes_alike_come_to_what_each_would_come_to_alone(world: World) -> None:
+    peer = Peer(world)
+    peer.log_in()
+    peer.call(1, "channel.open", "")
+    peer.call(1, "queue.declare", 0, "plain", False, False, False, False, False, {})
+    limits = {"x-max-length": 2, "x-overflow": "reject-publish"}
+    peer.call(1, "queue.declare", 0, "small", False, False, False, False, False, limits)
+    bodies = [b"one", b"two", b"six"]
+    assert peer.send(published_alike("plain", bodies)) == [], "no confirms unless they were asked for"
+    peer.call(1, "confirm.select", False)
+    assert peer.send(published_alike("plain", bodies, mandatory=True)) == [("basic.ack", [3, True])]
+    assert peer.send(published_alike("small", bodies)) == [("basic.ack", [5, True]), ("basic.nack", [6, False, False])]
+    answers = peer.send(published_alike("nowhere", bodies, mandatory=True))
+    assert sorted(name for name, _ in answers) == ["basic.ack", "basic.return", "basic.return", "basic.return"]
+    queue = world.broker.state.post_office.queues["plain"]
+    assert [reference.message.body for reference in queue.pending] == bodies * 2
+    assert codes(peer.send(published_alike("plain", bodies, immediate=True))) == [("connection.close", 540)]
+    assert queue.count == 6
 
 
 def test_a_fault_of_ours_ends_one_connection(world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

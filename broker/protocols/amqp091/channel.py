@@ -25,12 +25,13 @@ from broker.protocols.amqp091.codec import (
     AckEvent,
     AmqpError,
     PublishEvent,
+    PublishRun,
     content_frames,
     method_frame,
 )
 from broker.protocols.amqp091.codec_methods import NUMBER, short_string
 from broker.protocols.amqp091.contents import wire_of, with_reply_to
-from broker.protocols.amqp091.publishing import pattern_of, take_in
+from broker.protocols.amqp091.publishing import pattern_of, take_in, take_in_run
 from broker.protocols.amqp091.replies import not_implemented, precondition_failed
 
 if TYPE_CHECKING:
@@ -105,7 +106,10 @@ class Channel:
 
     # -- publishing --------------------------------------------------------------------------------------------------
 
-    def publish(self, event: PublishEvent) -> None:
+    def publish(self, event: PublishEvent | PublishRun) -> None:
+        if isinstance(event, PublishRun):
+            self._publish_run(event)
+            return
         if event.body is None:
             most = self.session.options.max_message_bytes
             raise precondition_failed(f"message size {event.size} is larger than configured max size {most}", NUMBER["basic.publish"])
@@ -119,6 +123,15 @@ class Channel:
             self.session.check_held(self.held)
             return
         self._take_in(event)
+
+    def _publish_run(self, run: PublishRun) -> None:
+        """All at once where nothing has to be told of any single one of them; else one by one."""
+        if self.held is not None or run.immediate or _REPLY_TO in run.properties or not take_in_run(self.session, run):
+            for event in run.each():
+                self.publish(event)
+        elif self.published is not None:
+            self.published += len(run.bodies)
+            self.session.turn.confirming[self] = None
 
     def _take_in(self, event: PublishEvent) -> None:
         accepted, routed = take_in(self.session, event)

@@ -100,6 +100,23 @@ class PublishEvent(NamedTuple):
     size: int
 
 
+class PublishRun(NamedTuple):
+    """Messages that were published one after the other and differ in nothing but their bodies, which are of one size."""
+
+    channel: int
+    exchange: str
+    routing_key: str
+    mandatory: bool
+    immediate: bool
+    properties: bytes
+    bodies: list[bytes]
+    size: int
+
+    def each(self) -> list[PublishEvent]:
+        """The same one by one."""
+        return [PublishEvent(*self[:6], body, self.size) for body in self.bodies]
+
+
 class HeartbeatEvent(NamedTuple):
     channel: int = 0
 
@@ -109,10 +126,8 @@ class ErrorEvent(NamedTuple):
     error: AmqpError
 
 
-#: A NamedTuple from a tuple, without its constructor's detour.
-_new_event: Final = tuple.__new__
-Event = MethodEvent | AckEvent | NackEvent | PublishEvent | HeartbeatEvent | ErrorEvent
-_NUMBERS: Final = {PublishEvent: PUBLISH, AckEvent: ACK, NackEvent: NUMBER["basic.nack"]}
+Event = MethodEvent | AckEvent | NackEvent | PublishEvent | PublishRun | HeartbeatEvent | ErrorEvent
+_NUMBERS: Final = {PublishEvent: PUBLISH, PublishRun: PUBLISH, AckEvent: ACK, NackEvent: NUMBER["basic.nack"]}
 _Target = tuple[str, str, bool, bool]
 
 
@@ -215,12 +230,17 @@ class FrameReader:
                 at, step = start - 7, wanted - start + 7
                 same = data[at : body + 7]
                 before, properties = len(same), data[header + 19 : body - 1]
+                bodies: list[bytes] = []
                 while True:
-                    event = (channel, *target, properties, data[at + before : at + step - 1], body_size)
-                    events.append(_new_event(PublishEvent, event))
+                    bodies.append(data[at + before : at + step - 1])
                     at += step
                     if at + step > end or data[at + step - 1] != FRAME_END or not data.startswith(same, at):
-                        return at
+                        break
+                if len(bodies) == 1:
+                    events.append(PublishEvent(channel, *target, properties, bodies[0], body_size))
+                else:
+                    events.append(PublishRun(channel, *target, properties, bodies, body_size))
+                return at
         self._content[channel] = _Content(target)
         return stop + 1
 

@@ -13,7 +13,7 @@ from broker.core.queue import Queue
 from broker.errors import Refused
 from broker.exchanges import Route
 from broker.properties import size_of
-from broker.protocols.amqp091.codec import AmqpError, PublishEvent
+from broker.protocols.amqp091.codec import AmqpError, PublishEvent, PublishRun
 from broker.protocols.amqp091.codec_methods import NUMBER
 from broker.protocols.amqp091.codec_properties import ContentProperties, read_properties
 from broker.protocols.amqp091.codec_tables import TableError
@@ -51,14 +51,33 @@ def take_in(session: AmqpSession, event: PublishEvent) -> tuple[bool, bool]:
     expires_at_ms = None if ttl_ms is None else session.broker.now_ms() + ttl_ms
     message = Message(0, address, event.body or b"", properties, priority, durable, 0, expires_at_ms, session.producer.name)
     message.size += properties_bytes
-    session.turn.charge(message.size)
+    session.turn.charge(1, message.size)
     if route.plain:
         session.turn.arrive(route.queues[0], message)
         return True, True
     return _store(session, message, route.queues), True
 
 
-def pattern_of(session: AmqpSession, event: PublishEvent) -> Pattern:
+def take_in_run(session: AmqpSession, run: PublishRun) -> bool:
+    """Takes in messages that differ in their bodies alone, where they all go to one queue that refuses none; else False, and none is
+
+    taken in. Raises AmqpError.
+    """
+    _, route, address, properties, properties_bytes, priority, durable, ttl_ms = pattern_of(session, run)
+    if not route.plain:
+        return False
+    expires_at_ms = None if ttl_ms is None else session.broker.now_ms() + ttl_ms
+    producer = session.producer.name
+    messages = [Message(0, address, body, properties, priority, durable, 0, expires_at_ms, producer) for body in run.bodies]
+    if properties_bytes:
+        for message in messages:
+            message.size += properties_bytes
+    session.turn.charge(len(messages), len(messages) * (run.size + properties_bytes))
+    session.turn.arrive_all(route.queues[0], messages)
+    return True
+
+
+def pattern_of(session: AmqpSession, event: PublishEvent | PublishRun) -> Pattern:
     """What the publish comes to, as things stand. Raises AmqpError where it may not be published."""
     key = (event.exchange, event.routing_key, event.properties)
     pattern = session.patterns.get(key)
@@ -71,7 +90,7 @@ def pattern_of(session: AmqpSession, event: PublishEvent) -> Pattern:
     return pattern
 
 
-def _pattern(session: AmqpSession, event: PublishEvent) -> Pattern:
+def _pattern(session: AmqpSession, event: PublishEvent | PublishRun) -> Pattern:
     raw, exchange, key = event.properties, event.exchange, event.routing_key
     try:
         properties = read_properties(raw)

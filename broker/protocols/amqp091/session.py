@@ -32,6 +32,7 @@ from broker.protocols.amqp091.codec import (
     MethodEvent,
     NackEvent,
     PublishEvent,
+    PublishRun,
     method_frame,
     method_of,
 )
@@ -190,7 +191,7 @@ class AmqpSession:
             self.turn.finish()
 
     def _event(self, event: Event) -> None:
-        if type(event) is PublishEvent:
+        if type(event) is PublishEvent or type(event) is PublishRun:
             if event.channel not in self._closing:
                 self._channel(event.channel).publish(event)
         elif type(event) is AckEvent:

@@ -30,10 +30,13 @@ class Turn:
     def arrive(self, queue: Queue, message: Message) -> None:
         self._arrivals[queue].append(message)
 
-    def charge(self, size: int) -> None:
-        """Counts a message against the connection's credit."""
-        self._messages += 1
-        self._bytes += size + _OVERHEAD_BYTES
+    def arrive_all(self, queue: Queue, messages: list[Message]) -> None:
+        self._arrivals[queue] += messages
+
+    def charge(self, messages: int, size: int) -> None:
+        """Counts messages of so many bytes in all against the connection's credit."""
+        self._messages += messages
+        self._bytes += size + messages * _OVERHEAD_BYTES
 
     def hand_over(self) -> None:
         """What arrived joins its queues, so that nothing overtakes it."""
