@@ -28,10 +28,11 @@ def advice(fates: DataFrame, policies: DataFrame, settings: DataFrame) -> DataFr
     ``pattern``: of the settings to change; ``current``: no other policy has taken over in the queue since; ``failed`` messages;
     ``succeeded`` after failing, ``died``; ``within_ms``: 93 % of those that succeeded had, so long after the first failure;
     ``gives_up_ms``: the median from first failure to death; ``most_attempts``: of any message under the policy; ``last_two``: succeeded
-    with one of the last two attempts that anyone had; ``late_wins``: in the later half of the time to ``gives_up_ms``; ``retries``; ``wasted``: retries of messages that died; the settings of DECIDING;
-    ``kind``: what is recommended: ``longer``, ``not-retryable``, ``fine``, ``too-few``. ``needs_ms``, where ``longer``: modelled, not
-    observed: so long after the first failure WANTED of the messages would have come home, if those that died went on to succeed as
-    fast as others did in the later half of the time tried; null: that would be more than REACH times as long.
+    with one of the last two attempts that anyone had; ``late_wins``: in the later half of the time to ``gives_up_ms``; ``retries``;
+    ``wasted``: retries of messages that died; the settings of DECIDING; ``kind``: what is recommended: ``longer``, ``not-retryable``,
+    ``fine``, ``too-few``. ``needs_ms``, where ``longer``: modelled, not observed: so long after the first failure WANTED of the
+    messages would have come home, if those that died went on to succeed as fast as others did in the later half of the time tried;
+    null: that would be more than REACH times as long.
     """
     from pyspark.sql import functions as F
 

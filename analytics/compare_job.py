@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,34 +17,41 @@ if TYPE_CHECKING:
 QUEUES, CLASSES = 60, 40
 
 
-def compare_periods(dumps: Sequence[str | Path], out: str | Path, master: str | None = None, *, skip: bool = False) -> str:
-    """Write ``comparison`` and ``comparison_errors`` as Parquet and CSV, and report.html; returns its path. Raises AnalyticsError."""
+def compare_periods(
+    dumps: Sequence[str | Path], out: str | Path, master: str | None = None, *, skip: bool = False, memory: str | None = None
+) -> str:
+    """Write ``comparison`` and ``comparison_errors`` as Parquet and CSV, and report.html; returns its path. Raises AnalyticsError.
+
+    ``memory``: as spark_session's.
+    """
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     from analytics.compare import compare, compare_errors
     from analytics.fates import Shared
-    from analytics.inputs import damaged
+    from analytics.memory import fault
     from analytics.outputs import Output
     from analytics.source import Source
-    from analytics.spark import spark_session
+    from analytics.spark import spark_session, suited_to
 
     if len(dumps) != 2:
         raise AnalyticsError("two-periods", f"A comparison is of two periods, not {len(dumps)}.", "Name two exports or folders of exports.")
     names = [str(dump) for dump in dumps]
-    with spark_session(master) as spark:
+    with spark_session(master, memory=memory) as spark:
         exports = [Source(spark, [name], skip=skip, store=None).open() for name in names]
         output = Output(spark, str(out))
         before, after = ((export, Shared(export)) for export in exports)
         try:
-            queues = output.write_table("comparison", compare(before, after))
-            errors = output.write_table("comparison_errors", compare_errors(before, after))
-            output.write_report(_page(names, queues, errors))
-        except (PySparkException, Py4JError) as error:
-            raise damaged(" or ".join(names), error) from error
+            with suited_to(spark, small=all(export.manifest.is_small for export in exports)):
+                queues = output.write_table("comparison", compare(before, after))
+                errors = output.write_table("comparison_errors", compare_errors(before, after))
+                output.write_report(_page(names, queues, errors))
+        except (PySparkException, Py4JError, ConnectionError) as error:  # the last: Java has ended
+            raise fault(spark, " or ".join(names), error) from error
         finally:
-            before[1].release()
-            after[1].release()
+            with suppress(Py4JError, ConnectionError):  # Java has ended, and with it what it kept
+                before[1].release()
+                after[1].release()
         return output.report_path
 
 

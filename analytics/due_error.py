@@ -15,25 +15,17 @@ LATE_MS = 1_000
 BINS = {"within_10_ms": 10, "within_100_ms": 100, "within_1_s": 1_000, "within_10_s": 10_000, "later": None}
 
 
-def due_error(attempts: DataFrame) -> DataFrame:
-    """One row a queue: ``retries`` with a due time on record, ``early`` among them (0 unless a clock went back), and how late they were
-    assigned to a consumer: ``p50_ms``, ``p99_ms``, ``max_ms``, and counts by lateness: BINS; ``late``. Only retries that failed have a
-    row, so only they are seen.
+def due_error(ordered: DataFrame) -> DataFrame:
+    """From fates.in_order, one row a queue: ``retries`` with a due time on record, ``early`` among them (0 unless a clock went back), and
+    how late they were assigned to a consumer: ``p50_ms``, ``p99_ms``, ``max_ms``, and counts by lateness: BINS; ``late``. Only retries
+    that failed have a row, so only they are seen.
     """
-    from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    stay = Window.partitionBy("broker_id", "sequence").orderBy("attempt")
     # The broker keeps times by the millisecond: less than that is no error.
     error_ms = F.floor((F.unix_micros("assigned_at") - F.unix_micros("was_due_at") + 999) / 1000)
     return (
-        attempts.select(
-            "queue",
-            "assigned_at",
-            F.lag("due_at").over(stay).alias("was_due_at"),
-            (F.col("attempt") - F.lag("attempt").over(stay)).alias("step"),
-        )
-        .where("was_due_at IS NOT NULL AND step = 1 AND assigned_at IS NOT NULL")
+        ordered.where("was_due_at IS NOT NULL AND assigned_at IS NOT NULL")
         .withColumn("error_ms", error_ms)
         .groupBy("queue")
         .agg(

@@ -20,14 +20,12 @@ def failed_most(messages: DataFrame, attempts: DataFrame, limit: int = LIMIT) ->
     from pyspark.sql import functions as F
 
     key = ["broker_id", "message_id"]
+    # Numbers first, of all messages; what is told of one is then looked up for a few.
+    failed = messages.where("failed_attempts > 0").groupBy(*key).agg(F.sum("failed_attempts").alias("failed_attempts"))
+    most = failed.orderBy(F.desc("failed_attempts"), "message_id", "broker_id").limit(limit)
     latest = F.max_by(F.struct("queue", "state", "outcome"), "sequence")
-    most = (
-        messages.groupBy(*key)
-        .agg(F.sum("failed_attempts").alias("failed_attempts"), latest.alias("now"), F.max("address").alias("address"))
-        .where("failed_attempts > 0")
-        .orderBy(F.desc("failed_attempts"), "message_id")
-        .limit(limit)
-    )
+    stays = messages.join(F.broadcast(most.select(*key)), key, "left_semi")
+    where = stays.groupBy(*key).agg(latest.alias("now"), F.max("address").alias("address"))
     last = F.max_by(F.struct("queue", "error_class", "error_text"), F.struct("at", "sequence", "attempt"))
     errors = (
         attempts.join(F.broadcast(most.select(*key)), key, "left_semi")
@@ -35,7 +33,8 @@ def failed_most(messages: DataFrame, attempts: DataFrame, limit: int = LIMIT) ->
         .agg(last.alias("last"), F.max("at").alias("last_failed_at"), F.min("at").alias("first_failed_at"))
     )
     return (
-        most.join(errors, key, "left")
+        most.join(where, key)
+        .join(errors, key, "left")
         .select(
             *key,
             "address",
@@ -49,5 +48,5 @@ def failed_most(messages: DataFrame, attempts: DataFrame, limit: int = LIMIT) ->
             "first_failed_at",
             "last_failed_at",
         )
-        .orderBy(F.desc("failed_attempts"), "message_id")
+        .orderBy(F.desc("failed_attempts"), "message_id", "broker_id")
     )

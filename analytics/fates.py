@@ -14,28 +14,39 @@ if TYPE_CHECKING:
 KEY = ("broker_id", "sequence")
 #: Stands where an attempt has lost its record.
 UNKNOWN = "not on record"
+#: Outcomes of messages that died of failing: dropped for want of a place to die in.
+DIED = ("dead-lettered", "dropped")
 
 
-def fates(messages: DataFrame, attempts: DataFrame) -> DataFrame:
-    """One row for each stay with a failed attempt.
+def in_order(attempts: DataFrame) -> DataFrame:
+    """Every attempt's ``queue``, ``attempt``, ``at``, ``error_class``, ``policy``, ``assigned_at`` and ``was_due_at``: when the attempt
+    right before it had said that this one was due (null: none, or not on record). Those of a stay lie together, in their order, so that
+    what is asked of stays moves and sorts attempts once; a stay's are never in memory as one value.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    stay = Window.partitionBy(*KEY).orderBy("attempt")
+    follows = F.col("attempt") - F.lag("attempt").over(stay) == 1
+    return attempts.select(
+        *(*KEY, "queue", "attempt", "at", "error_class", "policy", "assigned_at"),
+        F.when(follows, F.lag("due_at").over(stay)).alias("was_due_at"),
+    )
+
+
+def fates(messages: DataFrame, ordered: DataFrame) -> DataFrame:
+    """One row for each stay with a failed attempt; ``ordered``: in_order.
 
     - ``queue``, ``address``, ``outcome`` (null: still here), ``won``, ``died`` (dead-lettered, or dropped for want of a place);
     - ``tries``: deliveries that came to an end, the successful one too; ``failed_attempts``;
     - ``error_class``, ``first_at``: of the first failure on record; ``policy``, ``last_at``: of the last;
     - ``took_ms``: from the first failure to success, or to the last failure where there was none: so long it has been watched;
-    - ``success_ms``: from sending to success, null where there was none;
-    - ``retry_minutes``: the minutes (since 1970) in which its retries failed, one entry a retry.
+    - ``success_ms``: from sending to success, null where there was none.
     """
     from pyspark.sql import functions as F
 
     one = F.struct("attempt", "at", "error_class", "policy")
-    minute = F.floor(F.unix_seconds("at") / 60).cast("int")
-    told = attempts.groupBy(*KEY).agg(
-        F.min(one).alias("first"),
-        F.max(one).alias("last"),
-        # At most 100 records a message: max-redelivery-records.
-        F.collect_list(F.when(F.col("attempt") > 1, minute)).alias("retry_minutes"),
-    )
+    told = ordered.groupBy(*KEY).agg(F.min(one).alias("first"), F.max(one).alias("last"))
     won, end = F.col("outcome") == "succeeded", F.when(F.col("outcome") == "succeeded", F.col("settled_at"))
     took_us = F.unix_micros(F.coalesce(end, "last.at")) - F.unix_micros("first.at")
     return (
@@ -46,34 +57,40 @@ def fates(messages: DataFrame, attempts: DataFrame) -> DataFrame:
             *("queue", "address", "outcome", "failed_attempts"),
             F.col("attempts").alias("tries"),
             F.coalesce(won, F.lit(False)).alias("won"),
-            F.coalesce(F.col("outcome").isin("dead-lettered", "dropped"), F.lit(False)).alias("died"),
+            F.coalesce(F.col("outcome").isin(*DIED), F.lit(False)).alias("died"),
             F.coalesce("first.error_class", F.lit(UNKNOWN)).alias("error_class"),
             F.col("first.at").alias("first_at"),
             F.col("last.at").alias("last_at"),
             F.col("last.policy").alias("policy"),
             F.greatest(F.floor(took_us / 1000), F.lit(0)).alias("took_ms"),
             F.when(won, F.floor((F.unix_micros("settled_at") - F.unix_micros("sent_at")) / 1000)).alias("success_ms"),
-            "retry_minutes",
         )
     )
 
 
 class Shared:
-    """Frames that several reports of one run read: each made at the first use, kept until ``release``. Used from several threads."""
+    """Frames that several reports of one run read: each made at the first use, kept until ``release``. Used from several threads.
+
+    Those of a small input are kept in memory, others on disk: memory is for what Spark sorts and counts.
+    """
 
     def __init__(self, export: Export) -> None:
         self._export = export
-        self._locks = {name: Lock() for name in ("fates", "load", "kinds", "faults")}
+        self._locks = {name: Lock() for name in ("ordered", "fates", "load", "kinds", "faults")}
         self._kept: dict[str, DataFrame] = {}
 
+    def in_order(self) -> DataFrame:
+        return self._once("ordered", lambda: in_order(self._export.attempts))
+
     def fates(self) -> DataFrame:
-        return self._once("fates", lambda: fates(self._export.messages, self._export.attempts))
+        ordered = self.in_order()
+        return self._once("fates", lambda: fates(self._export.messages, ordered))
 
     def retry_load(self) -> DataFrame:
         from analytics.retry_load import retry_load
 
-        stays = self.fates()
-        return self._once("load", lambda: retry_load(self._export.attempts, self._export.deliveries_by_minute, stays))
+        export, ordered = self._export, self.in_order()
+        return self._once("load", lambda: retry_load(export.attempts, export.deliveries_by_minute, export.messages, ordered))
 
     def faults(self) -> DataFrame:
         from analytics.clusters import error_kinds, faults
@@ -87,7 +104,10 @@ class Shared:
         self._kept.clear()
 
     def _once(self, name: str, make: Callable[[], DataFrame]) -> DataFrame:
+        from pyspark import StorageLevel
+
+        level = StorageLevel.MEMORY_AND_DISK_DESER if self._export.manifest.is_small else StorageLevel.DISK_ONLY
         with self._locks[name]:
             if name not in self._kept:
-                self._kept[name] = make().persist()
+                self._kept[name] = make().persist(level)
             return self._kept[name]

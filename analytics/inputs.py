@@ -367,9 +367,11 @@ def damaged(dump: str, error: Exception) -> AnalyticsError:
 
 def cause(error: Exception) -> str:
     """The one line of a Java stack trace that says what happened: the innermost cause."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [repr(error)]
-    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    if causes:
-        return causes[-1][:300]
-    told = lines[1] if lines[0].startswith("An error occurred while calling") and len(lines) > 1 else lines[0]
-    return told.removeprefix(": ")[:300]
+    lines = [line.strip() for line in str(error).splitlines() if line.strip(" :\t")] or [repr(error)]
+    causes = [number for number, line in enumerate(lines) if line.startswith("Caused by: ")]
+    called = lines[0].startswith("An error occurred while calling") and len(lines) > 1
+    at = causes[-1] if causes else int(called)
+    told = lines[at].removeprefix("Caused by:").removeprefix(":").strip()
+    if told.endswith(":") and len(lines) > at + 1:  # only the kind of error, what it says begins on the next line
+        told = f"{told} {lines[at + 1]}"
+    return told[:300]

@@ -108,7 +108,6 @@ def _run(spark: SparkSession, source: Source, export: Export, out: str, steps: _
             rows = {name: output.rows(name) for name in tables}
             for frame in tables.values():
                 frame.unpersist()
-            shared.release()
         except (PySparkException, Py4JError, ConnectionError) as error:  # the last: Java has ended
             again = source.without(error)
             if again is None:
@@ -116,6 +115,9 @@ def _run(spark: SparkSession, source: Source, export: Export, out: str, steps: _
             export = again
             steps.restart("left out a damaged file")
             continue
+        finally:
+            with suppress(Py4JError, ConnectionError):  # Java has ended, and with it what it kept
+                shared.release()
         steps.done("wrote the page")
         return AnalysisSummary(out, output.report_path, rows, export.skipped)
 
@@ -170,7 +172,7 @@ def reports(export: Export, shared: Shared) -> dict[str, Callable[[], DataFrame]
         "settings_in_force": lambda: settings_in_force(shared.fates(), export.policies, export.settings),
         "advice": lambda: advice(shared.fates(), export.policies, export.settings),
         "consumers": lambda: consumers(attempts, export.deliveries_by_consumer),
-        "due_error": lambda: due_error(attempts),
+        "due_error": lambda: due_error(shared.in_order()),
         "flow": lambda: flow(messages, dead),
         "journeys": lambda: journeys(dead),
     }

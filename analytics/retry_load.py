@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from analytics.fates import DIED, KEY
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 COUNTS = ("succeeded_first", "succeeded_retry", "failed_first", "failed_retry", "wasted", "failed_ms")
 
 
-def retry_load(attempts: DataFrame, deliveries_by_minute: DataFrame, fates: DataFrame) -> DataFrame:
+def retry_load(attempts: DataFrame, deliveries_by_minute: DataFrame, messages: DataFrame, ordered: DataFrame) -> DataFrame:
     """One row for each queue and minute with a delivery that ended: how many ``succeeded_first`` try, ``succeeded_retry``,
     ``failed_first`` try, ``failed_retry``; ``retries`` = succeeded_retry + failed_retry. ``wasted``: retries of messages that died of
     it in the end. ``failed_ms``: time for which consumers held what then failed.
 
-    Successes come from the counts, failures from the rows of ``attempts`` (attempt 1 is a first try).
+    Successes come from the counts, failures from the rows of ``attempts`` (attempt 1 is a first try). ``ordered``: fates.in_order.
     """
     from pyspark.sql import functions as F
 
@@ -28,10 +30,12 @@ def retry_load(attempts: DataFrame, deliveries_by_minute: DataFrame, fates: Data
         F.count_if(F.col("attempt") > 1).alias("failed_retry"),
         F.floor(F.coalesce(F.sum(held_us), F.lit(0)) / 1000).alias("failed_ms"),
     )
+    died = messages.where((F.col("failed_attempts") > 0) & F.col("outcome").isin(*DIED)).select(*KEY, "queue")
     waste = (
-        fates.where("died")
-        .select("queue", F.explode("retry_minutes").alias("number"))
-        .groupBy("queue", F.timestamp_seconds(F.col("number").cast("long") * 60).alias("minute"))
+        ordered.where("attempt > 1")
+        .select(*KEY, F.date_trunc("minute", "at").alias("minute"))
+        .join(died, list(KEY))
+        .groupBy("queue", "minute")
         .agg(F.count(F.lit(1)).alias("wasted"))
     )
     union = good.unionByName(bad, allowMissingColumns=True).unionByName(waste, allowMissingColumns=True)

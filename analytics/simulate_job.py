@@ -34,13 +34,14 @@ def simulate(
     seed: int = 1,
     replicates: int | None = None,
     skip: bool = False,
+    memory: str | None = None,
 ) -> Simulation:
-    """Play the failures of ``dump`` again under ``policy`` (a broker.yaml). Raises AnalyticsError."""
+    """Play the failures of ``dump`` again under ``policy`` (a broker.yaml). ``memory``: as spark_session's. Raises AnalyticsError."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as F
 
-    from analytics.inputs import damaged
+    from analytics.memory import fault
     from analytics.outputs import Output
     from analytics.simulate import REPLICATES
     from analytics.simulate_report import simulate_page
@@ -50,7 +51,7 @@ def simulate(
 
     policies = load_policies(policy)
     dumps = [str(dump)] if isinstance(dump, str | Path) else [str(each) for each in dump]
-    with spark_session(master) as spark:
+    with spark_session(master, memory=memory) as spark:
         export = Source(spark, dumps, skip=skip, store=None).open()
         output = None if out is None else Output(spark, str(out))
         try:
@@ -65,8 +66,8 @@ def simulate(
             if output is not None and rows:
                 text, names = Path(policy).read_text(encoding="utf-8"), ", ".join(each.rstrip("/").rsplit("/", 1)[-1] for each in dumps)
                 output.write_report(simulate_page(rows, headline=sentence(rows), dump=names, policy=text, seed=seed))
-        except (PySparkException, Py4JError) as error:
-            raise damaged(", ".join(dumps), error) from error
+        except (PySparkException, Py4JError, ConnectionError) as error:  # the last: Java has ended
+            raise fault(spark, ", ".join(dumps), error) from error
     if not rows:
         raise AnalyticsError(
             "nothing-to-simulate",

@@ -24,6 +24,8 @@ _SMALL = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
+#: What is kept stays as it was put together (fates.in_order), so that nothing is moved or sorted again to read it.
+_LARGE = {"spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "false"}
 _SMALL_JAVA = " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
@@ -71,8 +73,8 @@ def told(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
 
 
 def suited_to(spark: SparkSession, small: bool) -> AbstractContextManager[None]:
-    """The session's settings for ``small`` inputs, or as they are."""
-    return told(spark, _SMALL if small else {})
+    """The session's settings for ``small`` inputs, or for large ones."""
+    return told(spark, _SMALL if small else _LARGE)
 
 
 def _start(master: str | None, ui: bool, small: bool, memory: str | None) -> SparkSession:

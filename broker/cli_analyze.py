@@ -45,7 +45,7 @@ def analyze(
     if compare:
         with progress_bar(counted=False) as waiting:
             waiting.add_task("comparing")
-            compared = compare_periods(dump, out, master, skip=on_damage is OnDamage.SKIP)
+            compared = compare_periods(dump, out, master, skip=on_damage is OnDamage.SKIP, memory=memory)
         if as_json:
             print_json({"out": str(out), "report": compared})
         else:

@@ -21,6 +21,14 @@ def simulate(
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same answer.")] = 1,
     master: Annotated[str | None, typer.Option("--master", help="The Spark to use.", show_default="this machine")] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            "--memory",
+            help="For Spark's Java here, or for each executor of a cluster, such as 4g.",
+            show_default="a quarter of the machine's",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Play recorded failures again under another redelivery policy: time to success, deliveries, peaks, dead letters, order."""
@@ -29,7 +37,7 @@ def simulate(
 
     with progress_bar(counted=False) as progress:
         progress.add_task("playing the failures again")
-        found = run_simulation(dump, policy, out, master, seed=seed)
+        found = run_simulation(dump, policy, out, master, seed=seed, memory=memory)
     if as_json:
         print_json({"seed": seed, "out": found.out, "figures": found.rows})
         return

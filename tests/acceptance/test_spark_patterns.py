@@ -26,7 +26,7 @@ from analytics.dead_letter_groups import dead_letter_groups
 from analytics.dead_letter_growth import dead_letter_trend
 from analytics.due_error import BINS, due_error
 from analytics.errors import AnalyticsError
-from analytics.fates import Shared
+from analytics.fates import Shared, in_order
 from analytics.flow import flow, journeys
 from analytics.inputs import Export, read_export
 from analytics.patterns import PATTERNS, plant
@@ -150,7 +150,7 @@ def test_settings_that_changed(export: Export, shared: Shared) -> None:
 
 
 def test_late_retries(export: Export, dump: Path) -> None:
-    found = {row["queue"]: row for row in rows(due_error(export.attempts))}
+    found = {row["queue"]: row for row in rows(due_error(in_order(export.attempts)))}
     assert {queue for queue, row in found.items() if row["late"]} == {"late.planted"}
     assert found["late.control"]["p50_ms"] == 40
     assert all(row["early"] == 0 for row in found.values())
@@ -248,7 +248,7 @@ def test_lateness(export: Export, dump: Path) -> None:
         before = stays.get((sequence, attempt - 1))
         if before is not None and before["due_at"] is not None:
             late[row["queue"]].append((((row["assigned_at"] - before["due_at"]) // timedelta(microseconds=1)) + 999) // 1000)
-    found = {row["queue"]: row for row in rows(due_error(export.attempts))}
+    found = {row["queue"]: row for row in rows(due_error(in_order(export.attempts)))}
     assert found.keys() == late.keys()
     for queue, each in late.items():
         row = found[queue]

@@ -13,7 +13,7 @@ import pytest
 
 from analytics import job
 from analytics.errors import AnalyticsError
-from analytics.inputs import check_local
+from analytics.inputs import cause, check_local
 from analytics.sample import write_sample
 from analytics.schema import MANIFEST_NAME
 
@@ -87,3 +87,18 @@ def test_importing_the_job_brings_no_library_along() -> None:
     code = f"import sys, analytics.job, analytics.inputs, analytics.report; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("told", "cause_told"),
+    [
+        ("An error occurred while calling o1.collect.\n: java.io.IOException: gone\n\tat a.b", "java.io.IOException: gone"),
+        ("failed\nCaused by: a.Outer: x\n\tat c\nCaused by: a.Inner: y\n\tat d", "a.Inner: y"),
+        ("failed\nCaused by: org.apache.spark.SparkException: \nJob aborted.\n\tat d", "org.apache.spark.SparkException: Job aborted."),
+        ("org.apache.spark.SparkException:", "org.apache.spark.SparkException:"),
+        (" : \n", "ValueError(' : \\n')"),
+        ("", "ValueError('')"),
+    ],
+)
+def test_a_cause_is_never_empty(told: str, cause_told: str) -> None:
+    assert cause(ValueError(told)) == cause_told
