@@ -339,7 +339,9 @@ def test_the_page_stands_alone_and_says_what_the_tables_say(analysed: Analysed) 
 
 
 def test_progress_counts_up_to_its_end(analysed: Analysed) -> None:
-    assert [(done, total) for _, done, total in analysed.steps] == [(n, len(analysed.steps)) for n in range(1, len(analysed.steps) + 1)]
+    # A step that takes long is told again, with how far it has come.
+    told = list(dict.fromkeys((done, total) for _, done, total in analysed.steps))
+    assert told == [(number, len(told)) for number in range(1, len(told) + 1)]
 
 
 def test_what_is_not_ours_is_not_overwritten(analysed: Analysed, tmp_path: Path) -> None:
