@@ -42,9 +42,10 @@ def compare_periods(
         output = Output(spark, str(out))
         before, after = ((export, Shared(export)) for export in exports)
         try:
-            with suited_to(spark, small=all(export.manifest.is_small for export in exports)):
-                queues = output.write_table("comparison", compare(before, after))
-                errors = output.write_table("comparison_errors", compare_errors(before, after))
+            small = all(export.manifest.is_small for export in exports)
+            with suited_to(spark, small=small):
+                queues = output.write_table("comparison", compare(before, after), small=small)
+                errors = output.write_table("comparison_errors", compare_errors(before, after), small=small)
                 output.write_report(_page(names, queues, errors))
         except (PySparkException, Py4JError, ConnectionError) as error:  # the last: Java has ended
             raise fault(spark, " or ".join(names), error) from error

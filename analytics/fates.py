@@ -6,6 +6,8 @@ from collections.abc import Callable
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from analytics.kept import kept
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -69,10 +71,7 @@ def fates(messages: DataFrame, ordered: DataFrame) -> DataFrame:
 
 
 class Shared:
-    """Frames that several reports of one run read: each made at the first use, kept until ``release``. Used from several threads.
-
-    Those of a small input are kept in memory, others on disk: memory is for what Spark sorts and counts.
-    """
+    """Frames that several reports of one run read: each made at the first use, kept until ``release``. Used from several threads."""
 
     def __init__(self, export: Export) -> None:
         self._export = export
@@ -104,10 +103,7 @@ class Shared:
         self._kept.clear()
 
     def _once(self, name: str, make: Callable[[], DataFrame]) -> DataFrame:
-        from pyspark import StorageLevel
-
-        level = StorageLevel.MEMORY_AND_DISK_DESER if self._export.manifest.is_small else StorageLevel.DISK_ONLY
         with self._locks[name]:
             if name not in self._kept:
-                self._kept[name] = make().persist(level)
+                self._kept[name] = kept(make(), small=self._export.manifest.is_small)
             return self._kept[name]

@@ -127,7 +127,7 @@ def _write_tables(export: Export, shared: Shared, output: Output, steps: _Steps)
 
     def write(item: tuple[str, Callable[[], DataFrame]]) -> tuple[str, DataFrame]:
         name, frame = item
-        written = output.write_table(name, frame())
+        written = output.write_table(name, frame(), small=export.manifest.is_small)
         steps.done(f"computed {name}")
         return name, written
 

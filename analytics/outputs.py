@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from analytics.errors import AnalyticsError
 from analytics.files import Files
+from analytics.kept import kept
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,9 +33,9 @@ class Output:
     def report_path(self) -> str:
         return f"{self._out}/{REPORT_NAME}"
 
-    def write_table(self, name: str, frame: DataFrame) -> DataFrame:
-        """Write ``frame`` in its order, as Parquet and CSV, computing it once. Returns it as computed; unpersist it when done."""
-        computed = frame.coalesce(1).persist()
+    def write_table(self, name: str, frame: DataFrame, *, small: bool) -> DataFrame:
+        """Write ``frame`` in its order, as Parquet and CSV, computing it once. Returns it as kept; unpersist it when done."""
+        computed = kept(frame.coalesce(1), small=small)
         computed.write.mode("overwrite").parquet(f"{self._out}/parquet/{name}")
         scratch = f"{self._out}/csv/.{name}"
         # Quotes doubled, as spreadsheets and csv readers expect; null is empty, an empty string is "".

@@ -57,7 +57,7 @@ def simulate(
         try:
             frame = what_if(export.messages, export.attempts, policies, seed=seed, replicates=replicates or REPLICATES).persist()
             if output is not None:
-                output.write_table("what_if", frame)
+                output.write_table("what_if", frame, small=export.manifest.is_small)
             dying = frame.where("figure = 'dead_letters'").select(F.col("queue").alias("its"), F.col("recorded").alias("deaths"))
             ordered = frame.join(dying, F.col("queue").eqNullSafe(F.col("its")), "left").orderBy(
                 F.col("queue").isNotNull(), F.desc("deaths"), "queue", "figure"
