@@ -17,7 +17,7 @@ from pathlib import Path
 from journal.committer import Committer, Standing, Statistics, io_failure, is_full
 from journal.disk import DATABASE_NAME, DirectoryLock, Disk, check_header, damaged, prepare_directory
 from journal.errors import JournalError
-from journal.gathering import PATIENCE_S, Gathering
+from journal.gathering import Gathering
 from journal.group_commit import Group
 from journal.group_write import GroupWriter
 from journal.migrations import bring_up
@@ -277,7 +277,7 @@ class Journal:
         group = self._in_flight = self._gathering.take(loop.time(), self.group)
         if group is None:
             if self._alarm is None:
-                self._alarm = loop.call_at(self._gathering.waiting[0].closed_s + PATIENCE_S, self._ring)
+                self._alarm = loop.call_at(self._gathering.look_again_s(), self._ring)
             if not self._reads:
                 await self._wakeup.wait()
             return

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from journal.gathering import PATIENCE_S, Gathering
+from journal.gathering import MOST_PATIENCE_S, PATIENCE_S, Gathering
 from journal.group_commit import Group
 from journal.records import MinuteColumn
 from tests.unit.journal_support import attempt, change, message, reference
@@ -163,8 +163,8 @@ class Flow:
     def _new(self) -> Group:
         return Group(elide=self.elide, older=self.gathering.waiting)
 
-    def step(self, acknowledge: int) -> Group | None:
-        """Some messages come, some older ones are acknowledged, and the writer looks."""
+    def step(self, acknowledge: int, busy: bool = False) -> Group | None:
+        """Some messages come, some older ones are acknowledged, and the writer looks, unless it is busy."""
         for _ in range(acknowledge):
             self.group.succeed(1, 1, {self.unacknowledged.popleft()}, alone=True)
         for _ in range(self.per_step):
@@ -175,7 +175,7 @@ class Flow:
         if self.group.touched:
             self.gathering.close(self.group, self.now_s)
             self.group = self._new()
-        return self.gathering.take(self.now_s, self.group)
+        return None if busy else self.gathering.take(self.now_s, self.group)
 
     def follow(self, steps: int) -> int:
         """A consumer one step behind; returns how many messages were written in the last ten steps."""
@@ -213,6 +213,53 @@ def test_no_group_waits_beyond_the_patience() -> None:
     for _ in range(30):
         flow.step(0)
         assert all(flow.now_s - group.closed_s < PATIENCE_S for group in flow.gathering.waiting)
+
+
+def slow_acknowledgements(flow: Flow, steps: int) -> int:
+    """A consumer 16 ms behind, commits of 8 ms; returns how many messages were written in the last hundred steps."""
+    written = 0
+    for number in range(steps):
+        taken = flow.step(max(0, len(flow.unacknowledged) - 16 * flow.per_step), busy=number % 8 != 0)
+        written += len(taken.added) if taken is not None and number >= steps - 100 else 0
+    return written
+
+
+def test_patience_grows_where_acknowledgements_take_longer() -> None:
+    flow = Flow()
+    flow.follow(40)
+    assert slow_acknowledgements(flow, 400) == 0
+
+
+def test_grown_patience_has_an_end_and_shrinks_again() -> None:
+    flow = Flow()
+    flow.follow(40)
+    slow_acknowledgements(flow, 400)
+    for number in range(300):
+        flow.step(0, busy=number % 8 != 0)
+        assert all(flow.now_s - group.closed_s < MOST_PATIENCE_S + 8 * STEP_S for group in flow.gathering.waiting)
+    flow.follow(400)
+    assert flow.step(0) is None
+    assert flow.gathering.look_again_s() - flow.now_s < 2 * PATIENCE_S
+
+
+def test_at_the_time_it_names_itself_something_goes() -> None:
+    """The loop's clock has whole milliseconds; a timer that rings a rounding error too early would ring again and again."""
+    for start_ms in range(100, 200):
+        flow = Flow()
+        flow.now_s = start_ms / 1000
+        flow.follow(40)
+        assert flow.step(0) is None
+        assert flow.gathering.take(round(flow.gathering.look_again_s(), 3), flow.group) is not None
+
+
+def test_few_messages_are_few_however_close_their_acknowledgements_follow() -> None:
+    flow = Flow(per_step=1)
+    for _ in range(100):
+        assert flow.step(0) is not None
+        flow.group.succeed(1, 1, {flow.unacknowledged.popleft()}, alone=True)
+        flow.gathering.close(flow.group, flow.now_s)
+        flow.group = Group(older=flow.gathering.waiting)
+        assert flow.gathering.take(flow.now_s + 0.0001, flow.group) is not None
 
 
 def test_whoever_waits_for_the_disk_takes_all_along() -> None:
