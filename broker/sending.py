@@ -10,6 +10,7 @@ from broker.core.message import Message, MessageReference, Where, lookup
 from broker.core.queue import Queue
 from broker.dead_letter_office import DeadLetterOffice
 from broker.errors import Refused
+from broker.fan_out import fan_out, takes_all
 from broker.resources import Resources, makes_room, over_length
 from broker.state import BrokerState
 
@@ -116,10 +117,13 @@ class Intake:
 
     def take_in(self, messages: list[Message]) -> tuple[int, Refused | None]:
         """Stores messages of one producer, in order; returns how many, and why the next one was refused."""
-        queue = self._plain_queue(messages[0].address)
-        if queue is not None and not [message for message in messages if message.delay_ms or message.duplicate_id]:
-            self._state.arrive(messages, queue)
-            return len(messages), None
+        queues = self._plain_queues(messages[0].address)
+        if queues and not [message for message in messages if message.delay_ms or message.duplicate_id]:
+            if len(queues) == 1:
+                self._state.arrive(messages, queues[0])
+                return len(messages), None
+            if fan_out(self._state, messages, queues):
+                return len(messages), None
         for number, message in enumerate(messages):
             try:
                 if not self.duplicate(message):
@@ -128,14 +132,12 @@ class Intake:
                 return number, refusal
         return len(messages), None
 
-    def _plain_queue(self, name: str) -> Queue | None:
-        """The one queue that everything sent to this address goes to, unseen; None where each message must be looked at."""
+    def _plain_queues(self, name: str) -> list[Queue]:
+        """The queues that everything sent to this address goes to, unseen; none where each message must be looked at."""
         address = self._state.post_office.addresses.get(name)
-        if address is None or len(address.queues) != 1:
-            return None
-        queue = address.queues[0]
-        settings = queue.settings
-        return None if settings.limited or queue.selector is not None or settings.persist_delivery_count_before_delivery else queue
+        if address is None or not takes_all(address):
+            return []
+        return address.queues
 
     def store(self, message: Message, queues: list[Queue], *, after_commit: bool = False) -> None:
         """Joins one message to its queues. ``after_commit``: it may be dispatched only once its group is on disk."""

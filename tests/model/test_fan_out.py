@@ -1,0 +1,108 @@
+"""Messages that go to several queues as one list are, on the books and in the queues, what they would have been one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import broker.sending
+from broker.core.message import Message
+from broker.core.queue import Queue
+from broker.fan_out import fan_out
+from broker.state import BrokerState
+from tests.model.test_regressions import Life
+
+QUEUES = ("one", "two", "three")
+
+
+def sent(messages: Callable[[Life], None], settings: dict[str, Any] | None = None, routing_type: str = "multicast") -> Life:
+    life = Life({"max-ttl": 60_000, **(settings or {})})
+    for name in QUEUES:
+        life.world.broker.resources.declare({"queue": name, "address": "news", "routing_type": routing_type})
+    messages(life)
+    life.world.check_books()
+    return life
+
+
+def told(life: Life) -> dict[str, Any]:
+    """Everything but the numbers, which are given queue by queue."""
+    life.world.commit()
+    journal = life.world.journal
+    rows = [(r.queue_id, r.priority, r.message.body, r.state, r.expires_at_ms, r.entered_at_ms, r.shared) for r in journal.rows().values()]
+    consumers = [life.subscribe(life.client(), name, prefetch=100) for name in QUEUES]
+    life.world.commit()
+    in_order = {consumer.queue.name: [each.message.body for each in consumer.unsettled.values()] for consumer in consumers}
+    memory = (life.world.broker.state.memory_bytes, life.world.broker.state.durable_bytes, life.world.broker.state.transient_bytes)
+    bodies = sorted(record.body for record in journal.messages.values())
+    life.world.check_books()
+    return {"rows": sorted(map(repr, rows)), "bodies": bodies, "in order": in_order, "memory": memory}
+
+
+def some(life: Life) -> None:
+    client = life.client()
+    life.send(client, "news", "a", "b", "c")
+    life.send(client, "news", "urgent", priority=9)
+    life.send(client, "news", "light", durable=False)
+    life.send(client, "news", "short", expires_at_ms=life.world.time_ms + 5000)
+
+
+def test_a_list_is_what_its_messages_are_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[bool] = []
+
+    def noted(state: BrokerState, messages: list[Message], queues: list[Queue]) -> bool:
+        taken.append(fan_out(state, messages, queues))
+        return taken[-1]
+
+    monkeypatch.setattr(broker.sending, "fan_out", noted)
+    together = told(sent(some))
+    assert taken == [True] * 4
+    monkeypatch.setattr(broker.sending, "fan_out", lambda *args: False)
+    assert together == told(sent(some))
+    assert together["in order"] == {name: [b"urgent", b"a", b"b", b"c", b"light", b"short"] for name in QUEUES}
+    assert together["bodies"] == [b"a", b"b", b"c", b"short", b"urgent"]
+
+
+def test_bodies_go_with_the_last_acknowledgement() -> None:
+    life = sent(some)
+    life.world.commit()
+    for name in QUEUES:
+        assert life.world.journal.messages
+        consumer = life.subscribe(life.client(), name, prefetch=100)
+        life.world.commit()
+        life.world.broker.acknowledge(consumer, list(consumer.unsettled.values()))
+        life.world.commit()
+    assert not life.world.journal.messages
+    assert not life.world.journal.rows()
+    assert life.world.broker.state.memory_bytes == 0
+
+
+def test_a_start_finds_all_of_them() -> None:
+    life = sent(some)
+    life.world.commit()
+    life.world.crash()
+    assert {name: life.queue(name).ready for name in QUEUES} == dict.fromkeys(QUEUES, 5)
+    life.world.check_books()
+
+
+@pytest.mark.parametrize("settings", [{"max-length": 2, "overflow": "drop-head"}, {"persist-delivery-count-before-delivery": True}])
+def test_queues_that_look_at_each_message_get_them_one_at_a_time(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker.sending, "fan_out", lambda *args: pytest.fail("these are not plain"))
+    sent(some, settings)
+
+
+def test_anycast_queues_still_take_turns() -> None:
+    life = sent(some, routing_type="anycast")
+    assert sum(life.queue(name).ready for name in QUEUES) == 6
+
+
+def test_what_finds_no_room_in_memory_goes_to_disk_as_before() -> None:
+    life = sent(lambda life: None)
+    window = life.world.broker.state.pager._windows.messages
+    client = life.client()
+    for start in range(0, window + 500, 500):
+        life.send(client, "news", *[str(number) for number in range(start, start + 500)])
+    assert all(life.queue(name).pending.disk_count for name in QUEUES)
+    life.world.commit()
+    life.world.check_books()
