@@ -6,12 +6,13 @@ matches no queue or is full, the message is *parked* in its queue: kept, counted
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
 from broker.core import dead_letter
 from broker.core.dead_letter import EXPIRED, MAX_LENGTH, Target
-from broker.core.message import Hop, MessageReference, Where, lookup
+from broker.core.message import PARKED, SETTLING, Hop, MessageReference, Where, lookup
 from broker.core.queue import Queue
 from broker.dead_letter_exchanges import Burial, DeadLetterExchanges
 from broker.errors import Refused
@@ -41,24 +42,37 @@ class DeadLetterOffice:
 
     def bury(self, reference: MessageReference, reason: str) -> None:
         """Ends a message's stay: to its dead-letter (or expiry) address, parked, or removed when there is no address."""
-        state, queue = self._state, reference.queue
-        parked_before = reference.where is Where.PARKED and reference.park_reason == reason
-        queue.withdraw(reference, Where.SETTLING)
-        burial = self._exchanges.burial(reference, reason) or self._to_address(reference, reason)
-        if burial is None or burial.cycle:
-            self._drop(reference, reason, "it would go round for ever" if burial is not None else _NO_ADDRESS)
-            return
-        hops, queues, _ = burial
-        if not queues:
-            self._park(reference, reason, on_the_books=parked_before)
-            return
-        moved = state.enter(reference.message, queues, MinuteColumn.MOVED_IN, hops=hops)
-        names = [each.name for each in queues]
-        state.leave(reference, "expired" if reason == EXPIRED else "dead-lettered", {"reason": reason, "target_queues": names})
-        state.place_when_safe(moved, fresh=True)
-        self.trim_when_safe(queues)
+        self.bury_all(reference.queue, (reference,), reason)
 
-    def trim_when_safe(self, queues: list[Queue]) -> None:
+    def bury_all(self, queue: Queue, references: Sequence[MessageReference], reason: str) -> None:
+        """The same for several of one queue that end for one reason."""
+        if not references:
+            return
+        state, target = self._state, dead_letter.target(queue.settings, queue.address, reason)
+        arrived: list[MessageReference] = []
+        reached: dict[Queue, None] = {}
+        for reference in references:
+            parked_before = reference.where is PARKED and reference.park_reason == reason
+            queue.withdraw(reference, SETTLING)
+            burial = self._exchanges.burial(reference, reason) or self._to_address(reference, reason, target)
+            if burial is None or burial.cycle:
+                self._drop(reference, reason, "it would go round for ever" if burial is not None else _NO_ADDRESS)
+                continue
+            hops, queues, _ = burial
+            if not queues:
+                self._park(reference, reason, on_the_books=parked_before)
+                continue
+            moved = state.enter(reference.message, queues, MinuteColumn.MOVED_IN, hops=hops)
+            names = [each.name for each in queues]
+            state.leave(reference, "expired" if reason == EXPIRED else "dead-lettered", {"reason": reason, "target_queues": names})
+            state.announce(moved)
+            arrived += moved
+            reached.update(dict.fromkeys(queues))
+        if arrived:
+            state.place_announced_when_safe(arrived)
+            self.trim_when_safe(reached)
+
+    def trim_when_safe(self, queues: Iterable[Queue]) -> None:
         """The same for queues whose new messages become pending only once they are on disk."""
         for queue in queues:
             if queue.settings.overflow == "drop-head":
@@ -95,12 +109,11 @@ class DeadLetterOffice:
             for queue in queues:
                 self.trim(queue)
 
-    def _to_address(self, reference: MessageReference, reason: str) -> Burial | None:
+    def _to_address(self, reference: MessageReference, reason: str, target: Target | None) -> Burial | None:
         """To the dead-letter (or expiry) address of the settings; None where there is none."""
-        state, queue = self._state, reference.queue
-        target = dead_letter.target(queue.settings, queue.address, reason)
         if target is None:
             return None
+        state, queue = self._state, reference.queue
         hops = [dead_letter.hop(reference, reason, state.now_ms()), *(reference.hops or ())]
         if target.address == queue.address or dead_letter.would_loop(reference.hops, state.max_hops):
             return Burial(hops, [], False)

@@ -14,7 +14,7 @@ from broker.core.address_settings import AddressSettings
 from broker.core.consumer import Consumer
 from broker.core.dead_letter import DELIVERY_LIMIT, EXPIRED, MAX_LENGTH, NOT_RETRYABLE, POISON, REJECTED
 from broker.core.fault import brief, keep
-from broker.core.message import Message, MessageReference, Where
+from broker.core.message import PARKED, Message, MessageReference
 from broker.core.post_office import Address
 from broker.core.queue import Queue
 from broker.core.redelivery import ConsumerPolicy, Decision, policy_in_force
@@ -22,6 +22,7 @@ from journal.group_commit import Group
 from journal.paging import Page, Wanted
 from journal.records import (
     AddressRecord,
+    AttemptDetail,
     AttemptRecord,
     MessageRecord,
     MinuteColumn,
@@ -42,6 +43,8 @@ _MAX_KEY_CHARS: Final = 256
 #: A named tuple made from a tuple: half the time of calling its class, on the path of every message.
 _make_message: Final = cast(Callable[[type[MessageRecord], tuple[Any, ...]], MessageRecord], tuple.__new__)
 _make_reference: Final = cast(Callable[[type[ReferenceRecord], tuple[Any, ...]], ReferenceRecord], tuple.__new__)
+_make_change: Final = cast(Callable[[type[ReferenceChange], tuple[Any, ...]], ReferenceChange], tuple.__new__)
+_make_attempt: Final = cast(Callable[[type[AttemptRecord], tuple[Any, ...]], AttemptRecord], tuple.__new__)
 
 COLUMN_OF_OUTCOME: Final = {
     "succeeded": MinuteColumn.SUCCEEDED,
@@ -213,19 +216,18 @@ class Ledger:
         group = self.group
         for reference in references:
             if reference.durable:
-                group.change(
-                    ReferenceChange(
-                        reference.queue.queue_id,
-                        reference.priority,
-                        reference.sequence,
-                        reference.delivery_count,
-                        reference.failed,
-                        reference.assigned,
-                        state_bits(reference),
-                        reference.due_at_ms,
-                        reference.expires_at_ms,
-                    )
+                values = (
+                    reference.queue.queue_id,
+                    reference.priority,
+                    reference.sequence,
+                    reference.delivery_count,
+                    reference.failed,
+                    reference.assigned,
+                    state_bits(reference),
+                    reference.due_at_ms,
+                    reference.expires_at_ms,
                 )
+                group.change(_make_change(ReferenceChange, values))
 
     def succeeded(self, queue: Queue, references: list[MessageReference], alone: bool = True, consumer: str = "") -> None:
         """Acknowledged references of one queue leave it for good. ``alone``: not as a part of a transaction."""
@@ -301,44 +303,57 @@ class Ledger:
 
     # -- attempts ----------------------------------------------------------------------------------------------------
 
-    def attempt(
-        self, reference: MessageReference, consumer: Consumer, outcome: str, decision: Decision, report: dict[str, Any], now_ms: int
+    def failed(
+        self, consumer: Consumer, verdicts: list[tuple[MessageReference, Decision]], outcome: str, report: dict[str, Any], now_ms: int
     ) -> None:
-        """One delivery ended badly. Keeps the first tenth and the last of at most max-redelivery-records."""
-        if not reference.durable:
-            return
-        queue = reference.queue
-        self.group.counts(queue.queue_id, now_ms // _MINUTE_MS)[MinuteColumn.FAILED] += 1
-        limit = queue.settings.max_redelivery_records
+        """Deliveries of one queue that ended badly, all in the same way; their counts have gone up already.
+
+        Keeps, of each message, the first tenth and the last of at most max-redelivery-records.
+        """
+        group, settings, queue_id = self.group, consumer.queue.settings, consumer.queue.queue_id
+        limit = settings.max_redelivery_records
         limit = MAX_ATTEMPT_RECORDS if limit < 0 else min(limit, MAX_ATTEMPT_RECORDS)
-        if not limit:
-            return
         last = limit - limit // 10
-        if reference.failed > limit:
-            self.group.delete_attempt(reference.message.message_id, reference.sequence, reference.failed - last)
-        self.group.attempt(
-            AttemptRecord(
-                message_id=reference.message.message_id,
-                sequence=reference.sequence,
-                attempt=reference.failed,
-                queue_id=queue.queue_id,
-                at_ms=now_ms,
-                original_address=reference.hops[-1]["address"] if reference.hops else reference.message.address,
-                outcome=outcome,
-                consumer=consumer.name,
-                connection=consumer.connection,
-                assigned_at_ms=reference.assigned_at_ms,
-                given_at_ms=reference.given_at_ms,
-                delivery_count=reference.delivery_count,
-                failed=reference.failed,
-                delay_ms=decision.delay_ms,
-                due_at_ms=decision.due_at_ms,
-                decision=decision.action.value,
-                policy=self._policy(queue.settings, consumer.policy, now_ms),
-                fault=self._fault(report, queue.settings),
-                message_key=message_key(reference),
-            )
-        )
+        by_key = settings.message_key_property is not None
+        policy = self._policy(settings, consumer.policy, now_ms)
+        # What is told of them is the same for most: those that went out together and were tried as often.
+        details: dict[tuple[Any, ...], AttemptDetail] = {}
+        number = 0
+        for reference, decision in verdicts:
+            if not reference.durable:
+                continue
+            number += 1
+            message, sequence, failed = reference.message, reference.sequence, reference.failed
+            if failed > limit:
+                if not limit:
+                    continue
+                group.delete_attempt(message.message_id, sequence, failed - last)
+            address = reference.hops[-1]["address"] if reference.hops else message.address
+            key = message_key(reference) if by_key else None
+            fault = self._fault(report, settings)
+            counted, assigned_ms, given_ms = reference.delivery_count, reference.assigned_at_ms, reference.given_at_ms
+            told = (address, assigned_ms, given_ms, counted, failed, id(decision), id(fault), key)
+            detail = details.get(told)
+            if detail is None:
+                detail = details[told] = AttemptDetail(
+                    original_address=address,
+                    outcome=outcome,
+                    consumer=consumer.name,
+                    connection=consumer.connection,
+                    assigned_at_ms=assigned_ms,
+                    given_at_ms=given_ms,
+                    delivery_count=counted,
+                    failed=failed,
+                    delay_ms=decision.delay_ms,
+                    due_at_ms=decision.due_at_ms,
+                    decision=decision.action.value,
+                    policy=policy,
+                    fault=fault,
+                    message_key=key,
+                )
+            group.attempt(_make_attempt(AttemptRecord, (message.message_id, sequence, failed, queue_id, now_ms, detail)))
+        if number:
+            group.counts(queue_id, now_ms // _MINUTE_MS)[MinuteColumn.FAILED] += number
 
     def _fault(self, report: dict[str, Any], settings: AddressSettings) -> dict[str, Any] | None:
         """The report as it is stored. One may fail thousands of messages: it is read once, and kept whole a number of times."""
@@ -350,10 +365,11 @@ class Ledger:
             self._last_fault = brief(self._last_fault)
         return self._last_fault
 
-    def delivered(self, reference: MessageReference, now_ms: int) -> None:
-        """The application was given it (and it came back); successes count this themselves."""
-        if reference.durable:
-            self.group.counts(reference.queue.queue_id, now_ms // _MINUTE_MS)[MinuteColumn.DELIVERED] += 1
+    def delivered(self, queue: Queue, references: list[MessageReference], now_ms: int) -> None:
+        """The application was given them (and they came back); successes count this themselves."""
+        number = sum([reference.durable for reference in references])
+        if number:
+            self.group.counts(queue.queue_id, now_ms // _MINUTE_MS)[MinuteColumn.DELIVERED] += number
 
     def _policy(self, settings: AddressSettings, policy: ConsumerPolicy | None, now_ms: int) -> str:
         key = (id(settings), id(policy))
@@ -377,7 +393,9 @@ PARK_REASON_SHIFT: Final = 2
 
 def state_bits(reference: MessageReference) -> int:
     """The ``state`` column: parked, suspect, and what a parked one died of."""
-    parked = ReferenceState.PARKED if reference.where is Where.PARKED else 0
+    if not reference.suspect and reference.where is not PARKED and not reference.park_reason:
+        return 0
+    parked = ReferenceState.PARKED if reference.where is PARKED else 0
     suspect = ReferenceState.SUSPECT if reference.suspect else 0
     return int(parked | suspect) | PARK_REASONS.index(reference.park_reason) << PARK_REASON_SHIFT
 

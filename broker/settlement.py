@@ -9,12 +9,13 @@ from broker.core.consumer import Consumer
 from broker.core.dead_letter import DELIVERY_LIMIT, EXPIRED, REJECTED
 from broker.core.message import MessageReference
 from broker.core.queue import Queue
-from broker.core.redelivery import Action, Failure, decide, limit_reached
+from broker.core.redelivery import Action, Failure, Verdicts, limit_reached
 from broker.dead_letter_office import DeadLetterOffice
 from broker.state import BrokerState
 
 COUNTED: Final = Failure()
 UNCOUNTED: Final = Failure(counts=False)
+_DEAD_LETTER: Final = Action.DEAD_LETTER
 
 
 class Settlement:
@@ -55,47 +56,50 @@ class Settlement:
         apply_limit: bool = True,
     ) -> None:
         """These came back from the application. Each is decided by itself: again at once, again at a time, or dead."""
-        state, queue = self._state, consumer.queue
+        state, queue, settings = self._state, consumer.queue, consumer.queue.settings
         queue.release(consumer, references)
-        again: list[MessageReference] = []
         now_ms = state.now_ms()
-        for reference in references:
-            if self._stays(consumer, reference, failure, outcome, report or {}, apply_limit, now_ms):
-                again.append(reference)
+        failed, expired = self._count(references, failure, now_ms)
+        decisions = Verdicts(settings, consumer.policy, failure, now_ms, state.rng, apply_limit)
+        verdicts = [(reference, decisions[reference.failed]) for reference in failed]
+        state.ledger.delivered(queue, failed, now_ms)
+        if failure.counts:
+            state.ledger.failed(consumer, verdicts, outcome, report or {}, now_ms)
+        again: list[MessageReference] = []
+        dead: dict[str, list[MessageReference]] = {}
+        for reference, decision in verdicts:
+            if decision.action is _DEAD_LETTER:
+                dead.setdefault(REJECTED if outcome == REJECTED else decision.reason or DELIVERY_LIMIT, []).append(reference)
+                continue
+            reference.due_at_ms = decision.due_at_ms
+            # It was not alone when its consumer was lost; the next loss would end it, so it shall be alone then.
+            reference.suspect = not apply_limit and limit_reached(settings, consumer.policy, reference.failed + 1)
+            again.append(reference)
+        for reason, gone in dead.items():
+            self._office.bury_all(queue, gone, reason)
+        self._office.bury_all(queue, expired, EXPIRED)
         state.ledger.changed(again)
         state.place_when_safe(again)
         state.mark_ready(queue)
 
-    def _stays(
-        self,
-        consumer: Consumer,
-        reference: MessageReference,
-        failure: Failure,
-        outcome: str,
-        report: dict[str, Any],
-        apply_limit: bool,
-        now_ms: int,
-    ) -> bool:
-        state, queue = self._state, reference.queue
-        reference.suspect = False
-        reference.transaction = None
-        if reference.expired(now_ms) and not failure.poison:
-            self._office.bury(reference, EXPIRED)
-            return False
-        reference.delivery_count += not reference.counted
-        reference.counted = False
-        state.ledger.delivered(reference, now_ms)
-        reference.failed += failure.counts
-        decision = decide(queue.settings, consumer.policy, reference.failed, failure, now_ms, state.rng, apply_limit)
-        if failure.counts:
-            state.ledger.attempt(reference, consumer, outcome, decision, report, now_ms)
-        if decision.action is Action.DEAD_LETTER:
-            self._office.bury(reference, REJECTED if outcome == REJECTED else decision.reason or DELIVERY_LIMIT)
-            return False
-        reference.due_at_ms = decision.due_at_ms
-        # It was not alone when its consumer was lost; the next loss would end it, so it shall be alone then.
-        reference.suspect = not apply_limit and limit_reached(queue.settings, consumer.policy, reference.failed + 1)
-        return True
+    @staticmethod
+    def _count(references: list[MessageReference], failure: Failure, now_ms: int) -> tuple[list[MessageReference], list[MessageReference]]:
+        """(those that failed, with their counts raised; those that have expired meanwhile, which do not count)"""
+        failed: list[MessageReference] = []
+        expired: list[MessageReference] = []
+        for reference in references:
+            reference.suspect = False
+            reference.transaction = None
+            if reference.expires_at_ms is not None and reference.expires_at_ms <= now_ms and not failure.poison:
+                expired.append(reference)
+                continue
+            if reference.counted:
+                reference.counted = False
+            else:
+                reference.delivery_count += 1
+            reference.failed += failure.counts
+            failed.append(reference)
+        return failed, expired
 
     # -- consumers that end ------------------------------------------------------------------------------------------
 

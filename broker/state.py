@@ -189,8 +189,15 @@ class BrokerState:
         if not fresh:
             self.ledger.when_safe(lambda: self.place(references))
             return
+        self.announce(references)
+        self.place_announced_when_safe(references)
+
+    def announce(self, references: list[MessageReference]) -> None:
+        """They will be placed when they are on disk; length limits count them from now on."""
         for reference in references:
             reference.queue.expect(1, reference.message.size)
+
+    def place_announced_when_safe(self, references: list[MessageReference]) -> None:
         self.ledger.when_safe(lambda: self._arrive(references))
 
     def _arrive(self, references: list[MessageReference]) -> None:

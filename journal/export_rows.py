@@ -15,7 +15,7 @@ from operator import itemgetter
 from typing import Any
 
 from journal.packing import Damaged, unpack, unpack_message
-from journal.records import AttemptRecord, ReferenceState
+from journal.records import AttemptDetail, AttemptRecord, ReferenceState
 
 Row = tuple[Any, ...]
 FETCH_ROWS = 1000
@@ -130,15 +130,15 @@ def attempts(snapshot: Snapshot) -> Iterator[Row]:
 
 
 def _attempt(snapshot: Snapshot, row: Row) -> Row:
-    record = attempt_record(*row)
-    fault = record.fault or {}
+    message_id, sequence, attempt, queue_id, at_ms, detail = attempt_record(*row)
+    fault = detail.fault or {}
     return (
-        record.message_id, record.sequence, record.queue_id, snapshot.queue_name(record.queue_id), record.original_address,
-        record.attempt, us(record.at_ms), us(record.assigned_at_ms), us(record.given_at_ms), record.outcome,
-        error_class(record.outcome, fault), fault.get("error_type"), fault.get("error_text"), fault.get("reason"),
-        fault.get("traceback") if snapshot.with_tracebacks else None, fault.get("fingerprint"), record.consumer, record.connection,
-        record.delivery_count, record.failed, record.decision, record.delay_ms, us(record.due_at_ms), record.policy,
-        record.message_key,
+        message_id, sequence, queue_id, snapshot.queue_name(queue_id), detail.original_address,
+        attempt, us(at_ms), us(detail.assigned_at_ms), us(detail.given_at_ms), detail.outcome,
+        error_class(detail.outcome, fault), fault.get("error_type"), fault.get("error_text"), fault.get("reason"),
+        fault.get("traceback") if snapshot.with_tracebacks else None, fault.get("fingerprint"), detail.consumer, detail.connection,
+        detail.delivery_count, detail.failed, detail.decision, detail.delay_ms, us(detail.due_at_ms), detail.policy,
+        detail.message_key,
     )  # fmt: skip
 
 
@@ -146,7 +146,7 @@ def attempt_record(message_id: int, sequence: int, attempt: int, queue_id: int, 
     """The blob is a map of the fields that have no column. Raises Damaged."""
     detail = unpack(blob)
     try:
-        return AttemptRecord(message_id, sequence, attempt, queue_id, at_ms, **detail)
+        return AttemptRecord(message_id, sequence, attempt, queue_id, at_ms, AttemptDetail(**detail))
     except TypeError as error:
         raise Damaged(f"attempt {attempt} of message {message_id} is not a packed attempt") from error
 
@@ -241,11 +241,11 @@ def _hop(hop: dict[str, Any]) -> dict[str, Any]:
     return {name: hop.get(name) for name in shown} | {"at": us(hop["at_ms"]), "expires_at": us(hop.get("expires_at_ms"))}
 
 
-def _last_attempt(snapshot: Snapshot, message_id: int, sequence: int) -> AttemptRecord | None:
+def _last_attempt(snapshot: Snapshot, message_id: int, sequence: int) -> AttemptDetail | None:
     sql = """SELECT message_id, sequence, attempt, queue_id, at_ms, attempt_blob FROM attempt
              WHERE message_id = ? AND sequence = ? ORDER BY attempt DESC LIMIT 1"""
     row = snapshot.connection.execute(sql, (message_id, sequence)).fetchone()
-    return None if row is None else attempt_record(*row)
+    return None if row is None else attempt_record(*row).detail
 
 
 # --- queues, settings, policies, minutes ----------------------------------------------------------------------------

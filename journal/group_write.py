@@ -14,7 +14,7 @@ from zlib import crc32
 
 from journal.group_commit import MINUTE_COLUMNS, Group
 from journal.packing import message_packer, pack, pack_message
-from journal.records import AttemptRecord, MinuteColumn, QueueRecord, ReferenceRecord
+from journal.records import AttemptDetail, MinuteColumn, QueueRecord, ReferenceRecord
 from journal.statements import delete_integers, run_keys, run_values
 
 _REFERENCE_WIDTH = 14
@@ -22,8 +22,6 @@ _REFERENCE_WIDTH = 14
 #: parameter of None or bytes costs 250 ns more than any other, since sqlite3 looks for an adapter of its type; hence bytearray.
 _FRESH_ROW = "(?,?,?,?,0,0,0,0,NULL,NULL,?,NULL,?,?)"
 _FRESH_WIDTH = 7
-#: An attempt's first five fields are columns; the rest is a map.
-_ATTEMPT_DETAIL = AttemptRecord._fields[5:]
 MINUTE_NAMES = [column.name.lower() for column in MinuteColumn]
 
 INSERT_REFERENCE = "INSERT INTO reference VALUES {values}"
@@ -262,10 +260,13 @@ def _write_history(connection: sqlite3.Connection, group: Group, state: WriterSt
             state.history_bytes -= connection.execute(SIZE_ATTEMPT.format(values=marks), [v for key in part for v in key]).fetchone()[0]
         run_keys(connection, DELETE_ATTEMPT, 3, gone)
     flat: list[Any] = []
-    for attempt in group.attempts.values():
-        blob = pack(dict(zip(_ATTEMPT_DETAIL, attempt[5:], strict=True)))
+    packed: AttemptDetail | None = None
+    blob: bytes | bytearray = b""
+    for message_id, sequence, attempt, queue_id, at_ms, detail in group.attempts.values():
+        if detail is not packed:
+            packed, blob = detail, bytearray(pack(detail._asdict()))
         state.history_bytes += len(blob)
-        flat += (*attempt[:5], blob)
+        flat += (message_id, sequence, attempt, queue_id, at_ms, blob)
     run_values(connection, INSERT_ATTEMPT, 6, flat)
     flat = []
     for outcome in group.outcomes.values():

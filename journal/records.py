@@ -154,14 +154,11 @@ class DeclarationRecord(NamedTuple):
     content: dict[str, Any]
 
 
-class AttemptRecord(NamedTuple):
-    """One delivery that ended badly. ``fault`` carries error_type, error_text, reason, traceback, fingerprint where known."""
+class AttemptDetail(NamedTuple):
+    """What messages that failed together have in common, very often. ``fault`` carries error_type, error_text, reason, traceback,
+    fingerprint where known.
+    """
 
-    message_id: int
-    sequence: int
-    attempt: int
-    queue_id: int
-    at_ms: int
     original_address: str
     #: nack | listener | recover | rollback | poison | connection-lost | timeout | error | expired
     outcome: str
@@ -180,6 +177,17 @@ class AttemptRecord(NamedTuple):
     fault: dict[str, Any] | None
     #: What the property that the settings name said: messages of one key belong together. None: no key.
     message_key: str | None = None
+
+
+class AttemptRecord(NamedTuple):
+    """One delivery that ended badly. Where several records share one ``detail``, it is packed once."""
+
+    message_id: int
+    sequence: int
+    attempt: int
+    queue_id: int
+    at_ms: int
+    detail: AttemptDetail
 
 
 class OutcomeRecord(NamedTuple):

@@ -44,7 +44,7 @@ class Where(IntEnum):
 
 
 #: As names of this module, for what runs for every message: CPython 3.11 takes 100 ns to find a member in its enumeration.
-SETTLING, PENDING, DELIVERING, GONE = Where.SETTLING, Where.PENDING, Where.DELIVERING, Where.GONE
+SETTLING, PENDING, DELIVERING, PARKED, GONE = Where.SETTLING, Where.PENDING, Where.DELIVERING, Where.PARKED, Where.GONE
 
 
 class Message:
@@ -183,9 +183,11 @@ class MessageReference:
 
 def lookup(message: Message, hops: list[Hop] | None = None, reference: MessageReference | None = None) -> Lookup:
     """What a selector sees: the overlay of ``hops``, the properties, JMS header names; None for what is not there."""
-    properties = {**(message.properties or {}), **_latest(hops)} if hops else message.properties or {}
+    properties, latest = message.properties or _NOTHING, _latest(hops) if hops else _NOTHING
 
     def value(name: str) -> PropertyValue:
+        if name in latest:
+            return latest[name]
         if name in properties:
             return properties[name]
         if name == HOPS and hops:
@@ -222,6 +224,7 @@ def _latest(hops: list[Hop]) -> Properties:
     return properties
 
 
+_NOTHING: Final[Properties] = {}
 _MESSAGE_HEADERS: Final[dict[str, Callable[[Message], PropertyValue]]] = {
     "JMSPriority": lambda message: message.priority,
     "JMSTimestamp": lambda message: message.sent_at_ms,

@@ -43,7 +43,8 @@ class Pending:
 
     def __init__(self) -> None:
         self._fresh: list[deque[MessageReference]] = [deque() for _ in range(PRIORITIES)]
-        self._returned: list[list[MessageReference]] = [[] for _ in range(PRIORITIES)]
+        #: Heaps of (sequence, reference).
+        self._returned: list[list[tuple[int, MessageReference]]] = [[] for _ in range(PRIORITIES)]
         self._entries = 0
         #: No priority above this one has entries.
         self._top = 0
@@ -116,7 +117,7 @@ class Pending:
     def put_back(self, reference: MessageReference) -> None:
         """A returned message, at its original place."""
         reference.where = PENDING
-        heapq.heappush(self._returned[reference.priority], reference)
+        heapq.heappush(self._returned[reference.priority], (reference.sequence, reference))
         self._counted(reference)
 
     def append_all(self, references: list[MessageReference]) -> None:
@@ -208,11 +209,11 @@ class Pending:
             while fresh and not _waits_here(fresh[0]):
                 fresh.popleft()
                 self._entries -= 1
-            while returned and not _waits_here(returned[0]):
+            while returned and not _waits_here(returned[0][1]):
                 heapq.heappop(returned)
                 self._entries -= 1
-            if returned and (not fresh or returned[0].sequence <= fresh[0].sequence):
-                return returned[0]
+            if returned and (not fresh or returned[0][0] <= fresh[0].sequence):
+                return returned[0][1]
             if fresh:
                 return fresh[0]
         return None
@@ -220,7 +221,8 @@ class Pending:
     def __iter__(self) -> Iterator[MessageReference]:
         """All, in delivery order. A snapshot: costs a sort, for browsing and management only."""
         for priority in range(PRIORITIES - 1, -1, -1):
-            living = {r.sequence: r for r in (*self._fresh[priority], *self._returned[priority]) if _waits_here(r)}
+            living = {r.sequence: r for r in self._fresh[priority] if _waits_here(r)}
+            living |= {sequence: r for sequence, r in self._returned[priority] if _waits_here(r)}
             for sequence in sorted(living):
                 yield living[sequence]
 
@@ -229,8 +231,8 @@ class Pending:
             fresh = self._fresh[priority]
             self._fresh[priority] = deque(r for r in fresh if _waits_here(r))
             kept = {r.sequence for r in self._fresh[priority]}
-            returned = {r.sequence: r for r in self._returned[priority] if _waits_here(r) and r.sequence not in kept}
-            self._returned[priority] = [returned[sequence] for sequence in sorted(returned)]
+            returned = {sequence: r for sequence, r in self._returned[priority] if _waits_here(r) and sequence not in kept}
+            self._returned[priority] = sorted(returned.items())
         self._entries = sum(map(len, self._fresh)) + sum(map(len, self._returned))
 
 

@@ -190,6 +190,27 @@ def decide(
     return Decision(Action.REDELIVER, delay_ms, now_ms + delay_ms) if delay_ms > 0 else _NOW
 
 
+class Verdicts(dict[int, Decision]):
+    """``decide`` for many messages that failed in the same way at one moment: ``verdicts[failed]``, worked out once for each count
+    unless chance has a part in it.
+    """
+
+    def __init__(
+        self, settings: AddressSettings, policy: ConsumerPolicy | None, failure: Failure, now_ms: int, rng: Rng, apply_limit: bool
+    ) -> None:
+        super().__init__()
+        self._given = (settings, policy)
+        self._failure = failure
+        self._rest = (now_ms, rng, apply_limit)
+
+    def __missing__(self, failed: int) -> Decision:
+        settings, policy = self._given
+        decision = decide(settings, policy, failed, self._failure, *self._rest)
+        if decision.action is Action.DEAD_LETTER or not self._failure.counts or failed <= 0 or _spread(settings, policy, failed).certain:
+            self[failed] = decision
+        return decision
+
+
 def limit_reached(settings: AddressSettings, policy: ConsumerPolicy | None, failed: int) -> bool:
     """Whether ``failed`` attempts are the last: the policy's limit where there is one, else max-delivery-attempts.
 
@@ -235,6 +256,11 @@ class _Spread(NamedTuple):
             sign = -1.0 if rng.random() < 0.5 else 1.0
             delay += delay * sign * self.factor * rng.random()
         return self._clip(delay)
+
+    @property
+    def certain(self) -> bool:
+        """``draw`` has nothing to draw."""
+        return self.base_ms <= 0 or (self.factor <= 0 and not self.full_jitter)
 
     def bounds(self) -> tuple[int, int]:
         """The least and the most that ``draw`` can give."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from journal.journal import Journal, JournalOptions
 from journal.records import (
+    AttemptDetail,
     AttemptRecord,
     MessageRecord,
     MinuteColumn,
@@ -53,10 +54,11 @@ def change(sequence: int, queue_id: int = 1, **fields: Any) -> ReferenceChange:
 
 
 def attempt(message_id: int, sequence: int, number: int, at_ms: int = NOW_MS, **fields: Any) -> AttemptRecord:
-    return AttemptRecord(
-        message_id, sequence, number, 1, at_ms, "orders", "nack", "c1", "7", at_ms - 3, at_ms - 2, number, number, 5_000, at_ms + 5_000,
+    detail = AttemptDetail(
+        "orders", "nack", "c1", "7", at_ms - 3, at_ms - 2, number, number, 5_000, at_ms + 5_000,
         "redeliver", "abc", {"error_type": "Timeout", "error_text": "no answer"},
     )._replace(**fields)  # fmt: skip
+    return AttemptRecord(message_id, sequence, number, 1, at_ms, detail)
 
 
 def outcome(message_id: int, sequence: int, at_ms: int = NOW_MS, **fields: Any) -> OutcomeRecord:

@@ -22,7 +22,7 @@ from journal.export import MANIFEST_NAME, ExportError, export
 from journal.export_parquet import TABLES
 from journal.migrations import bring_up
 from journal.packing import pack, pack_message
-from journal.records import AttemptRecord, MessageRecord
+from journal.records import AttemptDetail, MessageRecord
 
 T0 = 1_790_000_000_000
 DAY_MS = 86_400_000
@@ -68,12 +68,7 @@ def add_reference(journal: sqlite3.Connection, queue_id: int, message_id: int, s
 
 
 def add_attempt(journal: sqlite3.Connection, message_id: int, sequence: int, attempt: int, at_ms: int, **fault: Any) -> None:
-    record = AttemptRecord(
-        message_id,
-        sequence,
-        attempt,
-        ORDERS,
-        at_ms,
+    detail = AttemptDetail(
         original_address="orders",
         outcome="listener",
         consumer="c1",
@@ -88,7 +83,7 @@ def add_attempt(journal: sqlite3.Connection, message_id: int, sequence: int, att
         policy="p1",
         fault=fault or None,
     )
-    journal.execute("INSERT INTO attempt VALUES (?, ?, ?, ?, ?, ?)", (*record[:5], pack(dict(list(record._asdict().items())[5:]))))
+    journal.execute("INSERT INTO attempt VALUES (?, ?, ?, ?, ?, ?)", (message_id, sequence, attempt, ORDERS, at_ms, pack(detail._asdict())))
 
 
 def a_hop(queue: str, sequence: int, reason: str, at_ms: int, attempts: int) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import itertools
 import random
 from collections.abc import Iterable
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,6 +22,7 @@ from broker.core.redelivery import (
     Failure,
     PolicyError,
     PolicyMap,
+    Verdicts,
     attempts_allowed,
     decide,
     lifetime_ms,
@@ -175,6 +177,18 @@ def test_the_applications_own_verdicts_always_stand() -> None:
         hopeless = decide(settings, None, 1, Failure(retryable=False, delay_ms=5), NOW_MS, Draws(), apply_limit)
         assert (poison.action, poison.reason, poison.due_at_ms) == (Action.DEAD_LETTER, "poison", None)
         assert (hopeless.action, hopeless.reason, hopeless.due_at_ms) == (Action.DEAD_LETTER, "not-retryable", None)
+
+
+def test_verdicts_are_worked_out_once_unless_chance_has_a_part() -> None:
+    def verdicts(**values: Any) -> Verdicts:
+        return Verdicts(AddressSettings(redelivery_delay_ms=1000, **values), None, COUNTED, NOW_MS, random.Random(1), True)
+
+    plain = verdicts(max_delivery_attempts=3)
+    assert plain[1] is plain[1]
+    assert plain[3] is plain[3]
+    assert (plain[1].due_at_ms, plain[3].reason) == (NOW_MS + 1000, "delivery_limit")
+    for by_chance in (verdicts(redelivery_collision_avoidance_factor=0.5), verdicts(redelivery_back_off="full-jitter")):
+        assert len({by_chance[1].delay_ms for _ in range(20)}) > 10
 
 
 def test_without_the_limit_a_message_goes_on_with_its_delay() -> None:
