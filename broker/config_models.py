@@ -105,6 +105,8 @@ class JournalSection(Section):
     elide: bool = True
     id_block: int = Field(default=1 << 20, ge=1024, le=1 << 40)
     duplicate_ids_per_address: int = Field(default=20_000, ge=0, le=10_000_000)
+    #: A journal with more messages is counted at the start instead of read, and read a page at a time.
+    load_limit: int = Field(default=20_000, ge=0, le=10_000_000)
     on_damage: Literal["refuse", "quarantine"] = "refuse"
 
 
@@ -127,6 +129,10 @@ class LimitsSection(Section):
     transaction_timeout_ms: Duration = Field(default=300_000, ge=100)
     max_selector_characters: int = Field(default=4096, ge=1, le=65_536)
     max_selector_depth: int = Field(default=64, ge=1, le=100)
+    #: What of a queue is in memory: see paging.Windows.
+    window_messages: int = Field(default=8_000, ge=1, le=10_000_000)
+    window_bytes: Size = Field(default=8 << 20, alias="window-bytes", ge=1)
+    window_scheduled: int = Field(default=10_000, ge=1, le=10_000_000)
 
     @model_validator(mode="after")
     def _fit_into_a_frame(self) -> LimitsSection:

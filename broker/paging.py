@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -18,7 +18,7 @@ from broker.core.message import REFERENCE_BYTES, Message, MessageReference, Wher
 from broker.core.pending import PRIORITIES
 from broker.properties import size_of
 from broker.steps import Steps
-from journal.paging import Page, Wanted
+from journal.paging import PAGE_BYTES, PAGE_ROWS, Page, Wanted
 from journal.records import MessageRecord, ReferenceRecord, ReferenceState
 
 log = logging.getLogger("homing")
@@ -69,6 +69,10 @@ class Pager:
         self.disk_bytes = 0
         #: What is done with a message that expired on disk (set by the broker).
         self.expire: Callable[[MessageReference], None] = lambda reference: None
+
+    def resize(self, messages: int, size: int, scheduled: int) -> None:
+        """From now on; what is in memory stays there until it goes."""
+        self._windows = replace(self._windows, messages=messages, size=size, scheduled=scheduled)
 
     # -- to disk -----------------------------------------------------------------------------------------------------
 
@@ -177,7 +181,8 @@ class Pager:
     def fetch(self, queue: Queue, priority: int) -> None:
         """The next page of one priority; the queue is marked ready when it is here."""
         if self._begin(queue, "ready"):
-            wanted = Wanted(queue.queue_id, "ready", priority, after=queue.pending.cursor[priority])
+            rows, size = min(PAGE_ROWS, self._windows.messages), min(PAGE_BYTES, self._windows.size)
+            wanted = Wanted(queue.queue_id, "ready", priority, after=queue.pending.cursor[priority], rows=rows, size=size)
             self._reader.read(wanted, partial(self._take_ready, queue, priority))
 
     def when_read(self, queue: Queue, callback: Callable[[], None]) -> bool:

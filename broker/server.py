@@ -76,6 +76,9 @@ class Server:
                 selector_characters=config.limits.max_selector_characters,
                 selector_depth=config.limits.max_selector_depth,
                 max_queues=config.limits.max_queues,
+                window_messages=config.limits.window_messages,
+                window_bytes=config.limits.window_bytes,
+                window_scheduled=config.limits.window_scheduled,
             ),
             keep_all_history=config.broker.history == "full",
             disk_low=lambda: journal.space_low,
@@ -271,6 +274,8 @@ class Server:
         self.broker.apply_settings(config.settings_repository())
         # What only a restart can change stays as it is, and is shown as it is.
         self.config = config.model_copy(update={section: getattr(self.config, section) for section in RESTART_SECTIONS})
+        limits = config.limits
+        self.broker.state.pager.resize(limits.window_messages, limits.window_bytes, limits.window_scheduled)
         self.declare()
         self.record_settings()
         return [change._asdict() for change in changed]

@@ -1,4 +1,4 @@
-"""``scripts/check-faults [--rounds 50] [--seed N] [--keep DIR]``: the kill loop at length, with a summary.
+"""``scripts/check-faults [--rounds 50] [--seed N] [--paged] [--keep DIR]``: the kill loop at length, with a summary.
 
 Exit code 1: a promise was broken.
 """
@@ -34,6 +34,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=100.0, help="messages a second of each producer (100)")
     parser.add_argument("--least-ms", type=int, default=50, help="the shortest life of a broker (50)")
     parser.add_argument("--most-ms", type=int, default=1500, help="the longest (1500)")
+    parser.add_argument("--paged", action="store_true", help="windows so small that every queue is read back from disk all the time")
     parser.add_argument("--keep", type=Path, default=None, help="keep logs, journal and export in this directory; it must not exist")
     return parser.parse_args()
 
@@ -49,6 +50,7 @@ def main() -> int:
         rate_per_s=arguments.rate,
         least_ms=arguments.least_ms,
         most_ms=arguments.most_ms,
+        paged=arguments.paged,
     )
     # Also when a run ends by an exception it can be repeated and looked into.
     console.print(f"[bold]seed {options.seed}[/]  " + "  ".join(f"{name}={value}" for name, value in asdict(options).items()))

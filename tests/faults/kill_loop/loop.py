@@ -48,6 +48,8 @@ class Options:
     least_ms: int = 50
     most_ms: int = 1500
     module: str = "broker"
+    #: Hardly anything fits into memory: every queue is read back from disk a page at a time, and a start reads nothing.
+    paged: bool = False
     until: Kind | None = None
 
 
@@ -61,7 +63,11 @@ class Result:
     moment: Moment | None = None
 
 
-def config_of(rules: Rules) -> dict[str, Any]:
+#: A tenth of what the clients have under way, so that every queue is paged most of the time.
+WINDOWS: Final = {"window-messages": 5, "window-bytes": "4KiB", "window-scheduled": 3}
+
+
+def config_of(rules: Rules, paged: bool = False) -> dict[str, Any]:
     return {
         "address-settings": {
             "#": {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True},
@@ -69,7 +75,8 @@ def config_of(rules: Rules) -> dict[str, Any]:
             "tokens.#": {"max-delivery-attempts": -1, "redelivery-delay": "0ms"},
             **{queue: {"persist-delivery-count-before-delivery": True} for queue in rules.counted_before},
         },
-        "journal": {"checkpoint-every": "1MiB", "disk-reserve": "1MiB"},
+        "journal": {"checkpoint-every": "1MiB", "disk-reserve": "1MiB", **({"load-limit": 20} if paged else {})},
+        **({"limits": WINDOWS} if paged else {}),
     }
 
 
@@ -80,7 +87,7 @@ class KillLoop:
         self._directory = directory
         self._rng = Random(options.seed)
         self._progress = progress
-        self._broker = Broker(directory, config_of(self.rules), free_port(Random()), options.module)
+        self._broker = Broker(directory, config_of(self.rules, options.paged), free_port(Random()), options.module)
         self._crews: list[Clients] = []
         self._snapshots: list[Snapshot] = []
         self._violations: list[Violation] = []
