@@ -20,6 +20,9 @@ DISTANCE = 0.4
 NEIGHBOURS = 32
 #: A cluster of which so many messages died, and this part of all, is poison.
 DEATHS, DEADLY = 5, 0.5
+#: Unless in the minutes of those deaths less than this part of what is usual came home of what was sent to the queue: then it was down,
+#: and the messages are well. Fewer sent messages than ENOUGH tell nothing.
+DOWN, ENOUGH = 0.25, 20
 
 
 def error_kinds(attempts: DataFrame) -> DataFrame:
@@ -72,35 +75,58 @@ def faults(kinds: DataFrame) -> DataFrame:
     return joined.withColumn("cluster", F.coalesce("least", "kind")).drop("least")
 
 
-def poison_clusters(faults: DataFrame, dead_letters: DataFrame) -> DataFrame:
+def poison_clusters(faults: DataFrame, dead_letters: DataFrame, deliveries_by_minute: DataFrame) -> DataFrame:
     """One row a cluster: ``cluster`` (a number of its own), ``error_class``, ``example``, ``texts``, ``fingerprints``, ``queues``,
-    ``attempts``, ``messages``, ``deaths`` (messages that died of it), ``poison``. Most deaths first.
+    ``attempts``, ``messages``, ``deaths`` (messages that died of it), ``poison``, and ``outage``: as deadly, but at times when hardly
+    anything of its queues came home. Most deaths first.
     """
     from pyspark.sql import functions as F
 
+    minute = F.date_trunc("minute", "died_at").alias("minute")
     died = (
         dead_letters.where("error_text IS NOT NULL")
-        .groupBy(F.coalesce("error_class", F.lit("")).alias("error_class"), plain_text(F.col("error_text")).alias("plain"))
+        .groupBy("queue", minute, F.coalesce("error_class", F.lit("")).alias("error_class"), plain_text(F.col("error_text")).alias("plain"))
         .agg(F.count(F.lit(1)).alias("deaths"))
+        .join(faults.select("cluster", "error_class", "plain"), ["error_class", "plain"])
+        .groupBy("cluster", "queue", "minute")
+        .agg(F.sum("deaths").alias("deaths"))
     )
+    told = faults.groupBy("cluster").agg(
+        F.max_by("error_class", "messages").alias("error_class"),
+        F.max_by("example", F.struct("messages", "kind")).alias("example"),
+        F.count(F.lit(1)).alias("texts"),
+        F.sum("fingerprints").alias("fingerprints"),
+        F.array_join(F.slice(F.sort_array(F.array_distinct(F.flatten(F.collect_list("queues")))), 1, 5), ", ").alias("queues"),
+        F.sum("attempts").alias("attempts"),
+        F.sum("messages").alias("messages"),
+    )
+    deadly = (F.col("deaths") >= DEATHS) & (F.col("deaths") >= DEADLY * F.col("messages"))
     return (
-        faults.join(died, ["error_class", "plain"], "left")
+        told.join(_deaths_amid(died, deliveries_by_minute), "cluster", "left")
         .fillna(0, ["deaths"])
+        .withColumn("down", F.coalesce("down", F.lit(False)))
+        .select(*told.columns, "deaths", (deadly & ~F.col("down")).alias("poison"), (deadly & F.col("down")).alias("outage"))
+        .orderBy(F.desc("deaths"), F.desc("messages"), "cluster")
+    )
+
+
+def _deaths_amid(died: DataFrame, deliveries_by_minute: DataFrame) -> DataFrame:
+    """cluster -> ``deaths``, and ``down``: whether in their minutes far less came home than is usual of as much that was sent."""
+    from pyspark.sql import functions as F
+
+    counts = deliveries_by_minute.groupBy("queue", "minute").agg(
+        F.sum(F.col("sent") + F.col("moved_in")).alias("came"), F.sum("succeeded").alias("succeeded")
+    )
+    usual = counts.groupBy("queue").agg(F.try_divide(F.sum("succeeded"), F.sum("came")).alias("usual"))
+    expected = F.sum(F.col("came") * F.col("usual"))
+    return (
+        died.join(counts, ["queue", "minute"], "left")
+        .join(F.broadcast(usual), "queue", "left")
         .groupBy("cluster")
         .agg(
-            F.max_by("error_class", "messages").alias("error_class"),
-            F.max_by("example", F.struct("messages", "kind")).alias("example"),
-            F.count(F.lit(1)).alias("texts"),
-            F.sum("fingerprints").alias("fingerprints"),
-            F.sort_array(F.array_distinct(F.flatten(F.collect_list("queues")))).alias("queue_names"),
-            F.sum("attempts").alias("attempts"),
-            F.sum("messages").alias("messages"),
             F.sum("deaths").alias("deaths"),
+            ((F.sum("came") >= ENOUGH) & (F.sum("succeeded") < DOWN * expected)).alias("down"),
         )
-        .withColumn("queues", F.array_join(F.slice("queue_names", 1, 5), ", "))
-        .withColumn("poison", (F.col("deaths") >= DEATHS) & (F.col("deaths") >= DEADLY * F.col("messages")))
-        .drop("queue_names")
-        .orderBy(F.desc("deaths"), F.desc("messages"), "cluster")
     )
 
 

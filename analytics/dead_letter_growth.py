@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from analytics.storms import fine_from
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -33,16 +35,17 @@ def dead_letter_growth(deaths: DataFrame) -> DataFrame:
 
 
 def dead_letter_trend(deaths: DataFrame, deliveries_by_minute: DataFrame, exported_at_us: int) -> DataFrame:
-    """One row a queue, most deaths first: ``deaths``; ``hours`` from the first count on record (of any queue) to the export, and
-    ``per_day`` over them; ``early`` and ``late``: deaths in either half of that time; ``slope_per_day``: by how much the deaths of a day
+    """One row a queue, most deaths first: ``deaths``; ``hours`` to the export from the hour of the first count by the minute (of any
+    queue): history forgets deaths that are older, but for those that still lie somewhere, so these do not count here; ``per_day`` over
+    them; ``early`` and ``late``: deaths in either half of that time; ``slope_per_day``: by how much the deaths of a day
     grow from day to day (least squares over PARTS equal parts of the time); ``verdict``: ``growing``, ``falling``, ``steady``,
     ``uneven`` (the halves differ, but for some bad hours and not a trend), ``too-few``.
     """
     from pyspark.sql import functions as F
 
-    began = deliveries_by_minute.agg(F.unix_micros(F.min("minute")).alias("began_us"))
+    began = deliveries_by_minute.agg(F.unix_micros(fine_from(F.lit(True))).alias("began_us"))
     first = deaths.agg(F.unix_micros(F.min("died_at")).alias("first_us"))
-    start = first.crossJoin(F.broadcast(began)).select(F.coalesce(F.least("began_us", "first_us"), "first_us").alias("from_us"))
+    start = first.crossJoin(F.broadcast(began)).select(F.coalesce("began_us", "first_us").alias("from_us"))
     whole_us = F.greatest(F.lit(exported_at_us) - F.col("from_us"), F.lit(1))
     part = F.least(F.floor((F.unix_micros("died_at") - F.col("from_us")) * PARTS / whole_us), F.lit(PARTS - 1))
     days = whole_us / 86_400_000_000
@@ -50,6 +53,7 @@ def dead_letter_trend(deaths: DataFrame, deliveries_by_minute: DataFrame, export
     across = PARTS * (PARTS * PARTS - 1) / 12
     moments = (
         deaths.crossJoin(F.broadcast(start))
+        .where(F.unix_micros("died_at") >= F.col("from_us"))
         .groupBy("queue", "from_us", part.alias("part"))
         .agg(F.count(F.lit(1)).alias("part_deaths"))
         .groupBy("queue", "from_us")

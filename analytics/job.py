@@ -156,7 +156,7 @@ def reports(export: Export, shared: Shared) -> dict[str, Callable[[], DataFrame]
     messages, attempts, dead, minutes = export.messages, export.attempts, export.dead_letters, export.deliveries_by_minute
     at_us = export.manifest.exported_at_us
     return {
-        "poison_clusters": lambda: poison_clusters(shared.faults(), dead),  # the longest first
+        "poison_clusters": lambda: poison_clusters(shared.faults(), dead, minutes),  # the longest first
         "survival": lambda: survival(shared.fates()),
         "overview": lambda: overview(messages, minutes),
         "attempts_to_success": lambda: attempts_to_success(messages, minutes),

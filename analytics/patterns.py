@@ -108,6 +108,22 @@ def poison(world: World, queue: str, control: bool) -> None:
         _message(world, queue, at_us - 10_000, failures, None)
 
 
+def outage(world: World, queue: str, control: bool) -> None:
+    """For ten minutes nothing comes home, and what was sent dies of it; before and after all is well. Control: as many die of one fault,
+    also in ten minutes, among others that come home.
+    """
+    down_us = world.start_us + 5_400 * _S_US
+    for minute in range(-60, 70):
+        is_down = 0 <= minute < 10
+        well = 6 if is_down and control else 0 if is_down else 9
+        world.count(queue, down_us + 60 * minute * _S_US, sent=well, delivered=well, succeeded=well, first_try=well)
+        for number in range(3 if is_down else 0):
+            at_us = down_us + (60 * minute + 20 * number) * _S_US
+            told = {"error_class": "ShapeError" if control else "DownError", "error_text": "no such field" if control else "no route to it"}
+            failures = [{"given_at": at_us + n * 4 * _S_US, "at": at_us + n * 4 * _S_US + 9_000, **told} for n in range(3)]
+            _message(world, queue, at_us - 10_000, failures, None)
+
+
 def cycle(world: World, queue: str, control: bool) -> None:
     """Messages die into a queue from which they die back. Control: two deaths in a row that lead on."""
     start = f"{queue}.first" if control else queue
@@ -215,6 +231,7 @@ PATTERNS: dict[str, Callable[[World, str, bool], None]] = {
     "storm": storm,
     "late": late,
     "poison": poison,
+    "outage": outage,
     "cycle": cycle,
     "tight": tight,
     "hard": hard,

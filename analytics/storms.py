@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 #: A minute with at least so many retries, and at least this part of its deliveries, belongs to a storm.
 RETRIES, PART = 30, 0.5
@@ -23,11 +23,17 @@ LIMIT = 200
 def retry_storms(load: DataFrame, limit: int = LIMIT) -> DataFrame:
     """From ``retry_load``, the ``limit`` largest: ``queue``, ``from_at``, ``until`` (the end of its last minute), ``minutes``,
     ``retries`` in them and ``deliveries`` in all, ``peak`` retries of a minute, ``wasted``: those of messages that died in the end.
+
+    Counts that history keeps by the hour or the day are left out: what came in a minute is not known, nor what failed then.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     queue = Window.partitionBy("queue").orderBy("minute")
+    load = load.withColumn(
+        "fine_from", fine_from(F.col("succeeded_first") + F.col("succeeded_retry") > 0).over(Window.partitionBy("queue"))
+    )
+    load = load.where("minute >= fine_from OR succeeded_first + succeeded_retry = 0")
     deliveries = F.col("succeeded_first") + F.col("failed_first") + F.col("retries")
     stormy = load.withColumn("deliveries", deliveries).where((F.col("retries") >= RETRIES) & (F.col("retries") >= PART * deliveries))
     gap_s = F.unix_seconds("minute") - F.unix_seconds(F.lag("minute").over(queue))
@@ -49,6 +55,14 @@ def retry_storms(load: DataFrame, limit: int = LIMIT) -> DataFrame:
         .orderBy(F.desc("retries"), "queue", "from_at")
         .limit(limit)
     )
+
+
+def fine_from(counted: Column) -> Column:
+    """An aggregate over counts: from when on they are by the minute. Older ones are by whole hours, or coarser. Null: there are none."""
+    from pyspark.sql import functions as F
+
+    on_the_hour = F.unix_seconds("minute") % 3600 == 0
+    return F.min(F.when(counted & ~on_the_hour, F.date_trunc("hour", "minute")))
 
 
 def thundering_herds(attempts: DataFrame, limit: int = LIMIT) -> DataFrame:

@@ -14,13 +14,14 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from analytics.schema import DAY_OF, MANIFEST_NAME
+from analytics.schema import DAY_OF, MANIFEST_NAME, TABLES
 from analytics.spark import spark_session, suited_to
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Row = dict[str, Any]
+COUNTS = [name for name, kind in TABLES["deliveries_by_minute"] if kind == "int64" and name != "queue_id"]
 
 
 @cache
@@ -44,14 +45,17 @@ def rows_of(frame: DataFrame) -> list[tuple[Any, ...]]:
 
 
 def as_of(dump: Path, out: Path, at: datetime, *, forget_before: datetime | None = None) -> Path:
-    """The export that would have been taken at ``at`` (a whole minute), with history forgotten before ``forget_before``."""
+    """The export that would have been taken at ``at`` (a whole minute), with history forgotten before ``forget_before``, where counts
+    are by the hour.
+    """
     rows = {name: table(dump, name) for name in ("messages", "attempts", "dead_letters", "queues", "settings", "policies")}
     rows["deliveries_by_minute"] = [row for row in table(dump, "deliveries_by_minute") if row["minute"] < at]
     rows["attempts"] = [row for row in rows["attempts"] if row["at"] < at]
     rows["dead_letters"] = [row for row in rows["dead_letters"] if row["died_at"] < at]
     rows["messages"] = [_stay_at(row, at) for row in rows["messages"] if row["entered_at"] < at]
     if forget_before is not None:
-        for name in ("attempts", "dead_letters", "deliveries_by_minute"):
+        rows["deliveries_by_minute"] = _by_the_hour(rows["deliveries_by_minute"], forget_before.replace(minute=0))
+        for name in ("attempts", "dead_letters"):
             rows[name] = [row for row in rows[name] if row[DAY_OF[name]] >= forget_before]
         rows["messages"] = [row for row in rows["messages"] if row["settled_at"] is None or row["settled_at"] >= forget_before]
     manifest = json.loads((dump / MANIFEST_NAME).read_text())
@@ -63,6 +67,17 @@ def as_of(dump: Path, out: Path, at: datetime, *, forget_before: datetime | None
         pq.write_table(pa.Table.from_pylist(each, schema=shape), out / name / "part-00000.parquet")
     (out / MANIFEST_NAME).write_text(json.dumps(manifest))
     return out
+
+
+def _by_the_hour(rows: list[Row], before: datetime) -> list[Row]:
+    """As the journal folds its old counts."""
+    kept: dict[tuple[int, datetime], Row] = {}
+    for row in rows:
+        minute = row["minute"].replace(minute=0) if row["minute"] < before else row["minute"]
+        key = row["queue_id"], minute
+        whole = kept.get(key, dict.fromkeys(COUNTS, 0))
+        kept[key] = row | {"minute": minute} | {name: whole[name] + row[name] for name in COUNTS}
+    return list(kept.values())
 
 
 def _stay_at(row: Row, at: datetime) -> Row:

@@ -79,6 +79,19 @@ def test_overlapping_exports_count_every_row_once(spark: SparkSession, whole: Pa
             assert row[name] == sum(part[name] for part in parts), (queue, name)
 
 
+def test_counts_by_the_hour_stand_for_those_by_the_minute(spark: SparkSession, whole: Path, tmp_path: Path) -> None:
+    """An export taken within a day knows minutes of it that a later one only knows by the hour: they count once."""
+    from analytics.overview import overview
+
+    as_of(whole, tmp_path / "both" / "early", day(whole, 9))
+    as_of(whole, tmp_path / "both" / "late", day(whole, 30), forget_before=day(whole, 26))
+    found = read_export(spark, str(tmp_path / "both")).deliveries_by_minute
+    assert found.where("minute(minute) = 0").count() > 0.5 * found.count()
+    merged = {row["queue"]: row for row in overview(read_export(spark, str(whole)).messages, found).collect()}
+    wanted = overview(read_export(spark, str(whole)).messages, read_export(spark, str(whole)).deliveries_by_minute).collect()
+    assert {row["queue"]: row for row in wanted} == merged
+
+
 def test_the_latest_export_tells_what_is_still_here(spark: SparkSession, whole: Path, tmp_path: Path) -> None:
     """A message that was waiting and is not known any more has left; its death lies nowhere."""
     early = as_of(whole, tmp_path / "both" / "early", day(whole, 20))

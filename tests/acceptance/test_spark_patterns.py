@@ -33,7 +33,7 @@ from analytics.patterns import PATTERNS, plant
 from analytics.settings_in_force import settings_in_force
 from analytics.storms import retry_storms, thundering_herds
 from analytics.survival import survival
-from tests.acceptance.spark_support import session, table
+from tests.acceptance.spark_support import as_of, session, table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -72,6 +72,10 @@ def rows(frame: DataFrame) -> list[Row]:
     return [row.asDict(recursive=True) for row in frame.collect()]
 
 
+def clustered(export: Export, shared: Shared) -> list[Row]:
+    return rows(poison_clusters(shared.faults(), export.dead_letters, export.deliveries_by_minute))
+
+
 def test_the_hoarder_and_the_greedy(export: Export, dump: Path) -> None:
     found = rows(consumers(export.attempts, export.deliveries_by_consumer))
     assert {(row["queue"], row["consumer"]) for row in found if row["hoards"]} == {("hoarder.planted", "worker-3")}
@@ -106,6 +110,17 @@ def test_the_storm(shared: Shared) -> None:
     assert "churn.control" not in found
     # 60 messages with 7 retries that failed and one that succeeded.
     assert (found["churn.planted"]["retries"], found["churn.planted"]["wasted"]) == (480, 0)
+
+
+def test_an_hour_of_counts_is_no_minute_of_a_storm(dump: Path, tmp_path: Path) -> None:
+    """History has forgotten the failures and keeps counts by the hour: retries of a whole hour stand at its first minute."""
+    last = max(row["minute"] for row in table(dump, "deliveries_by_minute"))
+    old = read_export(session(), str(as_of(dump, tmp_path / "old", last, forget_before=last)))
+    shared = Shared(old)
+    load = shared.retry_load()
+    assert load.where("queue = 'churn.planted' AND retries >= 30 AND retries > succeeded_first").count() == 1
+    assert "churn.planted" not in {row["queue"] for row in rows(retry_storms(load))}
+    shared.release()
 
 
 def test_waste(shared: Shared) -> None:
@@ -164,13 +179,21 @@ def test_late_retries(export: Export, dump: Path) -> None:
 
 
 def test_the_poison(export: Export, shared: Shared) -> None:
-    found = [row for row in rows(poison_clusters(shared.faults(), export.dead_letters)) if "poison." in row["queues"]]
+    found = [row for row in clustered(export, shared) if "poison." in row["queues"]]
     (one,) = [row for row in found if row["error_class"] == "ParseError"]
     assert one["poison"]
     assert (one["texts"], one["messages"], one["deaths"], one["attempts"]) == (5, 30, 30, 90)
     varied = [row for row in found if row["error_class"] == "VariedError"]
     assert len(varied) > 20
     assert not any(row["poison"] for row in varied)
+
+
+def test_an_outage_is_no_poison_and_poison_no_outage(export: Export, shared: Shared) -> None:
+    found = {row["queues"]: row for row in clustered(export, shared) if row["queues"].startswith("outage.")}
+    planted, control = found["outage.planted"], found["outage.control"]
+    assert (planted["error_class"], planted["deaths"], planted["poison"], planted["outage"]) == ("DownError", 30, False, True)
+    assert (control["error_class"], control["deaths"], control["poison"], control["outage"]) == ("ShapeError", 30, True, False)
+    assert {row["queues"] for row in clustered(export, shared) if row["outage"]} == {"outage.planted"}
 
 
 def test_the_circle(export: Export, dump: Path) -> None:
