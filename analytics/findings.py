@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from analytics.words import NB, clock, number, plural, share, span
+from analytics.words import NB, clock, number, plural, share, span, width
 
 Row = Mapping[str, Any]
 
@@ -122,7 +122,7 @@ def load(points: Sequence[Load], minutes: int) -> str:
     peak = max(points, key=lambda p: p.retries)
     at = clock(datetime.fromtimestamp(peak.start_s, UTC), points[-1].start_s - points[0].start_s >= 86_400)
     told = f"{share(retries, deliveries)} of all deliveries were retries; most at {at}{NB}UTC, "
-    return f"{told}when they were {share(peak.retries, peak.deliveries)} of {number(peak.deliveries)} in {plural(minutes, 'minute')}"
+    return f"{told}when they were {share(peak.retries, peak.deliveries)} of {number(peak.deliveries)} in {width(minutes)}"
 
 
 def cost(points: Sequence[Load]) -> str:

@@ -87,7 +87,9 @@ def page_environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(number=words.number, span=words.span, moment=words.moment, clock=lambda at: words.clock(at, True))
-    environment.globals.update(share=words.share, plural=words.plural, log_position=charts.log_position, log_ticks=charts.log_ticks)
+    environment.globals.update(
+        share=words.share, plural=words.plural, width=words.width, log_position=charts.log_position, log_ticks=charts.log_ticks
+    )
     return environment
 
 
@@ -195,7 +197,7 @@ def _load_chart(points: list[findings.Load], minutes: int, title: str) -> Markup
     for index, point in enumerate(points):
         at = datetime.fromtimestamp(point.start_s, UTC)
         told = (
-            f"{words.clock(at, True)} UTC, {words.plural(minutes, 'minute')}: {words.number(point.succeeded_first)} succeeded at first, "
+            f"{words.clock(at, True)} UTC, {words.width(minutes)}: {words.number(point.succeeded_first)} succeeded at first, "
             f"{words.number(point.succeeded_retry)} on a retry; {words.number(point.failed_first)} failed at first, "
             f"{words.number(point.failed_retry)} on a retry, {words.number(point.wasted)} of these of messages that died in the end"
         )

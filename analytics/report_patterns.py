@@ -118,7 +118,8 @@ def _due_title(rows: list[Row]) -> str:
     worst = rows[0]
     if worst["late"]:
         return f"Retries of {worst['queue']} come {span(worst['p50_ms'])} late: its consumers are busy, or there are too few"
-    return f"Retries come when they are due; at worst, in {worst['queue']}, half are later than {span(worst['p50_ms'])}"
+    slowest = max(rows, key=lambda row: row["p99_ms"])
+    return f"Retries come when they are due: 99 of 100 within {span(max(slowest['p99_ms'], 1))}, also in {slowest['queue']}"
 
 
 def _way_title(rows: list[Row]) -> str:

@@ -50,3 +50,9 @@ def moment(at: datetime | None) -> str:
 
 def plural(count: float, one: str, many: str | None = None) -> str:
     return f"{number(count)} {one if count == 1 else many or one + 's'}"
+
+
+def width(minutes: int) -> str:
+    """Of a bin, in the largest unit that it is a whole number of."""
+    one, of_it = next(each for each in (("day", 1_440), ("hour", 60), ("minute", 1)) if minutes % each[1] == 0)
+    return plural(minutes // of_it, one)

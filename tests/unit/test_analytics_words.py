@@ -112,6 +112,12 @@ def test_columns_are_as_high_as_their_values() -> None:
     assert 'aria-label="&lt;title&gt;"' in svg
 
 
+def test_the_width_of_a_bin() -> None:
+    assert [words.width(minutes) for minutes in (1, 30, 60, 360, 1_440, 43_200)] == [
+        *("1 minute", "30 minutes", "1 hour", "6 hours", "1 day", "30 days")
+    ]
+
+
 def test_a_logarithmic_axis() -> None:
     assert charts.log_position(100, 10, 1000) == pytest.approx(50)
     assert [plain(label) for _, label in charts.log_ticks(500, 700_000)] == ["1 s", "10 s", "1 min", "5 min"]
