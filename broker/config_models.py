@@ -130,8 +130,8 @@ class LimitsSection(Section):
     max_selector_characters: int = Field(default=4096, ge=1, le=65_536)
     max_selector_depth: int = Field(default=64, ge=1, le=100)
     #: What of a queue is in memory: see paging.Windows.
-    window_messages: int = Field(default=8_000, ge=1, le=10_000_000)
-    window_bytes: Size = Field(default=8 << 20, alias="window-bytes", ge=1)
+    window_messages: int = Field(default=32_000, ge=1, le=10_000_000)
+    window_bytes: Size = Field(default=32 << 20, alias="window-bytes", ge=1)
     window_scheduled: int = Field(default=10_000, ge=1, le=10_000_000)
 
     @model_validator(mode="after")

@@ -40,8 +40,8 @@ class Windows:
     """What is kept in memory."""
 
     #: Ready messages of one queue and priority, and bytes of ready messages of one queue.
-    messages: int = 8_000
-    size: int = 8 << 20
+    messages: int = 32_000
+    size: int = 32 << 20
     #: Messages of one queue that wait for their time before further ones wait on disk.
     scheduled: int = 10_000
     #: Of everything together; the others get smaller when more than half of it is used.

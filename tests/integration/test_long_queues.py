@@ -21,7 +21,7 @@ COUNT = 25_000
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    started = Server(tmp_path, AMQP)
+    started = Server(tmp_path, AMQP | {"limits": {"window-messages": 8000, "window-bytes": "8MiB"}})
     started.start()
     yield started
     started.stop()
