@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from broker.core.address_settings import AddressSettings
-from broker.core.message import REFERENCE_BYTES, Message, MessageReference, Where
+from broker.core.message import REFERENCE_BYTES, Message, MessageReference
 from broker.core.pending import PRIORITIES
 from broker.properties import size_of
 from broker.steps import Steps
@@ -33,6 +33,7 @@ AHEAD_MS: Final = 3_000
 #: Rows that are looked at for one selector, purged or redriven in one step.
 _SCAN_ROWS: Final = 250
 _LAST: Final = (1 << 63) - 1
+_SUSPECT: Final = int(ReferenceState.SUSPECT)
 
 
 @dataclass(frozen=True)
@@ -223,7 +224,7 @@ class Pager:
 
     def _load(self, queue: Queue, priority: int, page: Page) -> None:
         state, pending = self._state, queue.pending
-        references = [self.adopt(queue, record) for record in page.records if record.sequence not in queue.references]
+        references = self._adopt_ready(queue, priority, page.records)
         if page.records:
             pending.cursor[priority] = max(pending.cursor[priority], page.records[-1].sequence)
         if references:
@@ -246,6 +247,23 @@ class Pager:
         self._state.hold(reference)
         self._count_out(queue, record.priority, record.due_at_ms is not None, message.size)
         return reference
+
+    def _adopt_ready(self, queue: Queue, priority: int, records: list[ReferenceRecord]) -> list[MessageReference]:
+        """The same for a page of one priority without due times; what is in memory already is left out."""
+        references: list[MessageReference] = []
+        size = 0
+        for record in records:
+            if record.sequence not in queue.references:
+                reference = reference_of(queue, record)
+                message = reference.message
+                message.stored, message.shared = 1, record.shared
+                size += message.size
+                references.append(reference)
+        self._state.hold_all(queue, references)
+        self.disk_bytes = max(0, self.disk_bytes - REFERENCE_BYTES * len(references) - size)
+        if references:
+            queue.pending.come_from_disk(priority, len(references), size)
+        return references
 
     def _count_out(self, queue: Queue, priority: int, has_due_time: bool, size: int) -> None:
         self.disk_bytes = max(0, self.disk_bytes - REFERENCE_BYTES - size)
@@ -398,8 +416,7 @@ def reference_of(queue: Queue, record: ReferenceRecord) -> MessageReference:
     reference.due_at_ms = record.due_at_ms
     reference.expires_at_ms = record.expires_at_ms
     reference.hops = record.hops
-    reference.suspect = bool(record.state & ReferenceState.SUSPECT)
-    reference.where = Where.SETTLING
+    reference.suspect = record.state & _SUSPECT != 0
     return reference
 
 

@@ -161,6 +161,18 @@ class BrokerState:
         else:
             self.transient_bytes += size
 
+    def hold_all(self, queue: Queue, references: list[MessageReference]) -> None:
+        """The same for durable references of one queue to as many messages that nobody else refers to."""
+        contents, size = queue.references, REFERENCE_BYTES * len(references)
+        for reference in references:
+            contents[reference.sequence] = reference
+            if reference.expires_at_ms is not None:
+                self.expiries.add(reference)
+            reference.message.references = 1
+            size += reference.message.size
+        self.memory_bytes += size
+        self.durable_bytes += size
+
     def place(self, references: Iterable[MessageReference], fresh: bool = False) -> None:
         """SETTLING references become pending, or scheduled when their time is still to come. ``fresh``: first arrivals."""
         now_ms = self.now_ms()
