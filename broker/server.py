@@ -53,6 +53,7 @@ class Server:
         self._transports: set[SocketTransport] = set()
         self._turn_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
+        self._armed_for_ms = 0
         self._last_beat = 0.0
         self._login_pool = ThreadPoolExecutor(config.limits.login_threads, thread_name_prefix="login")
         self._reader: JournalReader | None = None
@@ -99,14 +100,17 @@ class Server:
         broker = self.broker
         try:
             broker.drain()
-            if broker.next_ms() <= self._clock.now_ms():
+            next_ms = broker.next_ms()
+            if next_ms <= self._clock.now_ms():
                 self._tick()
                 if broker.state.ready:
                     self._wake()
+                next_ms = broker.next_ms()
         except Exception as error:
             self._fail(error)
             return
-        self._arm()
+        if next_ms != self._armed_for_ms:
+            self._arm(next_ms)
 
     def _tick(self) -> None:
         self._clock.adopt()
@@ -117,12 +121,16 @@ class Server:
             for transport in list(self._transports):
                 transport.beat()
 
-    def _arm(self) -> None:
+    def _arm(self, next_ms: int) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        wait_ms = self.broker.next_ms() - self._clock.now_ms()
+        self._armed_for_ms = next_ms
         # At least every second: a wall clock that jumped forward must be noticed.
-        self._timer = self._loop.call_later(min(1.0, max(0, wait_ms) / 1000), self._turn)
+        self._timer = self._loop.call_later(min(1.0, max(0, next_ms - self._clock.now_ms()) / 1000), self._ring)
+
+    def _ring(self) -> None:
+        self._armed_for_ms = 0
+        self._turn()
 
     def _fail(self, error: Exception) -> None:
         """A fault in the broker's own turn leaves its state in doubt: answer nobody, stop, and recover from the journal."""

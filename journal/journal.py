@@ -66,6 +66,9 @@ class Journal:
         self._in_flight: Group | None = None
         self._gathering = Gathering(self._options.elide)
         self._alarm: asyncio.TimerHandle | None = None
+        #: Seconds since the last commit, about.
+        self._idle_seconds = 0
+        self._second()
         self._reads: deque[tuple[Wanted, Callable[[Page], None]]] = deque()
         self._flushes: set[asyncio.Future[None]] = set()
         self._closing = False
@@ -227,6 +230,7 @@ class Journal:
 
     async def _release(self) -> None:
         self._committer.meter.close()
+        self._second_timer.cancel()
         if self._alarm is not None:
             self._alarm.cancel()
         if self.failed.done():
@@ -271,6 +275,7 @@ class Journal:
         """One commit of what is due, or a wait until something is."""
         loop = asyncio.get_running_loop()
         self._wakeup.clear()
+        self._idle_seconds = 0
         if self.group.touched:
             self._gathering.close(self.group, loop.time())
             self.group = self._new_group()
@@ -314,13 +319,21 @@ class Journal:
         return self._next_id + 2 * block
 
     async def _rest(self) -> None:
-        try:
-            async with asyncio.timeout(_IDLE_S):
-                await self._wakeup.wait()
-            if not self.group.touched:
-                self._wakeup.clear()
-        except TimeoutError:
-            self._take(await self._store.run(self._committer.upkeep, True))
+        await self._wakeup.wait()
+        # What this turn of the loop delivers leaves before the writer's thread is woken: first it is dispatched, then it is flushed.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        if not self.group.touched:
+            self._wakeup.clear()
+            if self._idle_seconds > 1 and not self.failed.done():
+                self._take(await self._store.run(self._committer.upkeep, True))
+
+    def _second(self) -> None:
+        """Wakes the writer for upkeep when it has rested since the last time. A timer for each rest would cost more than most rests."""
+        self._second_timer = asyncio.get_running_loop().call_later(_IDLE_S, self._second)
+        self._idle_seconds += 1
+        if self._idle_seconds > 1:
+            self._wakeup.set()
 
     def _take(self, standing: Standing) -> None:
         self.wal_bytes = standing.wal_bytes
