@@ -45,9 +45,7 @@ def _curves(survival: DataFrame) -> Row:
     )
     found = own.join(F.broadcast(largest), own["name"].eqNullSafe(largest["name"])).select(*survival.columns, "all").collect()
     groups: dict[tuple[str | None, str | None], dict[str, list[Any]]] = {}
-    for row in sorted(
-        found, key=lambda row: (row["queue"] is not None, -row["all"], row["queue"] or "", row["error_class"] or "", row["at"])
-    ):
+    for row in sorted(found, key=_in_order):
         groups.setdefault((row["queue"], row["error_class"]), {"time": [], "attempts": []})[row["by"]].append(row)
     if not groups:
         return {"title": findings.survival(None, []), "rows": [], "time": None, "attempts": None, "legend": [], "marks": []}
