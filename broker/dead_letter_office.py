@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from broker.core import dead_letter
 from broker.core.dead_letter import EXPIRED, MAX_LENGTH, Target
@@ -50,6 +50,7 @@ class DeadLetterOffice:
             return
         state, target = self._state, dead_letter.target(queue.settings, queue.address, reason)
         arrived: list[MessageReference] = []
+        left: list[tuple[MessageReference, dict[str, Any]]] = []
         reached: dict[Queue, None] = {}
         for reference in references:
             parked_before = reference.where is PARKED and reference.park_reason == reason
@@ -63,12 +64,12 @@ class DeadLetterOffice:
                 self._park(reference, reason, on_the_books=parked_before)
                 continue
             moved = state.enter(reference.message, queues, MinuteColumn.MOVED_IN, hops=hops)
-            names = [each.name for each in queues]
-            state.leave(reference, "expired" if reason == EXPIRED else "dead-lettered", {"reason": reason, "target_queues": names})
+            left.append((reference, {"reason": reason, "target_queues": [each.name for each in queues]}))
             state.announce(moved)
             arrived += moved
             reached.update(dict.fromkeys(queues))
-        if arrived:
+        if left:
+            state.leave_all(queue, left, "expired" if reason == EXPIRED else "dead-lettered")
             state.place_announced_when_safe(arrived)
             self.trim_when_safe(reached)
 

@@ -257,23 +257,23 @@ class Ledger:
         if first_tries:
             group.succeed(queue.queue_id, now_ms // _MINUTE_MS, first_tries, alone, consumer, held_ms)
 
-    def left(self, reference: MessageReference, outcome: str, detail: dict[str, Any]) -> None:
-        """A reference leaves its queue otherwise: dead-lettered, expired, dropped, purged or redriven."""
-        if not reference.durable:
-            return
-        now_ms = self._now_ms()
-        queue = reference.queue
-        self.group.delete(queue.queue_id, reference.priority, reference.sequence)
-        self.group.counts(queue.queue_id, now_ms // _MINUTE_MS)[COLUMN_OF_OUTCOME[outcome]] += 1
-        if reference.failed or reference.hops or self._keep_all or outcome in ("dead-lettered", "expired", "redriven"):
-            self._outcome(reference, outcome, now_ms, detail)
-        self._body_left(reference)
-
-    def _body_left(self, reference: MessageReference) -> None:
-        message = reference.message
-        message.stored -= 1
-        if message.shared:
-            self._body_unused(message)
+    def left(self, queue: Queue, references: Iterable[tuple[MessageReference, dict[str, Any]]], outcome: str) -> None:
+        """References, each with its detail, leave their queue otherwise: dead-lettered, expired, dropped, purged or redriven."""
+        group, queue_id, now_ms, number = self.group, queue.queue_id, self._now_ms(), 0
+        always = self._keep_all or outcome in ("dead-lettered", "expired", "redriven")
+        for reference, detail in references:
+            if not reference.durable:
+                continue
+            number += 1
+            group.delete(queue_id, reference.priority, reference.sequence)
+            if always or reference.failed or reference.hops:
+                self._outcome(reference, outcome, now_ms, detail)
+            message = reference.message
+            message.stored -= 1
+            if message.shared:
+                self._body_unused(message)
+        if number:
+            group.counts(queue_id, now_ms // _MINUTE_MS)[COLUMN_OF_OUTCOME[outcome]] += number
 
     def _body_unused(self, message: Message) -> None:
         if not message.stored:

@@ -223,7 +223,12 @@ class BrokerState:
         """A reference leaves its queue other than by success, on the books too."""
         reference.queue.withdraw(reference, Where.GONE)
         self.forget(reference)
-        self.ledger.left(reference, outcome, detail or {})
+        self.ledger.left(reference.queue, [(reference, detail or {})], outcome)
+
+    def leave_all(self, queue: Queue, left: list[tuple[MessageReference, dict[str, Any]]], outcome: str) -> None:
+        """The same for references of one queue, withdrawn from it already, each with its detail."""
+        self.forget_all(queue, [reference for reference, _ in left])
+        self.ledger.left(queue, left, outcome)
 
     def forget(self, reference: MessageReference) -> None:
         """Counts a reference out."""
