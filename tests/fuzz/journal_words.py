@@ -23,5 +23,16 @@ def check_group(value: Any) -> None:
         for each in value:
             check_group(each)
     elif type(value).__name__ == "Group":
-        for name in ("added", "changed", "messages", "queues", "addresses", "producers", "transactions", "outcomes", "minutes"):
+        for name in (
+            "added",
+            "changed",
+            "messages",
+            "queues",
+            "addresses",
+            "declarations",
+            "producers",
+            "transactions",
+            "outcomes",
+            "minutes",
+        ):
             check_group(getattr(value, name))
