@@ -16,9 +16,10 @@ MOST_ROUNDS = 12
 pytestmark = [pytest.mark.timeout(150), pytest.mark.slow]
 
 
-def _found(directory: Path, fault: str, kind: Kind) -> list[str]:
+def _found(directory: Path, fault: str, kind: Kind, paged: bool = False) -> list[str]:
     least_ms, most_ms = LIVES_MS
-    options = Options(rounds=MOST_ROUNDS, seed=1, least_ms=least_ms, most_ms=most_ms, module=f"tests.faults.planted.{fault}", until=kind)
+    module = f"tests.faults.planted.{fault}"
+    options = Options(rounds=MOST_ROUNDS, seed=1, least_ms=least_ms, most_ms=most_ms, module=module, paged=paged, until=kind)
     result = KillLoop(directory, options).run()
     return [violation.text for violation in result.violations if violation.kind is kind]
 
@@ -39,3 +40,13 @@ def test_a_dead_letter_left_in_its_queue_is_found_in_two_queues(tmp_path: Path) 
 
 def test_a_confirm_of_a_group_that_the_journal_dropped_is_found_as_a_loss(tmp_path: Path) -> None:
     assert _found(tmp_path, "group_dropped", Kind.LOST)
+
+
+def test_a_page_that_shows_what_is_being_deleted_is_found_as_a_duplicate(tmp_path: Path) -> None:
+    assert _found(tmp_path, "page_shows_deleted", Kind.DUPLICATED, paged=True)
+
+
+def test_a_cursor_that_passes_over_messages_is_found_when_they_never_come(tmp_path: Path) -> None:
+    options = Options(rounds=2, seed=1, module="tests.faults.planted.cursor_skips", paged=True, settle_s=10.0)
+    violations = KillLoop(tmp_path, options).run().violations
+    assert {violation.kind for violation in violations} == {Kind.STUCK}

@@ -122,6 +122,10 @@ def ghosts(history: History, snapshots: Sequence[Snapshot]) -> set[int]:
     broker was killed, their sender not having been told anything. It sends them again, and they get another number."""
     stored = {entry.id for snapshot in snapshots for entry in snapshot.entries}
     kills = sorted(snapshot.t for snapshot in snapshots)
+    numbers = {key: set(ids) for key, ids in history.ids.items()}
+    for snapshot in snapshots:
+        for entry in snapshot.entries:
+            numbers.setdefault(entry.key, set()).add(entry.id)
     found: set[int] = set()
     for life in history.lives.values():
         send = history.sends.get(life.key)
@@ -129,7 +133,7 @@ def ghosts(history: History, snapshots: Sequence[Snapshot]) -> set[int]:
             continue
         kill = next((t for t in kills if t > life.deliveries[-1].t), None)
         told = send.outcome == OK and kill is not None and send.ok_t < kill
-        alone = send.outcome == OK and len(history.ids[life.key]) == 1
+        alone = send.outcome == OK and len(numbers[life.key]) == 1
         if kill is not None and not told and not alone:
             found.add(life.id)
     return found

@@ -27,8 +27,6 @@ from tests.faults.kill_loop.snapshots import take_snapshot
 from tests.faults.kill_loop.worker import SETTINGS_DELAY_MS, WORK
 from tests.process import ROOT
 
-#: Once faults stop, everything must settle within this time.
-SETTLE_S: Final = 30.0
 _PROCESSES: Final = 2
 _KILLED_WHILE_STARTING: Final = 0.12
 #: How long the clients are at work before and after the export under load.
@@ -50,6 +48,8 @@ class Options:
     module: str = "broker"
     #: Hardly anything fits into memory: every queue is read back from disk a page at a time, and a start reads nothing.
     paged: bool = False
+    #: Once faults stop, everything must settle within this time.
+    settle_s: float = 30.0
     until: Kind | None = None
 
 
@@ -157,7 +157,7 @@ class KillLoop:
         for crew in self._crews:
             crew.tell("flush")
         for crew in self._crews:
-            assert crew.wait_for("flushed", SETTLE_S), crew.errors()
+            assert crew.wait_for("flushed", self.options.settle_s), crew.errors()
         return any(violation.kind is kind for violation in check(self._history(), self._snapshots, self.rules))
 
     # -- the end
@@ -167,12 +167,12 @@ class KillLoop:
         for crew in self._crews:
             crew.tell("finish")
         for crew in self._crews:
-            if not crew.wait_for("finished", SETTLE_S):
-                self._stuck(f"producers were not all confirmed within {SETTLE_S:.0f} s; {crew.errors()}")
-        left = asyncio.run(self._wait_until_empty(started + SETTLE_S))
+            if not crew.wait_for("finished", self.options.settle_s):
+                self._stuck(f"producers were not all confirmed within {self.options.settle_s:.0f} s; {crew.errors()}")
+        left = asyncio.run(self._wait_until_empty(started + self.options.settle_s))
         self._settled_s = time.monotonic() - started
         if left:
-            self._stuck(f"{left} after {SETTLE_S:.0f} s without a fault")
+            self._stuck(f"{left} after {self.options.settle_s:.0f} s without a fault")
         for crew in self._crews:
             crew.tell("stop")
         for crew in self._crews:
@@ -183,6 +183,9 @@ class KillLoop:
         if code:
             self._stuck(f"the broker stopped with exit code {code}: {self._broker.log_tail()}")
         self._snapshots.append(take_snapshot(self._broker.data, "the end", whole=True))
+        for entry in self._snapshots[-1].entries:
+            if entry.queue in WORK:
+                self._stuck(f"{entry.key} (message {entry.id}) is in the journal in {entry.queue}, which was shown as empty")
 
     def _stuck(self, text: str) -> None:
         self._violations.append(Violation(Kind.STUCK, text))

@@ -9,14 +9,15 @@ from unittest.mock import patch
 
 from broker.cli import main
 from broker.core.message import MessageReference
+from broker.core.queue import Queue
 from broker.ledger import Ledger
 
 _left = Ledger.left
 
 
-def _left_unless_dead(ledger: Ledger, reference: MessageReference, outcome: str, detail: dict[str, Any]) -> None:
+def _left_unless_dead(ledger: Ledger, queue: Queue, references: list[tuple[MessageReference, dict[str, Any]]], outcome: str) -> None:
     if outcome != "dead-lettered":
-        _left(ledger, reference, outcome, detail)
+        _left(ledger, queue, references, outcome)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,28 @@
+"""A broker with a planted fault: the cursor of a long queue passes over a message now and then, as if it were in memory.
+``python -m tests.faults.planted.cursor_skips serve …``
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from unittest.mock import patch
+
+from broker.cli import main
+from broker.core.queue import Queue
+from broker.paging import Pager
+from journal.paging import Page
+
+EVERY = 7
+
+_load = Pager._load
+_pages = count(1)
+
+
+def _load_most(pager: Pager, queue: Queue, priority: int, page: Page) -> None:
+    skips = len(page.records) > 1 and next(_pages) % EVERY == 0
+    _load(pager, queue, priority, page._replace(records=page.records[1:]) if skips else page)
+
+
+if __name__ == "__main__":
+    with patch.object(Pager, "_load", _load_most):
+        main()

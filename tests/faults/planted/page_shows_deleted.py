@@ -1,0 +1,22 @@
+"""A broker with a planted fault: a page of a long queue begins at its first row, and shows also what a group that is not on disk yet
+deletes.
+``python -m tests.faults.planted.page_shows_deleted serve …``
+"""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+from broker.cli import main
+from journal.journal import Journal
+from journal.paging import read_page
+
+
+async def _read_page_as_it_is(journal: Journal) -> None:
+    wanted, take = journal._reads.popleft()
+    take(await journal._store.run(read_page, wanted._replace(after=0), None))
+
+
+if __name__ == "__main__":
+    with patch.object(Journal, "_read_page", _read_page_as_it_is):
+        main()
