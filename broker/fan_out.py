@@ -77,7 +77,7 @@ def _join(state: BrokerState, queue: Queue, messages: list[Message], records: li
             stored[sequence] = tuple.__new__(ReferenceRecord, values)
     if stored:
         group = state.ledger.group
-        group.add_fresh(stored)
+        group.add_fresh(stored, 0)
         group.counts(queue_id, now_ms // _MINUTE_MS)[MinuteColumn.SENT] += len(stored)
     queue.append_all(references)
     state.mark_ready(queue)

@@ -65,6 +65,9 @@ class JournalPort(Protocol):
 
     def busy(self) -> bool: ...
 
+    @property
+    def unwritten_bytes(self) -> int: ...
+
     def read(self, wanted: Wanted, take: Callable[[Page], None]) -> None: ...
 
 
@@ -104,6 +107,11 @@ class Ledger:
     def busy(self) -> bool:
         """Whether something entered is not on disk yet."""
         return self._journal.busy()
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """Of the bodies that are on their way to the disk."""
+        return self._journal.unwritten_bytes
 
     def note_time(self, now_ms: int) -> None:
         """Broker time goes along with what is written anyway; an idle broker writes nothing."""
@@ -160,12 +168,13 @@ class Ledger:
         """The plain case of sending: fresh references to as many messages, all in one queue."""
         if not queue.durable:
             return
-        queue_id, records = queue.queue_id, {}
+        queue_id, records, size = queue.queue_id, {}, 0
         for reference in references:
             message = reference.message
             if not message.durable:
                 continue
             message.stored = 1
+            size += len(message.body)
             number, priority, expires_at_ms = message.message_id, message.priority, reference.expires_at_ms
             record = _make_message(
                 MessageRecord,
@@ -186,7 +195,7 @@ class Ledger:
             )
         if records:
             group = self.group
-            group.add_fresh(records)
+            group.add_fresh(records, size)
             group.counts(queue_id, self._now_ms() // _MINUTE_MS)[MinuteColumn.SENT] += len(records)
 
     def arrived_on_disk(self, queue: Queue, messages: list[Message], expiries: list[int | None]) -> None:

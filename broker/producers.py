@@ -16,6 +16,8 @@ WINDOW_MESSAGES: Final = 4000
 WINDOW_BYTES: Final = 4 * 1024 * 1024
 #: Even on a full house the first grant after a wait is not smaller than this.
 LEAST_WINDOW_BYTES: Final = 4 * 1024
+#: Producers wait while so many bytes are on their way to the disk, until half of that is left.
+MOST_UNWRITTEN_BYTES: Final = 64 * 1024 * 1024
 #: Grants resume when this part of a limit is free again.
 _HYSTERESIS: Final = 0.95
 
@@ -75,6 +77,8 @@ class FlowControl:
         self._disk_low = disk_low
         self.producers: dict[Producer, None] = {}
         self.waiting: dict[Producer, None] = {}
+        #: A turn will come when what is on its way to the disk is there.
+        self._will_wake = False
 
     def open(self, producer: Producer) -> None:
         self.producers[producer] = None
@@ -126,6 +130,10 @@ class FlowControl:
         for producer in list(self.waiting):
             self.top_up(producer)
 
+    def _written(self) -> None:
+        self._will_wake = False
+        self._state.wake()
+
     def _window_bytes(self) -> int:
         free = self._memory_limit - self._state.memory_bytes
         share = free // (2 * max(1, len(self.producers)))
@@ -137,6 +145,12 @@ class FlowControl:
         state = self._state
         if self._disk_low():
             return "disk-low: free disk space is down to the reserve; producers wait until there is more"
+        unwritten = state.ledger.unwritten_bytes
+        if unwritten >= (MOST_UNWRITTEN_BYTES // 2 if resuming else MOST_UNWRITTEN_BYTES):
+            if not self._will_wake:
+                self._will_wake = True
+                state.ledger.when_safe(self._written)
+            return f"disk-busy: {unwritten} bytes are on their way to the disk; producers wait until they are there"
         if state.memory_bytes >= self._memory_limit * part:
             return f"memory-limit: {state.memory_bytes} of {self._memory_limit} bytes are in use; producers wait for consumers to take some"
         if self._store_limit is not None and state.stored_bytes >= self._store_limit * part:

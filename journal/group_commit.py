@@ -69,6 +69,7 @@ class Group:
         "queues",
         "served",
         "settings_rows",
+        "size",
         "touched",
         "transactions",
         "urgent",
@@ -85,6 +86,8 @@ class Group:
         self.closed_s = 0.0
         #: References that were added and deleted within this group and so never reach the disk.
         self.elided = 0
+        #: Bytes of the bodies in it, about.
+        self.size = 0
         self.added: dict[int, ReferenceRecord] = {}
         self.changed: dict[int, ReferenceChange] = {}
         self.deleted: set[int] = set()
@@ -146,12 +149,15 @@ class Group:
             self.deleted.discard(sequence)
             self.deleted_first.add(sequence)
         self.added[sequence] = record
+        if not record.shared:
+            self.size += len(record.message.body)
 
-    def add_fresh(self, records: dict[int, ReferenceRecord]) -> None:
-        """The same for sequences that never were anywhere before, many at once."""
+    def add_fresh(self, records: dict[int, ReferenceRecord], size: int) -> None:
+        """The same for sequences that never were anywhere before, many at once. ``size``: of their bodies."""
         if not self.touched:
             self.touch()
         self.added.update(records)
+        self.size += size
 
     def change(self, change: ReferenceChange) -> None:
         """Set counts, state and times in place; where the reference was added in this group, in what will be written."""
@@ -187,8 +193,10 @@ class Group:
     def _delete(self, sequence: int) -> None:
         if not self.touched:
             self.touch()
-        if self.elide and self.added.pop(sequence, None) is not None:
+        if self.elide and (added := self.added.pop(sequence, None)) is not None:
             self.elided += 1
+            if not added.shared:
+                self.size -= len(added.message.body)
             # Re-added over a row that is on disk: that row still has to go.
             if sequence in self.deleted_first:
                 self.deleted_first.discard(sequence)
@@ -241,6 +249,7 @@ class Group:
             self.touch()
         self.messages_deleted.discard(message.message_id)
         self.messages[message.message_id] = message
+        self.size += len(message.body)
 
     def delete_message(self, message_id: int) -> None:
         """Nothing in memory needs this body any more. The writer keeps it where a reference on disk does (group_write.py)."""
@@ -335,17 +344,19 @@ class Group:
         """Everything that ``later`` holds happens in this group as well, after what is here. ``later`` is used up."""
         for sequence in later.deleted_first:
             self._delete(sequence)
+        size = self.size + later.size
         if not self.deleted.isdisjoint(later.added):
             for record in later.added.values():
                 self.add(record)
         else:
             self.added.update(later.added)
+        self.size = size
         for change in later.changed.values():
             self.change(change)
         for sequence in later.deleted:
             self._delete(sequence)
-        for message in later.messages.values():
-            self.add_message(message)
+        self.messages_deleted -= later.messages.keys()
+        self.messages.update(later.messages)
         for message_id in later.messages_deleted:
             self.delete_message(message_id)
         for key in later.attempts_deleted:

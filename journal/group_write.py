@@ -7,7 +7,7 @@ group to group (the number of the next duplicate, the size of history, the ids r
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
@@ -22,6 +22,8 @@ _REFERENCE_WIDTH = 14
 #: parameter of None or bytes costs 250 ns more than any other, since sqlite3 looks for an adapter of its type; hence bytearray.
 _FRESH_ROW = "(?,?,?,?,0,0,0,0,NULL,NULL,?,NULL,?,?)"
 _FRESH_WIDTH = 7
+#: So much is packed before it is handed to SQLite: copies of bodies are made for no more at a time.
+_PACKED_BYTES = 8 << 20
 MINUTE_NAMES = [column.name.lower() for column in MinuteColumn]
 
 INSERT_REFERENCE = "INSERT INTO reference VALUES {values}"
@@ -186,6 +188,7 @@ def _queue_row(record: QueueRecord) -> tuple[Any, ...]:
 def _write_references(connection: sqlite3.Connection, group: Group, written: Written, deletes: set[int]) -> None:
     _delete_references(connection, group.deleted_first, written)
     bodies: list[Any] = []
+    size = 0
     # Added and already unused: need not be written, unless a reference that is written points at it.
     unused = group.messages_deleted & group.messages.keys() if group.elide else set[int]()
     if unused:
@@ -193,14 +196,24 @@ def _write_references(connection: sqlite3.Connection, group: Group, written: Wri
     for message in group.messages.values():
         if message.message_id in unused:
             continue
-        bodies += (message.message_id, *pack_message(message))
-        written.bytes += len(bodies[-2])
+        blob, checksum = pack_message(message)
+        bodies += (message.message_id, blob, checksum)
+        size += len(blob)
+        if size >= _PACKED_BYTES:
+            run_values(connection, INSERT_MESSAGE, 3, bodies)
+            written.bytes, size, bodies = written.bytes + size, 0, []
+    written.bytes += size
     run_values(connection, INSERT_MESSAGE, 3, bodies)
-    fresh: list[Any] = []
-    other: list[Any] = []
-    written.bytes += _append_references(fresh, other, group.added.values())
-    written.added += run_values(connection, INSERT_REFERENCE, _FRESH_WIDTH, fresh, _FRESH_ROW)
-    written.added += run_values(connection, INSERT_REFERENCE, _REFERENCE_WIDTH, other)
+    records = iter(group.added.values())
+    while True:
+        fresh: list[Any] = []
+        other: list[Any] = []
+        size = _append_references(fresh, other, records)
+        if not fresh and not other:
+            break
+        written.bytes += size
+        written.added += run_values(connection, INSERT_REFERENCE, _FRESH_WIDTH, fresh, _FRESH_ROW)
+        written.added += run_values(connection, INSERT_REFERENCE, _REFERENCE_WIDTH, other)
     if group.changed:
         changes = [value for change in group.changed.values() for value in (change.sequence, *change[3:])]
         changed = run_values(connection, CHANGE_REFERENCE, 7, changes)
@@ -221,9 +234,9 @@ def _delete_bodies(connection: sqlite3.Connection, message_ids: set[int]) -> Non
     delete_integers(connection, "message", "message_id", message_ids - needed)
 
 
-def _append_references(fresh: list[Any], other: list[Any], records: Iterable[ReferenceRecord]) -> int:
-    """Add the columns of each reference to ``fresh`` (seven, see _FRESH_ROW) or ``other`` (all fourteen) and return the bytes of their
-    blobs. The busiest loop of the journal."""
+def _append_references(fresh: list[Any], other: list[Any], records: Iterator[ReferenceRecord]) -> int:
+    """Add the columns of references, until their blobs come to _PACKED_BYTES, to ``fresh`` (seven, see _FRESH_ROW) or ``other`` (all
+    fourteen) and return the bytes of the blobs. The busiest loop of the journal."""
     pack_body, extend, size = message_packer(), fresh.extend, 0
     for record in records:
         queue_id, priority, sequence, delivery_count, failed, assigned, state, due, expires, entered, hops, message, shared = record
@@ -236,10 +249,14 @@ def _append_references(fresh: list[Any], other: list[Any], records: Iterable[Ref
             size += len(blob)
             if not (hops or due or expires or delivery_count or failed or assigned or state):
                 extend((queue_id, 9 - priority, sequence, message.message_id, entered, bytearray(blob), checksum))
+                if size >= _PACKED_BYTES:
+                    break
                 continue
         overlay = None if hops is None else pack(hops)
         other += (queue_id, 9 - priority, sequence, message.message_id, delivery_count, failed, assigned, state)
         other += (due, expires, entered, overlay, blob, checksum)
+        if size >= _PACKED_BYTES:
+            break
     return size
 
 

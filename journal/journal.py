@@ -153,6 +153,12 @@ class Journal:
         """Whether something appended is not on disk yet."""
         return self.group.touched or self._in_flight is not None or bool(self._gathering.waiting)
 
+    @property
+    def unwritten_bytes(self) -> int:
+        """Of bodies that were appended and are not on disk yet."""
+        in_flight = self._in_flight.size if self._in_flight is not None else 0
+        return self.group.size + in_flight + sum([group.size for group in self._gathering.waiting])
+
     def read(self, wanted: Wanted, take: Callable[[Page], None]) -> None:
         """Reads a page between two commits and hands it over on the loop, before anything else is committed.
 

@@ -21,7 +21,9 @@ PAGE_BYTES: Final = 2 << 20
 
 _BODY: Final = "coalesce(r.message_blob, (SELECT m.message_blob FROM message m WHERE m.message_id = r.message_id))"
 _CHECKSUM: Final = "iif(r.message_blob IS NULL, (SELECT m.checksum FROM message m WHERE m.message_id = r.message_id), r.checksum)"
-_LENGTHS: Final = f"SELECT json_group_array(n) FROM (SELECT coalesce(length({_BODY}), 0) AS n FROM reference r {{rows}} LIMIT ?)"
+#: ``length`` of a column is known from the row's head; of an expression it would read the body.
+_LENGTH: Final = "coalesce(length(r.message_blob), (SELECT length(m.message_blob) FROM message m WHERE m.message_id = r.message_id), 0)"
+_LENGTHS: Final = f"SELECT json_group_array(n) FROM (SELECT {_LENGTH} AS n FROM reference r {{rows}} LIMIT ?)"
 _PAGE: Final = f"""
 SELECT json_group_array(json_array(queue_id, rank, sequence, message_id, delivery_count, failed, assigned, state, due_at_ms, expires_at_ms,
        entered_at_ms, shared, length(overlay_blob), length(body), checksum)),

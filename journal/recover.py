@@ -24,6 +24,8 @@ from journal.sqlite_store import PAGE_BYTES
 from journal.statements import delete_integers
 
 _PAGE_ROWS = 2_000
+#: More than this in bodies is not read at the start, however few messages it is.
+_LOAD_BYTES = 64 << 20
 #: Queue, rank and sequence have no checksum, but they stand in the index too: one flipped bit on either side changes this sum.
 _PRIME = 1_000_000_007
 _INDEXED = f"SELECT count(*), coalesce(sum((queue_id * 10 + rank + sequence * 7) % {_PRIME}), 0) FROM reference INDEXED BY reference_order"
@@ -54,7 +56,7 @@ def _recover(
     meta = dict(connection.execute("SELECT key, value FROM meta"))
     reader = _References(connection, quarantine, now_ms)
     counted = _counted(connection)
-    whole = sum(counted.values()) <= load_limit
+    whole = sum(counted.values()) <= load_limit and _body_bytes(connection) <= _LOAD_BYTES
     references = reader.read() if whole else reader.read_apart()
     queues = _queues(connection)
     live = {queue.queue_id for queue in queues}
@@ -99,6 +101,12 @@ def _counted(connection: sqlite3.Connection) -> dict[tuple[int, int], int]:
     """(queue, rank) -> messages, from the order index alone."""
     counts = connection.execute("SELECT queue_id, rank, count(*) FROM reference INDEXED BY reference_order GROUP BY queue_id, rank")
     return {(queue_id, rank): count for queue_id, rank, count in counts}
+
+
+def _body_bytes(connection: sqlite3.Connection) -> int:
+    """What reading everything would take; of long bodies only the first page is looked at."""
+    sums = (connection.execute(f"SELECT coalesce(sum(length(message_blob)), 0) FROM {table}") for table in ("reference", "message"))
+    return sum(int(found.fetchone()[0]) for found in sums)
 
 
 def _on_disk(connection: sqlite3.Connection, counted: dict[tuple[int, int], int], read: list[ReferenceRecord]) -> list[OnDisk]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,8 +47,8 @@ async def holds(server: Server, queue: str, messages: int) -> bool:
     return await count(server, queue) == messages
 
 
-def rss_mib(server: Server) -> float:
-    fields = Path(f"/proc/{server.pid}/status").read_text().split("VmRSS:")[1].split()
+def rss_mib(server: Server, name: str = "VmRSS") -> float:
+    fields = Path(f"/proc/{server.pid}/status").read_text().split(f"{name}:")[1].split()
     return int(fields[0]) / 1024
 
 
@@ -79,6 +80,28 @@ async def test_a_long_queue_keeps_its_order_over_a_kill_and_hardly_any_memory(se
     assert await count(server, "long") == COUNT + 1
     assert await drain(server, "long", COUNT + 1) == [0, *range(COUNT)]
     assert await count(server, "long") == 0
+
+
+async def test_large_bodies_are_written_and_read_back_a_few_at_a_time(server: Server) -> None:
+    body, number = os.urandom(10 << 20), 60
+    async with await client.connect(server.url) as connection, connection.session() as session:
+        producer = session.producer("large")
+        for _ in range(number):
+            producer.send_nowait(body)
+            await producer.drain()
+        await producer.flush()
+    assert rss_mib(server, "VmHWM") < 480, "the bodies are 600 MiB"
+    server.kill()
+    server.start()
+    async with await client.connect(server.url) as connection, connection.session(AckMode.INDIVIDUAL) as session:
+        consumer = session.consumer("large")
+        for _ in range(number):
+            message = await consumer.receive(timeout_ms=20_000)
+            assert message is not None
+            assert message.body == body
+            await message.acknowledge()
+    assert rss_mib(server, "VmHWM") < 400
+    await until("everything is acknowledged", lambda: holds(server, "large", 0))
 
 
 async def test_amqp_reads_a_queue_of_which_nothing_is_in_memory(server: Server) -> None:

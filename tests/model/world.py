@@ -50,6 +50,10 @@ class DictJournal:
     def busy(self) -> bool:
         return self.group.touched
 
+    @property
+    def unwritten_bytes(self) -> int:
+        return self.group.size
+
     def rows(self) -> dict[int, ReferenceRecord]:
         """What the disk will hold when the open group is there."""
         rows = self.references | self.group.added

@@ -15,6 +15,26 @@ def test_add_and_delete_in_one_group_leave_nothing() -> None:
     assert not group.writes()
 
 
+def test_the_size_is_that_of_the_bodies_that_will_be_written() -> None:
+    earlier, later, size = Group(), Group(), len(message(1).body)
+    assert size
+    earlier.add(reference(1))
+    earlier.add_fresh({2: reference(2), 3: reference(3)}, 2 * size)
+    earlier.add_message(message(9))
+    earlier.add(reference(10, shared=True))
+    assert earlier.size == 4 * size
+    earlier.delete(1, 4, 2)
+    assert earlier.size == 3 * size
+    later.add(reference(4))
+    later.add_message(message(8))
+    later.delete(1, 4, 3)
+    assert later.size == 2 * size
+    earlier.absorb(later)
+    assert earlier.size == 4 * size
+    assert set(earlier.added) == {1, 4, 10}
+    assert set(earlier.messages) == {8, 9}
+
+
 def test_without_elision_both_are_kept() -> None:
     group = Group(elide=False)
     group.add(reference(7))

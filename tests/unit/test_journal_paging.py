@@ -121,6 +121,34 @@ async def test_a_large_journal_is_counted_and_only_what_stands_apart_is_read(tmp
         assert (len(recovered.references), list(recovered.on_disk)) == (9, [])
 
 
+async def test_few_large_bodies_are_not_read_at_the_start_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(tmp_path) as (journal, _):
+        journal.group.queue(queue())
+        send(journal, 1)
+        send(journal, 2, of=message(2, body=b"x" * 100_000))
+        await journal.flush()
+    monkeypatch.setattr("journal.recover._LOAD_BYTES", 100_000)
+    async with opened(tmp_path) as (_, recovered):
+        assert (recovered.references, recovered.on_disk[0].ready) == ([], {4: 2})
+    monkeypatch.setattr("journal.recover._LOAD_BYTES", 200_000)
+    async with opened(tmp_path) as (_, recovered):
+        assert (len(recovered.references), list(recovered.on_disk)) == (2, [])
+
+
+async def test_bodies_beyond_what_is_packed_at_a_time_are_written_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("journal.group_write._PACKED_BYTES", 250)
+    async with opened(tmp_path) as (journal, _):
+        journal.group.queue(queue())
+        for n in range(1, 8):
+            send(journal, n, of=message(n, body=bytes([n]) * 100), priority=n % 2)
+        for n in range(8, 15):
+            journal.group.add_message(message(n, body=bytes([n]) * 100))
+            send(journal, n, of=message(n, body=bytes([n]) * 100), shared=True)
+        await journal.flush()
+    async with opened(tmp_path) as (_, recovered):
+        assert {each.sequence: each.message.body for each in recovered.references} == {n: bytes([n]) * 100 for n in range(1, 15)}
+
+
 async def test_a_damaged_row_ends_the_broker_or_is_set_aside(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
         journal.group.queue(queue())
