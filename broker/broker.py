@@ -28,6 +28,7 @@ from broker.permissions import Permitted, everybody
 from broker.policies import Policies
 from broker.producers import FlowControl, Producer
 from broker.pulls import Pulls
+from broker.rations import Rations
 from broker.resources import Resources
 from broker.sending import Intake
 from broker.settlement import Settlement
@@ -98,6 +99,7 @@ class Broker:
         self.settlement = Settlement(self.state, self.office)
         self.intake = Intake(self.state, self.resources, self.office, self.limits.duplicate_ids)
         self.flow = FlowControl(self.state, self.limits.memory_bytes, self.limits.store_bytes, self.limits.temp_bytes, disk_low)
+        self._rations = Rations(self.state, self.limits.memory_bytes)
         self.transactions = Transactions(self)
         self.connections: dict[int, Connection] = {}
         self._by_client: dict[str, Connection] = {}
@@ -364,11 +366,13 @@ class Broker:
             self._go_on_working()
         self.office.retry_if_bindings_changed()
         self.office.go_on()
-        now_ms = self.now_ms()
+        now_ms, share = self.now_ms(), self._rations.share()
         queues = list(state.ready)
         state.ready.clear()
         for queue in queues:
-            result = queue.dispatch(now_ms, DISPATCH_BUDGET)
+            result = queue.dispatch(now_ms, DISPATCH_BUDGET, share)
+            if share is not None:
+                self._rations.look_again_at(queue)
             for consumer, references in result.deliveries:
                 if queue.settings.persist_delivery_count_before_delivery:
                     self._deliver_when_counted(consumer, references)

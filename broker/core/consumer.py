@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from broker.core.message import MessageReference, Where
+from broker.core.message import REFERENCE_BYTES, MessageReference, Where
 from broker.core.redelivery import ConsumerPolicy
 from broker.core.selector import Selector
 
@@ -135,6 +135,11 @@ class Consumer:
             and (not self.isolated_until_ms or self.isolated_until_ms <= now_ms)
             and (not self.draining_until_ms or self.draining_until_ms <= now_ms)
         )
+
+    def holds_less_than(self, size: int) -> bool:
+        """In bytes of memory, of what is unsettled; true where nothing is."""
+        held = self.unsettled
+        return not held or REFERENCE_BYTES * len(held) + sum([reference.message.size for reference in held.values()]) < size
 
     def takes(self, reference: MessageReference) -> bool:
         return self.selector is None or self.selector.matches(reference.lookup())

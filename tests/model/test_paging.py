@@ -303,3 +303,23 @@ def _message(body: str) -> Any:
     from broker.core.message import Message
 
     return Message(0, "a", body.encode())
+
+
+def test_who_holds_much_of_a_short_memory_gets_no_more_until_it_settles_some() -> None:
+    life = LongLife(window_messages=100, memory_bytes=40_000)
+    sender = life.client()
+    life.send(sender, "a", *numbers(100))
+    life.send(sender, "b", *numbers(10, 100))
+    hog, modest = life.client(), life.client()
+    consumer = life.subscribe(hog, "a", prefetch=1000)
+    life.world.commit()
+    held = len(consumer.unsettled)
+    assert 0 < held < 100
+    life.keys()
+    life.subscribe(modest, "b", prefetch=2)
+    assert life.acknowledge_all(modest) == numbers(10, 100), "others are served"
+    assert len(consumer.unsettled) == held
+    life.seen.clear()
+    life.world.broker.acknowledge(consumer, list(consumer.unsettled.values()))
+    assert life.acknowledge_all(hog)[-1] == "m99", "what it settles makes room for more"
+    assert life.queue("a").count == 0
