@@ -120,7 +120,7 @@ def _panel(curve: Curve, points: Points, top: int) -> str:
         f'{number(figures[curve.main])}</text><text x="{x:.1f}" y="{top + 198}" text-anchor="middle" fill="#5d6a73">{value:,}</text>'
         for x, y, value, figures in at
     )
-    title = f"{curve.main.replace('_per_s', 's a second')} by {curve.axis}"
+    title = f"messages {'drained ' if curve.main == 'drain_per_s' else ''}a second, by {curve.axis}"
     return (
         f'<text x="16" y="{top + 6}" font-weight="600" fill="#1d2429">{escape(title)}</text>'
         f'<path d="M70 {top + 180}H600" stroke="#a9b4bd"/><path d="{line}" fill="none" stroke="#1f6f5c" stroke-width="2"/>{dots}'
