@@ -324,7 +324,6 @@ class Ledger:
         limit = MAX_ATTEMPT_RECORDS if limit < 0 else min(limit, MAX_ATTEMPT_RECORDS)
         last = limit - limit // 10
         by_key = settings.message_key_property is not None
-        policy = self._policy(settings, consumer.policy, now_ms)
         # What is told of them is the same for most: those that went out together and were tried as often.
         details: dict[tuple[Any, ...], AttemptDetail] = {}
         number = 0
@@ -356,7 +355,7 @@ class Ledger:
                     delay_ms=decision.delay_ms,
                     due_at_ms=decision.due_at_ms,
                     decision=decision.action.value,
-                    policy=policy,
+                    policy=self._policy(settings, consumer.policy, now_ms),
                     fault=fault,
                     message_key=key,
                 )
