@@ -6,9 +6,9 @@ matches no queue or is full, the message is *parked* in its queue: kept, counted
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from broker.core import dead_letter
 from broker.core.dead_letter import EXPIRED, MAX_LENGTH, Target
@@ -16,6 +16,7 @@ from broker.core.message import PARKED, SETTLING, Hop, MessageReference, Where, 
 from broker.core.queue import Queue
 from broker.dead_letter_exchanges import Burial, DeadLetterExchanges
 from broker.errors import Refused
+from broker.moves import Moved, move_all
 from broker.resources import Resources, makes_room, over_length
 from broker.state import BrokerState, log
 from broker.steps import STEP, Steps
@@ -46,32 +47,32 @@ class DeadLetterOffice:
 
     def bury_all(self, queue: Queue, references: Sequence[MessageReference], reason: str) -> None:
         """The same for several of one queue that end for one reason."""
-        if not references:
-            return
-        state, target = self._state, dead_letter.target(queue.settings, queue.address, reason)
-        arrived: list[MessageReference] = []
-        left: list[tuple[MessageReference, dict[str, Any]]] = []
-        reached: dict[Queue, None] = {}
+        state = self._state
+        parked = {reference for reference in references if reference.where is PARKED and reference.park_reason == reason}
         for reference in references:
-            parked_before = reference.where is PARKED and reference.park_reason == reason
-            queue.withdraw(reference, SETTLING)
-            burial = self._exchanges.burial(reference, reason) or self._to_address(reference, reason, target)
+            if reference.where is not SETTLING:
+                queue.withdraw(reference, SETTLING)
+        burials = self._exchanges.burials(queue, references, reason) or self._to_address(queue, references, reason)
+        runs: list[tuple[list[Queue], list[Moved]]] = []
+        for reference, burial in zip(references, burials, strict=True):
             if burial is None or burial.cycle:
                 self._drop(reference, reason, "it would go round for ever" if burial is not None else _NO_ADDRESS)
                 continue
             hops, queues, _ = burial
             if not queues:
-                self._park(reference, reason, on_the_books=parked_before)
+                self._park(reference, reason, on_the_books=reference in parked)
                 continue
-            moved = state.enter(reference.message, queues, MinuteColumn.MOVED_IN, hops=hops)
-            left.append((reference, {"reason": reason, "target_queues": [each.name for each in queues]}))
-            state.announce(moved)
-            arrived += moved
-            reached.update(dict.fromkeys(queues))
-        if left:
-            state.leave_all(queue, left, "expired" if reason == EXPIRED else "dead-lettered")
+            if not runs or runs[-1][0] != queues:
+                runs.append((queues, []))
+            runs[-1][1].append((reference, hops))
+            for each in queues:
+                each.expect(1, reference.message.size)
+        for queues, run in runs:
+            arrived = move_all(state, queues, run)
+            detail = {"reason": reason, "target_queues": [each.name for each in queues]}
+            state.leave_all(queue, [reference for reference, _ in run], "expired" if reason == EXPIRED else "dead-lettered", detail)
             state.place_announced_when_safe(arrived)
-            self.trim_when_safe(reached)
+            self.trim_when_safe(queues)
 
     def trim_when_safe(self, queues: Iterable[Queue]) -> None:
         """The same for queues whose new messages become pending only once they are on disk."""
@@ -110,15 +111,19 @@ class DeadLetterOffice:
             for queue in queues:
                 self.trim(queue)
 
-    def _to_address(self, reference: MessageReference, reason: str, target: Target | None) -> Burial | None:
-        """To the dead-letter (or expiry) address of the settings; None where there is none."""
-        if target is None:
-            return None
-        state, queue = self._state, reference.queue
-        hops = [dead_letter.hop(reference, reason, state.now_ms()), *(reference.hops or ())]
-        if target.address == queue.address or dead_letter.would_loop(reference.hops, state.max_hops):
-            return Burial(hops, [], False)
-        return Burial(hops, self._willing(target, reference, hops), False)
+    def _to_address(self, queue: Queue, references: Iterable[MessageReference], reason: str) -> Iterator[Burial | None]:
+        """To the dead-letter (or expiry) address of the settings, each in its turn; None where there is none."""
+        state, target, first = self._state, dead_letter.target(queue.settings, queue.address, reason), None
+        for reference in references:
+            if target is None:
+                yield None
+                continue
+            hop = dead_letter.hop_of_another(first, reference) if first else dead_letter.hop(reference, reason, state.now_ms())
+            first, hops = hop, [hop, *(reference.hops or ())]
+            if target.address == queue.address or dead_letter.would_loop(reference.hops, state.max_hops):
+                yield Burial(hops, [], False)
+            else:
+                yield Burial(hops, self._willing(target, reference, hops), False)
 
     def _drop(self, reference: MessageReference, reason: str, why: str) -> None:
         state, queue = self._state, reference.queue

@@ -44,6 +44,7 @@ _MAX_KEY_CHARS: Final = 256
 _make_message: Final = cast(Callable[[type[MessageRecord], tuple[Any, ...]], MessageRecord], tuple.__new__)
 _make_reference: Final = cast(Callable[[type[ReferenceRecord], tuple[Any, ...]], ReferenceRecord], tuple.__new__)
 _make_change: Final = cast(Callable[[type[ReferenceChange], tuple[Any, ...]], ReferenceChange], tuple.__new__)
+_make_outcome: Final = cast(Callable[[type[OutcomeRecord], tuple[Any, ...]], OutcomeRecord], tuple.__new__)
 _make_attempt: Final = cast(Callable[[type[AttemptRecord], tuple[Any, ...]], AttemptRecord], tuple.__new__)
 
 COLUMN_OF_OUTCOME: Final = {
@@ -164,6 +165,20 @@ class Ledger:
             group.add(reference_record(reference, record))
             group.counts(reference.queue.queue_id, minute)[column] += 1
 
+    def moved_in(self, queue: Queue, references: list[MessageReference]) -> None:
+        """Fresh references to as many messages, which died elsewhere, joined one queue."""
+        group, number = self.group, 0
+        for reference in references:
+            if reference.durable:
+                message, number = reference.message, number + 1
+                record = message_record(message)
+                if message.shared and not message.stored:
+                    group.add_message(record)
+                message.stored += 1
+                group.add(reference_record(reference, record))
+        if number:
+            group.counts(queue.queue_id, self._now_ms() // _MINUTE_MS)[MinuteColumn.MOVED_IN] += number
+
     def arrived(self, queue: Queue, references: list[MessageReference]) -> None:
         """The plain case of sending: fresh references to as many messages, all in one queue."""
         if not queue.durable:
@@ -242,6 +257,7 @@ class Ledger:
         """Acknowledged references of one queue leave it for good. ``alone``: not as a part of a transaction."""
         group, now_ms, held_ms = self.group, self._now_ms(), 0
         first_tries: set[int] = set()
+        told: dict[tuple[Any, ...], dict[str, Any]] = {}
         for reference in references:
             if not reference.durable:
                 continue
@@ -255,7 +271,7 @@ class Ledger:
                 group.serve(queue.queue_id, now_ms // _MINUTE_MS, consumer, 1, now_ms - (reference.given_at_ms or reference.assigned_at_ms))
                 group.delete(queue.queue_id, reference.priority, reference.sequence)
                 reference.delivery_count += not reference.counted
-                self._outcome(reference, "succeeded", now_ms, {})
+                self._outcome(reference, "succeeded", now_ms, {}, told)
             else:
                 first_tries.add(reference.sequence)
                 held_ms += now_ms - (reference.given_at_ms or reference.assigned_at_ms)
@@ -266,17 +282,18 @@ class Ledger:
         if first_tries:
             group.succeed(queue.queue_id, now_ms // _MINUTE_MS, first_tries, alone, consumer, held_ms)
 
-    def left(self, queue: Queue, references: Iterable[tuple[MessageReference, dict[str, Any]]], outcome: str) -> None:
-        """References, each with its detail, leave their queue otherwise: dead-lettered, expired, dropped, purged or redriven."""
+    def left(self, queue: Queue, references: Iterable[MessageReference], outcome: str, detail: dict[str, Any]) -> None:
+        """References leave their queue otherwise: dead-lettered, expired, dropped, purged or redriven."""
         group, queue_id, now_ms, number = self.group, queue.queue_id, self._now_ms(), 0
         always = self._keep_all or outcome in ("dead-lettered", "expired", "redriven")
-        for reference, detail in references:
+        told: dict[tuple[Any, ...], dict[str, Any]] = {}
+        for reference in references:
             if not reference.durable:
                 continue
             number += 1
             group.delete(queue_id, reference.priority, reference.sequence)
             if always or reference.failed or reference.hops:
-                self._outcome(reference, outcome, now_ms, detail)
+                self._outcome(reference, outcome, now_ms, detail, told)
             message = reference.message
             message.stored -= 1
             if message.shared:
@@ -288,27 +305,27 @@ class Ledger:
         if not message.stored:
             self.group.delete_message(message.message_id)
 
-    def _outcome(self, reference: MessageReference, outcome: str, now_ms: int, detail: dict[str, Any]) -> None:
-        message, key = reference.message, message_key(reference)
-        if key is not None:
-            detail = {**detail, "key": key}
-        self.group.outcome(
-            OutcomeRecord(
-                message.message_id,
-                reference.sequence,
-                reference.queue.queue_id,
-                now_ms,
-                outcome,
-                {
-                    "address": message.address,
-                    "sent_at_ms": message.sent_at_ms,
-                    "entered_at_ms": reference.entered_at_ms,
-                    "attempts": reference.failed,
-                    "delivery_count": reference.delivery_count,
-                    **detail,
-                },
-            )
-        )
+    def _outcome(
+        self, reference: MessageReference, outcome: str, now_ms: int, detail: dict[str, Any], told: dict[tuple[Any, ...], dict[str, Any]]
+    ) -> None:
+        """``told``: what was told of others that ended with the same detail; of many it is the same, and then kept once."""
+        message, failed, counted = reference.message, reference.failed, reference.delivery_count
+        name = message_key(reference)
+        key = (message.address, message.sent_at_ms, reference.entered_at_ms, failed, counted, name)
+        content = told.get(key)
+        if content is None:
+            content = told[key] = {
+                "address": message.address,
+                "sent_at_ms": message.sent_at_ms,
+                "entered_at_ms": reference.entered_at_ms,
+                "attempts": failed,
+                "delivery_count": counted,
+                **detail,
+            }
+            if name is not None:
+                content["key"] = name
+        values = (message.message_id, reference.sequence, reference.queue.queue_id, now_ms, outcome, content)
+        self.group.outcome(_make_outcome(OutcomeRecord, values))
 
     # -- attempts ----------------------------------------------------------------------------------------------------
 

@@ -90,8 +90,7 @@ class BrokerState:
             if column is MinuteColumn.SENT:
                 reference.expires_at_ms = expires_at(queue.settings, now_ms, expires_at_ms)
             else:
-                # A death clears the expiration; only what the dead-letter queue itself was declared with, or its policy, counts now.
-                reference.expires_at_ms = _after(now_ms, queue.settings.message_ttl_ms) if _own_ttl(queue) else None
+                reference.expires_at_ms = expires_when_moved(queue, now_ms)
             references.append(reference)
             self.hold(reference)
         self.ledger.entered(references, column)
@@ -223,12 +222,12 @@ class BrokerState:
         """A reference leaves its queue other than by success, on the books too."""
         reference.queue.withdraw(reference, Where.GONE)
         self.forget(reference)
-        self.ledger.left(reference.queue, [(reference, detail or {})], outcome)
+        self.ledger.left(reference.queue, (reference,), outcome, detail or {})
 
-    def leave_all(self, queue: Queue, left: list[tuple[MessageReference, dict[str, Any]]], outcome: str) -> None:
-        """The same for references of one queue, withdrawn from it already, each with its detail."""
-        self.forget_all(queue, [reference for reference, _ in left])
-        self.ledger.left(queue, left, outcome)
+    def leave_all(self, queue: Queue, references: list[MessageReference], outcome: str, detail: dict[str, Any]) -> None:
+        """The same for references of one queue that are withdrawn from it already."""
+        self.forget_all(queue, references)
+        self.ledger.left(queue, references, outcome, detail)
 
     def forget(self, reference: MessageReference) -> None:
         """Counts a reference out."""
@@ -260,8 +259,10 @@ class BrokerState:
         self.memory_bytes -= durable + transient
 
 
-def _own_ttl(queue: Queue) -> bool:
-    return "message_ttl_ms" in queue.options or (queue.policy is not None and "message-ttl" in queue.policy.definition)
+def expires_when_moved(queue: Queue, now_ms: int) -> int | None:
+    """A death clears the expiration: only what the dead-letter queue itself was declared with, or its policy, counts now."""
+    own = "message_ttl_ms" in queue.options or (queue.policy is not None and "message-ttl" in queue.policy.definition)
+    return _after(now_ms, queue.settings.message_ttl_ms) if own else None
 
 
 def expires_at(settings: AddressSettings, now_ms: int, wanted_ms: int | None) -> int | None:

@@ -286,8 +286,10 @@ def _write_history(connection: sqlite3.Connection, group: Group, state: WriterSt
         flat += (message_id, sequence, attempt, queue_id, at_ms, blob)
     run_values(connection, INSERT_ATTEMPT, 6, flat)
     flat = []
+    told: dict[str, Any] | None = None
     for outcome in group.outcomes.values():
-        blob = pack(outcome.detail)
+        if outcome.detail is not told:
+            told, blob = outcome.detail, bytearray(pack(outcome.detail))
         state.history_bytes += len(blob)
         flat += (*outcome[:5], blob)
     run_values(connection, INSERT_OUTCOME, 6, flat)

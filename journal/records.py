@@ -191,7 +191,7 @@ class AttemptRecord(NamedTuple):
 
 
 class OutcomeRecord(NamedTuple):
-    """How a stay in a queue ended.
+    """How a stay in a queue ended. Where several records share one ``detail``, it is packed once.
 
     ``detail`` carries address, sent_at_ms, entered_at_ms, attempts, delivery_count, reason, target_queues; key, where it has one.
     """

@@ -68,6 +68,18 @@ def hop(reference: MessageReference, reason: str, now_ms: int) -> Hop:
     }
 
 
+def hop_of_another(hop: Hop, reference: MessageReference) -> Hop:
+    """The same step of another message, which died in the same queue, of the same and at the same moment."""
+    return {
+        **hop,
+        "message_id": reference.message.message_id,
+        "sequence": reference.sequence,
+        "attempts": reference.failed,
+        "delivery_count": reference.delivery_count,
+        "expires_at_ms": reference.expires_at_ms,
+    }
+
+
 def would_loop(hops: list[Hop] | None, max_hops: int) -> bool:
     """The way is as long as it may get; the message is parked where it is."""
     return hops is not None and len(hops) >= max_hops

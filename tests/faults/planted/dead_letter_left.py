@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 from unittest.mock import patch
 
@@ -15,9 +16,9 @@ from broker.ledger import Ledger
 _left = Ledger.left
 
 
-def _left_unless_dead(ledger: Ledger, queue: Queue, references: list[tuple[MessageReference, dict[str, Any]]], outcome: str) -> None:
+def _left_unless_dead(ledger: Ledger, queue: Queue, references: Iterable[MessageReference], outcome: str, detail: dict[str, Any]) -> None:
     if outcome != "dead-lettered":
-        _left(ledger, queue, references, outcome)
+        _left(ledger, queue, references, outcome, detail)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,88 @@
+"""Messages that die together become, on the books and in the queues, what they would have become one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from broker.core.exchange import Destination
+from broker.core.message import MessageReference, Properties
+from broker.core.queue import Queue
+from broker.core.redelivery import Failure
+from broker.dead_letter_office import DeadLetterOffice
+from tests.model.test_regressions import Life
+
+_together = DeadLetterOffice.bury_all
+
+
+def _one_by_one(office: DeadLetterOffice, queue: Queue, references: Sequence[MessageReference], reason: str) -> None:
+    for reference in references:
+        _together(office, queue, (reference,), reason)
+
+
+def through_an_exchange(life: Life) -> None:
+    """By headers, so that the way depends on each message; one of the queues takes three and then is full."""
+    client = life.client()
+    assert client.connection is not None
+    broker = life.world.broker
+    exchanges = broker.virtual_hosts.find("/").exchanges
+    exchanges.declare("graves", "headers", durable=True, auto_delete=False, internal=False, arguments={})
+    for name, colour, arguments in (
+        ("red", "red", {"x-max-length": 3, "x-overflow": "reject-publish"}),
+        ("blue", "blue", {}),
+        ("all", None, {}),
+    ):
+        declare(life, client.connection, name, arguments)
+        match = {"x-match": "any", "colour": colour or "red", **({} if colour else {"colour2": "x"})}
+        exchanges.bind("graves", Destination(name, is_queue=True), "", match)
+    declare(life, client.connection, "a", {"x-dead-letter-exchange": "graves", "x-delivery-limit": 0})
+
+
+def to_an_address(life: Life) -> None:
+    broker = life.world.broker
+    for name, selector, most in (("red", "colour = 'red'", 3), ("blue", "colour = 'blue'", None), ("all", "colour = 'red'", None)):
+        options = {"queue": name, "address": "DLA", "routing_type": "multicast", "selector": selector}
+        broker.resources.declare(options if most is None else {**options, "max_length": most, "overflow": "reject-publish"})
+    broker.resources.declare({"queue": "a"})
+
+
+def declare(life: Life, connection: Any, name: str, arguments: dict[str, Any]) -> None:
+    life.world.broker.declared_queues.declare(connection, name, durable=True, exclusive=False, auto_delete=False, arguments=arguments)
+
+
+def dead(monkeypatch: pytest.MonkeyPatch, setting: Any, bury_all: Any) -> dict[str, Any]:
+    monkeypatch.setattr(DeadLetterOffice, "bury_all", bury_all)
+    life = Life({"dead-letter-address": "DLA", "auto-create-dead-letter-resources": False, "max-delivery-attempts": 1})
+    setting(life)
+    client = life.client()
+    colours: list[Properties | None] = [{"colour": name} for name in ("red", "red", "blue", "red", "blue", "red", "red", "green")]
+    for number, properties in enumerate([*colours, None, None]):
+        life.send(client, "a", str(number), properties=properties, durable=number != 2)
+    consumer = life.subscribe(client, "a", prefetch=100)
+    life.world.commit()
+    life.world.time_ms += 1000
+    life.world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
+    life.world.check_books()
+    state = life.world.broker.state
+    memory = (state.memory_bytes, state.durable_bytes, state.transient_bytes)
+    life.world.commit()
+    life.world.check_books()
+    return {"queues": {name: contents(life.queue(name)) for name in ("a", "red", "blue", "all")}, "memory": memory}
+
+
+def contents(queue: Queue) -> list[Any]:
+    return sorted(
+        (r.message.body, r.where, r.park_reason, r.failed, r.hops, r.message.shared, r.message.stored) for r in queue.references.values()
+    )
+
+
+@pytest.mark.parametrize("setting", [through_an_exchange, to_an_address])
+def test_together_or_one_by_one(monkeypatch: pytest.MonkeyPatch, setting: Any) -> None:
+    together = dead(monkeypatch, setting, _together)
+    assert together == dead(monkeypatch, setting, _one_by_one)
+    bodies = {name: [row[0] for row in rows] for name, rows in together["queues"].items()}
+    assert bodies["red"] == bodies["all"] == [b"0", b"1", b"3"]
+    assert bodies["blue"] == [b"2", b"4"]
+    assert {b"5", b"6"} <= set(bodies["a"]), "what found a target full is parked"
