@@ -12,7 +12,7 @@ from typing import Final
 
 from broker.core import dead_letter
 from broker.core.dead_letter import EXPIRED, MAX_LENGTH, Target
-from broker.core.message import PARKED, SETTLING, Hop, MessageReference, Where, lookup
+from broker.core.message import PARKED, SETTLING, Hop, MessageReference, PropertyValue, Where, lookup
 from broker.core.queue import Queue
 from broker.dead_letter_exchanges import Burial, DeadLetterExchanges
 from broker.errors import Refused
@@ -26,6 +26,8 @@ from journal.records import MinuteColumn, ReferenceRecord
 _LOG_EVERY_MS: Final = 60_000
 #: drop-head trims at most this many messages at one arrival.
 _TRIM_STEP: Final = 100
+#: Stands among the names that a way depends on: whose turn it is.
+_TURN: Final = "by turns"
 _NO_ADDRESS: Final = "it has no dead-letter-address (set one in address-settings)"
 
 
@@ -114,6 +116,8 @@ class DeadLetterOffice:
     def _to_address(self, queue: Queue, references: Iterable[MessageReference], reason: str) -> Iterator[Burial | None]:
         """To the dead-letter (or expiry) address of the settings, each in its turn; None where there is none."""
         state, target, first = self._state, dead_letter.target(queue.settings, queue.address, reason), None
+        asked: set[str] = set()
+        queues: list[Queue] = []
         for reference in references:
             if target is None:
                 yield None
@@ -122,8 +126,11 @@ class DeadLetterOffice:
             first, hops = hop, [hop, *(reference.hops or ())]
             if target.address == queue.address or dead_letter.would_loop(reference.hops, state.max_hops):
                 yield Burial(hops, [], False)
-            else:
-                yield Burial(hops, self._willing(target, reference, hops), False)
+                continue
+            if not queues or not asked <= dead_letter.SAID_BY_THE_DEATH:
+                queues = self._willing(target, reference, hops, asked)
+            full = any(map(self._resources.full, queues))
+            yield Burial(hops, [] if full else queues, False)
 
     def _drop(self, reference: MessageReference, reason: str, why: str) -> None:
         state, queue = self._state, reference.queue
@@ -137,24 +144,31 @@ class DeadLetterOffice:
             self._logged_ms[queue.name] = now_ms
             log.warning("queue %s: %s", queue.name, why)
 
-    def _willing(self, target: Target, reference: MessageReference, hops: list[Hop]) -> list[Queue]:
+    def _willing(self, target: Target, reference: MessageReference, hops: list[Hop], asked: set[str]) -> list[Queue]:
         try:
-            return self._queues(target, reference, hops)
+            return self._queues(target, reference, hops, asked)
         except Refused as refusal:
             # The names are made of others, which may have been as long as they can be; the message is kept where it is.
             self._warn(reference.queue, f"its dead-letter resources cannot be made ({refusal.message}): {refusal.fix}")
             return []
 
-    def _queues(self, target: Target, reference: MessageReference, hops: list[Hop]) -> list[Queue]:
-        """The queues that take the message in; empty when none does or one is full."""
+    def _queues(self, target: Target, reference: MessageReference, hops: list[Hop], asked: set[str]) -> list[Queue]:
+        """The queues that match; empty when none does. ``asked`` gets the names of what that depended on."""
         post_office = self._state.post_office
         if target.queue is not None and target.queue not in post_office.queues:
             self._resources.make_dead_letter_queue(target.queue, target.address, reference.queue.address)
         address = post_office.addresses.get(target.address)
         if address is None:
             return []
-        queues = list(address.route(lambda: lookup(reference.message, hops)))
-        return [] if any(self._resources.full(queue) for queue in queues) else queues
+        if address.takes_turns:
+            asked.add(_TURN)
+        said = lookup(reference.message, hops)
+
+        def say(name: str) -> PropertyValue:
+            asked.add(name)
+            return said(name)
+
+        return list(address.route(lambda: say))
 
     # -- parked ------------------------------------------------------------------------------------------------------
 

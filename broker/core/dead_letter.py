@@ -21,6 +21,10 @@ MAX_LENGTH: Final = "maxlen"
 REJECTED: Final = "rejected"
 
 
+#: Properties that are the same for all that die together; a way that depends on nothing else is the same for all.
+SAID_BY_THE_DEATH: Final = frozenset({"_AMQ_ORIG_ADDRESS", "_AMQ_ORIG_QUEUE", "_AMQ_ORIG_ROUTING_TYPE", "_HOMING_REASON"})
+
+
 class Target(NamedTuple):
     """Where a dead message goes. ``queue`` is the queue to create there, None when none is to be made."""
 

@@ -38,6 +38,11 @@ class Address:
         self.used_at_ms = created_at_ms
         self._turn = 0
 
+    @property
+    def takes_turns(self) -> bool:
+        """Several anycast queues: the same message may go elsewhere the next time."""
+        return sum(queue.routing_type == ANYCAST for queue in self.queues) > 1
+
     def route(self, lookup: Callable[[], Lookup]) -> list[Queue]:
         """The queues a message goes to: every matching multicast queue, and one of the matching anycast queues, by turns.
 
