@@ -73,7 +73,7 @@ class DeadLetterOffice:
             arrived = move_all(state, queues, run)
             detail = {"reason": reason, "target_queues": [each.name for each in queues]}
             state.leave_all(queue, [reference for reference, _ in run], "expired" if reason == EXPIRED else "dead-lettered", detail)
-            state.place_announced_when_safe(arrived)
+            state.arrive_when_safe(arrived)
             self.trim_when_safe(queues)
 
     def trim_when_safe(self, queues: Iterable[Queue]) -> None:
@@ -255,6 +255,7 @@ class DeadLetterOffice:
         count = reference.delivery_count if home is queue else int(first["delivery_count"]) if first else 0
         back = state.enter(reference.message, [home], MinuteColumn.MOVED_IN, hops=reference.hops, delivery_count=count)
         state.leave(reference, "redriven", {"target_queues": [home.name]})
-        state.place_when_safe(back, fresh=True)
+        home.expect(1, reference.message.size)
+        state.arrive_when_safe(back)
         self.trim_when_safe([home])
         return True

@@ -150,12 +150,13 @@ class Intake:
         later: list[MessageReference] = []
         for reference in references:
             if after_commit or reference.queue.settings.persist_delivery_count_before_delivery:
+                reference.queue.expect(1, message.size)
                 later.append(reference)
             else:
                 state.place((reference,), fresh=True)
                 self._office.trim(reference.queue)
         if later:
-            state.place_when_safe(later, fresh=True)
+            state.arrive_when_safe(later)
             self._office.trim_when_safe([reference.queue for reference in later])
 
     def trim_all(self) -> None:

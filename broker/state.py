@@ -193,28 +193,20 @@ class BrokerState:
                 queue.put_back(reference)
             self.mark_ready(queue)
 
-    def place_when_safe(self, references: list[MessageReference], fresh: bool = False) -> None:
-        """The same, once everything on the books so far is on disk."""
-        if not references:
-            return
-        if not fresh:
+    def place_when_safe(self, references: list[MessageReference]) -> None:
+        """What came back: the same, once everything on the books so far is on disk."""
+        if references:
             self.ledger.when_safe(lambda: self.place(references))
-            return
-        self.announce(references)
-        self.place_announced_when_safe(references)
 
-    def announce(self, references: list[MessageReference]) -> None:
-        """They will be placed when they are on disk; length limits count them from now on."""
-        for reference in references:
-            reference.queue.expect(1, reference.message.size)
+    def arrive_when_safe(self, references: list[MessageReference]) -> None:
+        """First arrivals, which length limits count since their queue was told to expect them: the same."""
 
-    def place_announced_when_safe(self, references: list[MessageReference]) -> None:
-        self.ledger.when_safe(lambda: self._arrive(references))
+        def arrive() -> None:
+            for reference in references:
+                reference.queue.expect(-1, -reference.message.size)
+            self.place(references, fresh=True)
 
-    def _arrive(self, references: list[MessageReference]) -> None:
-        for reference in references:
-            reference.queue.expect(-1, -reference.message.size)
-        self.place(references, fresh=True)
+        self.ledger.when_safe(arrive)
 
     # -- out ---------------------------------------------------------------------------------------------------------
 
