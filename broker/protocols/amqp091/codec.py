@@ -205,9 +205,8 @@ class FrameReader:
         return events
 
     def _publish(self, channel: int, data: bytes, start: int, stop: int, end: int, events: list[Event]) -> int:
-        """A publish whose header and only body frame lie behind it is read as one, and with it those that follow and differ in nothing
-
-        but their bodies' bytes; any other a frame at a time. Returns where they end.
+        """A publish whose header and only body frame lie behind it is read as one, with those that follow and differ only in their bodies'
+        bytes; any other a frame at a time. Returns where they end.
         """
         target = self._target(data[start + 4 : stop])
         header = stop + 1

@@ -48,8 +48,9 @@ def take_in(session: AmqpSession, event: PublishEvent) -> tuple[bool, bool]:
     _, route, address, properties, properties_bytes, priority, durable, ttl_ms = pattern_of(session, event)
     if not route.queues:
         return True, False
-    expires_at_ms = None if ttl_ms is None else session.broker.now_ms() + ttl_ms
-    message = Message(0, address, event.body or b"", properties, priority, durable, 0, expires_at_ms, session.producer.name)
+    now_ms = session.broker.now_ms()
+    expires_at_ms = None if ttl_ms is None else now_ms + ttl_ms
+    message = Message(0, address, event.body or b"", properties, priority, durable, now_ms, expires_at_ms, session.producer.name)
     message.size += properties_bytes
     session.turn.charge(1, message.size)
     if route.plain:
@@ -59,16 +60,16 @@ def take_in(session: AmqpSession, event: PublishEvent) -> tuple[bool, bool]:
 
 
 def take_in_run(session: AmqpSession, run: PublishRun) -> bool:
-    """Takes in messages that differ in their bodies alone, where they all go to one queue that refuses none; else False, and none is
+    """Takes in messages that differ in their bodies alone, where they all go to one queue that refuses none. False: none is taken in.
 
-    taken in. Raises AmqpError.
+    Raises AmqpError.
     """
     _, route, address, properties, properties_bytes, priority, durable, ttl_ms = pattern_of(session, run)
     if not route.plain:
         return False
-    expires_at_ms = None if ttl_ms is None else session.broker.now_ms() + ttl_ms
-    producer = session.producer.name
-    messages = [Message(0, address, body, properties, priority, durable, 0, expires_at_ms, producer) for body in run.bodies]
+    now_ms, producer = session.broker.now_ms(), session.producer.name
+    expires_at_ms = None if ttl_ms is None else now_ms + ttl_ms
+    messages = [Message(0, address, body, properties, priority, durable, now_ms, expires_at_ms, producer) for body in run.bodies]
     if properties_bytes:
         for message in messages:
             message.size += properties_bytes
