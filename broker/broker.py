@@ -28,7 +28,6 @@ from broker.permissions import Permitted, everybody
 from broker.policies import Policies
 from broker.producers import FlowControl, Producer
 from broker.pulls import Pulls
-from broker.rations import Rations
 from broker.resources import Resources
 from broker.sending import Intake
 from broker.settlement import Settlement
@@ -99,7 +98,6 @@ class Broker:
         self.settlement = Settlement(self.state, self.office)
         self.intake = Intake(self.state, self.resources, self.office, self.limits.duplicate_ids)
         self.flow = FlowControl(self.state, self.limits.memory_bytes, self.limits.store_bytes, self.limits.temp_bytes, disk_low)
-        self._rations = Rations(self.state, self.limits.memory_bytes)
         self.transactions = Transactions(self)
         self.connections: dict[int, Connection] = {}
         self._by_client: dict[str, Connection] = {}
@@ -347,17 +345,17 @@ class Broker:
     def _step(self, steps: Steps[T], done: Callable[[T], None]) -> bool:
         """Whether there is more to do."""
         try:
-            next(steps)
+            waits = next(steps)
         except StopIteration as result:
             done(result.value)
             return False
+        if not waits:
+            self.state.wake()
         return True
 
     def _go_on_working(self) -> None:
         working, self._working = self._working, []
         self._working += [step for step in working if step()]
-        if self._working:
-            self.state.wake()
 
     def drain(self) -> None:
         """Dispatches every queue of the ready set, each within its budget."""
@@ -366,13 +364,12 @@ class Broker:
             self._go_on_working()
         self.office.retry_if_bindings_changed()
         self.office.go_on()
-        now_ms, share = self.now_ms(), self._rations.share()
+        state.pager.look_again()
+        now_ms = self.now_ms()
         queues = list(state.ready)
         state.ready.clear()
         for queue in queues:
-            result = queue.dispatch(now_ms, DISPATCH_BUDGET, share)
-            if share is not None:
-                self._rations.look_again_at(queue)
+            result = queue.dispatch(now_ms, DISPATCH_BUDGET)
             for consumer, references in result.deliveries:
                 if queue.settings.persist_delivery_count_before_delivery:
                     self._deliver_when_counted(consumer, references)

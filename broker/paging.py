@@ -17,6 +17,7 @@ from broker.core.address_settings import AddressSettings
 from broker.core.message import REFERENCE_BYTES, Message, MessageReference
 from broker.core.pending import PRIORITIES
 from broker.properties import size_of
+from broker.rations import Rations
 from broker.steps import Steps
 from journal.paging import PAGE_BYTES, PAGE_ROWS, Page, Wanted
 from journal.records import MessageRecord, ReferenceRecord, ReferenceState
@@ -34,6 +35,8 @@ AHEAD_MS: Final = 3_000
 _SCAN_ROWS: Final = 250
 _LAST: Final = (1 << 63) - 1
 _SUSPECT: Final = int(ReferenceState.SUSPECT)
+_LOOK_AGAIN_MS: Final = 1_000
+_WARN_EVERY_MS: Final = 60_000
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class Windows:
     size: int = 32 << 20
     #: Messages of one queue that wait for their time before further ones wait on disk.
     scheduled: int = 10_000
-    #: Of everything together; the others get smaller when more than half of it is used.
+    #: Of everything together; the others get smaller when more than half of it is used (rations.py).
     memory_bytes: int = 512 << 20
 
 
@@ -60,8 +63,12 @@ class Pager:
         self._state = state
         self._reader = reader
         self._windows = windows
-        #: Queue and kind of the pages that are on their way.
-        self.reading: set[tuple[int, str]] = set()
+        self._rations = Rations(state, windows.memory_bytes)
+        #: Pages that are on their way, by queue and kind, and what each may take of memory.
+        self.reading: dict[tuple[int, str], int] = {}
+        #: Queues whose consumers hold too much to be given more while memory is short, and when they are looked at again.
+        self._held_back: dict[Queue, None] = {}
+        self._look_again_ms = self._warned_ms = 0
         #: Who waits for a page of a queue, whichever that is.
         self._waiting: dict[int, list[Callable[[], None]]] = {}
         #: Queues with something on disk that has a time, due or expiring.
@@ -88,15 +95,12 @@ class Pager:
         return not pending.on_disk[priority] and pending.held(priority) + messages < window and pending.bytes + size < window_bytes
 
     def _in_force(self, settings: AddressSettings) -> tuple[int, int]:
-        """Messages and bytes; smaller when more than half of the memory is in use, nothing when all of it is."""
-        windows = self._windows
+        """Messages and bytes that a queue keeps in memory."""
+        windows, part = self._windows, self._rations.part()
         messages, size = windows.messages, windows.size
         if settings.overflow == "page":
             messages, size = min(messages, settings.max_length or messages), min(size, settings.max_length_bytes or size)
-        free = 1.0 - self._state.memory_bytes / windows.memory_bytes
-        if free > 0.5:
-            return messages, size
-        return int(messages * max(0.0, free)), int(size * max(0.0, free))
+        return (messages, size) if part == 1.0 else (int(messages * part), int(size * part))
 
     def arrived(self, queue: Queue, priority: int, sequence: int, size: int, expires_at_ms: int | None) -> None:
         """A new arrival is in the open group and nowhere else."""
@@ -121,7 +125,7 @@ class Pager:
         if not reference.durable or reference.suspect:
             return False
         if not queue.due_on_disk:
-            if queue.scheduled < self._windows.scheduled:
+            if queue.scheduled < int(self._windows.scheduled * self._rations.part()):
                 return False
             queue.due_horizon = (self._state.now_ms() + AHEAD_MS, _LAST)
         if (due_at_ms, reference.sequence) <= queue.due_horizon:
@@ -155,6 +159,7 @@ class Pager:
     def forget(self, queue: Queue) -> None:
         """The queue is gone; what it has on disk is the journal's to remove."""
         self._timed.pop(queue, None)
+        self._held_back.pop(queue, None)
         self._tell(queue)
         pending = queue.pending
         self.disk_bytes = max(0, self.disk_bytes - pending.disk_bytes - REFERENCE_BYTES * (pending.disk_count + queue.due_on_disk))
@@ -172,41 +177,84 @@ class Pager:
         priority = pending.next_on_disk()
         if priority is None or not queue.consumers:
             return
-        few = pending.held(priority) <= self._windows.messages // 2 and pending.bytes <= self._windows.size // 2
-        if few or pending.starved or not pending.count:
+        messages, size = self._in_force(queue.settings)
+        if (2 * pending.held(priority) < messages and 2 * pending.bytes < size) or self._starves(queue, now_ms):
             self.fetch(queue, priority)
         for consumer in queue.consumers:
-            if consumer.selector is not None and not consumer.candidates and consumer.wants(now_ms):
+            if consumer.selector is not None and not consumer.candidates and self._may_have(consumer, now_ms):
                 self._scan_for(consumer)
+
+    def _starves(self, queue: Queue, now_ms: int) -> bool:
+        """Whether what is next is not here, and somebody waits for it who may have it, however short memory is."""
+        if queue.queue_id in self._waiting:
+            return True
+        return (queue.pending.starved or not queue.pending.count) and any(self._may_have(each, now_ms) for each in queue.consumers)
+
+    def _may_have(self, consumer: Consumer, now_ms: int) -> bool:
+        """Whether this consumer wants messages, and something may be read for it."""
+        if not consumer.wants(now_ms):
+            return False
+        if self._rations.allow(consumer):
+            return True
+        self._held_back[consumer.queue] = None
+        if now_ms >= self._warned_ms + _WARN_EVERY_MS:
+            self._warned_ms = now_ms
+            log.warning(
+                "messages take %d MiB, near memory-limit: consumers that hold much, of queue %s and others, get nothing from disk until"
+                " they acknowledge; a smaller prefetch or a larger memory-limit helps",
+                self._state.memory_bytes >> 20,
+                consumer.queue.name,
+            )
+        return False
+
+    def look_again(self) -> None:
+        """At whoever was held back: when memory is no longer short, and once a second."""
+        now_ms = self._state.now_ms()
+        if self._held_back and (now_ms >= self._look_again_ms or self._rations.part() > 0.0):
+            self._look_again_ms = now_ms + _LOOK_AGAIN_MS
+            for queue in self._held_back:
+                self._state.mark_ready(queue)
+            self._held_back.clear()
 
     def fetch(self, queue: Queue, priority: int) -> None:
         """The next page of one priority; the queue is marked ready when it is here."""
-        if self._begin(queue, "ready"):
-            rows, size = min(PAGE_ROWS, self._windows.messages), min(PAGE_BYTES, self._windows.size)
-            wanted = Wanted(queue.queue_id, "ready", priority, after=queue.pending.cursor[priority], rows=rows, size=size)
-            self._reader.read(wanted, partial(self._take_ready, queue, priority))
+        rows, size = self._page_of(queue)
+        wanted = Wanted(queue.queue_id, "ready", priority, after=queue.pending.cursor[priority], rows=rows, size=size)
+        self._read(queue, "ready", wanted, partial(self._take_ready, queue, priority))
+
+    def _page_of(self, queue: Queue) -> tuple[int, int]:
+        """Rows and bytes of its next page: no more than its windows, and little when memory is short."""
+        windows, (rows, size) = self._windows, self._in_force(queue.settings)
+        if rows < windows.messages:
+            least_rows, least_size = self._rations.least_page()
+            rows, size = max(rows, least_rows), max(size, least_size)
+        return min(PAGE_ROWS, windows.messages, rows), min(PAGE_BYTES, windows.size, size)
 
     def when_read(self, queue: Queue, callback: Callable[[], None]) -> bool:
         """Fetches what is next and calls back once a page has come; False where nothing on disk is ready."""
-        priority = queue.pending.next_on_disk()
-        if queue.pending.overdue and queue.first_due_ms is not None:
+        pending, priority = queue.pending, queue.pending.next_on_disk()
+        if priority is None and not pending.overdue:
+            return False
+        self._waiting.setdefault(queue.queue_id, []).append(callback)
+        if pending.overdue and queue.first_due_ms is not None:
             self._look_due(queue, self._state.now_ms())
         elif priority is not None:
             self.fetch(queue, priority)
-        elif not queue.pending.overdue:
-            return False
-        self._waiting.setdefault(queue.queue_id, []).append(callback)
         return True
 
-    def _begin(self, queue: Queue, kind: str) -> bool:
+    def _read(self, queue: Queue, kind: str, wanted: Wanted, take: Callable[[Page], None]) -> bool:
+        """Whether a page was asked for: one of a kind is on its way at a time."""
         if (queue.queue_id, kind) in self.reading:
             return False
-        self.reading.add((queue.queue_id, kind))
+        size = wanted.size + REFERENCE_BYTES * wanted.rows
+        self.reading[queue.queue_id, kind] = size
+        self._rations.coming_bytes += size
+        self._reader.read(wanted, take)
         return True
 
     def _ended(self, queue: Queue, kind: str, page: Page) -> bool:
         """Whether the queue is still there; rows that were set aside are counted out."""
-        self.reading.discard((queue.queue_id, kind))
+        self._rations.coming_bytes -= self.reading.pop((queue.queue_id, kind))
         if self._state.post_office.queues_by_id.get(queue.queue_id) is not queue:
             return False
         for priority, has_due_time in page.set_aside:
@@ -278,6 +326,7 @@ class Pager:
 
     def tick(self, now_ms: int) -> None:
         """At least once a second: reads what is due soon, and what has expired."""
+        self.look_again()
         for queue in list(self._timed):
             if queue.due_on_disk and queue.first_due_ms is not None:
                 self._look_due(queue, now_ms)
@@ -289,15 +338,18 @@ class Pager:
     def _look_due(self, queue: Queue, now_ms: int) -> None:
         assert queue.first_due_ms is not None, "asked only where something is due"
         queue.pending.overdue = queue.first_due_ms <= now_ms
-        waiting = queue.scheduled + queue.pending.returned
-        if queue.first_due_ms > now_ms + AHEAD_MS // 2 or waiting > 4 * self._windows.scheduled or not self._begin(queue, "due"):
+        if queue.first_due_ms > now_ms + AHEAD_MS // 2:
             return
-        (after_ms, after), until_ms = queue.due_horizon, now_ms + AHEAD_MS
-        wanted = Wanted(queue.queue_id, "due", after_ms=after_ms, after=after, until_ms=until_ms)
-        # What is given a time up to here from now on stays in memory: the page could miss it.
-        queue.due_horizon = max(queue.due_horizon, (until_ms, _LAST))
-        queue.first_due_ms = None
-        self._reader.read(wanted, partial(self._take_due, queue))
+        part, waiting = self._rations.part(), queue.scheduled + queue.pending.returned
+        room = part > 0.0 and waiting <= 4 * self._windows.scheduled * part
+        if not room and not (queue.pending.overdue and self._starves(queue, now_ms)):
+            return
+        (after_ms, after), until_ms, (rows, size) = queue.due_horizon, now_ms + AHEAD_MS, self._page_of(queue)
+        wanted = Wanted(queue.queue_id, "due", after_ms=after_ms, after=after, until_ms=until_ms, rows=rows, size=size)
+        if self._read(queue, "due", wanted, partial(self._take_due, queue)):
+            # What is given a time up to here from now on stays in memory: the page could miss it.
+            queue.due_horizon = max(queue.due_horizon, (until_ms, _LAST))
+            queue.first_due_ms = None
 
     def _take_due(self, queue: Queue, page: Page) -> None:
         if not self._ended(queue, "due", page):
@@ -315,10 +367,10 @@ class Pager:
         self._tell(queue)
 
     def _look_expired(self, queue: Queue, now_ms: int, after: tuple[int, int] = (0, 0)) -> None:
-        if self._begin(queue, "expired"):
+        rows, size = self._page_of(queue)
+        wanted = Wanted(queue.queue_id, "expired", after_ms=after[0], after=after[1], until_ms=now_ms, rows=rows, size=size)
+        if self._read(queue, "expired", wanted, partial(self._take_expired, queue, now_ms)):
             queue.expiry_on_disk_ms = None
-            wanted = Wanted(queue.queue_id, "expired", after_ms=after[0], after=after[1], until_ms=now_ms)
-            self._reader.read(wanted, partial(self._take_expired, queue, now_ms))
 
     def _take_expired(self, queue: Queue, now_ms: int, page: Page) -> None:
         if not self._ended(queue, "expired", page):
@@ -339,9 +391,10 @@ class Pager:
         for priority in range(PRIORITIES - 1, -1, -1):
             scanned[priority] = max(scanned[priority], pending.cursor[priority])
             if pending.on_disk[priority] and scanned[priority] < pending.newest[priority]:
-                if self._begin(consumer.queue, f"all for {consumer.name}"):
-                    wanted = Wanted(consumer.queue.queue_id, "all", priority, after=scanned[priority], rows=_SCAN_ROWS)
-                    self._reader.read(wanted, partial(self._take_scanned, consumer, priority, pending.newest[priority]))
+                rows, size = self._page_of(consumer.queue)
+                wanted = Wanted(consumer.queue.queue_id, "all", priority, after=scanned[priority], rows=min(rows, _SCAN_ROWS), size=size)
+                take = partial(self._take_scanned, consumer, priority, pending.newest[priority])
+                self._read(consumer.queue, f"all for {consumer.name}", wanted, take)
                 return
 
     def _take_scanned(self, consumer: Consumer, priority: int, newest: int, page: Page) -> None:
@@ -396,10 +449,11 @@ class Pager:
                     after = page.records[-1].sequence if page.records else up_to
                     came.append(wants_more)
                     came.append(page.more and after < up_to)
+                    self._state.wake()
 
                 self._reader.read(Wanted(queue.queue_id, "all", rank, after=after, rows=rows), take)
                 while not came:
-                    yield
+                    yield True
                 wants_more, more = came
                 if not wants_more:
                     return

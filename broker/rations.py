@@ -1,53 +1,70 @@
-"""What consumers may hold while memory is short: bodies that are out with a consumer are in memory until it settles them."""
+"""Who gets how much of ``memory_limit``: half of it is for whatever comes, the next quarter for ever smaller windows of queues, and the
+last one for what consumers hold.
+
+A body that is in memory takes no more of it when it is handed out; only what is read from disk does. So nobody is denied what is here,
+and while memory is short pages are read for those alone that hold little.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Final
 
-from broker.core.queue import Queue
-from broker.state import BrokerState, log
+from broker.core.message import REFERENCE_BYTES
 
-_LOOK_MS: Final = 1000
-_LOG_EVERY_MS: Final = 60_000
+if TYPE_CHECKING:
+    from broker.core.consumer import Consumer
+    from broker.state import BrokerState
+
+#: Whoever holds less than this, and less than a 64th of the limit, gets more, however short memory is. A page is then at most as large.
+_LEAST_BYTES: Final = 64 << 10
+_LEAST_PART: Final = 64
+_COUNT_EVERY_MS: Final = 250
 
 
 class Rations:
-    """From three quarters of ``memory_limit`` on, who holds as much as an equal share of the last quarter gets nothing more until it has
-    settled some. Producers of durable messages, which need no memory, and consumers that hold little go on.
-    """
-
     def __init__(self, state: BrokerState, memory_limit: int) -> None:
         self._state = state
-        self._short_from = memory_limit * 3 // 4
-        self._to_share = memory_limit // 4
-        self._consumers = 1
-        self._counted_ms = self._logged_ms = -_LOG_EVERY_MS
-        self._held_back: dict[Queue, None] = {}
+        self._limit = memory_limit
+        self._least_bytes = min(_LEAST_BYTES, memory_limit // _LEAST_PART)
+        #: Pages that are on their way, at what they may take.
+        self.coming_bytes = 0
+        #: What each consumer holds that holds anything, in order; counted now and then.
+        self._held: list[int] = []
+        self._held_bytes = 0
+        self._count_at_ms = 0
 
-    def share(self) -> int | None:
-        """Bytes that one consumer may hold; None: as many as its prefetch allows. Asked once a turn."""
-        state = self._state
-        if state.memory_bytes < self._short_from:
-            if self._held_back:
-                for queue in self._held_back:
-                    state.mark_ready(queue)
-                self._held_back.clear()
-            return None
-        now_ms = state.now_ms()
-        if now_ms - self._counted_ms >= _LOOK_MS:
-            self._counted_ms = now_ms
-            self._consumers = max(1, sum(len(queue.consumers) for queue in state.post_office.queues.values()))
-        return self._to_share // self._consumers
+    def part(self) -> float:
+        """How much of each window is in force: 1 up to half of the limit, 0 from three quarters on."""
+        used = (self._state.memory_bytes + self.coming_bytes) / self._limit
+        return min(1.0, max(0.0, 3.0 - 4.0 * used))
 
-    def look_again_at(self, queue: Queue) -> None:
-        """It was served while memory was short, and may have more to give when it is not."""
-        self._held_back[queue] = None
+    def allow(self, consumer: Consumer) -> bool:
+        """Whether a page may be read for this consumer.
+
+        While memory is short: if it holds less than it would have of what is free, were that divided among those that hold as much.
+        However many hold little or nothing, they take nothing from it; and what is free is never used up.
+        """
+        held = consumer.held_bytes
+        if held < max(1, self._least_bytes) or self.part() > 0.0:
+            return True
+        free = self._free()
+        return held < free // max(1, len(self._held) - bisect_left(self._held, held))
+
+    def least_page(self) -> tuple[int, int]:
+        """Rows and bytes of a page when memory is short."""
+        size = min(self._least_bytes, self._free() // _LEAST_PART)
+        return max(1, size // REFERENCE_BYTES), size
+
+    def _free(self) -> int:
+        """Of the limit; and a backlog that nobody reads, whatever it takes, leaves the last quarter to those that do read."""
+        self._count()
+        return max(self._limit - self._state.memory_bytes - self.coming_bytes, self._limit // 4 - self._held_bytes, 0)
+
+    def _count(self) -> None:
         now_ms = self._state.now_ms()
-        if queue.ready and now_ms - self._logged_ms >= _LOG_EVERY_MS:
-            self._logged_ms = now_ms
-            log.warning(
-                "messages take %d MiB, near memory-limit: consumers that hold much, of queue %s and others, get no more until they"
-                " acknowledge; a smaller prefetch or a larger memory-limit helps",
-                self._state.memory_bytes >> 20,
-                queue.name,
-            )
+        if now_ms >= self._count_at_ms:
+            self._count_at_ms = now_ms + _COUNT_EVERY_MS
+            queues = self._state.post_office.queues.values()
+            self._held = sorted(consumer.held_bytes for queue in queues for consumer in queue.consumers if consumer.unsettled)
+            self._held_bytes = sum(self._held)

@@ -1,15 +1,16 @@
 """Work on very many messages in steps, one a turn of the loop, so that nobody else waits for all of it.
 
-A generator that yields after each step and returns its value. Between two steps anything may happen to what is left.
+A generator that yields after each step and returns its value. Between two steps anything may happen to what is left. It yields True where
+it waits for something that will wake the loop: asked turn after turn, it would only keep the writer's thread from the interpreter's lock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
-Steps = Generator[None, None, T]
+Steps = Generator[Any, None, T]
 
 #: Messages acted on in one step: some 10 ms.
 STEP: Final = 1000

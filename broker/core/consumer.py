@@ -55,6 +55,7 @@ class Consumer:
         "draining_until_ms",
         "extension",
         "given_to",
+        "held_bytes",
         "isolated_until_ms",
         "name",
         "next_tag",
@@ -110,6 +111,8 @@ class Consumer:
         #: A lower bound of when the oldest given, unsettled message was given; None when nothing is.
         self.oldest_given_ms: int | None = None
         self.unsettled: dict[int, MessageReference] = {}
+        #: What it holds takes in memory.
+        self.held_bytes = 0
         #: It holds a suspect alone and gets nothing more until then, or until it settled it.
         self.isolated_until_ms = 0
         #: It gets nothing more until it is empty, to make room for a suspect, but not beyond this.
@@ -136,11 +139,6 @@ class Consumer:
             and (not self.draining_until_ms or self.draining_until_ms <= now_ms)
         )
 
-    def holds_less_than(self, size: int) -> bool:
-        """In bytes of memory, of what is unsettled; true where nothing is."""
-        held = self.unsettled
-        return not held or REFERENCE_BYTES * len(held) + sum([reference.message.size for reference in held.values()]) < size
-
     def takes(self, reference: MessageReference) -> bool:
         return self.selector is None or self.selector.matches(reference.lookup())
 
@@ -159,6 +157,7 @@ class Consumer:
         reference.assigned_at_ms = now_ms
         reference.given_at_ms = None
         self.unsettled[self.next_tag] = reference
+        self.held_bytes += REFERENCE_BYTES + reference.message.size
         self.next_tag += 1
         if not self.prefetch:
             self.pulls -= 1
@@ -211,11 +210,13 @@ class Consumer:
 
     def release(self, references: Iterable[MessageReference]) -> None:
         """Takes settled references out of the window."""
-        count = 0
+        count = size = 0
         for reference in references:
             del self.unsettled[reference.tag]
             reference.consumer = None
+            size += reference.message.size
             count += 1
+        self.held_bytes -= REFERENCE_BYTES * count + size
         self.extension = max(0, self.extension - count)
         if count:
             self.isolated_until_ms = 0

@@ -237,11 +237,8 @@ class Queue:
 
     # -- dispatch ----------------------------------------------------------------------------------------------------
 
-    def dispatch(self, now_ms: int, budget: int, share: int | None = None) -> Dispatch:
-        """Hands pending messages to consumers with credit and a writable socket, fairly, at most ``budget`` of them.
-
-        ``share``: who holds as many bytes or more gets nothing.
-        """
+    def dispatch(self, now_ms: int, budget: int) -> Dispatch:
+        """Hands pending messages to consumers with credit and a writable socket, fairly, at most ``budget`` of them."""
         deliveries: dict[Consumer, list[MessageReference]] = {}
         expired: list[MessageReference] = []
         if self.paused or not self.consumers:
@@ -251,8 +248,6 @@ class Queue:
         self._turn = (self._turn + 1) % len(self.consumers)
         turn = self.consumers[self._turn :] + self.consumers[: self._turn]
         more = False
-        if share is not None:
-            turn = [consumer for consumer in turn if consumer.holds_less_than(share)]
         for ready in by_priority([consumer for consumer in turn if consumer.wants(now_ms)]):
             while ready and self.pending.count and budget > 0:
                 share = max(1, min(budget, self.pending.count) // len(ready))

@@ -19,6 +19,8 @@ log = logging.getLogger("homing")
 Answer = Callable[[Any], None]
 #: Reads of the journal under way at a time, for all clients together.
 _MAX_READS: Final = 256
+#: After so long, work that waits for a page from disk is looked at again.
+_LOOK_AGAIN_S: Final = 0.001
 _AT_ONCE: Final[dict[str, Callable[[Broker, dict[str, Any]], Any]]] = {
     "queues": queues.list_queues,
     "consumers": queues.consumers,
@@ -99,11 +101,11 @@ class Calls:
             answer(value)
             return
         try:
-            next(value)
+            waits = next(value)
         except StopIteration as done:
             answer(done.value)
         else:
-            asyncio.get_running_loop().call_soon(self._go_on, value, answer)
+            asyncio.get_running_loop().call_later(_LOOK_AGAIN_S if waits else 0, self._go_on, value, answer)
 
     def _go_on(self, work: Steps[Any], answer: Answer) -> None:
         try:

@@ -75,17 +75,19 @@ class DictJournal:
 
     def _page(self, wanted: Wanted) -> Page:
         rows = [record for record in self.references.values() if record.queue_id == wanted.queue_id]
-        next_ms = None
+        next_ms, beyond = None, list[tuple[int, int, ReferenceRecord]]()
         if wanted.kind in ("ready", "all"):
             rows = [record for record in rows if record.priority == wanted.priority and record.sequence > wanted.after]
             rows = sorted((r for r in rows if wanted.kind == "all" or r.due_at_ms is None), key=lambda record: record.sequence)
         else:
             timed = [(r.due_at_ms if wanted.kind == "due" else r.expires_at_ms, r.sequence, r) for r in rows]
-            beyond = sorted(t for t in timed if t[0] is not None and t[:2] > (wanted.after_ms, wanted.after))
-            rows = [record for at_ms, _, record in beyond if at_ms is not None and at_ms <= wanted.until_ms]
-            next_ms = next((each[0] for each in beyond[min(len(rows), self.page_rows) :]), None)
-        there = [record for record in rows[: self.page_rows] if record.sequence not in self.group.deleted]
-        return Page(there, len(rows) > self.page_rows, next_ms)
+            beyond = sorted((at, n, r) for at, n, r in timed if at is not None and (at, n) > (wanted.after_ms, wanted.after))
+            rows = [record for at_ms, _, record in beyond if at_ms <= wanted.until_ms]
+        fitting = _fitting(rows[: min(self.page_rows, wanted.rows)], wanted.size)
+        if wanted.kind in ("due", "expired"):
+            next_ms = next((each[0] for each in beyond[fitting:]), None)
+        there = [record for record in rows[:fitting] if record.sequence not in self.group.deleted]
+        return Page(there, len(rows) > fitting, next_ms)
 
     def commit(self) -> None:
         """The open group is on disk; what waited for that is told, in order."""
@@ -148,6 +150,16 @@ class DictJournal:
             quarantined=[],
             on_disk=on_disk,
         )
+
+
+def _fitting(rows: list[ReferenceRecord], size: int) -> int:
+    """How many of these make a page: at least one, if there is any."""
+    total = 0
+    for number, record in enumerate(rows):
+        total += len(record.message.body)
+        if total > size and number:
+            return number
+    return len(rows)
 
 
 def _counted(queue_id: int, records: list[ReferenceRecord]) -> OnDisk:
@@ -274,6 +286,9 @@ class World:
         # An estimate after a start that only counted; of nothing it is nothing.
         if not any(queue.pending.disk_count + queue.due_on_disk for queue in self.broker.state.post_office.queues.values()):
             assert self.broker.state.pager.disk_bytes == 0 or self.journal.load_limit == 0
+        consumers = [c for each in self.broker.connections.values() for c in (*each.consumers.values(), *each.retired.values())]
+        for consumer in consumers:
+            assert consumer.held_bytes == sum(400 + reference.message.size for reference in consumer.unsettled.values())
         held = sum(t.bytes for c in self.broker.connections.values() for t in c.transactions.values())
         assert self.broker.state.memory_bytes == memory + held
 
