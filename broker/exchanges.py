@@ -27,6 +27,7 @@ from broker.core.policy import Policy
 from broker.core.queue import Queue
 from broker.core.virtual_host import DEFAULT, SEPARATOR, prefix_of
 from broker.errors import Refused
+from broker.fan_out import take_at_once
 from broker.policies import Policies
 from broker.queue_arguments import AMQP, max_priority
 from broker.state import BrokerState
@@ -52,7 +53,7 @@ class Route(NamedTuple):
     """Where a message goes, and what a sender must know of it."""
 
     queues: list[Queue]
-    #: The one queue takes whatever comes, at once: no length limit, nothing to be written before delivery.
+    #: The queues, one at least, take whatever comes, at once (fan_out.py).
     plain: bool
     #: The highest priority that any of the queues tells apart; None: none does.
     max_priority: int | None
@@ -281,17 +282,13 @@ def _check_not_default(source: str, destination: Destination) -> None:
 
 
 def _described(queues: list[Queue]) -> Route:
-    plain = len(queues) == 1
     most: int | None = None
     for queue in queues:
-        settings = queue.settings
-        if settings.limited or settings.persist_delivery_count_before_delivery:
-            plain = False
         told_apart = max_priority(queue)
         if told_apart is not None and (most is None or told_apart > most):
             most = told_apart
     named = any(AMQP in queue.options and max_priority(queue) is not None for queue in queues)
-    return Route(queues, plain, most, 0 if named else DEFAULT_PRIORITY)
+    return Route(queues, bool(queues) and take_at_once(queues), most, 0 if named else DEFAULT_PRIORITY)
 
 
 def _binding_name(binding: Binding) -> str:

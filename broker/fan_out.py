@@ -6,6 +6,7 @@ is stored once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from broker.core.message import REFERENCE_BYTES, Message, MessageReference
@@ -19,13 +20,22 @@ _MINUTE_MS: Final = 60_000
 
 
 def takes_all(address: Address) -> bool:
-    """Whether each queue of the address takes each message, unseen; of several queues, only if all of them are durable."""
+    """Whether each queue of the address takes each message, unseen."""
     queues = address.queues
+    return (
+        not any(queue.selector is not None for queue in queues)
+        and sum(queue.routing_type == ANYCAST for queue in queues) < 2
+        and take_at_once(queues)
+    )
+
+
+def take_at_once(queues: Sequence[Queue]) -> bool:
+    """Whether they take whatever comes, at once: no limits, nothing to be written before delivery; of several, all of them durable."""
     for queue in queues:
         settings = queue.settings
-        if settings.limited or queue.selector is not None or settings.persist_delivery_count_before_delivery:
+        if settings.limited or settings.persist_delivery_count_before_delivery:
             return False
-    return len(queues) == 1 or (all(queue.durable for queue in queues) and sum(queue.routing_type == ANYCAST for queue in queues) < 2)
+    return len(queues) == 1 or all(queue.durable for queue in queues)
 
 
 def fan_out(state: BrokerState, messages: list[Message], queues: list[Queue]) -> bool:

@@ -53,14 +53,13 @@ def take_in(session: AmqpSession, event: PublishEvent) -> tuple[bool, bool]:
     message = Message(0, address, event.body or b"", properties, priority, durable, now_ms, expires_at_ms, session.producer.name)
     message.size += properties_bytes
     session.turn.charge(1, message.size)
-    if route.plain:
-        session.turn.arrive(route.queues[0], message)
+    if route.plain and session.turn.arrive_all(route.queues, [message]):
         return True, True
     return _store(session, message, route.queues), True
 
 
 def take_in_run(session: AmqpSession, run: PublishRun) -> bool:
-    """Takes in messages that differ in their bodies alone, where they all go to one queue that refuses none. False: none is taken in.
+    """Takes in messages that differ in their bodies alone, where no queue refuses any. False: none is taken in.
 
     Raises AmqpError.
     """
@@ -73,8 +72,9 @@ def take_in_run(session: AmqpSession, run: PublishRun) -> bool:
     if properties_bytes:
         for message in messages:
             message.size += properties_bytes
+    if not session.turn.arrive_all(route.queues, messages):
+        return False
     session.turn.charge(len(messages), len(messages) * (run.size + properties_bytes))
-    session.turn.arrive_all(route.queues[0], messages)
     return True
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from broker.core.consumer import Consumer
 from broker.core.message import Message, MessageReference
 from broker.core.queue import Queue
+from broker.fan_out import fan_out
 
 if TYPE_CHECKING:
     from broker.protocols.amqp091.channel import Channel
@@ -27,11 +28,13 @@ class Turn:
         self._messages = 0
         self._bytes = 0
 
-    def arrive(self, queue: Queue, message: Message) -> None:
-        self._arrivals[queue].append(message)
-
-    def arrive_all(self, queue: Queue, messages: list[Message]) -> None:
-        self._arrivals[queue] += messages
+    def arrive_all(self, queues: list[Queue], messages: list[Message]) -> bool:
+        """Messages for queues that take whatever comes; False, and nothing done, where one of several has no room in memory for all."""
+        if len(queues) == 1:
+            self._arrivals[queues[0]] += messages
+            return True
+        self.hand_over()
+        return fan_out(self._session.broker.state, messages, queues)
 
     def charge(self, messages: int, size: int) -> None:
         """Counts messages of so many bytes in all against the connection's credit."""
