@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.protocols.amqp091.session import AmqpSession, Output
+from broker.protocols.amqp091.output import Output
+from broker.protocols.amqp091.session import AmqpSession
 from broker.transport import SocketTransport, TransportLimits
 
 

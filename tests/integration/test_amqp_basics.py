@@ -161,10 +161,28 @@ def test_nack_with_requeue_comes_back_redelivered_at_its_place(ch: BlockingChann
     method, properties, _ = get(ch, "again", auto_ack=False)
     assert properties.headers is None
     ch.basic_nack(method.delivery_tag, requeue=True)
-    wait_for_count(ch, "again", 2)
-    method, properties, body = get(ch, "again")
+    method, properties, body = ch.basic_get("again", auto_ack=True)
     assert (body, method.redelivered, properties.headers) == (b"first", True, {"x-delivery-count": 1})
     assert get(ch, "again")[2] == b"second"
+
+
+def test_what_was_given_back_is_there_for_whoever_asks_next_on_the_same_connection(ch: BlockingChannel) -> None:
+    ch.queue_declare("given.dead", durable=True)
+    ch.queue_declare("given", durable=True, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "given.dead"})
+    for _ in range(3):
+        ch.basic_publish("", "given", b"x", PERSISTENT)
+        for times in range(10):
+            method, properties, _ = ch.basic_get("given")
+            assert (method.redelivered, (properties.headers or {}).get("x-delivery-count", 0)) == (times > 0, times)
+            ch.basic_nack(method.delivery_tag, requeue=times < 9)
+    assert (count(ch, "given"), count(ch, "given.dead")) == (0, 3)
+    method, *_ = ch.basic_get("given.dead")
+    ch.basic_nack(method.delivery_tag)
+    assert ch.queue_purge("given.dead").method.message_count == 3
+    ch.basic_publish("", "given", b"x", PERSISTENT)
+    method, *_ = ch.basic_get("given")
+    ch.basic_reject(method.delivery_tag)
+    assert ch.queue_delete("given").method.message_count == 1
 
 
 def test_what_a_closed_channel_held_is_there_for_the_next(broker: Server, ch: BlockingChannel) -> None:
@@ -175,7 +193,7 @@ def test_what_a_closed_channel_held_is_there_for_the_next(broker: Server, ch: Bl
     for _ in range(2):
         get(other, "held", auto_ack=False)
     other.close()
-    wait_for_count(ch, "held", 3)
+    assert count(ch, "held") == 3
     assert [get(ch, "held")[2] for _ in range(3)] == [b"0", b"1", b"2"]
 
 
@@ -196,7 +214,7 @@ def test_recover_brings_back_all_that_is_unacknowledged(ch: BlockingChannel) -> 
         ch.basic_publish("", "recovered", str(number).encode())
         get(ch, "recovered", auto_ack=False)
     ch.basic_recover(requeue=True)
-    wait_for_count(ch, "recovered", 3)
+    assert count(ch, "recovered") == 3
     assert [(m.redelivered, b) for m, _, b in (get(ch, "recovered") for _ in range(3))] == [(True, b"0"), (True, b"1"), (True, b"2")]
 
 
@@ -440,7 +458,7 @@ def test_transactions_take_effect_at_commit(broker: Server, ch: BlockingChannel)
         assert count(ch, "out") == 1
         tx.basic_nack(method.delivery_tag, requeue=True)
         tx.tx_commit()
-    wait_for_count(ch, "in", 1)
+    assert count(ch, "in") == 1
 
 
 def test_heartbeats_keep_an_idle_connection(broker: Server) -> None:

@@ -383,6 +383,7 @@ class Channel:
                     self.session.turn.acknowledged[consumer].append(reference)
             else:
                 broker.fail(consumer, references, _DEAD if how == REJECTED else _COUNTED, how, {})
+                self.session.gave_back()
                 self.settled(consumer)
 
     def settled(self, consumer: Consumer) -> None:

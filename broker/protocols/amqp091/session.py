@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from broker.broker import Broker
 from broker.connection import Connection
@@ -38,6 +38,7 @@ from broker.protocols.amqp091.codec import (
 )
 from broker.protocols.amqp091.codec_methods import METHODS, NUMBER
 from broker.protocols.amqp091.login import credentials, server_properties
+from broker.protocols.amqp091.output import Output
 from broker.protocols.amqp091.publishing import Pattern
 from broker.protocols.amqp091.replies import error_of
 from broker.protocols.amqp091.topology import METHODS as HANDLERS
@@ -54,25 +55,8 @@ _CLOSE_OK: Final = NUMBER["connection.close-ok"]
 _CHANNEL_OPEN: Final = NUMBER["channel.open"]
 _CHANNEL_CLOSE: Final = NUMBER["channel.close"]
 _CHANNEL_CLOSE_OK: Final = NUMBER["channel.close-ok"]
-
-
-class Output(Protocol):
-    """The transport's side of a connection."""
-
-    @property
-    def writable(self) -> bool: ...
-
-    def write(self, data: bytes) -> None: ...
-
-    def end(self) -> None:
-        """Closes the socket once everything written has left."""
-
-    def opened(self, heartbeat_ms: int) -> None:
-        """Login is done: the heartbeat applies from here on."""
-
-    def pause_reading(self) -> None: ...
-
-    def resume_reading(self) -> None: ...
+#: What shows a queue's contents: it waits for what the same connection gave back, which is put there only once that is on disk.
+_SHOWING: Final = frozenset(NUMBER[name] for name in ("basic.get", "queue.declare", "queue.purge", "queue.delete"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +107,9 @@ class AmqpSession:
         self._waiting: bytes | None = None
         #: What came behind a method whose answer waits for the disk; None: nothing does.
         self._held: list[Event] | None = None
+        #: How often deliveries were given back that are not on disk yet, and whether a method waits for that.
+        self._giving_back = 0
+        self._waits_for_returns = False
         self._tells_blocked = False
         self._closed_by_us = False
         self._ended = False
@@ -241,6 +228,10 @@ class AmqpSession:
             self._close_channel(self._channel(event.channel))
         else:
             channel = self._channel(event.channel)
+            if self._giving_back and number in _SHOWING:
+                self.hold()
+                self._held, self._waits_for_returns = [event], True
+                return
             handler = HANDLERS.get(number)
             if handler is None:
                 raise AmqpError(503, f"COMMAND_INVALID - {METHODS[number].name} is not for a client to send here", number)
@@ -398,6 +389,17 @@ class AmqpSession:
             where = self.virtual_host.name
             raise Refused("access-refused", f"cannot publish to internal exchange '{exchange}' in vhost '{where}'", "use another")
         return found
+
+    def gave_back(self) -> None:
+        """Deliveries were refused: until that is on disk they stand nowhere where they could be seen."""
+        self._giving_back += 1
+        self.broker.ledger.when_safe(self._came_back)
+
+    def _came_back(self) -> None:
+        self._giving_back -= 1
+        if not self._giving_back and self._waits_for_returns:
+            self._waits_for_returns = False
+            self.go_on()
 
     def watch(self, queue: Queue) -> None:
         """The queue is full and would have publishers wait: no credit until there is room again."""
