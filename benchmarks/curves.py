@@ -133,15 +133,19 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--most", type=int, default=10**7, help="no point beyond this on the axis")
     parser.add_argument("--deadline", type=float, default=600, help="seconds after which a load client gives up (default 600)")
     parser.add_argument("--smoke", action="store_true", help="few messages: only whether it works")
-    parser.add_argument("--out", type=Path, default=ROOT / "build" / "curves", metavar="DIR")
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / "build" / "curves", metavar="DIR", help="keeps the curves of an earlier run not asked for now"
+    )
     chosen = parser.parse_args(words)
     if unknown := set(chosen.curves) - {curve.name for curve in CURVES}:
         parser.error(f"there is no curve {', '.join(sorted(unknown))}")
     wanted = [curve for curve in CURVES if not chosen.curves or curve.name in chosen.curves]
     found = {curve.name: measure(curve, chosen.deadline, chosen.most, chosen.smoke) for curve in wanted}
     chosen.out.mkdir(parents=True, exist_ok=True)
-    (chosen.out / "curves.json").write_text(json.dumps(found, indent=1))
-    (chosen.out / "curves.svg").write_text(svg(found))
+    figures = chosen.out / "curves.json"
+    drawn = (json.loads(figures.read_text()) if figures.exists() else {}) | found
+    figures.write_text(json.dumps(drawn, indent=1))
+    (chosen.out / "curves.svg").write_text(svg(drawn))
     print(f"written: {chosen.out / 'curves.json'}, {chosen.out / 'curves.svg'}")
     return 0 if all(found.values()) else 1
 
