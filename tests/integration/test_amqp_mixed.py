@@ -164,6 +164,16 @@ def lose(both: Both, queue: str, wanted: int) -> None:
     wait_until("they are back, or dead", lambda: both.queue(queue)["delivering"] == 0)
 
 
+@row("`basic.get`, declare, purge, delete after those")
+def asked_at_once(both: Both) -> None:
+    both.amqp.queue_declare("asked", durable=True)
+    both.amqp.basic_publish("", "asked", b"x", PERSISTENT)
+    for _ in range(20):
+        method, *_ = both.amqp.basic_get("asked")
+        both.amqp.basic_nack(method.delivery_tag)
+    assert count(both.amqp, "asked") == 1
+
+
 @row("unacknowledged at a lost connection")
 def lost_connection(both: Both) -> None:
     both.amqp.queue_declare("lost", durable=True, arguments={"x-delivery-limit": 0})

@@ -18,6 +18,7 @@ from broker.protocols.amqp091.codec import (
     FrameReader,
     HeartbeatEvent,
     MethodEvent,
+    NackEvent,
     PublishEvent,
     PublishRun,
     content_frames,
@@ -179,6 +180,41 @@ def test_any_cut_of_the_stream_gives_the_same_events(bodies: list[bytes], piece:
     assert events == expected
     assert [event.body for event in events if isinstance(event, PublishEvent)] == bodies
     assert events[-3:] == [AckEvent(1, [7], True), MethodEvent(1, NUMBER["queue.purge"], [0, "q", False]), HeartbeatEvent()]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["basic.ack", "basic.nack"]), st.integers(1, 2), st.integers(0, 3), st.integers(1, 50)), max_size=6),
+    st.integers(1, 700),
+)
+def test_acknowledgements_are_told_one_by_one_however_many_come_together(runs: list[tuple[str, int, int, int]], piece: int) -> None:
+    stream, tag = b"", 0
+    expected: list[tuple[Any, ...]] = []
+    for name, channel, bits, times in runs:
+        multiple, requeue = bits & 1 == 1, bits & 2 == 2
+        for _ in range(times):
+            tag += 1
+            stream += method_frame(channel, name, tag, multiple, *([requeue] if name == "basic.nack" else []))
+            expected.append((name, channel, tag, multiple, requeue if name == "basic.nack" else None))
+    made = reader(1, 2)
+    told: list[tuple[Any, ...]] = []
+    for at in range(0, len(stream), piece):
+        for event in made.feed(stream[at : at + piece]):
+            if isinstance(event, AckEvent):
+                told += [("basic.ack", event.channel, each, event.multiple, None) for each in event.tags]
+            elif isinstance(event, NackEvent):
+                told += [("basic.nack", event.channel, each, False, event.requeue) for each in event.tags]
+            elif isinstance(event, MethodEvent):
+                told.append((METHODS[event.number].name, event.channel, *event.values))
+    assert told == expected
+
+
+def test_a_broken_frame_among_many_acknowledgements_ends_them_there() -> None:
+    stream = bytearray(b"".join(method_frame(1, "basic.ack", tag, False) for tag in range(1, 101)))
+    stream[21 * 40 + 20] = 0
+    first, last = reader(1).feed(bytes(stream))
+    assert first == AckEvent(1, list(range(1, 41)), False)
+    assert isinstance(last, ErrorEvent)
+    assert last.error.code == 501
 
 
 def frame(kind: int, channel: int, payload: bytes, end: bytes = b"\xce") -> bytes:

@@ -19,6 +19,7 @@ from broker.core.redelivery import Failure
 from broker.declared_queues import REPLY_TO
 from broker.errors import Refused
 from broker.protocols.amqp091.codec import (
+    FRAME_BODY,
     FRAME_HEADER,
     FRAME_METHOD,
     FRAME_OVERHEAD,
@@ -220,27 +221,22 @@ class Channel:
         session, consumer = self.session, subscription.consumer
         first = tag = self._next_tag
         parts: list[bytes] = []
-        room, frames, number, shapes = session.frame_max - FRAME_OVERHEAD, _FRAME.pack, self.number, subscription.shapes
+        room, number, shapes, delivery = session.frame_max - FRAME_OVERHEAD, self.number, subscription.shapes, _DELIVERY.pack
+        like: tuple[bytes, bytes] | None = None
+        like_size, before, between = 0, b"", b""
         for reference in references:
-            body = reference.message.body
-            size = len(body)
-            wire = wire_of(reference)
-            redelivered = reference.delivery_count > reference.counted
-            if not 0 < size <= room:
-                payload = b"".join((subscription.prefix, _DELIVERY.pack(tag, redelivered), wire[0]))
-                parts += content_frames(number, payload, wire[1], body, session.frame_max)
+            body, wire = reference.message.body, wire_of(reference)
+            size, redelivered = len(body), reference.delivery_count > reference.counted
+            if wire is like and size == like_size:
+                parts += (before, delivery(tag, redelivered), between, body, b"\xce")
+            elif 0 < size <= room:
+                before, middle, behind = shapes.get(wire) or self._shape(subscription, wire)
+                between = b"".join((middle, _SIZE.pack(size), behind, _FRAME.pack(FRAME_BODY, number, size)))
+                like, like_size = wire, size
+                parts += (before, delivery(tag, redelivered), between, body, b"\xce")
             else:
-                shape = shapes.get(wire) or self._shape(subscription, wire)
-                parts += (
-                    shape[0],
-                    _DELIVERY.pack(tag, redelivered),
-                    shape[1],
-                    _SIZE.pack(size),
-                    shape[2],
-                    frames(3, number, size),
-                    body,
-                    b"\xce",
-                )
+                payload = b"".join((subscription.prefix, delivery(tag, redelivered), wire[0]))
+                parts += content_frames(number, payload, wire[1], body, session.frame_max)
             tag += 1
         self._next_tag = tag
         no_ack = subscription.no_ack

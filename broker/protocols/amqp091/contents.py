@@ -134,18 +134,15 @@ def _clean(text: str) -> str:
 
 def wire_of(reference: MessageReference) -> tuple[bytes, bytes]:
     """(exchange and routing key as short strings, content properties) of a delivery."""
-    message = reference.message
     if reference.hops:
         return _changed(reference)
-    if reference.failed:
-        return _counted(*_unchanged_wire(message), reference.failed)
-    return _unchanged_wire(message)
-
-
-def _unchanged_wire(message: Message) -> tuple[bytes, bytes]:
+    message = reference.message
     kept = message.properties
-    if kept is None:
-        return _plain_wire(message.address, message.durable, message.priority)
+    unchanged = _plain_wire(message.address, message.durable, message.priority) if kept is None else _kept_wire(message, kept)
+    return _counted(*unchanged, reference.failed) if reference.failed else unchanged
+
+
+def _kept_wire(message: Message, kept: Properties) -> tuple[bytes, bytes]:
     origin = kept.get(ORIGIN)
     if not isinstance(origin, bytes):
         return b"\x00" + short_string(local_name(message.address)), _from_native(message)
