@@ -37,7 +37,7 @@ def _body_size(stage: Stage, value: int, count: int) -> Figures:
 
 
 def _length(stage: Stage, value: int, count: int) -> Figures:
-    return s4_backlog(stage, {"count": count, "settle_s": 1})
+    return s4_backlog(stage, {"count": count, "window": WINDOW, "settle_s": 1})
 
 
 def _queues(stage: Stage, value: int, count: int) -> Figures:

@@ -87,6 +87,7 @@ static void open_link(Link *link, int number) {
   amqp_channel_open(link->amqp, 1);
   check(amqp_get_rpc_reply(link->amqp), "channel.open");
   link->socket = amqp_get_sockfd(link->amqp);
+  if ((size_t)amqp_get_frame_max(link->amqp) < frame_bytes) die("a body has to fit one frame, and the broker's frames are smaller");
 }
 
 static void take_over(Link *link) {

@@ -74,14 +74,15 @@ def s4_backlog(stage: Stage, size: Mapping[str, int]) -> Figures:
     """Fill without a consumer, SIGKILL, start again, drain. The consumer knocks every 5 ms from the moment of the second start.
 
     ``settle_s`` before the kill: RabbitMQ writes the names of new quorum queues with a delay, and forgets them when killed before.
+    ``window`` is the prefetch too: 1,000 bodies of 10 MiB are no window.
     """
     count, payload = size["count"], size["count"] * stage.body_bytes
     stage.start(QUEUE)
-    filled = stage.run("produce", count, queue=QUEUE, window=WINDOW)
+    filled = stage.run("produce", count, queue=QUEUE, window=size["window"])
     figures = {"fill_per_s": _rate(count, filled["started_ns"], filled["ended_ns"])}
     figures["fill_rss_mib"] = stage.peer.usage().peak_rss_bytes / MIB
     figures["disk_per_payload"] = stage.disk_bytes() / payload
-    consumer = stage.load("consume", count=count, queue=QUEUE, prefetch=PREFETCH, ack="each", late=1)
+    consumer = stage.load("consume", count=count, queue=QUEUE, prefetch=size["window"], ack="each", late=1)
     time.sleep(size["settle_s"])
     stage.peer.kill()
     stage.peer.launch()
@@ -195,7 +196,8 @@ SCENARIOS: Final = {
         ),
         Scenario(
             "S4", "backlog: fill, kill, serve, drain", "fill_per_s", "msgs/s", True, s4_backlog,
-            {"count": 500_000, "settle_s": 5}, {"count": 50_000, "settle_s": 2}, {"count": 400, "settle_s": 0},
+            {"count": 500_000, "window": WINDOW, "settle_s": 5}, {"count": 50_000, "window": WINDOW, "settle_s": 2},
+            {"count": 400, "window": WINDOW, "settle_s": 0},
             ("fill_rss_mib", "disk_per_payload", "serves_after_s", "drain_per_s", "drain_rss_mib", "disk_after_per_payload"),
         ),
         Scenario(
