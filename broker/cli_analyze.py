@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from broker.cli_output import Json, note, print_json, progress_bar, stdout
+from broker.cli_output import Json, SparkMaster, SparkMemory, note, print_json, progress_bar, stdout
 
 
 class OnDamage(Enum):
@@ -21,19 +21,12 @@ def analyze(
         list[str], typer.Argument(help="What ``homing journal export`` wrote, or directories of it; what overlaps counts once.")
     ],
     out: Annotated[str, typer.Option("--out", "-o", help="The directory for the report.")],
-    master: Annotated[str | None, typer.Option("--master", help="The Spark to use.", show_default="this machine")] = None,
+    master: SparkMaster = None,
     on_damage: Annotated[
         OnDamage, typer.Option("--on-damage", help="Damaged or foreign files: refuse, or skip and name them.")
     ] = OnDamage.REFUSE,
     store: Annotated[str | None, typer.Option("--store", help="Keep what was merged here; the next run reads only new exports.")] = None,
-    memory: Annotated[
-        str | None,
-        typer.Option(
-            "--memory",
-            help="For Spark's Java here, or for each executor of a cluster, such as 4g.",
-            show_default="a quarter of the machine's",
-        ),
-    ] = None,
+    memory: SparkMemory = None,
     compare: Annotated[bool, typer.Option("--compare", help="Of two periods: what got better, what worse.")] = False,
     ui: Annotated[bool, typer.Option("--ui", help="Serve Spark's own pages, on loopback, while it runs.")] = False,
     as_json: Json = False,

@@ -25,6 +25,13 @@ DEFAULT_URL: Final = "homing://127.0.0.1:7171"
 
 Url = Annotated[str, typer.Option("--url", envvar="HOMING_URL", help="The broker to talk to.", show_envvar=True)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs; nothing else goes to stdout.")]
+SparkMaster = Annotated[str | None, typer.Option("--master", help="The Spark to use.", show_default="this machine")]
+SparkMemory = Annotated[
+    str | None,
+    typer.Option(
+        "--memory", help="For Spark's Java here, or for each executor of a cluster, such as 4g.", show_default="a quarter of the machine's"
+    ),
+]
 
 
 class ExitCode(IntEnum):

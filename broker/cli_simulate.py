@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from broker.cli_output import Json, print_json, progress_bar, stdout
+from broker.cli_output import Json, SparkMaster, SparkMemory, print_json, progress_bar, stdout
 
 
 def simulate(
@@ -20,15 +20,8 @@ def simulate(
         str | None, typer.Option("--out", "-o", help="Also write the figures here, as Parquet, CSV and a page, report.html.")
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same answer.")] = 1,
-    master: Annotated[str | None, typer.Option("--master", help="The Spark to use.", show_default="this machine")] = None,
-    memory: Annotated[
-        str | None,
-        typer.Option(
-            "--memory",
-            help="For Spark's Java here, or for each executor of a cluster, such as 4g.",
-            show_default="a quarter of the machine's",
-        ),
-    ] = None,
+    master: SparkMaster = None,
+    memory: SparkMemory = None,
     as_json: Json = False,
 ) -> None:
     """Play recorded failures again under another redelivery policy: time to success, deliveries, peaks, dead letters, order."""
