@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 #: What is due within this time is in memory; half of it before it runs out, the next of it is read.
 AHEAD_MS: Final = 3_000
+#: What is due is read in larger pieces: each waits for the open group, as what is ready need not.
+_DUE_PAGES: Final = 4
 #: Rows that are looked at for one selector, purged or redriven in one step.
 _SCAN_ROWS: Final = 250
 _LAST: Final = (1 << 63) - 1
@@ -222,13 +224,13 @@ class Pager:
         wanted = Wanted(queue.queue_id, "ready", priority, after=queue.pending.cursor[priority], rows=rows, size=size)
         self._read(queue, "ready", wanted, partial(self._take_ready, queue, priority))
 
-    def _page_of(self, queue: Queue) -> tuple[int, int]:
-        """Rows and bytes of its next page: no more than its windows, and little when memory is short."""
+    def _page_of(self, queue: Queue, pages: int = 1) -> tuple[int, int]:
+        """Rows and bytes of its next page, or of so many read as one: no more than its windows, and little when memory is short."""
         windows, (rows, size) = self._windows, self._in_force(queue.settings)
         if rows < windows.messages:
             least_rows, least_size = self._rations.least_page()
             rows, size = max(rows, least_rows), max(size, least_size)
-        return min(PAGE_ROWS, windows.messages, rows), min(PAGE_BYTES, windows.size, size)
+        return min(pages * PAGE_ROWS, windows.messages, rows), min(pages * PAGE_BYTES, windows.size, size)
 
     def when_read(self, queue: Queue, callback: Callable[[], None]) -> bool:
         """Fetches what is next and calls back once a page has come; False where nothing on disk is ready."""
@@ -344,7 +346,7 @@ class Pager:
         room = part > 0.0 and waiting <= 4 * self._windows.scheduled * part
         if not room and not (queue.pending.overdue and self._starves(queue, now_ms)):
             return
-        (after_ms, after), until_ms, (rows, size) = queue.due_horizon, now_ms + AHEAD_MS, self._page_of(queue)
+        (after_ms, after), until_ms, (rows, size) = queue.due_horizon, now_ms + AHEAD_MS, self._page_of(queue, _DUE_PAGES)
         wanted = Wanted(queue.queue_id, "due", after_ms=after_ms, after=after, until_ms=until_ms, rows=rows, size=size)
         if self._read(queue, "due", wanted, partial(self._take_due, queue)):
             # What is given a time up to here from now on stays in memory: the page could miss it.
