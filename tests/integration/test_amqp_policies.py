@@ -133,10 +133,14 @@ def test_a_retry_round_and_its_end_by_policy(ch: BlockingChannel, homing: Homing
 
 
 def test_an_idle_queue_expires_by_policy(ch: BlockingChannel, homing: HomingCommand) -> None:
-    ch.queue_declare("idle.soon", durable=True)
+    for name in ("idle.soon", "busy"):
+        ch.queue_declare(name, durable=True)
     homing.json("policy", "set", "idle", r"^idle\.", '{"expires": 500}')
     wait_until("the queue is gone", lambda: "idle.soon" not in {each["name"] for each in homing.json("queues")})
     homing.json("policy", "clear", "idle")
+    assert "busy" in {each["name"] for each in homing.json("queues")}, "the policy does not hold for it"
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="no queue 'idle.soon'"):
+        ch.queue_declare("idle.soon", passive=True)
 
 
 def test_an_alternate_exchange_by_policy(ch: BlockingChannel, homing: HomingCommand) -> None:

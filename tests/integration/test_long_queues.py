@@ -144,6 +144,25 @@ async def test_what_is_to_come_waits_on_disk_and_comes_in_time(server: Server) -
     assert await count(server, "later") == 1
 
 
+@pytest.mark.parametrize(("window", "delay_ms"), [("window-messages", 0), ("window-bytes", 0), ("window-scheduled", 3_600_000)])
+async def test_a_reload_changes_the_windows_in_force(server: Server, window: str, delay_ms: int) -> None:
+    """What 300 messages take of memory, in a new queue each: all of it in a large window, hardly anything in a small one."""
+    async with await client.connect(server.url) as connection:
+
+        async def taken(limit: int) -> int:
+            server.config["limits"] = {window: limit}
+            server.write_config()
+            await connection.call("reload")
+            before = (await connection.call("statistics"))["memory_bytes"]
+            await fill(server, f"window-{limit}", 300, size=1000, delay_ms=delay_ms)
+            return int((await connection.call("statistics"))["memory_bytes"] - before)
+
+        large, small, large_again = await taken(1 << 20), await taken(1), await taken(1 << 21)
+        assert large == large_again
+        assert large >= 300 * 1000
+        assert small * 100 < large
+
+
 async def test_dead_letters_on_disk_are_shown_and_go_home(server: Server) -> None:
     await fill(server, "work", 9_500)
     async with await client.connect(server.url) as connection:

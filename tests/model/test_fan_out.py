@@ -88,8 +88,13 @@ def test_a_start_finds_all_of_them() -> None:
 
 @pytest.mark.parametrize("settings", [{"max-length": 2, "overflow": "drop-head"}, {"persist-delivery-count-before-delivery": True}])
 def test_queues_that_look_at_each_message_get_them_one_at_a_time(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker.sending, "fan_out", lambda *args: pytest.fail("these are not plain"))
-    sent(some, settings)
+    taken: list[bool] = []
+    monkeypatch.setattr(broker.sending, "fan_out", lambda *args: taken.append(True))
+    life = sent(some, settings)
+    life.world.commit()
+    assert not taken, "these are not plain"
+    limit = settings.get("max-length")
+    assert {name: life.queue(name).ready for name in QUEUES} == dict.fromkeys(QUEUES, limit or 6)
 
 
 def test_anycast_queues_still_take_turns() -> None:
