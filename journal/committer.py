@@ -68,6 +68,8 @@ class Committer:
     meter: WalMeter
     options: JournalOptions
     statistics: Statistics = field(default_factory=Statistics)
+    #: Called on the store's thread as soon as a group is on disk, before anything else is looked at.
+    on_disk: Callable[[Group], object] = lambda group: None
 
     def __post_init__(self) -> None:
         self.retention = Retention(self.options)
@@ -80,6 +82,7 @@ class Committer:
         """Write the group and say how things stand. Raises JournalError when the broker must stop."""
         started = time.perf_counter()
         written = self._attempt(connection, group, reserve_up_to)
+        self.on_disk(group)
         elapsed_ms = (time.perf_counter() - started) * 1000
         if group.queues and any(queue.deleted_at_ms is not None for queue in group.queues.values()):
             self.sweep.deleted()

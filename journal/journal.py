@@ -59,6 +59,8 @@ class Journal:
         self._options = committer.options
         self._store = store
         self._committer = committer
+        loop = asyncio.get_running_loop()
+        committer.on_disk = lambda group: loop.call_soon_threadsafe(self._committed, group)
         self._lock = lock
         self._next_id = first_id
         self._reserved_up_to = first_id + 2 * self._options.id_block
@@ -71,6 +73,8 @@ class Journal:
         self._second()
         self._reads: deque[tuple[Wanted, Callable[[Page], None]]] = deque()
         self._flushes: set[asyncio.Future[None]] = set()
+        #: Of these: everything is on disk, and it was not looked yet how things stand since.
+        self._flushed: list[asyncio.Future[None]] = []
         self._closing = False
         self._closed = False
         #: The open group. Always reached as ``journal.group``: it is swapped at each commit.
@@ -196,7 +200,7 @@ class Journal:
             return
         flushed = asyncio.get_running_loop().create_future()
         self._flushes.add(flushed)
-        group.after.append(partial(_settle, flushed))
+        group.after.append(partial(self._flushed.append, flushed))
         try:
             await flushed
         finally:
@@ -292,12 +296,22 @@ class Journal:
             if not self._reads:
                 await self._wakeup.wait()
             return
-        standing = None
         reserve = self._reserve_wanted()
-        if group.writes() or reserve is not None:
-            standing = await self._store.run(self._committer.commit, group, reserve)
-            if reserve is not None:
-                self._reserved_up_to = reserve
+        if not group.writes() and reserve is None:
+            self._committed(group)
+            self._end_flushes()
+            return
+        standing = await self._store.run(self._committer.commit, group, reserve)
+        if reserve is not None:
+            self._reserved_up_to = reserve
+        if not self.failed.done():
+            self._take(standing)
+            self._end_flushes()
+            if self._upkeep_due:
+                self._take(await self._store.run(self._committer.upkeep, False))
+
+    def _committed(self, group: Group) -> None:
+        """The group is on disk: whoever waited for it is answered, while the writer's thread still looks how things stand."""
         if self.failed.done():
             return
         self._in_flight = None
@@ -307,10 +321,12 @@ class Journal:
             except Exception:
                 # One listener's fault must not keep the others from their answers.
                 log.exception("a callback after a commit failed")
-        if standing is not None:
-            self._take(standing)
-            if self._upkeep_due:
-                self._take(await self._store.run(self._committer.upkeep, False))
+
+    def _end_flushes(self) -> None:
+        for flushed in self._flushed:
+            if not flushed.done():
+                flushed.set_result(None)
+        self._flushed.clear()
 
     def _ring(self) -> None:
         """Some group may have waited long enough."""
@@ -367,11 +383,6 @@ class Journal:
         for flushed in self._flushes:
             if not flushed.done():
                 flushed.set_exception(error or asyncio.CancelledError())
-
-
-def _settle(flushed: asyncio.Future[None]) -> None:
-    if not flushed.done():
-        flushed.set_result(None)
 
 
 def _mark_clean_stop(connection: sqlite3.Connection, next_id: int) -> None:

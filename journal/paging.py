@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, cast
 
 from journal import quarantine
 from journal.disk import damaged
 from journal.packing import Damaged, unpack, unpack_message
 from journal.records import ReferenceRecord
 
+#: Half the time of calling the class, for every row of a page.
+_make = cast(Callable[[type[ReferenceRecord], tuple[Any, ...]], ReferenceRecord], tuple.__new__)
 #: Rows of one page at most, and bytes of bodies beyond its first row.
 PAGE_ROWS: Final = 1_000
 PAGE_BYTES: Final = 2 << 20
@@ -107,6 +110,7 @@ def _fitting(lengths: list[int], size: int) -> int:
 
 def _records(rows: list[list[Any]], overlays: bytes, bodies: bytes, bad: list[tuple[int, Damaged]]) -> list[ReferenceRecord]:
     records: list[ReferenceRecord] = []
+    append = records.append
     overlay_at = body_at = 0
     for (
         queue_id,
@@ -125,19 +129,19 @@ def _records(rows: list[list[Any]], overlays: bytes, bodies: bytes, bad: list[tu
         body_length,
         checksum,
     ) in rows:
-        body, body_at = bodies[body_at : body_at + (body_length or 0)], body_at + (body_length or 0)
-        overlay, overlay_at = overlays[overlay_at : overlay_at + (overlay_length or 0)], overlay_at + (overlay_length or 0)
+        body_from, body_at = body_at, body_at + (body_length or 0)
+        overlay_from, overlay_at = overlay_at, overlay_at + (overlay_length or 0)
         try:
             if body_length is None:
                 raise Damaged("names a body that is not there")
-            message = unpack_message(body, checksum, message_id)
-            hops = unpack(overlay) if overlay else None
+            message = unpack_message(bodies[body_from:body_at], checksum, message_id)
+            hops = unpack(overlays[overlay_from:overlay_at]) if overlay_length else None
         except Damaged as error:
             bad.append((sequence, error))
             continue
         counts = (delivery_count, failed, assigned, state)
         times = (due_at_ms, expires_at_ms, entered_at_ms)
-        records.append(ReferenceRecord(queue_id, 9 - rank, sequence, *counts, *times, hops, message, bool(shared)))
+        append(_make(ReferenceRecord, (queue_id, 9 - rank, sequence, *counts, *times, hops, message, shared == 1)))
     return records
 
 

@@ -22,6 +22,7 @@ def _commit_most(committer: Committer, connection: sqlite3.Connection, group: Gr
     # Only what a restart would not trip over: messages, not the queues they are in.
     plain = bool(group.added) and not group.queues and not group.addresses and reserve_up_to is None
     if plain and next(_groups) % EVERY == 0:
+        committer.on_disk(group)
         return committer.standing(connection)
     return _commit(committer, connection, group, reserve_up_to)
 
