@@ -464,30 +464,22 @@ class Pager:
 
 def reference_of(queue: Queue, record: ReferenceRecord) -> MessageReference:
     """A row of the journal as it stood there, in no state and in no queue's contents yet."""
-    reference = MessageReference(message_of(record.message), queue, record.sequence, record.entered_at_ms)
-    reference.priority = record.priority
-    reference.delivery_count = record.delivery_count
-    reference.failed = record.failed
-    reference.assigned = record.assigned
-    reference.due_at_ms = record.due_at_ms
-    reference.expires_at_ms = record.expires_at_ms
-    reference.hops = record.hops
-    reference.suspect = record.state & _SUSPECT != 0
+    _, priority, sequence, delivery_count, failed, assigned, state, due_at_ms, expires_at_ms, entered_at_ms, hops, message, _ = record
+    reference = MessageReference(message_of(message), queue, sequence, entered_at_ms)
+    reference.priority = priority
+    reference.delivery_count = delivery_count
+    reference.failed = failed
+    reference.assigned = assigned
+    reference.due_at_ms = due_at_ms
+    reference.expires_at_ms = expires_at_ms
+    reference.hops = hops
+    reference.suspect = state & _SUSPECT != 0
     return reference
 
 
 def message_of(record: MessageRecord) -> Message:
-    message = Message(
-        record.message_id,
-        record.address,
-        record.body,
-        record.properties,
-        record.priority,
-        True,
-        record.sent_at_ms,
-        record.expires_at_ms,
-        record.producer,
-    )
-    if record.properties:
-        message.size += size_of(record.properties)
+    message_id, address, body, properties, priority, sent_at_ms, expires_at_ms, producer = record
+    message = Message(message_id, address, body, properties, priority, True, sent_at_ms, expires_at_ms, producer)
+    if properties:
+        message.size += size_of(properties)
     return message

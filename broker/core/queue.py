@@ -153,15 +153,12 @@ class Queue:
     def append_all(self, references: list[MessageReference]) -> None:
         """New arrivals, a frame's worth."""
         self.pending.append_all(references)
-        if any(consumer.selector is not None for consumer in self.consumers):
-            for reference in references:
-                self._offer(reference)
+        self._offer_all(references)
 
     def append_page(self, references: list[MessageReference]) -> None:
         """What was only on disk becomes pending: a page of one priority, in order."""
         self.pending.append_page(references)
-        for reference in references:
-            self._offer(reference)
+        self._offer_all(references)
 
     def put_back(self, reference: MessageReference) -> None:
         """A returned message becomes pending at its original place; a suspect waits for a consumer of its own."""
@@ -171,6 +168,11 @@ class Queue:
             return
         self.pending.put_back(reference)
         self._offer(reference)
+
+    def _offer_all(self, references: list[MessageReference]) -> None:
+        if any(consumer.selector is not None for consumer in self.consumers):
+            for reference in references:
+                self._offer(reference)
 
     def _offer(self, reference: MessageReference) -> None:
         for consumer in self.consumers:
