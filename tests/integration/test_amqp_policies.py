@@ -139,7 +139,7 @@ def test_an_idle_queue_expires_by_policy(ch: BlockingChannel, homing: HomingComm
     wait_until("the queue is gone", lambda: "idle.soon" not in {each["name"] for each in homing.json("queues")})
     homing.json("policy", "clear", "idle")
     assert "busy" in {each["name"] for each in homing.json("queues")}, "the policy does not hold for it"
-    with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="no queue 'idle.soon'"):
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker, match=r"no queue 'idle\.soon'"):
         ch.queue_declare("idle.soon", passive=True)
 
 
