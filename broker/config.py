@@ -34,12 +34,14 @@ from broker.core.setting_values import SettingError
 from broker.core.units import format_duration_ms, format_size_bytes
 from broker.core.wildcard import pattern_problem
 
-__all__ = ["Change", "Config", "ConfigError", "ConfigProblem", "changes", "check", "default_config", "load", "parse"]
+__all__ = ["Change", "Config", "ConfigError", "ConfigProblem", "changes", "check", "default_config", "load", "parse", "reloaded"]
 
 #: The layer that the shipped broker.yaml sets: failed messages go somewhere.
 _SHIPPED_LAYERS: Final[Mapping[str, Mapping[str, Any]]] = {"#": {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True}}
 #: Sections that only a restart can change; the rest takes effect at reload.
-RESTART_SECTIONS: Final = frozenset({"native", "amqp", "http", "data_directory", "journal"})
+RESTART_SECTIONS: Final = frozenset({"native", "amqp", "http", "data_directory", "journal", "broker", "limits"})
+#: Of ``limits`` these take effect at reload all the same.
+RELOADED_LIMITS: Final = frozenset({"window_messages", "window_bytes", "window_scheduled"})
 
 
 class Config(Section):
@@ -172,11 +174,18 @@ def check(config: Config | Path) -> list[str]:
     return [f"{warning} ({warning.fix})" for warning in settings_warnings(loaded.address_settings, loaded._lines)]
 
 
+def reloaded(running: Config, read: Config) -> Config:
+    """What is in force after a reload: what only a restart can change stays as it is, and is shown as it is."""
+    kept = {section: getattr(running, section) for section in RESTART_SECTIONS}
+    windows = {name: getattr(read.limits, name) for name in RELOADED_LIMITS}
+    return read.model_copy(update={**kept, "limits": running.limits.model_copy(update=windows)})
+
+
 def changes(before: Config, after: Config) -> list[Change]:
     """Every value that differs, by path. Users count by name and hash; a hash itself is never shown."""
     old, new = _flat(before.describe(), ()), _flat(after.describe(), ())
     found = [
-        Change(".".join(path), old.get(path), new.get(path), path[0] in RESTART_SECTIONS)
+        Change(".".join(path), old.get(path), new.get(path), path[0] in RESTART_SECTIONS and path[-1] not in RELOADED_LIMITS)
         for path in sorted(old.keys() | new.keys())
         if old.get(path) != new.get(path)
     ]

@@ -18,7 +18,7 @@ from typing import Any, Final
 from broker import __version__
 from broker.broker import Broker, BrokerLimits
 from broker.clock import BrokerClock
-from broker.config import RESTART_SECTIONS, Config, ConfigError, changes, load
+from broker.config import Config, ConfigError, changes, load, reloaded
 from broker.core.post_office import RoutingTypes
 from broker.core.selector import compile_selector
 from broker.errors import Refused
@@ -280,9 +280,8 @@ class Server:
             raise Refused("config-invalid", str(error), "mend the file; nothing was changed") from None
         changed = changes(self.config, config)
         self.broker.apply_settings(config.settings_repository())
-        # What only a restart can change stays as it is, and is shown as it is.
-        self.config = config.model_copy(update={section: getattr(self.config, section) for section in RESTART_SECTIONS})
-        limits = config.limits
+        self.config = reloaded(self.config, config)
+        limits = self.config.limits
         self.broker.state.pager.resize(limits.window_messages, limits.window_bytes, limits.window_scheduled)
         self.declare()
         self.record_settings()

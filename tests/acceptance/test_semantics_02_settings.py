@@ -143,8 +143,12 @@ async def test_a_reload_trims_and_frees_what_is_parked(tmp_path: Path) -> None:
 async def test_what_only_a_restart_can_change_stays(tmp_path: Path) -> None:
     with running(tmp_path, LAYERS) as server:
         async with client.connect(server.url) as connection:
-            native = (await connection.call("settings"))["native"]
-            server.config["native"] = {"port": 1}
+            before = await connection.call("settings")
+            server.config |= {"native": {"port": 1}, "broker": {"memory-limit": "1GiB"}, "limits": {"max-queues": 7, "window-messages": 77}}
             server.write_config()
-            await connection.call("reload")
-            assert (await connection.call("settings"))["native"] == native
+            changed = (await connection.call("reload"))["changed"]
+            after = await connection.call("settings")
+            assert after == {**before, "limits": {**before["limits"], "window_messages": 77}}
+            needs_restart = {each["path"]: each["needs_restart"] for each in changed}
+            restart = {"native.port", "broker.memory_limit_bytes", "limits.max_queues"}
+            assert needs_restart == {**dict.fromkeys(restart, True), "limits.window_messages": False}

@@ -388,12 +388,14 @@ def test_no_warnings_where_all_is_well() -> None:
 
 
 def test_changes_say_what_needs_a_restart() -> None:
-    before = parse('native: {port: 1}\nlimits: {heartbeat: 5s}\naddress-settings: {"#": {redelivery-delay: 1s}}')
-    after = parse('native: {port: 2}\nlimits: {heartbeat: 6s}\naddress-settings: {"#": {redelivery-delay: 2s}, "a": {no-expiry: true}}')
+    limits = "native: {port: %d}\nlimits: {heartbeat: %ds, window-messages: %d}\n"
+    before = parse(limits % (1, 5, 8) + 'address-settings: {"#": {redelivery-delay: 1s}}')
+    after = parse(limits % (2, 6, 9) + 'address-settings: {"#": {redelivery-delay: 2s}, "a": {no-expiry: true}}')
     found = {change.path: change[1:] for change in changes(before, after)}
     assert found == {
         "native.port": (1, 2, True),
-        "limits.heartbeat_ms": (5000, 6000, False),
+        "limits.heartbeat_ms": (5000, 6000, True),
+        "limits.window_messages": (8, 9, False),
         "address_settings.#.redelivery_delay_ms": (1000, 2000, False),
         "address_settings.a.no_expiry": (None, True, False),
     }
