@@ -43,12 +43,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield started
 
 
-@pytest.fixture
-async def connection(server: Server) -> Any:
-    async with client.connect(server.url) as opened:
-        yield opened
-
-
 async def declare(connection: Connection, **arguments: Any) -> dict[str, Any]:
     made: dict[str, Any] = await connection.call("create-queue", **arguments)
     return made

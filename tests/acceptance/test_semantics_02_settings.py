@@ -29,12 +29,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield started
 
 
-@pytest.fixture
-async def connection(server: Server) -> Any:
-    async with client.connect(server.url) as opened:
-        yield opened
-
-
 async def setting(connection: Connection, address: str, key: str) -> tuple[Any, str]:
     told = await connection.call("explain", address=address)
     return next((each["value"], each["pattern"]) for each in told["settings"] if each["key"] == key)

@@ -54,12 +54,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield started
 
 
-@pytest.fixture
-async def connection(server: Server) -> Any:
-    async with client.connect(server.url) as opened:
-        yield opened
-
-
 @pytest.mark.parametrize(
     ("address", "expected"),
     [

@@ -47,12 +47,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield started
 
 
-@pytest.fixture
-async def connection(server: Server) -> Any:
-    async with client.connect(server.url) as opened:
-        yield opened
-
-
 async def counts(connection: Connection, address: str, messages: int = 1) -> list[tuple[int, int]]:
     """(delivery count, failed) of everything in a queue, once it rests."""
     return [(each["delivery_count"], each["failed"]) for each in await settled(connection, address, messages)]

@@ -44,12 +44,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture
-async def connection(server: Server) -> Any:
-    async with client.connect(server.url) as opened:
-        yield opened
-
-
-@pytest.fixture
 async def other(server: Server) -> Any:
     """A connection that may be cut."""
     async with client.connect(server.url, reconnect=False, close_timeout_ms=1000) as opened:

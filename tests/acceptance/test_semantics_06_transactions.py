@@ -42,12 +42,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield started
 
 
-@pytest.fixture
-async def connection(server: Server) -> Any:
-    async with client.connect(server.url) as opened:
-        yield opened
-
-
 def texts(entries: list[dict[str, Any]]) -> list[bytes]:
     return [each["body"] for each in entries]
 

@@ -44,12 +44,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture
-async def connection(server: Server) -> Any:
-    async with client.connect(server.url) as opened:
-        yield opened
-
-
-@pytest.fixture
 async def raw(server: Server) -> Any:
     async with Raw.connect(server) as opened:
         yield opened

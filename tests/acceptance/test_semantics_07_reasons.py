@@ -32,12 +32,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield started
 
 
-@pytest.fixture
-async def connection(server: Server) -> Any:
-    async with client.connect(server.url) as opened:
-        yield opened
-
-
 async def attempts_of(connection: Connection, message_id: int) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = (await history(connection, message_id))["attempts"]
     return found

@@ -54,12 +54,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield started
 
 
-@pytest.fixture
-async def connection(server: Server) -> Any:
-    async with client.connect(server.url) as opened:
-        yield opened
-
-
 async def dead_letter(connection: Connection, address: str, **options: Any) -> dict[str, Any]:
     """Sends one message and lets it die; as it lies in its dead-letter queue."""
     await send(connection, address, b"x", **options)

@@ -37,12 +37,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield started
 
 
-@pytest.fixture
-async def connection(server: Server) -> Any:
-    async with client.connect(server.url) as opened:
-        yield opened
-
-
 async def test_the_outcome_of_what_has_failed_once_is_kept(connection: Connection) -> None:
     ends: dict[str, str] = {}
     for end in ("succeeded", "dead-lettered", "dropped", "expired", "purged"):

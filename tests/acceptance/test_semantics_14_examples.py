@@ -59,12 +59,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield started
 
 
-@pytest.fixture
-async def connection(server: Server) -> Any:
-    async with client.connect(server.url) as opened:
-        yield opened
-
-
 async def test_example_1_a_delay_that_doubles_up_to_its_cap(connection: Connection) -> None:
     delays = []
     for times in range(1, 6):

@@ -10,7 +10,6 @@ import asyncio
 import errno
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -70,17 +69,6 @@ def _verify(directory: Path, confirmed: int, started: int | None = None) -> int:
     assert query(directory, "PRAGMA page_size") + query(directory, "PRAGMA auto_vacuum") == [(PAGE_BYTES,), (2,)]
     assert check(directory).problems == []
     return found
-
-
-@pytest.fixture(scope="module")
-def shim(tmp_path_factory: pytest.TempPathFactory) -> str:
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler for the I/O shim. enable: install gcc")
-    library = tmp_path_factory.mktemp("shim") / "io_shim.so"
-    source = Path(__file__).with_name("io_shim.c")
-    subprocess.run([compiler, "-std=gnu11", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True, timeout=50)
-    return str(library)
 
 
 def _shimmed(shim: str, call: str, at: int, number: int = errno.EIO, forever: bool = False, count: Path | None = None) -> dict[str, str]:

@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import select
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,17 +18,6 @@ from tests.process import ROOT, Server
 
 #: At which call of a kind the disk begins to fail; the first ones belong to the start.
 PLACES = {"sync": (12, 25, 60), "write": (60, 140, 400)}
-
-
-@pytest.fixture(scope="module")
-def shim(tmp_path_factory: pytest.TempPathFactory) -> str:
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler for the I/O shim. enable: install gcc")
-    library = tmp_path_factory.mktemp("shim") / "io_shim.so"
-    source = Path(__file__).with_name("io_shim.c")
-    subprocess.run([compiler, "-std=gnu11", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True, timeout=50)
-    return str(library)
 
 
 class FailingServer:
