@@ -1,6 +1,6 @@
 """The load client for Homing: the project's own client, used as its documentation tells.
 
-Roles and options are those of rabbitmq_client.c: ``produce``, ``consume``, ``depth``, ``idle``; besides ``statistics``.
+Roles and options are those of rabbitmq_client.c: ``produce``, ``consume``, ``depth``, ``idle``; besides ``statistics`` and ``neighbour``.
 ``consume ack=``: ``each`` (INDIVIDUAL, each message acknowledged by itself), ``none`` (AUTO), ``reject`` (each failed with a reason),
 ``delay`` (each failed once until a time of its own within ``spread_ms`` behind ``lead_ms``, then acknowledged).
 ``late=1``: connect only after the go, and try until the broker is there.
@@ -19,6 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any, Final
 
 import uvloop
@@ -299,6 +300,42 @@ async def consume(options: Options) -> dict[str, Any]:
     return {**answer, "ended_ns": tally.last_ns, "cpu_s": used_s, **percentiles(tally.latencies)}
 
 
+async def neighbour(options: Options) -> dict[str, Any]:
+    """Sends ``rate`` messages a second and takes each, until a second line comes.
+
+    Into the file ``out`` goes when each left and how long it was on its way: a line of that length would not pass a pipe in one piece.
+    """
+    seen: list[tuple[int, int]] = []
+    more = asyncio.Event()
+
+    def take(message: Message) -> None:
+        left_ns = STAMP.unpack_from(message.body)[0]
+        seen.append((left_ns, time.monotonic_ns() - left_ns))
+        message.acknowledge()
+        more.set()
+
+    async with AsyncExitStack() as stack:
+        session = await stack.enter_async_context((await connect(options, stack)).session(AckMode.INDIVIDUAL))
+        await session.listen(options["queue"], take, prefetch=options.number("prefetch", 1000))
+        producer = session.producer(options["queue"], max_unconfirmed=options.number("window", 1000))
+        work = Producing(options, producer, sys.maxsize, bodies(options.number("body", 1024)))
+        await wait_for_go()
+        sending = asyncio.create_task(work.run())
+        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+        sending.cancel()
+        await asyncio.wait((sending,))
+        async with asyncio.timeout(options.number("deadline", 60)):
+            while len(seen) < work.sent:
+                more.clear()
+                await more.wait()
+    _write(Path(options["out"]), seen)
+    return {"count": work.sent}
+
+
+def _write(path: Path, seen: list[tuple[int, int]]) -> None:
+    path.write_text(json.dumps(seen))
+
+
 # -- the rest
 
 
@@ -330,6 +367,7 @@ async def idle(options: Options) -> dict[str, Any]:
 ROLES: Final[dict[str, Callable[[Options], Coroutine[Any, Any, dict[str, Any]]]]] = {
     "produce": produce,
     "consume": consume,
+    "neighbour": neighbour,
     "depth": depth,
     "statistics": statistics,
     "idle": idle,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import curves
+from benchmarks import curves, neighbours
 from benchmarks.__main__ import main, read_strace_counts
 from benchmarks.figures import Report, table
 from benchmarks.load import LoadError
@@ -103,3 +103,16 @@ def test_the_curves_run(tmp_path: Path) -> None:
     assert [value for value, _ in found["queues"]] == [1, 10]
     assert all(figures["msgs_per_s"] > 0 for _, figures in found["consumers"])
     assert ElementTree.parse(tmp_path / "curves.svg").getroot().tag.endswith("svg")
+
+
+def test_neighbours_are_told_of_each_thing_that_was_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(neighbours, "QUIET_S", 0.2)
+    out = tmp_path / "figures.json"
+    words = ["--count", "3000", "--delay", "1", "--deadline", "20", "--data", str(tmp_path), "--out", str(out)]
+    assert neighbours.main(words) == 0
+    found = json.loads(out.read_text())
+    assert {name.split()[0] for name in found} == {"nothing", "nothing,", "browse", "redrive", "purge", "drain"}
+    assert all(0 < each["p50_ms"] <= each["p99_ms"] <= each["max_ms"] for each in found.values())
+    assert "30 pages" in capsys.readouterr().out
