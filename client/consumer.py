@@ -225,7 +225,7 @@ class Consumer:
 
     async def _report(self, messages: list[Message], ack_type: AckType | None = None) -> bool:
         """Write GIVEN (or the acknowledgement) for a slice and wait until the kernel has it. False: the slice is void."""
-        self._settlement.handing |= [(message._tag, message) for message in messages]
+        self._settlement.handing |= {message._tag: message for message in messages}
         wire = self._connection.wire
         last = messages[-1]._tag
         acknowledged = False

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from .errors import HomingError, UsageError
-from .message import UNREAD, Message, State, failure_map
+from .message import HELD, UNREAD, Message, State, failure_map
 from .modes import AckMode
 from .validation import check_whole
 from .waiting import Waiters
@@ -190,11 +190,13 @@ class Listener:
 
     async def _handle(self, messages: list[Message]) -> None:
         """Hand over what was just reported as given, one after the other."""
-        begin, handler, finish = self.consumer._begin, self._handler, self.consumer._settlement.finish
+        settlement, session, handler = self.consumer._settlement, self._session, self._handler
+        connection, hold = session.connection, settlement.hold
         for message in messages:
             if message._state is not UNREAD:
                 continue  # void meanwhile: the broker has it again
-            begin(message)
+            hold(message)
+            session._last = connection._last = message
             try:
                 result = handler(message)
                 if result is not None and inspect.isawaitable(result):
@@ -203,7 +205,8 @@ class Listener:
             except Exception as error:
                 await self._failed(message, error)
             else:
-                finish(message)
+                if message._state is HELD:
+                    settlement.finish(message)
 
     async def _failed(self, message: Message, error: Exception) -> None:
         log.info("the listener of %s failed message %d: %r", self.consumer.source, message.message_id, error)
