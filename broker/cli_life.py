@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from broker.cli_output import clock, span
+from broker.core.exchange_origin import Way, unpacked
+from broker.core.message import AMQP_ORIGIN
+from broker.protocols.amqp091.codec_properties import read_properties
 
 PARKED, SUSPECT = 1, 2
 
@@ -23,6 +26,7 @@ ENDINGS: Final = {
     "timeout": "the consumer held it too long",
     "error": "the consumer left with an error",
     "expired": "it expired",
+    "rejected": "the consumer rejected it",
 }
 
 #: Why a message died, for people.
@@ -34,6 +38,12 @@ REASONS: Final = {
     "maxlen": "the queue was full",
     "rejected": "it was rejected",
 }
+
+
+#: Endings that are no cause: without a fault nobody said why.
+_SAYS_NOTHING: Final = ("nack", "rejected", "recover")
+#: AMQP's properties that a message is known by.
+_TOLD: Final = ("message_id", "correlation_id", "type", "app_id", "content_type", "timestamp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +96,21 @@ def _sent(history: dict[str, Any]) -> Event:
     details = []
     message = history["message"]
     if message and message.get("properties"):
-        details.append("  ".join(f"{name}={value}" for name, value in message["properties"].items()))
+        properties = dict(message["properties"])
+        origin = properties.pop(AMQP_ORIGIN, None)
+        if isinstance(origin, bytes):
+            details.append(_published(*unpacked(origin)))
+        if properties:
+            details.append("  ".join(f"{name}={value}" for name, value in properties.items()))
     return Event(sent_at_ms(history), "●", "green", f"sent to {address_of(history)}", details)
+
+
+def _published(way: Way, content_properties: bytes) -> str:
+    """How an AMQP client published it, and what it said of it that has no name of ours."""
+    said = read_properties(content_properties)._asdict()
+    told = [f"{name.replace('_', '-')}={said[name]}" for name in _TOLD if said[name] is not None]
+    exchange = f"exchange {way.exchange}" if way.exchange else "the default exchange"
+    return "  ".join([f"over AMQP to {exchange}, routing key {', '.join(way.keys)}", *told])
 
 
 def _entered(sequence: int, attempts: list[dict[str, Any]], outcome: dict[str, Any] | None, reference: dict[str, Any] | None) -> Event:
@@ -185,6 +208,8 @@ def verdict(history: dict[str, Any]) -> str | None:
     alike = 1
     while alike < len(attempts) and _kind(attempts[-1 - alike]) == _kind(attempts[-1]):
         alike += 1
+    if attempts[-1]["outcome"] in _SAYS_NOTHING and not attempts[-1].get("fault"):
+        return "Nobody said why it failed: a reason given with the failure would stand here."
     if alike == 1:
         return "Its last attempts failed in different ways: that looks like its surroundings, not like the message."
     which = f"All {alike} attempts on record" if alike == len(attempts) else f"Its last {alike} attempts"

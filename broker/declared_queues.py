@@ -41,7 +41,7 @@ class DeclaredQueues:
         """The queue of that name. Raises Refused: not there, or another connection's own."""
         queue = self._named(connection, name)
         if queue is None:
-            raise Refused("not-found", f"no queue '{name}' in vhost '{connection.virtual_host}'", "declare it first")
+            raise _not_found(connection, name)
         owner = self._owners.get(queue)
         if owner is not None and owner != connection.name:
             raise Refused(
@@ -99,6 +99,11 @@ class DeclaredQueues:
         self._owners[queue] = connection.name
         return queue
 
+    def check_reply_queue(self, connection: Connection, name: str) -> None:
+        """Anybody may ask whether whoever it stands for is there. Raises Refused where nobody is."""
+        if name != REPLY_TO and self._named(connection, name) is None:
+            raise _not_found(connection, name)
+
     def delete(self, queue: Queue, if_unused: bool, if_empty: bool) -> None:
         """Raises Refused unless the queue may be deleted; the caller has the broker do it."""
         if if_unused and queue.consumers:
@@ -154,6 +159,10 @@ class DeclaredQueues:
 
     def consumers_of(self, queue: Queue) -> int:
         return len(queue.consumers) + sum(consumer.open for consumer in self._standing_by.get(queue, ()))
+
+
+def _not_found(connection: Connection, name: str) -> Refused:
+    return Refused("not-found", f"no queue '{name}' in vhost '{connection.virtual_host}'", "declare it first")
 
 
 def _shown(queue: Queue) -> str:

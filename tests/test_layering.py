@@ -32,7 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "management": {"broker", "config", "core", "journal"},
     "transport": {"broker", "codec", "config", "core", "management", "protocols"},
     "server": {"broker", "codec", "config", "core", "journal", "management", "protocols", "transport"},
-    "command line": {"analytics", "broker", "client", "config", "core", "journal", "server"},
+    "command line": {"analytics", "broker", "client", "codec", "config", "core", "journal", "server"},
 }
 
 #: broker/core gets time and randomness as arguments and does no input or output.

@@ -19,12 +19,14 @@ from broker.core.selector import Selector
 DISPATCH_BYTES: Final = 256 * 1024
 #: Candidates one selector consumer looks at in one dispatch.
 SCAN_BUDGET: Final = 2000
+#: Of what is there for several consumers each gets so many lots, by turns.
+_LOTS: Final = 16
 #: Suspects that are looked at in one dispatch.
 SUSPECTS: Final = 100
 
 
 class Dispatch(NamedTuple):
-    """What one dispatch decided: deliveries by consumer, expired references met on the way, whether there is more to do."""
+    """What one dispatch decided: deliveries in the order they are made, expired references met on the way, whether there is more to do."""
 
     deliveries: list[tuple[Consumer, list[MessageReference]]]
     expired: list[MessageReference]
@@ -241,18 +243,22 @@ class Queue:
 
     def dispatch(self, now_ms: int, budget: int) -> Dispatch:
         """Hands pending messages to consumers with credit and a writable socket, fairly, at most ``budget`` of them."""
-        deliveries: dict[Consumer, list[MessageReference]] = {}
+        deliveries: list[tuple[Consumer, list[MessageReference]]] = []
         expired: list[MessageReference] = []
         if self.paused or not self.consumers:
             return Dispatch([], expired, False)
         if self.suspects:
             self._place_suspects(now_ms, deliveries, expired)
-        self._turn = (self._turn + 1) % len(self.consumers)
-        turn = self.consumers[self._turn :] + self.consumers[: self._turn]
+        begin = self._turn % len(self.consumers)
+        turn = self.consumers[begin:] + self.consumers[:begin]
         more = False
+        sizes: dict[Consumer, int] = {}
+        last: Consumer | None = None
         for ready in by_priority([consumer for consumer in turn if consumer.wants(now_ms)]):
             while ready and self.pending.count and budget > 0:
-                share = max(1, min(budget, self.pending.count) // len(ready))
+                count = min(budget, self.pending.count)
+                # Few messages are dealt out singly, each to the next in turn; many in lots, which costs less.
+                share = count if len(ready) == 1 else max(1, count // (_LOTS * len(ready)))
                 still: list[Consumer] = []
                 for consumer in ready:
                     limit, gone = min(consumer.credit, share, budget), len(expired)
@@ -262,9 +268,14 @@ class Queue:
                         # Nothing but expired ones, as many as one look takes: what is behind them follows in the next turn.
                         more = more or (consumer.selector is None and self.pending.count > 0 and len(expired) > gone)
                         continue
-                    sent = deliveries.setdefault(consumer, [])
-                    sent += taken
-                    if sum([reference.message.size for reference in sent]) >= DISPATCH_BYTES:
+                    # In the order of the messages: some consumers share a channel, and so the order of what is written.
+                    if consumer is last:
+                        deliveries[-1][1].extend(taken)
+                    else:
+                        deliveries.append((consumer, taken))
+                    last = consumer
+                    sizes[consumer] = sizes.get(consumer, 0) + sum([reference.message.size for reference in taken])
+                    if sizes[consumer] >= DISPATCH_BYTES:
                         more = True
                     # A consumer with a selector has looked at as much as it may for now; what is left follows in the next turn.
                     elif consumer.selector is None and consumer.wants(now_ms):
@@ -274,8 +285,10 @@ class Queue:
                 ready = still
             if more:
                 break
+        if last is not None:
+            self._turn = self.consumers.index(last) + 1
         more = more or (self.pending.count > 0 and budget <= 0) or any(c.candidates and c.wants(now_ms) for c in turn)
-        return Dispatch(list(deliveries.items()), expired, more)
+        return Dispatch(deliveries, expired, more)
 
     def _take(self, consumer: Consumer, limit: int, now_ms: int, expired: list[MessageReference]) -> list[MessageReference]:
         """Up to ``limit`` references, assigned to the consumer; the ones that have expired go to ``expired`` instead."""
@@ -322,7 +335,9 @@ class Queue:
 
     # -- suspects ----------------------------------------------------------------------------------------------------
 
-    def _place_suspects(self, now_ms: int, deliveries: dict[Consumer, list[MessageReference]], expired: list[MessageReference]) -> None:
+    def _place_suspects(
+        self, now_ms: int, deliveries: list[tuple[Consumer, list[MessageReference]]], expired: list[MessageReference]
+    ) -> None:
         """A suspect goes only to a connection that holds nothing else of this queue, which gets nothing more meanwhile."""
         until_ms = now_ms + self.settings.suspect_timeout_ms
         able = [consumer for consumer in self.consumers if consumer.open and consumer.sink.writable]
@@ -339,7 +354,7 @@ class Queue:
                 self.withdraw(reference, Where.DELIVERING)
                 self.delivering += 1
                 taker.assign(reference, now_ms)
-                deliveries[taker] = [reference]
+                deliveries.append((taker, [reference]))
                 for sibling in self._siblings(taker):
                     sibling.isolated_until_ms = until_ms
                 free = [consumer for consumer in free if consumer.connection != taker.connection]

@@ -185,6 +185,30 @@ def test_what_was_given_back_is_there_for_whoever_asks_next_on_the_same_connecti
     assert ch.queue_delete("given").method.message_count == 1
 
 
+def test_a_consumer_that_comes_after_what_was_given_back_gets_it_at_its_place(ch: BlockingChannel) -> None:
+    ch.queue_declare("given.first", durable=True)
+    for number in range(5):
+        ch.basic_publish("", "given.first", str(number).encode(), PERSISTENT)
+    for _ in range(2):
+        ch.basic_get("given.first")
+    ch.basic_recover(requeue=True)
+    seen: list[tuple[bool, bytes]] = []
+    consume(ch, "given.first", 5, lambda method, properties, body: seen.append((method.redelivered, body)), auto_ack=True)
+    assert seen == [(True, b"0"), (True, b"1"), (False, b"2"), (False, b"3"), (False, b"4")]
+
+
+def test_consumers_take_turns(ch: BlockingChannel) -> None:
+    ch.queue_declare("turns")
+    seen: list[str] = []
+    for name in "abc":
+        ch.basic_consume("turns", _named(seen, name), auto_ack=True, consumer_tag=name)
+    for _ in range(9):
+        ch.basic_publish("", "turns", b"x")
+    while len(seen) < 9:
+        ch.connection.process_data_events(1)
+    assert sorted("".join(seen[at : at + 3]) for at in (0, 3, 6)) == ["".join(seen[:3])] * 3
+
+
 def test_what_a_closed_channel_held_is_there_for_the_next(broker: Server, ch: BlockingChannel) -> None:
     ch.queue_declare("held", durable=True)
     for number in range(3):

@@ -197,9 +197,15 @@ def test_direct_replies(broker: Server) -> None:
         asking.basic_publish("", "questions", b"2 + 2", pika.BasicProperties(reply_to="amq.rabbitmq.reply-to"))
         _, properties, _ = get(answering, "questions")
         assert properties.reply_to.startswith("amq.rabbitmq.reply-to.")
+        there = answering.queue_declare(properties.reply_to, passive=True).method
+        assert (there.queue, there.message_count, there.consumer_count) == (properties.reply_to, 0, 1)
         answering.basic_publish("", properties.reply_to, b"4")
         for _ in range(200):
             asking.connection.process_data_events(0.05)
             if answers:
                 break
         assert answers == [b"4"]
+        asking.connection.close()
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker) as gone:
+            answering.queue_declare(properties.reply_to, passive=True)
+        assert gone.value.reply_code == 404

@@ -411,3 +411,23 @@ def test_what_a_commit_acknowledged_counts_as_delivering_until_it_is_on_disk() -
     assert (describe(life.queue("a"))["delivering"], describe(life.queue("a"))["messages"]) == (2, 2)
     life.world.commit()
     assert (describe(life.queue("a"))["delivering"], describe(life.queue("a"))["messages"]) == (1, 1)
+
+
+@pytest.mark.parametrize("pieces", [[9], [1] * 9, [2, 5, 2]])
+def test_consumers_are_served_by_turns_however_messages_come(pieces: list[int]) -> None:
+    life = Life()
+    life.send(life.client(), "a", "first")
+    life.world.commit()
+    consumers = [life.subscribe(life.client(), "a", prefetch=10) for _ in range(3)]
+    life.world.commit()
+    sender, number = life.client(), 1
+    for piece in pieces:
+        life.send(sender, "a", *[str(number + each) for each in range(piece)])
+        number += piece
+        life.world.turn()
+        life.world.broker.state.mark_ready(life.queue("a"))
+        life.world.turn()
+    life.world.commit()
+    held = [[int(each.message.body) for each in consumer.unsettled.values() if each.message.body != b"first"] for consumer in consumers]
+    assert [[(body - consumer[0]) % 3 for body in consumer] for consumer in held] == [[0, 0, 0]] * 3
+    assert sorted(body for consumer in held for body in consumer) == list(range(1, 10))

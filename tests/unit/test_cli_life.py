@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 
 from broker.cli_life import Event, address_of, life, sent_at_ms, stays, verdict
+from broker.core.exchange_origin import packed
+from broker.core.message import AMQP_ORIGIN
+from broker.protocols.amqp091.codec_properties import ContentProperties, write_properties
 
 NOW_MS = 1_800_000_000_000
 
@@ -100,4 +103,16 @@ def test_the_verdict_sees_what_the_last_attempts_have_in_common() -> None:
     different = verdict(history([attempt(1), attempt(2, fault=other)], [dead]))
     assert "different ways" in (different or "")
     assert verdict(history([attempt(1)], [dead])) is None
+    for outcome_of_last in ("nack", "rejected"):
+        silent = [attempt(1, fault=None, outcome="nack"), attempt(2, fault=None, outcome=outcome_of_last)]
+        assert (verdict(history(silent, [dead])) or "").startswith("Nobody said why")
+    lost = verdict(history([attempt(number, fault=None, outcome="connection-lost") for number in (1, 2)], [dead]))
+    assert "failed alike (the connection was lost" in (lost or "")
     assert verdict(history([attempt(1), attempt(2)], references=[reference()])) is None
+
+
+def test_what_came_over_amqp_says_how() -> None:
+    content = write_properties(ContentProperties(content_type="text/plain", message_id="order-7", delivery_mode=2))
+    message = {"address": "orders", "sent_at_ms": NOW_MS, "properties": {"n": 1, AMQP_ORIGIN: packed("shop", "orders.eu", [], content)}}
+    sent = life({**history(references=[reference()]), "message": message}, NOW_MS)[0]
+    assert sent.details == ["over AMQP to exchange shop, routing key orders.eu  message-id=order-7  content-type=text/plain", "n=1"]

@@ -56,7 +56,7 @@ _CHANNEL_OPEN: Final = NUMBER["channel.open"]
 _CHANNEL_CLOSE: Final = NUMBER["channel.close"]
 _CHANNEL_CLOSE_OK: Final = NUMBER["channel.close-ok"]
 #: What shows a queue's contents: it waits for what the same connection gave back, which is put there only once that is on disk.
-_SHOWING: Final = frozenset(NUMBER[name] for name in ("basic.get", "queue.declare", "queue.purge", "queue.delete"))
+_SHOWING: Final = frozenset(NUMBER[name] for name in ("basic.get", "basic.consume", "queue.declare", "queue.purge", "queue.delete"))
 
 
 @dataclass(frozen=True, slots=True)

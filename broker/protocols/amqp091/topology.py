@@ -101,6 +101,11 @@ def _exchange_unbind(channel: Channel, values: _Values) -> None:
 def _queue_declare(channel: Channel, values: _Values) -> None:
     _, name, passive, durable, exclusive, auto_delete, no_wait, arguments = values
     session = channel.session
+    if name == REPLY_TO or name.startswith(REPLY_TO + "."):
+        # How a server of requests asks whether the client still waits for its answer.
+        session.broker.declared_queues.check_reply_queue(session.connection, name)
+        _reply(channel, no_wait, "queue.declare-ok", name, 0, 1)
+        return
     if passive:
         # The name as it is: only here, as with RabbitMQ, an empty one is not the channel's last queue.
         queue = session.broker.declared_queues.find(session.connection, name)
