@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from .errors import HomingError, UsageError
-from .message import HELD, UNREAD, Message, State, failure_map
+from .message import UNREAD, Message, State, failure_map
 from .modes import AckMode
 from .validation import check_whole
 from .waiting import Waiters
@@ -205,7 +205,7 @@ class Listener:
             except Exception as error:
                 await self._failed(message, error)
             else:
-                if message._state is HELD:
+                if settlement.finishes:
                     settlement.finish(message)
 
     async def _failed(self, message: Message, error: Exception) -> None:

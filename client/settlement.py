@@ -51,6 +51,8 @@ class Settlement:
         self._ack_type = AckType.INDIVIDUAL if mode is AckMode.INDIVIDUAL else AckType.STANDARD
         self.optimized = mode is AckMode.AUTO and options.optimize_acknowledge
         self.is_lazy = mode is AckMode.DUPS_OK or self.optimized
+        #: Whether ``finish`` has anything to do.
+        self.finishes = self.is_lazy or mode is AckMode.AUTO
         share = OPTIMIZED_SHARE if self.optimized else DUPS_OK_SHARE
         self._lazy_most = max(1, int(options.prefetch * share))
         reports = mode in _REPORTS_DELIVERED and options.prefetch >= 2
