@@ -202,23 +202,19 @@ def consumer_options(options: dict[str, Any]) -> dict[str, Any]:
     return read
 
 
-def delivery_bytes(delivery: list[Any]) -> int:
-    """About what a delivery adds in a frame to body and properties as they were sent."""
-    size = 4 * len(delivery[2]) + _NUMBERS_BYTES
-    overlaid = delivery[4] is not None and "_HOMING_HOPS" in delivery[4]
-    return size + len(delivery[4]["_HOMING_HOPS"]) + _OVERLAY_BYTES if overlaid else size
-
-
-def delivery(reference: MessageReference) -> list[Any]:
-    """A message as DELIVER carries it, trailing defaults left out."""
+def delivery(reference: MessageReference) -> tuple[list[Any], int]:
+    """A message as DELIVER carries it, trailing defaults left out, and about how many bytes it takes in the frame."""
     message = reference.message
-    properties = message.properties
-    if properties is not None or reference.hops:
+    address, properties, hops = message.address, message.properties, reference.hops
+    takes = message.size + 4 * len(address) + _NUMBERS_BYTES
+    if properties is not None or hops:
         properties = reference.visible_properties()
+        if hops and properties is not None:
+            takes += len(str(properties["_HOMING_HOPS"])) + _OVERLAY_BYTES
     delivery = [
         message.message_id,
         reference.delivery_count + (not reference.counted),
-        message.address,
+        address,
         message.body,
         properties,
         reference.priority,
@@ -227,4 +223,4 @@ def delivery(reference: MessageReference) -> list[Any]:
     ]
     if not message.durable:
         delivery.append(False)
-    return delivery
+    return delivery, takes

@@ -463,8 +463,7 @@ class NativeSession:
         first, size = references[0].tag, 0
         batch: list[list[Any]] = []
         for reference in references:
-            delivery = fields.delivery(reference)
-            takes = reference.message.size + fields.delivery_bytes(delivery)
+            delivery, takes = fields.delivery(reference)
             # A large message goes alone: with small ones in front of it the frame might be above what the client takes.
             if batch and (size + takes > DELIVER_FRAME_BYTES or reference.tag != first + len(batch)):
                 self._write([int(Op.DELIVER), consumer.number, first, batch])
