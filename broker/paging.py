@@ -65,7 +65,7 @@ class Pager:
         self._state = state
         self._reader = reader
         self._windows = windows
-        self._rations = Rations(state, windows.memory_bytes)
+        self.rations = Rations(state, windows.memory_bytes)
         #: Pages that are on their way, by queue and kind, and what each may take of memory.
         self.reading: dict[tuple[int, str], int] = {}
         #: Queues whose consumers hold too much to be given more while memory is short, and when they are looked at again.
@@ -98,7 +98,7 @@ class Pager:
 
     def _in_force(self, settings: AddressSettings) -> tuple[int, int]:
         """Messages and bytes that a queue keeps in memory."""
-        windows, part = self._windows, self._rations.part()
+        windows, part = self._windows, self.rations.part()
         messages, size = windows.messages, windows.size
         if settings.overflow == "page":
             messages, size = min(messages, settings.max_length or messages), min(size, settings.max_length_bytes or size)
@@ -127,7 +127,7 @@ class Pager:
         if not reference.durable or reference.suspect:
             return False
         if not queue.due_on_disk:
-            if queue.scheduled < int(self._windows.scheduled * self._rations.part()):
+            if queue.scheduled < int(self._windows.scheduled * self.rations.part()):
                 return False
             queue.due_horizon = (self._state.now_ms() + AHEAD_MS, _LAST)
         if (due_at_ms, reference.sequence) <= queue.due_horizon:
@@ -196,7 +196,7 @@ class Pager:
         """Whether this consumer wants messages, and something may be read for it."""
         if not consumer.wants(now_ms):
             return False
-        if self._rations.allow(consumer):
+        if self.rations.allow(consumer):
             return True
         self._held_back[consumer.queue] = None
         if now_ms >= self._warned_ms + _WARN_EVERY_MS:
@@ -212,7 +212,7 @@ class Pager:
     def look_again(self) -> None:
         """At whoever was held back: when memory is no longer short, and once a second."""
         now_ms = self._state.now_ms()
-        if self._held_back and (now_ms >= self._look_again_ms or self._rations.part() > 0.0):
+        if self._held_back and (now_ms >= self._look_again_ms or self.rations.part() > 0.0):
             self._look_again_ms = now_ms + _LOOK_AGAIN_MS
             for queue in self._held_back:
                 self._state.mark_ready(queue)
@@ -228,7 +228,7 @@ class Pager:
         """Rows and bytes of its next page, or of so many read as one: no more than its windows, and little when memory is short."""
         windows, (rows, size) = self._windows, self._in_force(queue.settings)
         if rows < windows.messages:
-            least_rows, least_size = self._rations.least_page()
+            least_rows, least_size = self.rations.least_page()
             rows, size = max(rows, least_rows), max(size, least_size)
         return min(pages * PAGE_ROWS, windows.messages, rows), min(pages * PAGE_BYTES, windows.size, size)
 
@@ -250,13 +250,13 @@ class Pager:
             return False
         size = wanted.size + REFERENCE_BYTES * wanted.rows
         self.reading[queue.queue_id, kind] = size
-        self._rations.coming_bytes += size
+        self.rations.coming_bytes += size
         self._reader.read(wanted, take)
         return True
 
     def _ended(self, queue: Queue, kind: str, page: Page) -> bool:
         """Whether the queue is still there; rows that were set aside are counted out."""
-        self._rations.coming_bytes -= self.reading.pop((queue.queue_id, kind))
+        self.rations.coming_bytes -= self.reading.pop((queue.queue_id, kind))
         if self._state.post_office.queues_by_id.get(queue.queue_id) is not queue:
             return False
         for priority, has_due_time in page.set_aside:
@@ -342,7 +342,7 @@ class Pager:
         queue.pending.overdue = queue.first_due_ms <= now_ms
         if queue.first_due_ms > now_ms + AHEAD_MS // 2:
             return
-        part, waiting = self._rations.part(), queue.scheduled + queue.pending.returned
+        part, waiting = self.rations.part(), queue.scheduled + queue.pending.returned
         room = part > 0.0 and waiting <= 4 * self._windows.scheduled * part
         if not room and not (queue.pending.overdue and self._starves(queue, now_ms)):
             return

@@ -296,6 +296,12 @@ class PagedModel(BrokerModel):
     load_limit = 0
 
 
+class ShortModel(PagedModel):
+    """The same where five messages take all the memory there is."""
+
+    limits = BrokerLimits(window_messages=4, window_scheduled=2, memory_bytes=2_000)
+
+
 _SETTINGS = settings(
     max_examples=200, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
@@ -303,3 +309,5 @@ TestBrokerModel = BrokerModel.TestCase
 TestBrokerModel.settings = _SETTINGS
 TestPagedModel = PagedModel.TestCase
 TestPagedModel.settings = _SETTINGS
+TestShortModel = ShortModel.TestCase
+TestShortModel.settings = _SETTINGS

@@ -254,7 +254,15 @@ class World:
             self.journal.commit()
             self.turn()
             if not self.journal.busy() and not self.broker.state.ready and not self.journal.reads:
+                self._check_nobody_starves()
                 return
+
+    def _check_nobody_starves(self) -> None:
+        """Nobody who holds nothing waits for what is ready, however short memory is."""
+        for queue in self.broker.state.post_office.queues.values():
+            if queue.pending.total and not queue.paused:
+                for consumer in queue.consumers:
+                    assert consumer.selector is not None or consumer.unsettled or not consumer.wants(self.time_ms), f"{queue.name} starves"
 
     def crash(self) -> None:
         """The process dies; a new one goes on with what is on disk."""
@@ -283,6 +291,8 @@ class World:
             assert queue.scheduled == by_place.get(Where.SCHEDULED, 0), f"{queue.name}: scheduled"
             assert len(queue.parked) == by_place.get(Where.PARKED, 0), f"{queue.name}: parked"
             assert not by_place.get(Where.GONE)
+        pager = self.broker.state.pager
+        assert pager.rations.coming_bytes == sum(pager.reading.values())
         # An estimate after a start that only counted; of nothing it is nothing.
         if not any(queue.pending.disk_count + queue.due_on_disk for queue in self.broker.state.post_office.queues.values()):
             assert self.broker.state.pager.disk_bytes == 0 or self.journal.load_limit == 0
