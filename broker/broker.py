@@ -479,8 +479,6 @@ class Broker:
         """Recovery: a reference as it stood on disk takes its place again."""
         self.state.hold(reference)
         if parked_for:
-            reference.where = Where.PARKED
-            reference.park_reason = parked_for
-            reference.queue.parked[reference.sequence] = reference
+            self.office.keep_parked(reference, parked_for)
         else:
             self.state.place((reference,))

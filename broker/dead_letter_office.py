@@ -38,6 +38,8 @@ class DeadLetterOffice:
         self._exchanges = exchanges
         self._logged_ms: dict[str, int] = {}
         self._bindings_seen = 0
+        #: Queues that have something parked, or had.
+        self._with_parked: dict[Queue, None] = {}
         self._untrimmed: dict[Queue, None] = {}
         #: The round of parked messages that is under way, and whether another one is to follow.
         self._retrying: Steps[None] | None = None
@@ -173,12 +175,17 @@ class DeadLetterOffice:
     # -- parked ------------------------------------------------------------------------------------------------------
 
     def _park(self, reference: MessageReference, reason: str, on_the_books: bool) -> None:
-        reference.where = Where.PARKED
-        reference.park_reason = reason
         reference.due_at_ms = None
-        reference.queue.parked[reference.sequence] = reference
+        self.keep_parked(reference, reason)
         if not on_the_books:
             self._state.ledger.changed((reference,))
+
+    def keep_parked(self, reference: MessageReference, reason: str) -> None:
+        """It stays in its queue, and nobody gets it, until it can go where it is to go."""
+        reference.where = Where.PARKED
+        reference.park_reason = reason
+        reference.queue.parked[reference.sequence] = reference
+        self._with_parked[reference.queue] = None
 
     def retry_parked(self) -> None:
         """Every parked message tries again to leave, a step a turn; called when bindings or settings changed, and every 30 s."""
@@ -200,7 +207,9 @@ class DeadLetterOffice:
 
     def _retry_steps(self) -> Steps[None]:
         number = 0
-        for queue in list(self._state.post_office.queues.values()):
+        for queue in list(self._with_parked):
+            if not queue.parked:
+                del self._with_parked[queue]
             for reference in list(queue.parked.values()):
                 if reference.where is not Where.PARKED:
                     continue

@@ -13,7 +13,7 @@ T = TypeVar("T")
 Steps = Generator[Any, None, T]
 
 #: Messages acted on in one step: some 10 ms.
-STEP: Final = 1000
+STEP: Final = 200
 #: Messages only looked at in one step.
 LOOK_STEP: Final = 10_000
 

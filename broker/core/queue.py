@@ -19,8 +19,8 @@ from broker.core.selector import Selector
 DISPATCH_BYTES: Final = 256 * 1024
 #: Candidates one selector consumer looks at in one dispatch.
 SCAN_BUDGET: Final = 2000
-#: Of what is there for several consumers each gets so many lots, by turns.
-_LOTS: Final = 16
+#: Up to so many for each of several consumers are dealt out one by one, in turn; of more each gets its share at once, which costs less.
+FEW: Final = 16
 #: Suspects that are looked at in one dispatch.
 SUSPECTS: Final = 100
 
@@ -251,16 +251,17 @@ class Queue:
             self._place_suspects(now_ms, deliveries, expired)
         begin = self._turn % len(self.consumers)
         turn = self.consumers[begin:] + self.consumers[:begin]
+        ready = [consumer for consumer in turn if consumer.wants(now_ms)]
+        if self._are_few(ready, budget):
+            deliveries += self._deal(ready, now_ms, expired)
+            return Dispatch(deliveries, expired, False)
+        by_consumer: dict[Consumer, list[MessageReference]] = {}
         more = False
-        sizes: dict[Consumer, int] = {}
-        last: Consumer | None = None
-        for ready in by_priority([consumer for consumer in turn if consumer.wants(now_ms)]):
-            while ready and self.pending.count and budget > 0:
-                count = min(budget, self.pending.count)
-                # Few messages are dealt out singly, each to the next in turn; many in lots, which costs less.
-                share = count if len(ready) == 1 else max(1, count // (_LOTS * len(ready)))
+        for level in by_priority(ready):
+            while level and self.pending.count and budget > 0:
+                share = max(1, min(budget, self.pending.count) // len(level))
                 still: list[Consumer] = []
-                for consumer in ready:
+                for consumer in level:
                     limit, gone = min(consumer.credit, share, budget), len(expired)
                     taken = self._take(consumer, limit, now_ms, expired)
                     budget -= len(taken)
@@ -268,27 +269,47 @@ class Queue:
                         # Nothing but expired ones, as many as one look takes: what is behind them follows in the next turn.
                         more = more or (consumer.selector is None and self.pending.count > 0 and len(expired) > gone)
                         continue
-                    # In the order of the messages: some consumers share a channel, and so the order of what is written.
-                    if consumer is last:
-                        deliveries[-1][1].extend(taken)
-                    else:
-                        deliveries.append((consumer, taken))
-                    last = consumer
-                    sizes[consumer] = sizes.get(consumer, 0) + sum([reference.message.size for reference in taken])
-                    if sizes[consumer] >= DISPATCH_BYTES:
+                    sent = by_consumer.setdefault(consumer, [])
+                    sent += taken
+                    if sum([reference.message.size for reference in sent]) >= DISPATCH_BYTES:
                         more = True
                     # A consumer with a selector has looked at as much as it may for now; what is left follows in the next turn.
                     elif consumer.selector is None and consumer.wants(now_ms):
                         still.append(consumer)
                     if budget <= 0:
                         break
-                ready = still
+                level = still
             if more:
                 break
-        if last is not None:
-            self._turn = self.consumers.index(last) + 1
+        if by_consumer:
+            self._turn = begin + 1
         more = more or (self.pending.count > 0 and budget <= 0) or any(c.candidates and c.wants(now_ms) for c in turn)
-        return Dispatch(deliveries, expired, more)
+        return Dispatch([*deliveries, *by_consumer.items()], expired, more)
+
+    def _are_few(self, ready: list[Consumer], budget: int) -> bool:
+        """Whether there are several consumers that take whatever comes, and for each of them not more than a few of what is here."""
+        count = self.pending.count
+        if len(ready) < 2 or not 0 < count <= min(budget, FEW * len(ready)) or self.pending.bytes >= DISPATCH_BYTES:
+            return False
+        return all(c.selector is None and not c.priority and c.shared is None and c.credit * len(ready) >= count for c in ready)
+
+    def _deal(self, ready: list[Consumer], now_ms: int, expired: list[MessageReference]) -> list[tuple[Consumer, list[MessageReference]]]:
+        """All that is here, one by one to each in turn."""
+        dealt: list[MessageReference] = []
+        while (reference := self.pending.pop(DELIVERING)) is not None:
+            if _is_over(reference, now_ms):
+                expired.append(reference)
+            else:
+                ready[len(dealt) % len(ready)].assign(reference, now_ms)
+                dealt.append(reference)
+        if not dealt:
+            return []
+        self.delivering += len(dealt)
+        self._turn = self.consumers.index(ready[(len(dealt) - 1) % len(ready)]) + 1
+        if len({consumer.connection for consumer in ready}) < len(ready):
+            # They may share a channel, and there what is written has the order of the messages.
+            return [(ready[number % len(ready)], [reference]) for number, reference in enumerate(dealt)]
+        return [(consumer, mine) for number, consumer in enumerate(ready) if (mine := dealt[number :: len(ready)])]
 
     def _take(self, consumer: Consumer, limit: int, now_ms: int, expired: list[MessageReference]) -> list[MessageReference]:
         """Up to ``limit`` references, assigned to the consumer; the ones that have expired go to ``expired`` instead."""
@@ -303,8 +324,7 @@ class Queue:
                 if selector is not None and consumer.candidates:
                     continue
                 break
-            if reference.expires_at_ms is not None and reference.expires_at_ms <= now_ms and not reference.now_or_never():
-                reference.where = SETTLING
+            if _is_over(reference, now_ms):
                 expired.append(reference)
                 continue
             consumer.assign(reference, now_ms)
@@ -368,6 +388,14 @@ class Queue:
                     sibling.draining_until_ms = until_ms
             if not free and not chosen_by_selector:
                 break
+
+
+def _is_over(reference: MessageReference, now_ms: int) -> bool:
+    """Its time to live ran out before anybody got it; it stands in SETTLING then."""
+    if reference.expires_at_ms is None or reference.expires_at_ms > now_ms or reference.now_or_never():
+        return False
+    reference.where = SETTLING
+    return True
 
 
 def by_priority(consumers: list[Consumer]) -> list[list[Consumer]]:
