@@ -291,7 +291,9 @@ class Queue:
         count = self.pending.count
         if len(ready) < 2 or not 0 < count <= min(budget, FEW * len(ready)) or self.pending.bytes >= DISPATCH_BYTES:
             return False
-        return all(c.selector is None and not c.priority and c.shared is None and c.credit * len(ready) >= count for c in ready)
+        return all(
+            c.selector is None and not c.priority and not (c.shared and c.shared.limit) and c.credit * len(ready) >= count for c in ready
+        )
 
     def _deal(self, ready: list[Consumer], now_ms: int, expired: list[MessageReference]) -> list[tuple[Consumer, list[MessageReference]]]:
         """All that is here, one by one to each in turn."""

@@ -197,13 +197,15 @@ def test_a_consumer_that_comes_after_what_was_given_back_gets_it_at_its_place(ch
     assert seen == [(True, b"0"), (True, b"1"), (False, b"2"), (False, b"3"), (False, b"4")]
 
 
-def test_consumers_take_turns(ch: BlockingChannel) -> None:
-    ch.queue_declare("turns")
+@pytest.mark.parametrize("auto_ack", [True, False])
+def test_consumers_take_turns(ch: BlockingChannel, auto_ack: bool) -> None:
+    queue = f"turns.{auto_ack}"
+    ch.queue_declare(queue)
     seen: list[str] = []
     for name in "abc":
-        ch.basic_consume("turns", _named(seen, name), auto_ack=True, consumer_tag=name)
+        ch.basic_consume(queue, _named(seen, name), auto_ack=auto_ack, consumer_tag=name)
     for _ in range(9):
-        ch.basic_publish("", "turns", b"x")
+        ch.basic_publish("", queue, b"x")
     while len(seen) < 9:
         ch.connection.process_data_events(1)
     assert sorted("".join(seen[at : at + 3]) for at in (0, 3, 6)) == ["".join(seen[:3])] * 3
