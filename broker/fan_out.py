@@ -14,7 +14,7 @@ from broker.core.post_office import ANYCAST, Address
 from broker.core.queue import Queue
 from broker.ledger import message_record
 from broker.state import BrokerState, expires_at
-from journal.records import MessageRecord, MinuteColumn, ReferenceRecord
+from journal.records import MessageRecord, MinuteColumn, ReferenceRecord, make
 
 _MINUTE_MS: Final = 60_000
 
@@ -84,7 +84,7 @@ def _join(state: BrokerState, queue: Queue, messages: list[Message], records: li
         references.append(reference)
         if record is not None:
             values = (queue_id, message.priority, sequence, 0, 0, 0, 0, None, expires_at_ms, now_ms, None, record, True)
-            stored[sequence] = tuple.__new__(ReferenceRecord, values)
+            stored[sequence] = make(ReferenceRecord, values)
     if stored:
         group = state.ledger.group
         group.add_fresh(stored, 0)

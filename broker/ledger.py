@@ -8,7 +8,7 @@ without a trace.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol
 
 from broker.core.address_settings import AddressSettings
 from broker.core.consumer import Consumer
@@ -32,6 +32,7 @@ from journal.records import (
     ReferenceChange,
     ReferenceRecord,
     ReferenceState,
+    make,
 )
 
 #: What ``max-redelivery-records: -1`` comes to.
@@ -40,12 +41,6 @@ _MINUTE_MS: Final = 60_000
 #: Messages failed by one and the same report of which each is booked with all its text; further ones with the beginning of it.
 _FULL_FAULTS: Final = 100
 _MAX_KEY_CHARS: Final = 256
-#: A named tuple made from a tuple: half the time of calling its class, on the path of every message.
-_make_message: Final = cast(Callable[[type[MessageRecord], tuple[Any, ...]], MessageRecord], tuple.__new__)
-_make_reference: Final = cast(Callable[[type[ReferenceRecord], tuple[Any, ...]], ReferenceRecord], tuple.__new__)
-_make_change: Final = cast(Callable[[type[ReferenceChange], tuple[Any, ...]], ReferenceChange], tuple.__new__)
-_make_outcome: Final = cast(Callable[[type[OutcomeRecord], tuple[Any, ...]], OutcomeRecord], tuple.__new__)
-_make_attempt: Final = cast(Callable[[type[AttemptRecord], tuple[Any, ...]], AttemptRecord], tuple.__new__)
 
 COLUMN_OF_OUTCOME: Final = {
     "succeeded": MinuteColumn.SUCCEEDED,
@@ -191,7 +186,7 @@ class Ledger:
             message.stored = 1
             size += len(message.body)
             number, priority, expires_at_ms = message.message_id, message.priority, reference.expires_at_ms
-            record = _make_message(
+            record = make(
                 MessageRecord,
                 (
                     number,
@@ -204,7 +199,7 @@ class Ledger:
                     message.producer,
                 ),
             )
-            records[number] = _make_reference(
+            records[number] = make(
                 ReferenceRecord,
                 (queue_id, priority, number, 0, 0, 0, 0, None, expires_at_ms, reference.entered_at_ms, None, record, False),
             )
@@ -232,7 +227,7 @@ class Ledger:
                 message_record(message),
                 False,
             )
-            group.add(_make_reference(ReferenceRecord, values))
+            group.add(make(ReferenceRecord, values))
         group.counts(queue_id, now_ms // _MINUTE_MS)[MinuteColumn.SENT] += len(messages)
 
     def changed(self, references: Iterable[MessageReference]) -> None:
@@ -251,7 +246,7 @@ class Ledger:
                     reference.due_at_ms,
                     reference.expires_at_ms,
                 )
-                group.change(_make_change(ReferenceChange, values))
+                group.change(make(ReferenceChange, values))
 
     def succeeded(self, queue: Queue, references: list[MessageReference], alone: bool = True, consumer: str = "") -> None:
         """Acknowledged references of one queue leave it for good. ``alone``: not as a part of a transaction."""
@@ -325,7 +320,7 @@ class Ledger:
             if name is not None:
                 content["key"] = name
         values = (message.message_id, reference.sequence, reference.queue.queue_id, now_ms, outcome, content)
-        self.group.outcome(_make_outcome(OutcomeRecord, values))
+        self.group.outcome(make(OutcomeRecord, values))
 
     # -- attempts ----------------------------------------------------------------------------------------------------
 
@@ -376,7 +371,7 @@ class Ledger:
                     fault=fault,
                     message_key=key,
                 )
-            group.attempt(_make_attempt(AttemptRecord, (message.message_id, sequence, failed, queue_id, now_ms, detail)))
+            group.attempt(make(AttemptRecord, (message.message_id, sequence, failed, queue_id, now_ms, detail)))
         if number:
             group.counts(queue_id, now_ms // _MINUTE_MS)[MinuteColumn.FAILED] += number
 

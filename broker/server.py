@@ -24,7 +24,8 @@ from broker.core.selector import compile_selector
 from broker.errors import Refused
 from broker.management.calls import Calls
 from broker.protocols.amqp091.session import AmqpOptions, AmqpSession
-from broker.protocols.native.session import NativeOptions, NativeSession, Output
+from broker.protocols.native.session import NativeOptions, NativeSession
+from broker.protocols.output import Output
 from broker.recovery import recover
 from broker.start_check import StartCheck
 from broker.transport import NativeTransport, SocketTransport, TransportLimits

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Final, Protocol, cast
 
 from broker.protocols.native.codec import Frame, FrameDecoder, ProtocolError
-from broker.protocols.native.session import NativeSession, Output
+from broker.protocols.native.session import NativeSession
+from broker.protocols.output import Output
 
 log = logging.getLogger("homing")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.protocols.amqp091.output import Output
 from broker.protocols.amqp091.session import AmqpSession
+from broker.protocols.output import PausableOutput
 from broker.transport import SocketTransport, TransportLimits
 
 
@@ -14,7 +14,7 @@ class AmqpTransport(SocketTransport):
 
     def __init__(
         self,
-        make_session: Callable[[Output], AmqpSession],
+        make_session: Callable[[PausableOutput], AmqpSession],
         limits: TransportLimits,
         connections: set[SocketTransport],
     ) -> None:

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 from journal import quarantine
 from journal.disk import damaged
 from journal.packing import Damaged, unpack, unpack_message
-from journal.records import ReferenceRecord
+from journal.records import ReferenceRecord, make
 
-#: Half the time of calling the class, for every row of a page.
-_make = cast(Callable[[type[ReferenceRecord], tuple[Any, ...]], ReferenceRecord], tuple.__new__)
 #: Rows of one page at most, and bytes of bodies beyond its first row.
 PAGE_ROWS: Final = 1_000
 PAGE_BYTES: Final = 2 << 20
@@ -141,7 +138,7 @@ def _records(rows: list[list[Any]], overlays: bytes, bodies: bytes, bad: list[tu
             continue
         counts = (delivery_count, failed, assigned, state)
         times = (due_at_ms, expires_at_ms, entered_at_ms)
-        append(_make(ReferenceRecord, (queue_id, 9 - rank, sequence, *counts, *times, hops, message, shared == 1)))
+        append(make(ReferenceRecord, (queue_id, 9 - rank, sequence, *counts, *times, hops, message, shared == 1)))
     return records
 
 

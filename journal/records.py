@@ -9,10 +9,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from enum import IntEnum, IntFlag
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 
 PropertyValue = str | int | float | bool | bytes | None
 Properties = dict[str, PropertyValue]
+
+
+Record = TypeVar("Record")
+
+
+class _Make(Protocol):
+    def __call__(self, record: type[Record], fields: Sequence[Any], /) -> Record: ...
+
+
+#: A record (named tuple) from all its fields in their order: half the time of calling its class, where that is done for every message.
+make: Final = cast(_Make, tuple.__new__)
 
 
 class ReferenceState(IntFlag):

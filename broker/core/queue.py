@@ -299,9 +299,7 @@ class Queue:
         """All that is here, one by one to each in turn."""
         dealt: list[MessageReference] = []
         while (reference := self.pending.pop(DELIVERING)) is not None:
-            if _is_over(reference, now_ms):
-                expired.append(reference)
-            else:
+            if not _is_over(reference, now_ms, expired):
                 ready[len(dealt) % len(ready)].assign(reference, now_ms)
                 dealt.append(reference)
         if not dealt:
@@ -326,8 +324,7 @@ class Queue:
                 if selector is not None and consumer.candidates:
                     continue
                 break
-            if _is_over(reference, now_ms):
-                expired.append(reference)
+            if _is_over(reference, now_ms, expired):
                 continue
             consumer.assign(reference, now_ms)
             size += reference.message.size
@@ -392,11 +389,12 @@ class Queue:
                 break
 
 
-def _is_over(reference: MessageReference, now_ms: int) -> bool:
-    """Its time to live ran out before anybody got it; it stands in SETTLING then."""
+def _is_over(reference: MessageReference, now_ms: int, expired: list[MessageReference]) -> bool:
+    """Whether its time to live ran out before anybody got it; it is among ``expired`` then, and stands in SETTLING."""
     if reference.expires_at_ms is None or reference.expires_at_ms > now_ms or reference.now_or_never():
         return False
     reference.where = SETTLING
+    expired.append(reference)
     return True
 
 

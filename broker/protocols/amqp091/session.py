@@ -38,11 +38,11 @@ from broker.protocols.amqp091.codec import (
 )
 from broker.protocols.amqp091.codec_methods import METHODS, NUMBER
 from broker.protocols.amqp091.login import credentials, server_properties
-from broker.protocols.amqp091.output import Output
 from broker.protocols.amqp091.publishing import Pattern
 from broker.protocols.amqp091.replies import error_of
 from broker.protocols.amqp091.topology import METHODS as HANDLERS
 from broker.protocols.amqp091.turn import Turn
+from broker.protocols.output import PausableOutput
 from broker.virtual_hosts import VirtualHost
 
 log = logging.getLogger("homing")
@@ -82,7 +82,7 @@ class AmqpSession:
     producer: Producer
     virtual_host: VirtualHost
 
-    def __init__(self, broker: Broker, output: Output, options: AmqpOptions, authenticate: Authenticate) -> None:
+    def __init__(self, broker: Broker, output: PausableOutput, options: AmqpOptions, authenticate: Authenticate) -> None:
         self.broker = broker
         self.options = options
         self.frame_max = options.frame_max

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from broker.broker import Broker
 from broker.connection import Connection
@@ -21,6 +21,7 @@ from broker.producers import Producer
 from broker.protocols.native import fields
 from broker.protocols.native.codec import MAGIC, PROTOCOL_VERSION, AckType, Frame, Op, ProtocolError, check_ranges, encode
 from broker.protocols.native.fields import MAX_SEQUENCE, MAX_SESSION, malformed, take, unsigned
+from broker.protocols.output import Output
 
 log = logging.getLogger("homing")
 
@@ -35,21 +36,6 @@ _MAX_PULLS: Final = 10_000
 #: What an error says is for people; what it quotes came from a client and may be long.
 _MAX_WORDS: Final = 1000
 _LAST_ACK_TYPE: Final = int(AckType.EXPIRED)
-
-
-class Output(Protocol):
-    """The transport's side of a connection."""
-
-    @property
-    def writable(self) -> bool: ...
-
-    def write(self, data: bytes) -> None: ...
-
-    def end(self) -> None:
-        """Closes the socket once everything written has left."""
-
-    def opened(self, heartbeat_ms: int) -> None:
-        """Login is done: the wide limits and the heartbeat apply from here on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What an AMQP session needs of the socket it speaks through."""
+"""What a session needs of the socket it speaks through: the transport's side of a connection."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from typing import Protocol
 
 
 class Output(Protocol):
-    """The transport's side of a connection."""
-
     @property
     def writable(self) -> bool: ...
 
@@ -17,7 +15,11 @@ class Output(Protocol):
         """Closes the socket once everything written has left."""
 
     def opened(self, heartbeat_ms: int) -> None:
-        """Login is done: the heartbeat applies from here on."""
+        """Login is done: the wide limits and the heartbeat apply from here on."""
+
+
+class PausableOutput(Output, Protocol):
+    """Where the protocol has no credit, who sends too much is not read."""
 
     def pause_reading(self) -> None: ...
 
