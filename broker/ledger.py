@@ -23,13 +23,13 @@ from journal.paging import Page, Wanted
 from journal.records import (
     AddressRecord,
     AttemptDetail,
-    AttemptRecord,
+    Attempts,
     MessageRecord,
     MinuteColumn,
     OutcomeRecord,
     PolicyRecord,
     QueueRecord,
-    ReferenceChange,
+    ReferenceCounts,
     ReferenceRecord,
     ReferenceState,
     make,
@@ -232,13 +232,10 @@ class Ledger:
 
     def changed(self, references: Iterable[MessageReference]) -> None:
         """Counts, due time or state of references that stay where they are."""
-        group = self.group
+        alike: dict[tuple[int, int, int, int, int | None, int | None], list[int]] = {}
         for reference in references:
             if reference.durable:
-                values = (
-                    reference.queue.queue_id,
-                    reference.priority,
-                    reference.sequence,
+                counts = (
                     reference.delivery_count,
                     reference.failed,
                     reference.assigned,
@@ -246,7 +243,12 @@ class Ledger:
                     reference.due_at_ms,
                     reference.expires_at_ms,
                 )
-                group.change(make(ReferenceChange, values))
+                sequences = alike.get(counts)
+                if sequences is None:
+                    sequences = alike[counts] = []
+                sequences.append(reference.sequence)
+        for counts, sequences in alike.items():
+            self.group.change(sequences, make(ReferenceCounts, counts))
 
     def succeeded(self, queue: Queue, references: list[MessageReference], alone: bool = True, consumer: str = "") -> None:
         """Acknowledged references of one queue leave it for good. ``alone``: not as a part of a transaction."""
@@ -337,7 +339,7 @@ class Ledger:
         last = limit - limit // 10
         by_key = settings.message_key_property is not None
         # What is told of them is the same for most: those that went out together and were tried as often.
-        details: dict[tuple[Any, ...], AttemptDetail] = {}
+        alike: dict[tuple[Any, ...], list[tuple[int, int]]] = {}
         number = 0
         for reference, decision in verdicts:
             if not reference.durable:
@@ -353,9 +355,10 @@ class Ledger:
             fault = self._fault(report, settings)
             counted, assigned_ms, given_ms = reference.delivery_count, reference.assigned_at_ms, reference.given_at_ms
             told = (address, assigned_ms, given_ms, counted, failed, id(decision), id(fault), key)
-            detail = details.get(told)
-            if detail is None:
-                detail = details[told] = AttemptDetail(
+            stays = alike.get(told)
+            if stays is None:
+                stays = alike[told] = []
+                detail = AttemptDetail(
                     original_address=address,
                     outcome=outcome,
                     consumer=consumer.name,
@@ -371,7 +374,8 @@ class Ledger:
                     fault=fault,
                     message_key=key,
                 )
-            group.attempt(make(AttemptRecord, (message.message_id, sequence, failed, queue_id, now_ms, detail)))
+                group.attempt(Attempts(queue_id, failed, now_ms, detail, stays))
+            stays.append((message.message_id, sequence))
         if number:
             group.counts(queue_id, now_ms // _MINUTE_MS)[MinuteColumn.FAILED] += number
 

@@ -17,15 +17,16 @@ from typing import Any
 
 from journal.records import (
     AddressRecord,
-    AttemptRecord,
+    Attempts,
     DeclarationRecord,
     MessageRecord,
     MinuteColumn,
     OutcomeRecord,
     PolicyRecord,
     QueueRecord,
-    ReferenceChange,
+    ReferenceCounts,
     ReferenceRecord,
+    make,
 )
 
 MINUTE_COLUMNS = len(MinuteColumn)
@@ -89,14 +90,15 @@ class Group:
         #: Bytes of the bodies in it, about.
         self.size = 0
         self.added: dict[int, ReferenceRecord] = {}
-        self.changed: dict[int, ReferenceChange] = {}
+        self.changed: dict[int, ReferenceCounts] = {}
         self.deleted: set[int] = set()
         #: Deleted, then added again under the same sequence: deleted before the insert instead of after it.
         self.deleted_first: set[int] = set()
         self.messages: dict[int, MessageRecord] = {}
         self.messages_deleted: set[int] = set()
-        self.attempts: dict[tuple[int, int, int], AttemptRecord] = {}
-        self.attempts_deleted: set[tuple[int, int, int]] = set()
+        self.attempts: list[Attempts] = []
+        #: (message_id, sequence, attempt) -> how many of ``attempts`` came before; of those, and on disk, it goes.
+        self.attempts_deleted: dict[tuple[int, int, int], int] = {}
         self.outcomes: dict[tuple[int, int], OutcomeRecord] = {}
         self.minutes: dict[tuple[int, int], list[int]] = {}
         #: (queue_id, minute, consumer) -> [succeeded, held_ms]
@@ -159,32 +161,23 @@ class Group:
         self.added.update(records)
         self.size += size
 
-    def change(self, change: ReferenceChange) -> None:
-        """Set counts, state and times in place; where the reference was added in this group, in what will be written."""
+    def change(self, sequences: Iterable[int], counts: ReferenceCounts) -> None:
+        """Set counts, state and times in place; where a reference was added in this group, in what will be written."""
         if not self.touched:
             self.touch()
-        sequence = change.sequence
-        added = self.added.get(sequence)
-        if added is None:
-            if sequence not in self.deleted:
-                self.changed[sequence] = change
+        self._change(dict.fromkeys(sequences, counts))
+
+    def _change(self, changed: dict[int, ReferenceCounts]) -> None:
+        added, deleted = self.added, self.deleted
+        if changed.keys().isdisjoint(added) and changed.keys().isdisjoint(deleted):
+            self.changed.update(changed)
             return
-        queue_id, priority, _, delivery_count, failed, assigned, state, due_at_ms, expires_at_ms = change
-        self.added[sequence] = ReferenceRecord(
-            queue_id,
-            priority,
-            sequence,
-            delivery_count,
-            failed,
-            assigned,
-            state,
-            due_at_ms,
-            expires_at_ms,
-            added.entered_at_ms,
-            added.hops,
-            added.message,
-            added.shared,
-        )
+        for sequence, counts in changed.items():
+            record = added.get(sequence)
+            if record is not None:
+                added[sequence] = make(ReferenceRecord, (*record[:3], *counts, *record[9:]))
+            elif sequence not in deleted:
+                self.changed[sequence] = counts
 
     def delete(self, queue_id: int, priority: int, sequence: int) -> None:
         """Remove a reference. Sequences are unique over the journal, so ``sequence`` alone is the key."""
@@ -257,17 +250,15 @@ class Group:
             self.touch()
         self.messages_deleted.add(message_id)
 
-    def attempt(self, record: AttemptRecord) -> None:
+    def attempt(self, attempts: Attempts) -> None:
         if not self.touched:
             self.touch()
-        self.attempts[record.message_id, record.sequence, record.attempt] = record
+        self.attempts.append(attempts)
 
     def delete_attempt(self, message_id: int, sequence: int, attempt: int) -> None:
         if not self.touched:
             self.touch()
-        key = (message_id, sequence, attempt)
-        if self.attempts.pop(key, None) is None:
-            self.attempts_deleted.add(key)
+        self.attempts_deleted[message_id, sequence, attempt] = len(self.attempts)
 
     def outcome(self, record: OutcomeRecord) -> None:
         if not self.touched:
@@ -351,17 +342,16 @@ class Group:
         else:
             self.added.update(later.added)
         self.size = size
-        for change in later.changed.values():
-            self.change(change)
+        self._change(later.changed)
         for sequence in later.deleted:
             self._delete(sequence)
         self.messages_deleted -= later.messages.keys()
         self.messages.update(later.messages)
         for message_id in later.messages_deleted:
             self.delete_message(message_id)
-        for key in later.attempts_deleted:
-            self.delete_attempt(*key)
-        self.attempts.update(later.attempts)
+        before = len(self.attempts)
+        self.attempts_deleted.update({key: before + number for key, number in later.attempts_deleted.items()})
+        self.attempts += later.attempts
         self.outcomes.update(later.outcomes)
         for minute, increments in later.minutes.items():
             row = self.minutes.setdefault(minute, increments)

@@ -121,12 +121,9 @@ class ReferenceRecord(NamedTuple):
     shared: bool
 
 
-class ReferenceChange(NamedTuple):
-    """The changed part of a reference that is on disk already: counts, due time and state, set in place."""
+class ReferenceCounts(NamedTuple):
+    """What changes of a reference while it stays where it is. Messages that fail together very often share one."""
 
-    queue_id: int
-    priority: int
-    sequence: int
     delivery_count: int
     failed: int
     assigned: int
@@ -190,8 +187,19 @@ class AttemptDetail(NamedTuple):
     message_key: str | None = None
 
 
+class Attempts(NamedTuple):
+    """Deliveries of one queue that ended badly, all alike: an AttemptRecord for each of ``stays``."""
+
+    queue_id: int
+    attempt: int
+    at_ms: int
+    detail: AttemptDetail
+    #: (message_id, sequence)
+    stays: list[tuple[int, int]]
+
+
 class AttemptRecord(NamedTuple):
-    """One delivery that ended badly. Where several records share one ``detail``, it is packed once."""
+    """One delivery that ended badly, as it is read back."""
 
     message_id: int
     sequence: int

@@ -16,7 +16,7 @@ from journal.sqlite_store import MAX_VARIABLES
 
 SIZES = tuple(1 << power for power in range(11, -1, -1))
 #: From this length on, consecutive keys go as one range.
-_RUN = 16
+LONG_RUN = 16
 
 
 @lru_cache
@@ -62,15 +62,15 @@ def delete_integers(connection: sqlite3.Connection, table: str, column: str, key
     """Delete by an integer key: long runs as ranges, the rest by IN. Returns how many rows went."""
     single: list[tuple[int]] = []
     deleted = 0
-    for first, last in _runs(sorted(keys)):
-        if last - first + 1 >= _RUN:
+    for first, last in runs(sorted(keys)):
+        if last - first + 1 >= LONG_RUN:
             deleted += connection.execute(f"DELETE FROM {table} WHERE {column} BETWEEN ? AND ?", (first, last)).rowcount
         else:
             single.extend((key,) for key in range(first, last + 1))
     return deleted + run_keys(connection, f"DELETE FROM {table} WHERE {column} IN (VALUES {{values}})", 1, single)
 
 
-def _runs(keys: list[int]) -> Iterable[tuple[int, int]]:
+def runs(keys: list[int]) -> Iterable[tuple[int, int]]:
     if not keys:
         return
     first = previous = keys[0]

@@ -15,7 +15,7 @@ from pathlib import Path
 from journal.errors import JournalError
 from journal.journal import Journal, JournalOptions
 from journal.records import MinuteColumn
-from tests.unit.journal_support import attempt, change, message, queue, reference
+from tests.unit.journal_support import attempt, counted, message, queue, reference
 
 PER_STEP = 5
 SETTLED_OF_STEP = 3
@@ -52,7 +52,7 @@ def append(journal: Journal, step: int, body_bytes: int) -> None:
         counts[MinuteColumn.SENT] += 1
     if step > 1:
         failed = sequences_of(step - 1)[-1]
-        group.change(change(failed, failed=step))
+        group.change([failed], counted(failed=step))
         group.attempt(attempt(failed, failed, step))
     if step > 2:
         for sequence in sequences_of(step - 2)[:SETTLED_OF_STEP]:

@@ -96,10 +96,8 @@ class DictJournal:
             self.references.pop(sequence, None)
         self.messages.update(group.messages)
         self.references.update(group.added)
-        for sequence, change in group.changed.items():
-            old = self.references[sequence]
-            self.references[sequence] = old._replace(**{f: getattr(change, f) for f in ("delivery_count", "failed", "assigned", "state")})
-            self.references[sequence] = self.references[sequence]._replace(due_at_ms=change.due_at_ms, expires_at_ms=change.expires_at_ms)
+        for sequence, changed in group.changed.items():
+            self.references[sequence] = self.references[sequence]._replace(**changed._asdict())
         for sequence in group.deleted:
             self.references.pop(sequence, None)
         for message_id in group.messages_deleted - {each.message.message_id for each in self.references.values() if each.shared}:

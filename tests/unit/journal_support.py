@@ -11,13 +11,13 @@ from typing import Any
 from journal.journal import Journal, JournalOptions
 from journal.records import (
     AttemptDetail,
-    AttemptRecord,
+    Attempts,
     MessageRecord,
     MinuteColumn,
     OutcomeRecord,
     QueueRecord,
     Recovered,
-    ReferenceChange,
+    ReferenceCounts,
     ReferenceRecord,
 )
 
@@ -49,16 +49,16 @@ def reference(sequence: int, queue_id: int = 1, of: MessageRecord | None = None,
     return ReferenceRecord(queue_id, 4, sequence, 0, 0, 0, 0, None, None, NOW_MS, None, stored, False)._replace(**fields)
 
 
-def change(sequence: int, queue_id: int = 1, **fields: Any) -> ReferenceChange:
-    return ReferenceChange(queue_id, 4, sequence, 1, 1, 1, 0, NOW_MS + 5_000, None)._replace(**fields)
+def counted(**fields: Any) -> ReferenceCounts:
+    return ReferenceCounts(1, 1, 1, 0, NOW_MS + 5_000, None)._replace(**fields)
 
 
-def attempt(message_id: int, sequence: int, number: int, at_ms: int = NOW_MS, **fields: Any) -> AttemptRecord:
+def attempt(message_id: int, sequence: int, number: int, at_ms: int = NOW_MS, **fields: Any) -> Attempts:
     detail = AttemptDetail(
         "orders", "nack", "c1", "7", at_ms - 3, at_ms - 2, number, number, 5_000, at_ms + 5_000,
         "redeliver", "abc", {"error_type": "Timeout", "error_text": "no answer"},
     )._replace(**fields)  # fmt: skip
-    return AttemptRecord(message_id, sequence, number, 1, at_ms, detail)
+    return Attempts(1, number, at_ms, detail, [(message_id, sequence)])
 
 
 def outcome(message_id: int, sequence: int, at_ms: int = NOW_MS, **fields: Any) -> OutcomeRecord:

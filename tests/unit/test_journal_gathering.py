@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from journal.gathering import MOST_PATIENCE_S, PATIENCE_S, Gathering
 from journal.group_commit import Group
 from journal.records import MinuteColumn
-from tests.unit.journal_support import attempt, change, message, reference
+from tests.unit.journal_support import attempt, counted, message, reference
 
 STEP_S = 0.001
 Operation = tuple[str, int]
@@ -25,7 +25,7 @@ def apply(group: Group, operation: Operation) -> None:
         case "add":
             group.add(reference(number))
         case "change":
-            group.change(change(number, failed=number))
+            group.change([number], counted(failed=number))
         case "delete":
             group.delete(1, 4, number)
         case "message":

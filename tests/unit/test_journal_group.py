@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from journal.group_commit import Group
 from journal.records import MinuteColumn
-from tests.unit.journal_support import attempt, change, message, reference
+from tests.unit.journal_support import counted, message, reference
 
 
 def test_add_and_delete_in_one_group_leave_nothing() -> None:
@@ -53,21 +53,30 @@ def test_elision_can_be_switched_off_for_an_open_group() -> None:
 def test_change_of_what_was_added_here_lands_in_the_record_itself() -> None:
     group = Group()
     group.add(reference(7, hops=[{"queue": "a"}], shared=True))
-    group.change(change(7, delivery_count=3, failed=2, assigned=4, state=1, due_at_ms=99, expires_at_ms=100))
+    group.change([7], counted(delivery_count=3, failed=2, assigned=4, state=1, due_at_ms=99, expires_at_ms=100))
     assert group.changed == {}
     assert group.added[7] == reference(
         7, hops=[{"queue": "a"}], shared=True, delivery_count=3, failed=2, assigned=4, state=1, due_at_ms=99, expires_at_ms=100
     )
 
 
+def test_one_change_of_several_meets_what_is_added_deleted_and_on_disk() -> None:
+    group = Group()
+    group.add(reference(7))
+    group.delete(1, 4, 8)
+    group.change([7, 8, 9], counted(failed=2))
+    assert group.changed == {9: counted(failed=2)}
+    assert (group.added[7].failed, group.added[7].message) == (2, message(7))
+
+
 def test_last_change_wins_and_delete_ends_it() -> None:
     group = Group()
-    group.change(change(7, failed=1))
-    group.change(change(7, failed=2))
+    group.change([7], counted(failed=1))
+    group.change([7], counted(failed=2))
     assert group.changed[7].failed == 2
     group.delete(1, 4, 7)
     assert (group.changed, group.deleted) == ({}, {7})
-    group.change(change(7, failed=3))
+    group.change([7], counted(failed=3))
     assert group.changed == {}
 
 
@@ -85,14 +94,6 @@ def test_a_shared_body_that_is_added_again_stays() -> None:
     group.delete_message(4)
     group.add_message(message(4))
     assert (set(group.messages), group.messages_deleted) == ({4}, set())
-
-
-def test_attempt_deleted_here_leaves_nothing_and_one_on_disk_is_named() -> None:
-    group = Group()
-    group.attempt(attempt(1, 1, 1))
-    group.delete_attempt(1, 1, 1)
-    group.delete_attempt(1, 1, 2)
-    assert (group.attempts, group.attempts_deleted) == ({}, {(1, 1, 2)})
 
 
 def test_counts_are_one_row_for_each_queue_and_minute() -> None:

@@ -18,7 +18,7 @@ from tests.unit.journal_support import (
     NOW_MS,
     OPTIONS,
     attempt,
-    change,
+    counted,
     message,
     opened,
     outcome,
@@ -167,7 +167,7 @@ async def test_changes_and_deletes_reach_rows_of_earlier_groups(tmp_path: Path) 
             send(journal, sequence)
         await journal.flush()
         for sequence in range(1, 1_001):
-            journal.group.change(change(sequence, failed=sequence, due_at_ms=None if sequence % 2 else sequence))
+            journal.group.change([sequence], counted(failed=sequence, due_at_ms=None if sequence % 2 else sequence))
         for sequence in (1, 2, *range(100, 200), 333, 1_000):
             settle(journal, sequence)
         await journal.flush()
@@ -177,9 +177,39 @@ async def test_changes_and_deletes_reach_rows_of_earlier_groups(tmp_path: Path) 
         assert journal.statistics.references_not_found == 0
 
 
+async def test_what_changes_alike_is_changed_in_runs_and_nothing_between_them(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        journal.group.queue(queue())
+        for sequence in range(1, 201):
+            send(journal, sequence)
+        await journal.flush()
+        first, second = [*range(10, 60), *range(80, 120), 150], [*range(60, 70), *range(130, 150)]
+        journal.group.change(first, counted(failed=1))
+        journal.group.change(second, counted(failed=2, due_at_ms=None))
+        await journal.flush()
+        failed = dict.fromkeys(range(1, 201), 0) | dict.fromkeys(first, 1) | dict.fromkeys(second, 2)
+        assert dict(query(tmp_path, "SELECT sequence, failed FROM reference")) == failed
+        assert query(tmp_path, "SELECT count(due_at_ms) FROM reference") == [(len(first),)]
+        assert (journal.statistics.references_changed, journal.statistics.references_not_found) == (len(first) + len(second), 0)
+
+
+async def test_attempts_that_are_alike_are_a_row_each_and_one_deleted_before_it_was_written_is_not(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        several = attempt(1, 1, 1)._replace(stays=[(number, number) for number in range(1, 6)])
+        journal.group.delete_attempt(5, 5, 1)  # what is said after it counts
+        journal.group.attempt(several)
+        journal.group.delete_attempt(2, 2, 1)
+        journal.group.delete_attempt(3, 3, 7)  # of another number
+        await journal.flush()
+        assert query(tmp_path, "SELECT message_id, sequence, attempt FROM attempt") == [(n, n, 1) for n in (1, 3, 4, 5)]
+        assert len(set(query(tmp_path, "SELECT queue_id, at_ms, attempt_blob FROM attempt"))) == 1
+        kept = query(tmp_path, "SELECT sum(length(attempt_blob)) FROM attempt")[0][0]
+        assert journal._committer.writer.state.history_bytes == kept
+
+
 async def test_a_change_of_what_is_not_there_is_counted_not_hidden(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
-        journal.group.change(change(1))
+        journal.group.change([1], counted())
         journal.group.delete(1, 4, 2)
         await journal.flush()
         assert journal.statistics.references_not_found == 2

@@ -20,7 +20,7 @@ from typing import Any
 from journal.journal import Journal, JournalOptions
 from journal.records import MinuteColumn, ReferenceRecord
 from tests.faults.power_loss.recording import ROOT, Claims, Recording
-from tests.unit.journal_support import attempt, change, message, outcome, queue, reference
+from tests.unit.journal_support import attempt, counted, message, outcome, queue, reference
 
 ORDERS, DEAD, RESULTS, LEFT, RIGHT = range(1, 6)
 NAMES = {ORDERS: "orders", DEAD: "DLQ.orders", RESULTS: "results", LEFT: "left", RIGHT: "right"}
@@ -76,7 +76,7 @@ class Workload:
         count = self._here[key].delivery_count + 1
         found = self._here[key] = self._here[key]._replace(delivery_count=count, failed=count)
         self._claim(0, counts={key: count})
-        self.journal.group.change(change(found.sequence, delivery_count=count, failed=count))
+        self.journal.group.change([found.sequence], counted(delivery_count=count, failed=count))
         self.journal.group.attempt(attempt(found.message.message_id, found.sequence, count))
         self._count(ORDERS, MinuteColumn.FAILED)
 
