@@ -223,26 +223,28 @@ def _shared_bodies(connection: sqlite3.Connection, report: CheckReport, progress
 
 def _history(connection: sqlite3.Connection, report: CheckReport, progress: Progress) -> None:
     findings = _Findings(report)
-    report.rows["attempt"] = _history_table(connection, "attempt", "sequence, attempt", findings, progress)
-    report.rows["outcome"] = _history_table(connection, "outcome", "sequence, 0", findings, progress)
+    attempts = "(SELECT a.*, f.failure_blob AS blob FROM attempt a LEFT JOIN failure f USING (failure_id))"
+    outcomes = "(SELECT *, outcome_blob AS blob FROM outcome)"
+    report.rows["attempt"] = _history_rows(connection, "attempt", attempts, "sequence, attempt", findings, progress)
+    report.rows["outcome"] = _history_rows(connection, "outcome", outcomes, "sequence, 0", findings, progress)
     findings.close()
 
 
-def _history_table(connection: sqlite3.Connection, table: str, rest: str, findings: _Findings, progress: Progress) -> int:
+def _history_rows(connection: sqlite3.Connection, name: str, rows_of: str, rest: str, findings: _Findings, progress: Progress) -> int:
     count, last = 0, (-1, -1, -1)
-    page = (
-        f"SELECT message_id, {rest}, {table}_blob FROM {table} WHERE (message_id, {rest}) > (?, ?, ?) ORDER BY 1, 2, 3 LIMIT {_PAGE_ROWS}"
-    )
+    page = f"SELECT message_id, {rest}, blob FROM {rows_of} WHERE (message_id, {rest}) > (?, ?, ?) ORDER BY 1, 2, 3 LIMIT {_PAGE_ROWS}"
     while rows := connection.execute(page, last).fetchall():
         for message_id, sequence, number, blob in rows:
             try:
+                if blob is None:
+                    raise Damaged("names a failure that is not there")
                 if not isinstance(unpack(blob), dict):
                     raise Damaged("holds no map")
             except Damaged as error:
-                findings.add(f"The {table} of message {message_id} (stay {sequence}, {number}) {error}.")
+                findings.add(f"The {name} of message {message_id} (stay {sequence}, {number}) {error}.")
         count += len(rows)
         last = rows[-1][:3]
-        progress(f"{table}s", count, 0)
+        progress(f"{name}s", count, 0)
     return count
 
 

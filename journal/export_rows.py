@@ -124,8 +124,11 @@ def target_queues(detail: dict[str, Any]) -> list[str]:
 # --- attempts -------------------------------------------------------------------------------------------------------
 
 
+_ATTEMPTS = "SELECT message_id, sequence, attempt, queue_id, at_ms, failure_blob FROM failure JOIN attempt USING (failure_id)"
+
+
 def attempts(snapshot: Snapshot) -> Iterator[Row]:
-    for row in snapshot.select("SELECT message_id, sequence, attempt, queue_id, at_ms, attempt_blob FROM attempt ORDER BY at_ms"):
+    for row in snapshot.select(f"{_ATTEMPTS} ORDER BY at_ms"):
         yield _attempt(snapshot, row)
 
 
@@ -242,8 +245,7 @@ def _hop(hop: dict[str, Any]) -> dict[str, Any]:
 
 
 def _last_attempt(snapshot: Snapshot, message_id: int, sequence: int) -> AttemptDetail | None:
-    sql = """SELECT message_id, sequence, attempt, queue_id, at_ms, attempt_blob FROM attempt
-             WHERE message_id = ? AND sequence = ? ORDER BY attempt DESC LIMIT 1"""
+    sql = f"{_ATTEMPTS} WHERE message_id = ? AND sequence = ? ORDER BY attempt DESC LIMIT 1"
     row = snapshot.connection.execute(sql, (message_id, sequence)).fetchone()
     return None if row is None else attempt_record(*row).detail
 

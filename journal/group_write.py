@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from zlib import crc32
 
@@ -22,6 +22,8 @@ _REFERENCE_WIDTH = 14
 #: parameter of None or bytes costs 250 ns more than any other, since sqlite3 looks for an adapter of its type; hence bytearray.
 _FRESH_ROW = "(?,?,?,?,0,0,0,0,NULL,NULL,?,NULL,?,?)"
 _FRESH_WIDTH = 7
+#: What an attempt takes beside what it shares with others: its row and its place in the index.
+ATTEMPT_BYTES = 40
 #: So much is packed before it is handed to SQLite: copies of bodies are made for no more at a time.
 _PACKED_BYTES = 8 << 20
 MINUTE_NAMES = [column.name.lower() for column in MinuteColumn]
@@ -38,9 +40,10 @@ CHANGE_RUN = (
 )
 INSERT_MESSAGE = "INSERT OR REPLACE INTO message VALUES {values}"
 BODIES_IN_USE = "SELECT message_id FROM reference INDEXED BY reference_message WHERE message_blob IS NULL AND message_id IN ({values})"
+INSERT_FAILURE = "INSERT INTO failure VALUES {values}"
 INSERT_ATTEMPT = "INSERT OR REPLACE INTO attempt VALUES {values}"
+FAILURES_OF = "SELECT DISTINCT failure_id FROM attempt WHERE (message_id, sequence, attempt) IN (VALUES {values})"
 DELETE_ATTEMPT = "DELETE FROM attempt WHERE (message_id, sequence, attempt) IN (VALUES {values})"
-SIZE_ATTEMPT = "SELECT coalesce(sum(length(attempt_blob)), 0) FROM attempt WHERE (message_id, sequence, attempt) IN (VALUES {values})"
 INSERT_OUTCOME = "INSERT OR REPLACE INTO outcome VALUES {values}"
 COUNT_MINUTE = "INSERT INTO minute VALUES {values} ON CONFLICT (queue_id, minute) DO UPDATE SET " + ", ".join(
     f"{name} = {name} + excluded.{name}" for name in MINUTE_NAMES
@@ -91,12 +94,13 @@ class WriterState:
     clock_ms: int
     next_queue_id: int
     next_duplicate: int
+    next_failure: int
     history_bytes: int
     #: address -> rows in table duplicate (never fewer than there are).
     duplicates: dict[str, int]
 
     def copy(self) -> WriterState:
-        return WriterState(self.clock_ms, self.next_queue_id, self.next_duplicate, self.history_bytes, dict(self.duplicates))
+        return replace(self, duplicates=dict(self.duplicates))
 
 
 class GroupWriter:
@@ -114,12 +118,12 @@ class GroupWriter:
         """
         connection.execute("BEGIN IMMEDIATE")
         state = self.state.copy() if group.duplicates else self.state
-        before = (state.clock_ms, state.next_queue_id, state.next_duplicate, state.history_bytes)
+        before = (state.clock_ms, state.next_queue_id, state.next_duplicate, state.next_failure, state.history_bytes)
         try:
             written = self._statements(connection, group, state, reserve_up_to, history)
             connection.execute("COMMIT")
         except BaseException:
-            state.clock_ms, state.next_queue_id, state.next_duplicate, state.history_bytes = before
+            state.clock_ms, state.next_queue_id, state.next_duplicate, state.next_failure, state.history_bytes = before
             raise
         self.state = state
         return written
@@ -290,22 +294,25 @@ def _delete_references(connection: sqlite3.Connection, sequences: set[int], writ
 def _write_history(connection: sqlite3.Connection, group: Group, state: WriterState, meta: list[Any]) -> None:
     before = state.history_bytes
     if group.attempts_deleted:
-        gone = list(group.attempts_deleted)
-        for start in range(0, len(gone), 2048):
-            part = gone[start : start + 2048]
-            marks = ",".join(["(?,?,?)"] * len(part))
-            state.history_bytes -= connection.execute(SIZE_ATTEMPT.format(values=marks), [v for key in part for v in key]).fetchone()[0]
-        run_keys(connection, DELETE_ATTEMPT, 3, gone)
+        _delete_attempts(connection, list(group.attempts_deleted), state)
+    failures: list[Any] = []
     flat: list[Any] = []
     for number, (queue_id, attempt, at_ms, detail, stays) in enumerate(group.attempts):
         blob = bytearray(pack(detail._asdict()))
         if group.attempts_deleted:
             stays = [stay for stay in stays if group.attempts_deleted.get((*stay, attempt), 0) <= number]
-        state.history_bytes += len(blob) * len(stays)
+        if not stays:
+            continue
+        failure_id = state.next_failure
+        state.next_failure += 1
+        state.history_bytes += len(blob) + ATTEMPT_BYTES * len(stays)
+        failures += (failure_id, queue_id, at_ms, blob)
         for message_id, sequence in stays:
-            flat += (message_id, sequence, attempt, queue_id, at_ms, blob)
-    run_values(connection, INSERT_ATTEMPT, 6, flat)
+            flat += (message_id, sequence, attempt, failure_id)
+    run_values(connection, INSERT_FAILURE, 4, failures)
+    run_values(connection, INSERT_ATTEMPT, 4, flat)
     flat = []
+    blob = bytearray()
     told: dict[str, Any] | None = None
     for outcome in group.outcomes.values():
         if outcome.detail is not told:
@@ -315,6 +322,28 @@ def _write_history(connection: sqlite3.Connection, group: Group, state: WriterSt
     run_values(connection, INSERT_OUTCOME, 6, flat)
     if state.history_bytes != before:
         meta += ["history_bytes", state.history_bytes]
+
+
+def _delete_attempts(connection: sqlite3.Connection, gone: list[tuple[int, int, int]], state: WriterState) -> None:
+    failures: set[int] = set()
+    for start in range(0, len(gone), 2048):
+        part = gone[start : start + 2048]
+        marks = ",".join(["(?,?,?)"] * len(part))
+        failures.update(
+            failure_id for (failure_id,) in connection.execute(FAILURES_OF.format(values=marks), [v for key in part for v in key])
+        )
+    state.history_bytes -= ATTEMPT_BYTES * run_keys(connection, DELETE_ATTEMPT, 3, gone)
+    for failure_id in failures:
+        state.history_bytes -= delete_idle_failures(connection, failure_id, failure_id)
+
+
+def delete_idle_failures(connection: sqlite3.Connection, first: int, last: int) -> int:
+    """Of these failures, those that no attempt names any more go. Returns the bytes of their blobs."""
+    idle = "failure_id BETWEEN ? AND ? AND NOT EXISTS (SELECT 1 FROM attempt WHERE attempt.failure_id = failure.failure_id)"
+    size = connection.execute(f"SELECT coalesce(sum(length(failure_blob)), 0) FROM failure WHERE {idle}", (first, last)).fetchone()[0]
+    if size:
+        connection.execute(f"DELETE FROM failure WHERE {idle}", (first, last))
+    return int(size)
 
 
 def _write_counts(connection: sqlite3.Connection, group: Group) -> None:

@@ -31,7 +31,7 @@ _BY_MESSAGE = f"{_REFERENCE} INDEXED BY reference_message WHERE message_id = ?1 
 # What never failed, moved or was shared has its only reference without an index: one scan, and only when nothing else is known of it.
 _BY_SCAN = f"{_REFERENCE} WHERE message_id = ?1"
 _ATTEMPTS = (
-    "SELECT message_id, sequence, attempt, queue_id, at_ms, attempt_blob FROM attempt"
+    "SELECT message_id, sequence, attempt, queue_id, at_ms, failure_blob FROM attempt JOIN failure USING (failure_id)"
     " WHERE message_id = ? ORDER BY at_ms, sequence, attempt"
 )
 _OUTCOMES = "SELECT sequence, queue_id, at_ms, outcome, outcome_blob FROM outcome WHERE message_id = ? ORDER BY at_ms, sequence"

@@ -12,7 +12,7 @@ import sqlite3
 import time
 from typing import Any
 
-from journal.group_write import WriterState
+from journal.group_write import ATTEMPT_BYTES, WriterState, delete_idle_failures
 from journal.options import JournalOptions
 from journal.records import MinuteColumn
 from journal.sqlite_store import PAGE_BYTES
@@ -40,6 +40,9 @@ _FOLD = (
     " ON CONFLICT (queue_id, minute) DO UPDATE SET " + ", ".join(f"{name} = {name} + excluded.{name}" for name in _COLUMNS)
 )
 
+_KEY = "message_id, sequence, attempt"
+#: In the order of their age; that of index attempt_failure.
+_ATTEMPT = f"failure_id, {_KEY}"
 _ALIVE = (
     "(EXISTS (SELECT 1 FROM reference r WHERE r.sequence = attempt.sequence) OR EXISTS (SELECT 1 FROM reference r"
     " INDEXED BY reference_message WHERE r.message_id = attempt.message_id AND (r.overlay_blob IS NOT NULL OR r.message_blob IS NULL)))"
@@ -54,7 +57,7 @@ class Retention:
         self._next_s = time.monotonic()
         self._vacuum_next_s = self._next_s
         self._giving_back = False
-        #: Attempts up to here were looked at in this sweep: (at_ms, message_id, sequence, attempt).
+        #: Attempts up to here were looked at in this sweep: (failure_id, message_id, sequence, attempt).
         self._cursor: tuple[int, int, int, int] | None = None
         #: Counts are folded up to here (minutes since 1970), in a pass over the queues that has come as far as this one.
         self._folded_to = -1
@@ -99,30 +102,34 @@ class Retention:
             removed = self._oldest(connection, state)
             return removed, removed > 0 and state.history_bytes > self._options.history_max_bytes
         aged, looked_at = self._aged_attempts(connection, state, cutoff_ms)
-        outcomes = _remove(connection, state, "outcome", "at_ms < ?", (cutoff_ms,))
+        outcomes = _remove_outcomes(connection, state, "at_ms < ?", cutoff_ms)
         return aged + outcomes, looked_at == _STEP_ROWS or outcomes == _STEP_ROWS
 
     def _oldest(self, connection: sqlite3.Connection, state: WriterState) -> int:
         """The oldest of both tables, up to the time at which the first of them has a full step."""
-        find = f"SELECT max(at_ms) FROM (SELECT at_ms FROM {{}} ORDER BY at_ms LIMIT {_STEP_ROWS})"
-        latest = [connection.execute(find.format(table)).fetchone()[0] for table in ("attempt", "outcome")]
+        attempts = f"SELECT at_ms FROM failure JOIN attempt USING (failure_id) ORDER BY at_ms LIMIT {_STEP_ROWS}"
+        outcomes = f"SELECT at_ms FROM outcome ORDER BY at_ms LIMIT {_STEP_ROWS}"
+        latest = [connection.execute(f"SELECT max(at_ms) FROM ({oldest})").fetchone()[0] for oldest in (attempts, outcomes)]
         until_ms = min((at_ms for at_ms in latest if at_ms is not None), default=0)
         excess = state.history_bytes - self._options.history_max_bytes
-        removed = _remove(connection, state, "attempt", "at_ms <= ?", (until_ms,), excess)
+        removed = _oldest_attempts(connection, state, until_ms, excess)
         excess = state.history_bytes - self._options.history_max_bytes
-        return removed + (_remove(connection, state, "outcome", "at_ms <= ?", (until_ms,), excess) if excess > 0 else 0)
+        return removed + (_remove_outcomes(connection, state, "at_ms <= ?", until_ms, excess) if excess > 0 else 0)
 
     def _aged_attempts(self, connection: sqlite3.Connection, state: WriterState, cutoff_ms: int) -> tuple[int, int]:
         """(removed, looked at) of the next attempts past the cursor that are older than the cutoff."""
+        newest = connection.execute("SELECT failure_id FROM failure WHERE at_ms < ? ORDER BY at_ms DESC LIMIT 1", (cutoff_ms,)).fetchone()
+        if newest is None:
+            return 0, 0
         start = self._cursor or (-1, 0, 0, 0)
-        where = "(at_ms, message_id, sequence, attempt) > (?, ?, ?, ?) AND at_ms < ?"
-        chunk = f"SELECT at_ms, message_id, sequence, attempt FROM attempt WHERE {where} ORDER BY 1, 2, 3, 4 LIMIT {_STEP_ROWS}"
-        looked_at = connection.execute(f"SELECT count(*) FROM ({chunk})", (*start, cutoff_ms)).fetchone()[0]
+        past = f"({_ATTEMPT}) > (?, ?, ?, ?)"
+        chunk = f"SELECT {_ATTEMPT} FROM attempt WHERE {past} AND failure_id <= ? ORDER BY {_ATTEMPT} LIMIT {_STEP_ROWS}"
+        looked_at = connection.execute(f"SELECT count(*) FROM ({chunk})", (*start, *newest)).fetchone()[0]
         if not looked_at:
             return 0, 0
-        last = connection.execute(f"SELECT * FROM ({chunk}) LIMIT 1 OFFSET ?", (*start, cutoff_ms, looked_at - 1)).fetchone()
-        span = "(at_ms, message_id, sequence, attempt) > (?, ?, ?, ?) AND (at_ms, message_id, sequence, attempt) <= (?, ?, ?, ?)"
-        removed = _remove(connection, state, "attempt", f"{span} AND NOT {_ALIVE}", (*start, *last))
+        last = connection.execute(f"SELECT * FROM ({chunk}) LIMIT 1 OFFSET ?", (*start, *newest, looked_at - 1)).fetchone()
+        gone = f"SELECT {_KEY} FROM attempt WHERE {past} AND ({_ATTEMPT}) <= (?, ?, ?, ?) AND NOT {_ALIVE}"
+        removed = _remove_attempts(connection, state, gone, (*start, *last), start[0], last[0])
         self._cursor = last
         return removed, looked_at
 
@@ -177,18 +184,38 @@ class Retention:
         return min(int(free), _VACUUM_PAGES)
 
 
-def _remove(
-    connection: sqlite3.Connection, state: WriterState, table: str, where: str, values: tuple[Any, ...], most_bytes: int | None = None
+def _oldest_attempts(connection: sqlite3.Connection, state: WriterState, until_ms: int, most_bytes: int) -> int:
+    """Delete the oldest attempts up to that time, one step at most, and no more than make up that size."""
+    # What attempts share is reckoned to the first of them, although it goes with the last: what is missing then comes with the next step.
+    first = "failure_id IS NOT lag(failure_id) OVER ()"
+    chosen = (
+        f"SELECT {_ATTEMPT}, {ATTEMPT_BYTES} + iif({first}, length(failure_blob), 0) AS bytes"
+        f" FROM failure JOIN attempt USING (failure_id) WHERE at_ms <= ? ORDER BY at_ms, {_ATTEMPT} LIMIT {_STEP_ROWS}"
+    )
+    running = f"SELECT *, sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS passed FROM ({chosen})"
+    gone = f"FROM ({running}) WHERE passed < {most_bytes}"
+    failures = connection.execute(f"SELECT min(failure_id), max(failure_id) {gone}", (until_ms,)).fetchone()
+    return _remove_attempts(connection, state, f"SELECT {_KEY} {gone}", (until_ms,), *failures) if failures[0] is not None else 0
+
+
+def _remove_attempts(
+    connection: sqlite3.Connection, state: WriterState, keys: str, values: tuple[Any, ...], first_failure: int, last_failure: int
 ) -> int:
-    """Delete the oldest rows of a history table that match, one step at most; with ``most_bytes`` no more than make up that size."""
-    key = "message_id, sequence, attempt" if table == "attempt" else "message_id, sequence"
-    chosen = f"SELECT {key}, length({table}_blob) AS bytes FROM {table} WHERE {where} ORDER BY at_ms LIMIT {_STEP_ROWS}"
+    """Delete attempts, and of these failures those that were theirs alone. ``keys``: a query."""
+    removed = connection.execute(f"DELETE FROM attempt WHERE ({_KEY}) IN ({keys})", values).rowcount
+    state.history_bytes -= ATTEMPT_BYTES * removed + delete_idle_failures(connection, first_failure, last_failure)
+    return removed
+
+
+def _remove_outcomes(connection: sqlite3.Connection, state: WriterState, where: str, at_ms: int, most_bytes: int | None = None) -> int:
+    """Delete the oldest outcomes that match, one step at most; with ``most_bytes`` no more than make up that size."""
+    chosen = f"SELECT message_id, sequence, length(outcome_blob) AS bytes FROM outcome WHERE {where} ORDER BY at_ms LIMIT {_STEP_ROWS}"
     if most_bytes is not None:
         running = "sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS passed"
-        chosen = f"SELECT {key}, bytes FROM (SELECT *, {running} FROM ({chosen})) WHERE passed < {most_bytes}"
-    count, size = connection.execute(f"SELECT count(*), coalesce(sum(bytes), 0) FROM ({chosen})", values).fetchone()
+        chosen = f"SELECT message_id, sequence, bytes FROM (SELECT *, {running} FROM ({chosen})) WHERE passed < {most_bytes}"
+    count, size = connection.execute(f"SELECT count(*), coalesce(sum(bytes), 0) FROM ({chosen})", (at_ms,)).fetchone()
     if count:
-        connection.execute(f"DELETE FROM {table} WHERE ({key}) IN (SELECT {key} FROM ({chosen}))", values)
+        connection.execute(f"DELETE FROM outcome WHERE (message_id, sequence) IN (SELECT message_id, sequence FROM ({chosen}))", (at_ms,))
         state.history_bytes -= size
     return int(count)
 
@@ -209,7 +236,7 @@ def _served(connection: sqlite3.Connection, before_ms: int) -> int:
 
 def _deleted_queues(connection: sqlite3.Connection, before_ms: int) -> int:
     """A deleted queue's row, and its counts, go when all history left is younger than its end."""
-    both = "SELECT min(at_ms) AS at_ms FROM attempt UNION ALL SELECT min(at_ms) FROM outcome"
+    both = "SELECT min(at_ms) AS at_ms FROM failure UNION ALL SELECT min(at_ms) FROM outcome"
     oldest = connection.execute(f"SELECT min(at_ms) FROM ({both})").fetchone()[0]
     before_ms = before_ms if oldest is None else min(before_ms, oldest)
     found = connection.execute("SELECT queue_id FROM queue WHERE deleted_at_ms < ? LIMIT 8", (before_ms,)).fetchall()

@@ -1,4 +1,4 @@
--- The journal, version 4. One read-write connection; every other opens the file mode=ro.
+-- The journal, version 5. One read-write connection; every other opens the file mode=ro.
 -- Times are milliseconds since 1970 UTC; *_blob columns are msgpack. A page is 16 KiB (set before the first table).
 
 CREATE TABLE meta (
@@ -6,7 +6,7 @@ CREATE TABLE meta (
   value ANY
 ) STRICT, WITHOUT ROWID;
 -- keys: broker_id, created_at_ms, reserved_up_to (ids below it may be in use), next_queue_id, clock_ms (latest broker time seen),
--- clean_stop (0/1), history_bytes (blobs of attempt and outcome together)
+-- clean_stop (0/1), history_bytes (blobs of failure and outcome, and 40 for each attempt)
 
 -- Addresses and queues as declared or auto-created. Queue ids are never reused: a deleted queue keeps its row while history speaks of it.
 CREATE TABLE address (
@@ -78,12 +78,19 @@ CREATE TABLE attempt (
   message_id   INTEGER NOT NULL,
   sequence     INTEGER NOT NULL,
   attempt      INTEGER NOT NULL,           -- 1, 2, … within this stay
-  queue_id     INTEGER NOT NULL,
-  at_ms        INTEGER NOT NULL,           -- when it was settled
-  attempt_blob BLOB NOT NULL,              -- map, see records.AttemptRecord
+  failure_id   INTEGER NOT NULL,
   PRIMARY KEY (message_id, sequence, attempt)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX attempt_at ON attempt (at_ms);
+CREATE INDEX attempt_failure ON attempt (failure_id);
+
+-- What attempts of one queue that failed together have in common, ascending in time; a row goes with the last attempt that names it.
+CREATE TABLE failure (
+  failure_id   INTEGER PRIMARY KEY,
+  queue_id     INTEGER NOT NULL,
+  at_ms        INTEGER NOT NULL,           -- when they were settled
+  failure_blob BLOB NOT NULL               -- map, see records.AttemptDetail
+) STRICT;
+CREATE INDEX failure_at ON failure (at_ms);
 
 -- How a stay in a queue ended, for messages that failed at least once (history: full keeps every one).
 CREATE TABLE outcome (

@@ -83,7 +83,8 @@ def add_attempt(journal: sqlite3.Connection, message_id: int, sequence: int, att
         policy="p1",
         fault=fault or None,
     )
-    journal.execute("INSERT INTO attempt VALUES (?, ?, ?, ?, ?, ?)", (message_id, sequence, attempt, ORDERS, at_ms, pack(detail._asdict())))
+    failed = journal.execute("INSERT INTO failure VALUES (NULL, ?, ?, ?)", (ORDERS, at_ms, pack(detail._asdict())))
+    journal.execute("INSERT INTO attempt VALUES (?, ?, ?, ?)", (message_id, sequence, attempt, failed.lastrowid))
 
 
 def a_hop(queue: str, sequence: int, reason: str, at_ms: int, attempts: int) -> dict[str, Any]:
@@ -196,8 +197,8 @@ def test_what_was_sent_back_lies_nowhere(journal: sqlite3.Connection, tmp_path: 
 @pytest.mark.parametrize(
     "damage",
     [
-        "UPDATE attempt SET attempt_blob = x'c1'",
-        "UPDATE attempt SET attempt_blob = x'80'",
+        "UPDATE failure SET failure_blob = x'c1'",
+        "UPDATE failure SET failure_blob = x'80'",
         "UPDATE reference SET message_blob = x'90'",
         "UPDATE reference SET message_blob = NULL",
     ],

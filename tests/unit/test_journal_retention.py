@@ -10,7 +10,7 @@ import pytest
 
 from journal.check import check
 from journal.journal import Journal
-from tests.unit.journal_support import NOW_MS, attempt, message, opened, outcome, query, queue, reference, send
+from tests.unit.journal_support import NOW_MS, attempt, message, opened, outcome, query, queue, reference, send, settle
 
 DAY_MS = 86_400_000
 
@@ -34,8 +34,9 @@ async def _sweep(journal: Journal) -> None:
 def _history_bytes(directory: Path) -> tuple[int, int]:
     """(as kept, as counted)."""
     kept = query(directory, "SELECT value FROM meta WHERE key = 'history_bytes'")[0][0]
-    parts = [query(directory, f"SELECT coalesce(sum(length({name}_blob)), 0) FROM {name}")[0][0] for name in ("attempt", "outcome")]
-    return kept, sum(parts)
+    blobs = [query(directory, f"SELECT coalesce(sum(length({name}_blob)), 0) FROM {name}")[0][0] for name in ("failure", "outcome")]
+    assert query(directory, "SELECT failure_id FROM failure EXCEPT SELECT failure_id FROM attempt") == []
+    return kept, sum(blobs) + 40 * query(directory, "SELECT count(*) FROM attempt")[0][0]
 
 
 async def test_history_goes_by_age_but_not_while_its_message_is_here(tmp_path: Path) -> None:
@@ -57,6 +58,39 @@ async def test_history_goes_by_age_but_not_while_its_message_is_here(tmp_path: P
         kept, counted = _history_bytes(tmp_path)
         assert kept == counted > 0
         assert journal.statistics.history_rows_removed == 40 + 43
+
+
+async def test_what_attempts_share_goes_with_the_last_of_them(tmp_path: Path) -> None:
+    async with opened(tmp_path, history_retention_ms=7 * DAY_MS) as (journal, _):
+        journal.group.queue(queue())
+        send(journal, 1_000)
+        together = [*range(1, 31), 1_000]
+        journal.group.attempt(attempt(0, 0, 1)._replace(stays=[(number, number) for number in together]))
+        journal.group.clock(NOW_MS + 7 * DAY_MS + 1)
+        await journal.flush()
+        await _sweep(journal)
+        assert query(tmp_path, "SELECT message_id FROM attempt") == [(1_000,)]
+        kept, counted = _history_bytes(tmp_path)
+        assert kept == counted > 40
+        settle(journal, 1_000)
+        await journal.flush()
+        await _sweep(journal)
+        assert query(tmp_path, "SELECT * FROM attempt") == query(tmp_path, "SELECT * FROM failure") == []
+        assert _history_bytes(tmp_path) == (0, 0)
+
+
+async def test_shared_history_above_its_size_goes_in_steps(tmp_path: Path) -> None:
+    async with opened(tmp_path, history_max_bytes=3_000) as (journal, _):
+        for at in range(1, 5):
+            stays = [(number, number) for number in range(100 * at, 100 * at + 35)]
+            journal.group.attempt(attempt(0, 0, 1, NOW_MS + at)._replace(stays=stays))
+        await journal.flush()
+        await _sweep(journal)
+        kept, counted = _history_bytes(tmp_path)
+        assert kept == counted
+        assert 2_500 < kept <= 3_000
+        left = [row[0] for row in query(tmp_path, "SELECT message_id FROM attempt ORDER BY 1")]
+        assert set(range(400, 435)) <= set(left)
 
 
 async def test_history_above_its_size_loses_the_oldest_first(tmp_path: Path) -> None:
