@@ -40,16 +40,18 @@ class DeadLetterExchanges:
 
     def _burials(self, references: Iterable[MessageReference], reason: str, exchange: str, replaced: str | None) -> Iterator[Burial]:
         known: tuple[Message, Burial] | None = None
+        limited: list[Queue] = []
         for reference in references:
             message = reference.message
             if known is None or reference.hops or not _came_alike(message, known[0]):
                 burial = self._burial(reference, reason, exchange, replaced)
                 known = None if reference.hops else (message, burial)
+                limited = [queue for queue in burial.queues if queue.settings.limited]
             else:
                 # Most die for the first time, and came the same way: they go on the same way.
                 hops, queues, cycle = known[1]
                 burial = Burial([dead_letter.hop_of_another(hops[0], reference)], queues, cycle)
-            full = any(map(self._resources.full, burial.queues))
+            full = limited and any(map(self._resources.full, limited))
             yield Burial(burial.hops, [], False) if full else burial
 
     def _burial(self, reference: MessageReference, reason: str, exchange: str, replaced: str | None) -> Burial:

@@ -120,6 +120,7 @@ class DeadLetterOffice:
         state, target, first = self._state, dead_letter.target(queue.settings, queue.address, reason), None
         asked: set[str] = set()
         queues: list[Queue] = []
+        limited: list[Queue] = []
         for reference in references:
             if target is None:
                 yield None
@@ -131,7 +132,8 @@ class DeadLetterOffice:
                 continue
             if not queues or not asked <= dead_letter.SAID_BY_THE_DEATH:
                 queues = self._willing(target, reference, hops, asked)
-            full = any(map(self._resources.full, queues))
+                limited = [queue for queue in queues if queue.settings.limited]
+            full = limited and any(map(self._resources.full, limited))
             yield Burial(hops, [] if full else queues, False)
 
     def _drop(self, reference: MessageReference, reason: str, why: str) -> None:

@@ -162,17 +162,21 @@ class Ledger:
 
     def moved_in(self, queue: Queue, references: list[MessageReference]) -> None:
         """Fresh references to as many messages, which died elsewhere, joined one queue."""
-        group, number = self.group, 0
+        group, size = self.group, 0
+        records: dict[int, ReferenceRecord] = {}
         for reference in references:
             if reference.durable:
-                message, number = reference.message, number + 1
+                message = reference.message
                 record = message_record(message)
-                if message.shared and not message.stored:
+                if not message.shared:
+                    size += len(message.body)
+                elif not message.stored:
                     group.add_message(record)
                 message.stored += 1
-                group.add(reference_record(reference, record))
-        if number:
-            group.counts(queue.queue_id, self._now_ms() // _MINUTE_MS)[MinuteColumn.MOVED_IN] += number
+                records[reference.sequence] = reference_record(reference, record)
+        if records:
+            group.add_fresh(records, size)
+            group.counts(queue.queue_id, self._now_ms() // _MINUTE_MS)[MinuteColumn.MOVED_IN] += len(records)
 
     def arrived(self, queue: Queue, references: list[MessageReference]) -> None:
         """The plain case of sending: fresh references to as many messages, all in one queue."""
@@ -439,7 +443,7 @@ def message_key(reference: MessageReference) -> str | None:
 
 
 def message_record(message: Message) -> MessageRecord:
-    return MessageRecord(
+    values = (
         message.message_id,
         message.address,
         message.body,
@@ -449,10 +453,11 @@ def message_record(message: Message) -> MessageRecord:
         message.expires_at_ms,
         message.producer,
     )
+    return make(MessageRecord, values)
 
 
 def reference_record(reference: MessageReference, message: MessageRecord) -> ReferenceRecord:
-    return ReferenceRecord(
+    values = (
         reference.queue.queue_id,
         reference.priority,
         reference.sequence,
@@ -467,3 +472,4 @@ def reference_record(reference: MessageReference, message: MessageRecord) -> Ref
         message,
         reference.message.shared,
     )
+    return make(ReferenceRecord, values)

@@ -164,27 +164,31 @@ class Pending:
         """Takes the next to go; it stands in ``to`` from here on."""
         while self.count:
             top = self._top
-            fresh = self._fresh[top]
-            if fresh and not self._returned[top]:
-                if self.overdue or (self.disk_count and self._waits_for_disk(fresh[0])):
+            fresh, returned = self._fresh[top], self._returned[top]
+            if returned and (not fresh or returned[0][0] <= fresh[0].sequence):
+                reference = returned[0][1]
+            elif fresh:
+                reference = fresh[0]
+                if self.overdue and not returned:
                     break
-                reference = fresh.popleft()
-                self._entries -= 1
-                if _waits_here(reference):
-                    reference.where = to
-                    self.count -= 1
-                    self.bytes -= reference.message.size
-                    return reference
-                continue
-            first = self._first((top,))
-            if first is not None:
-                if self.disk_count and self._waits_for_disk(first):
-                    break
-                self.remove(first, to)
-                return first
-            if self.on_disk[top]:
+            elif self.on_disk[top]:
                 break
-            self._top -= 1
+            else:
+                self._top -= 1
+                continue
+            waits = reference.where is PENDING and not reference.suspect
+            if waits and self.disk_count and self._waits_for_disk(reference):
+                break
+            if returned and reference is returned[0][1]:
+                heapq.heappop(returned)
+            else:
+                fresh.popleft()
+            self._entries -= 1
+            if waits:
+                reference.where = to
+                self.count -= 1
+                self.bytes -= reference.message.size
+                return reference
         self.starved = True
         return None
 
