@@ -276,7 +276,7 @@ class Broker:
             consumer.queue = queue
             consumer.open = False
             connection.retired[number] = consumer
-            consumer.assign(reference, now_ms)
+            consumer.assign((reference,), now_ms)
             consumer.given(reference.tag, now_ms)
             if queue.settings.persist_delivery_count_before_delivery:
                 reference.delivery_count += 1

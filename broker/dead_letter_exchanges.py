@@ -15,6 +15,7 @@ from broker.policies import dead_letter_exchange
 from broker.resources import Resources
 from broker.state import BrokerState
 from broker.virtual_hosts import VirtualHosts
+from journal.records import make
 
 
 class Burial(NamedTuple):
@@ -50,7 +51,7 @@ class DeadLetterExchanges:
             else:
                 # Most die for the first time, and came the same way: they go on the same way.
                 hops, queues, cycle = known[1]
-                burial = Burial([dead_letter.hop_of_another(hops[0], reference)], queues, cycle)
+                burial = make(Burial, ([dead_letter.hop_of_another(hops[0], reference)], queues, cycle))
             full = limited and any(map(self._resources.full, limited))
             yield Burial(burial.hops, [], False) if full else burial
 

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from broker.core.address_settings import AddressSettings, AddressSettingsRepository
-from broker.core.message import GONE, REFERENCE_BYTES, Hop, Message, MessageReference, Where
+from broker.core.message import GONE, REFERENCE_BYTES, SETTLING, Hop, Message, MessageReference, Where
 from broker.core.post_office import PostOffice
 from broker.core.queue import Queue
 from broker.core.schedule import Expiries, Schedule
@@ -175,11 +175,13 @@ class BrokerState:
     def place(self, references: Iterable[MessageReference], fresh: bool = False) -> None:
         """SETTLING references become pending, or scheduled when their time is still to come. ``fresh``: first arrivals."""
         now_ms = self.now_ms()
+        ready: Queue | None = None
         for reference in references:
-            if reference.where is not Where.SETTLING:
+            if reference.where is not SETTLING:
                 continue
             queue = reference.queue
-            self.expiries.add(reference)  # again: the sweep passes over what is being delivered
+            if reference.expires_at_ms is not None:
+                self.expiries.add(reference)  # again: the sweep passes over what is being delivered
             if reference.due_at_ms is not None and reference.due_at_ms > now_ms:
                 if not self.pager.leave_until(reference, reference.due_at_ms):
                     self.schedule.add(reference, reference.due_at_ms)
@@ -191,7 +193,9 @@ class BrokerState:
             else:
                 reference.due_at_ms = None
                 queue.put_back(reference)
-            self.mark_ready(queue)
+            if queue is not ready:
+                self.mark_ready(queue)
+                ready = queue
 
     def place_when_safe(self, references: list[MessageReference]) -> None:
         """What came back: the same, once everything on the books so far is on disk."""

@@ -19,9 +19,12 @@ from journal.statements import LONG_RUN, delete_integers, run_keys, run_values, 
 
 _REFERENCE_WIDTH = 14
 #: Most references are written as they arrived: no counts, no times, a body of their own. For those only what differs is a parameter. A
-#: parameter of None or bytes costs 250 ns more than any other, since sqlite3 looks for an adapter of its type; hence bytearray.
+#: parameter of None or bytes costs 250 ns more than any other, since sqlite3 looks for an adapter of its type; hence bytearray. Those that
+#: came from another queue differ by their hops alone.
 _FRESH_ROW = "(?,?,?,?,0,0,0,0,NULL,NULL,?,NULL,?,?)"
 _FRESH_WIDTH = 7
+_MOVED_ROW = "(?,?,?,?,0,0,0,0,NULL,NULL,?,?,?,?)"
+_MOVED_WIDTH = 8
 #: What an attempt takes beside what it shares with others: its row and its place in the index.
 ATTEMPT_BYTES = 40
 #: So much is packed before it is handed to SQLite: copies of bodies are made for no more at a time.
@@ -215,12 +218,14 @@ def _write_references(connection: sqlite3.Connection, group: Group, written: Wri
     records = iter(group.added.values())
     while True:
         fresh: list[Any] = []
+        moved: list[Any] = []
         other: list[Any] = []
-        size = _append_references(fresh, other, records)
-        if not fresh and not other:
+        size = _append_references(fresh, moved, other, records)
+        if not fresh and not moved and not other:
             break
         written.bytes += size
         written.added += run_values(connection, INSERT_REFERENCE, _FRESH_WIDTH, fresh, _FRESH_ROW)
+        written.added += run_values(connection, INSERT_REFERENCE, _MOVED_WIDTH, moved, _MOVED_ROW)
         written.added += run_values(connection, INSERT_REFERENCE, _REFERENCE_WIDTH, other)
     if group.changed:
         changed = _change_references(connection, group.changed)
@@ -241,9 +246,9 @@ def _delete_bodies(connection: sqlite3.Connection, message_ids: set[int]) -> Non
     delete_integers(connection, "message", "message_id", message_ids - needed)
 
 
-def _append_references(fresh: list[Any], other: list[Any], records: Iterator[ReferenceRecord]) -> int:
-    """Add the columns of references, until their blobs come to _PACKED_BYTES, to ``fresh`` (seven, see _FRESH_ROW) or ``other`` (all
-    fourteen) and return the bytes of the blobs. The busiest loop of the journal."""
+def _append_references(fresh: list[Any], moved: list[Any], other: list[Any], records: Iterator[ReferenceRecord]) -> int:
+    """Add the columns of references, until their blobs come to _PACKED_BYTES, to ``fresh`` (seven, see _FRESH_ROW), ``moved`` (eight) or
+    ``other`` (all fourteen) and return the bytes of the blobs. The busiest loop of the journal."""
     pack_body, extend, size = message_packer(), fresh.extend, 0
     for record in records:
         queue_id, priority, sequence, delivery_count, failed, assigned, state, due, expires, entered, hops, message, shared = record
@@ -254,8 +259,12 @@ def _append_references(fresh: list[Any], other: list[Any], records: Iterator[Ref
             blob = pack_body(message)
             checksum = crc32(blob)
             size += len(blob)
-            if not (hops or due or expires or delivery_count or failed or assigned or state):
-                extend((queue_id, 9 - priority, sequence, message.message_id, entered, bytearray(blob), checksum))
+            if not (due or expires or delivery_count or failed or assigned or state):
+                body = bytearray(blob)
+                if hops:
+                    moved += (queue_id, 9 - priority, sequence, message.message_id, entered, bytearray(pack(hops)), body, checksum)
+                else:
+                    extend((queue_id, 9 - priority, sequence, message.message_id, entered, body, checksum))
                 if size >= _PACKED_BYTES:
                     break
                 continue

@@ -149,18 +149,23 @@ class Consumer:
 
     # -- out ---------------------------------------------------------------------------------------------------------
 
-    def assign(self, reference: MessageReference, now_ms: int) -> None:
-        """Puts a reference (already DELIVERING) into the window."""
-        reference.consumer = self
-        reference.tag = self.next_tag
-        reference.assigned += 1
-        reference.assigned_at_ms = now_ms
-        reference.given_at_ms = None
-        self.unsettled[self.next_tag] = reference
-        self.held_bytes += REFERENCE_BYTES + reference.message.size
-        self.next_tag += 1
+    def assign(self, references: Iterable[MessageReference], now_ms: int) -> None:
+        """Puts references (already DELIVERING) into the window."""
+        unsettled, first, size = self.unsettled, self.next_tag, 0
+        tag = first
+        for reference in references:
+            reference.consumer = self
+            reference.tag = tag
+            reference.assigned += 1
+            reference.assigned_at_ms = now_ms
+            reference.given_at_ms = None
+            unsettled[tag] = reference
+            size += reference.message.size
+            tag += 1
+        self.next_tag = tag
+        self.held_bytes += REFERENCE_BYTES * (tag - first) + size
         if not self.prefetch:
-            self.pulls -= 1
+            self.pulls -= tag - first
 
     def offer(self, reference: MessageReference) -> None:
         """A selector consumer is told of a pending reference; it is looked at when there is credit."""

@@ -300,7 +300,7 @@ class Queue:
         dealt: list[MessageReference] = []
         while (reference := self.pending.pop(DELIVERING)) is not None:
             if not _is_over(reference, now_ms, expired):
-                ready[len(dealt) % len(ready)].assign(reference, now_ms)
+                ready[len(dealt) % len(ready)].assign((reference,), now_ms)
                 dealt.append(reference)
         if not dealt:
             return []
@@ -326,9 +326,9 @@ class Queue:
                 break
             if _is_over(reference, now_ms, expired):
                 continue
-            consumer.assign(reference, now_ms)
             size += reference.message.size
             taken.append(reference)
+        consumer.assign(taken, now_ms)
         self.delivering += len(taken)
         return taken
 
@@ -372,7 +372,7 @@ class Queue:
             if taker is not None:
                 self.withdraw(reference, Where.DELIVERING)
                 self.delivering += 1
-                taker.assign(reference, now_ms)
+                taker.assign((reference,), now_ms)
                 deliveries.append((taker, [reference]))
                 for sibling in self._siblings(taker):
                     sibling.isolated_until_ms = until_ms

@@ -327,10 +327,14 @@ class Channel:
 
     def refuse_each(self, tags: list[int], requeue: bool) -> None:
         """One after the other, each by itself."""
+        unacked = self._unacked
         taken: list[tuple[int, _Held]] = []
         try:
             for tag in tags:
-                taken += self._take(tag, False)
+                held = unacked.pop(tag, None)
+                if held is None:
+                    raise _unknown_tag(tag)
+                taken.append((tag, held))
         finally:
             self._settle(taken, "nack" if requeue else REJECTED)
 
@@ -358,22 +362,29 @@ class Channel:
         return taken
 
     def _settle(self, taken: list[tuple[int, _Held]], how: str) -> None:
-        settled = [(tag, held, how) for tag, held in taken]
         if self.held is not None:
-            self.held.settled += settled
+            self.held.settled += [(tag, held, how) for tag, held in taken]
             self.session.check_held(self.held)
         else:
-            self._apply(settled)
+            self._end([held for _, held in taken], how)
 
     def _apply(self, settled: list[tuple[int, _Held, str]]) -> None:
-        """Each delivery's fate, those of one consumer together. What the broker took back meanwhile is passed over."""
-        groups: dict[tuple[Consumer, str], list[MessageReference]] = {}
-        for _, (consumer, tag), how in settled:
+        """Each delivery's fate."""
+        fates: dict[str, list[_Held]] = {}
+        for _, held, how in settled:
+            fates.setdefault(how, []).append(held)
+        for how, ended in fates.items():
+            self._end(ended, how)
+
+    def _end(self, ended: list[_Held], how: str) -> None:
+        """One fate for all, those of one consumer together. What the broker took back meanwhile is passed over."""
+        groups: dict[Consumer, list[MessageReference]] = {}
+        for consumer, tag in ended:
             reference = consumer.unsettled.get(tag)
             if reference is not None:
-                groups.setdefault((consumer, how), []).append(reference)
+                groups.setdefault(consumer, []).append(reference)
         broker = self.session.broker
-        for (consumer, how), references in groups.items():
+        for consumer, references in groups.items():
             if how == "ack":
                 for reference in references:
                     self.session.turn.acknowledged[consumer].append(reference)
