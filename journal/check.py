@@ -6,6 +6,7 @@ moment. A running broker is not disturbed beyond a WAL that grows while a step l
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -223,29 +224,47 @@ def _shared_bodies(connection: sqlite3.Connection, report: CheckReport, progress
 
 def _history(connection: sqlite3.Connection, report: CheckReport, progress: Progress) -> None:
     findings = _Findings(report)
-    attempts = "(SELECT a.*, f.failure_blob AS blob FROM attempt a LEFT JOIN failure f USING (failure_id))"
-    outcomes = "(SELECT *, outcome_blob AS blob FROM outcome)"
-    report.rows["attempt"] = _history_rows(connection, "attempt", attempts, "sequence, attempt", findings, progress)
-    report.rows["outcome"] = _history_rows(connection, "outcome", outcomes, "sequence, 0", findings, progress)
+    report.rows["attempt"] = _attempts(connection, findings, progress)
+    report.rows["outcome"] = _outcomes(connection, findings, progress)
     findings.close()
 
 
-def _history_rows(connection: sqlite3.Connection, name: str, rows_of: str, rest: str, findings: _Findings, progress: Progress) -> int:
-    count, last = 0, (-1, -1, -1)
-    page = f"SELECT message_id, {rest}, blob FROM {rows_of} WHERE (message_id, {rest}) > (?, ?, ?) ORDER BY 1, 2, 3 LIMIT {_PAGE_ROWS}"
-    while rows := connection.execute(page, last).fetchall():
-        for message_id, sequence, number, blob in rows:
-            try:
-                if blob is None:
-                    raise Damaged("names a failure that is not there")
-                if not isinstance(unpack(blob), dict):
-                    raise Damaged("holds no map")
-            except Damaged as error:
-                findings.add(f"The {name} of message {message_id} (stay {sequence}, {number}) {error}.")
-        count += len(rows)
-        last = rows[-1][:3]
-        progress(f"{name}s", count, 0)
+def _attempts(connection: sqlite3.Connection, findings: _Findings, progress: Progress) -> int:
+    count = last = 0
+    columns = "failure_id, first_message, last_message, CASE WHEN json_valid(stays) THEN stays END, failure_blob"
+    page = f"SELECT {columns} FROM failure WHERE failure_id > ? ORDER BY failure_id LIMIT {_PAGE_ROWS}"
+    while rows := connection.execute(page, (last,)).fetchall():
+        for last, first_message, last_message, stays, blob in rows:
+            messages = [message_id for message_id, _ in json.loads(stays or "[]")]
+            count += len(messages)
+            if not messages or (min(messages), max(messages)) != (first_message, last_message):
+                findings.add(f"The attempts from message {first_message} on (row {last} of table failure) name other messages.")
+            _check_map(blob, f"attempt of message {first_message} (row {last} of table failure)", findings)
+        progress("attempts", count, 0)
     return count
+
+
+def _outcomes(connection: sqlite3.Connection, findings: _Findings, progress: Progress) -> int:
+    count, last = 0, (-1, -1)
+    page = (
+        "SELECT message_id, sequence, outcome_blob FROM outcome WHERE (message_id, sequence) > (?, ?)"
+        f" ORDER BY message_id, sequence LIMIT {_PAGE_ROWS}"
+    )
+    while rows := connection.execute(page, last).fetchall():
+        for message_id, sequence, blob in rows:
+            _check_map(blob, f"outcome of message {message_id} (stay {sequence})", findings)
+        count += len(rows)
+        last = rows[-1][:2]
+        progress("outcomes", count, 0)
+    return count
+
+
+def _check_map(blob: bytes, what: str, findings: _Findings) -> None:
+    try:
+        if not isinstance(unpack(blob), dict):
+            raise Damaged("holds no map")
+    except Damaged as error:
+        findings.add(f"The {what} {error}.")
 
 
 _EQUATION = """

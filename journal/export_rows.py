@@ -14,6 +14,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+from journal.attempts import ATTEMPTS, OF_MESSAGE
 from journal.packing import Damaged, unpack, unpack_message
 from journal.records import AttemptDetail, AttemptRecord, ReferenceState
 
@@ -124,7 +125,7 @@ def target_queues(detail: dict[str, Any]) -> list[str]:
 # --- attempts -------------------------------------------------------------------------------------------------------
 
 
-_ATTEMPTS = "SELECT message_id, sequence, attempt, queue_id, at_ms, failure_blob FROM failure JOIN attempt USING (failure_id)"
+_ATTEMPTS = f"SELECT message_id, sequence, attempt, queue_id, at_ms, failure_blob FROM {ATTEMPTS}"
 
 
 def attempts(snapshot: Snapshot) -> Iterator[Row]:
@@ -245,7 +246,7 @@ def _hop(hop: dict[str, Any]) -> dict[str, Any]:
 
 
 def _last_attempt(snapshot: Snapshot, message_id: int, sequence: int) -> AttemptDetail | None:
-    sql = f"{_ATTEMPTS} WHERE message_id = ? AND sequence = ? ORDER BY attempt DESC LIMIT 1"
+    sql = f"{_ATTEMPTS} WHERE {OF_MESSAGE} AND sequence = ?2 ORDER BY attempt DESC LIMIT 1"
     row = snapshot.connection.execute(sql, (message_id, sequence)).fetchone()
     return None if row is None else attempt_record(*row).detail
 

@@ -6,12 +6,14 @@ group to group (the number of the next duplicate, the size of history, the ids r
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 from zlib import crc32
 
+from journal.attempts import NEAR, close_together
 from journal.group_commit import MINUTE_COLUMNS, Group
 from journal.packing import message_packer, pack, pack_message
 from journal.records import MinuteColumn, QueueRecord, ReferenceCounts, ReferenceRecord
@@ -25,8 +27,6 @@ _FRESH_ROW = "(?,?,?,?,0,0,0,0,NULL,NULL,?,NULL,?,?)"
 _FRESH_WIDTH = 7
 _MOVED_ROW = "(?,?,?,?,0,0,0,0,NULL,NULL,?,?,?,?)"
 _MOVED_WIDTH = 8
-#: What an attempt takes beside what it shares with others: its row and its place in the index.
-ATTEMPT_BYTES = 40
 #: So much is packed before it is handed to SQLite: copies of bodies are made for no more at a time.
 _PACKED_BYTES = 8 << 20
 MINUTE_NAMES = [column.name.lower() for column in MinuteColumn]
@@ -43,10 +43,16 @@ CHANGE_RUN = (
 )
 INSERT_MESSAGE = "INSERT OR REPLACE INTO message VALUES {values}"
 BODIES_IN_USE = "SELECT message_id FROM reference INDEXED BY reference_message WHERE message_blob IS NULL AND message_id IN ({values})"
-INSERT_FAILURE = "INSERT INTO failure VALUES {values}"
-INSERT_ATTEMPT = "INSERT OR REPLACE INTO attempt VALUES {values}"
-FAILURES_OF = "SELECT DISTINCT failure_id FROM attempt WHERE (message_id, sequence, attempt) IN (VALUES {values})"
-DELETE_ATTEMPT = "DELETE FROM attempt WHERE (message_id, sequence, attempt) IN (VALUES {values})"
+INSERT_FAILURE = "INSERT INTO failure (queue_id, attempt, at_ms, first_message, last_message, stays, failure_blob) VALUES {values}"
+FAILURE_BYTES = "coalesce(sum(length(stays) + length(failure_blob)), 0)"
+# The failures of one attempt that may hold some of the messages from ?2 to ?3.
+_HOLDING = f"attempt = ?1 AND first_message BETWEEN ?2 - {NEAR} AND ?3 AND last_message >= ?2"
+SIZE_FAILURES = f"SELECT {FAILURE_BYTES} FROM failure WHERE {_HOLDING}"
+LEAVE_OUT_STAYS = (
+    "UPDATE failure SET stays = (SELECT json_group_array(json(value)) FROM json_each(stays)"
+    f" WHERE value NOT IN (SELECT value FROM json_each(?4))) WHERE {_HOLDING}"
+)
+DELETE_EMPTY_FAILURES = f"DELETE FROM failure WHERE {_HOLDING} AND stays = '[]'"
 INSERT_OUTCOME = "INSERT OR REPLACE INTO outcome VALUES {values}"
 COUNT_MINUTE = "INSERT INTO minute VALUES {values} ON CONFLICT (queue_id, minute) DO UPDATE SET " + ", ".join(
     f"{name} = {name} + excluded.{name}" for name in MINUTE_NAMES
@@ -97,7 +103,6 @@ class WriterState:
     clock_ms: int
     next_queue_id: int
     next_duplicate: int
-    next_failure: int
     history_bytes: int
     #: address -> rows in table duplicate (never fewer than there are).
     duplicates: dict[str, int]
@@ -121,12 +126,12 @@ class GroupWriter:
         """
         connection.execute("BEGIN IMMEDIATE")
         state = self.state.copy() if group.duplicates else self.state
-        before = (state.clock_ms, state.next_queue_id, state.next_duplicate, state.next_failure, state.history_bytes)
+        before = (state.clock_ms, state.next_queue_id, state.next_duplicate, state.history_bytes)
         try:
             written = self._statements(connection, group, state, reserve_up_to, history)
             connection.execute("COMMIT")
         except BaseException:
-            state.clock_ms, state.next_queue_id, state.next_duplicate, state.next_failure, state.history_bytes = before
+            state.clock_ms, state.next_queue_id, state.next_duplicate, state.history_bytes = before
             raise
         self.state = state
         return written
@@ -303,23 +308,17 @@ def _delete_references(connection: sqlite3.Connection, sequences: set[int], writ
 def _write_history(connection: sqlite3.Connection, group: Group, state: WriterState, meta: list[Any]) -> None:
     before = state.history_bytes
     if group.attempts_deleted:
-        _delete_attempts(connection, list(group.attempts_deleted), state)
-    failures: list[Any] = []
+        _delete_attempts(connection, group.attempts_deleted, state)
     flat: list[Any] = []
     for number, (queue_id, attempt, at_ms, detail, stays) in enumerate(group.attempts):
         blob = bytearray(pack(detail._asdict()))
         if group.attempts_deleted:
             stays = [stay for stay in stays if group.attempts_deleted.get((*stay, attempt), 0) <= number]
-        if not stays:
-            continue
-        failure_id = state.next_failure
-        state.next_failure += 1
-        state.history_bytes += len(blob) + ATTEMPT_BYTES * len(stays)
-        failures += (failure_id, queue_id, at_ms, blob)
-        for message_id, sequence in stays:
-            flat += (message_id, sequence, attempt, failure_id)
-    run_values(connection, INSERT_FAILURE, 4, failures)
-    run_values(connection, INSERT_ATTEMPT, 4, flat)
+        for near in close_together(stays):
+            text = json.dumps(near, separators=(",", ":"))
+            state.history_bytes += len(blob) + len(text)
+            flat += (queue_id, attempt, at_ms, near[0][0], max(near)[0], text, blob)
+    run_values(connection, INSERT_FAILURE, 7, flat)
     flat = []
     blob = bytearray()
     told: dict[str, Any] | None = None
@@ -333,26 +332,17 @@ def _write_history(connection: sqlite3.Connection, group: Group, state: WriterSt
         meta += ["history_bytes", state.history_bytes]
 
 
-def _delete_attempts(connection: sqlite3.Connection, gone: list[tuple[int, int, int]], state: WriterState) -> None:
-    failures: set[int] = set()
-    for start in range(0, len(gone), 2048):
-        part = gone[start : start + 2048]
-        marks = ",".join(["(?,?,?)"] * len(part))
-        failures.update(
-            failure_id for (failure_id,) in connection.execute(FAILURES_OF.format(values=marks), [v for key in part for v in key])
-        )
-    state.history_bytes -= ATTEMPT_BYTES * run_keys(connection, DELETE_ATTEMPT, 3, gone)
-    for failure_id in failures:
-        state.history_bytes -= delete_idle_failures(connection, failure_id, failure_id)
-
-
-def delete_idle_failures(connection: sqlite3.Connection, first: int, last: int) -> int:
-    """Of these failures, those that no attempt names any more go. Returns the bytes of their blobs."""
-    idle = "failure_id BETWEEN ? AND ? AND NOT EXISTS (SELECT 1 FROM attempt WHERE attempt.failure_id = failure.failure_id)"
-    size = connection.execute(f"SELECT coalesce(sum(length(failure_blob)), 0) FROM failure WHERE {idle}", (first, last)).fetchone()[0]
-    if size:
-        connection.execute(f"DELETE FROM failure WHERE {idle}", (first, last))
-    return int(size)
+def _delete_attempts(connection: sqlite3.Connection, gone: Iterable[tuple[int, int, int]], state: WriterState) -> None:
+    by_attempt: dict[int, list[tuple[int, int]]] = {}
+    for message_id, sequence, attempt in gone:
+        by_attempt.setdefault(attempt, []).append((message_id, sequence))
+    for attempt, stays in by_attempt.items():
+        for near in close_together(sorted(stays)):
+            holding = (attempt, near[0][0], near[-1][0])
+            before = connection.execute(SIZE_FAILURES, holding).fetchone()[0]
+            connection.execute(LEAVE_OUT_STAYS, (*holding, json.dumps(near, separators=(",", ":"))))
+            connection.execute(DELETE_EMPTY_FAILURES, holding)
+            state.history_bytes -= before - connection.execute(SIZE_FAILURES, holding).fetchone()[0]
 
 
 def _write_counts(connection: sqlite3.Connection, group: Group) -> None:

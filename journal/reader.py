@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from journal.attempts import ATTEMPTS, OF_MESSAGE
 from journal.disk import DATABASE_NAME, damaged
 from journal.errors import JournalError
 from journal.migrations import VERSION, version_of
@@ -26,13 +27,13 @@ _REFERENCE = (
     " overlay_blob, message_blob, checksum FROM reference"
 )
 # By key: the stays that attempts name, and moved or shared references. Written out so that each uses its index.
-_BY_STAY = f"{_REFERENCE} WHERE sequence IN (SELECT sequence FROM attempt WHERE message_id = ?1) AND message_id = ?1"
+_BY_STAY = f"{_REFERENCE} WHERE sequence IN (SELECT sequence FROM {ATTEMPTS} WHERE {OF_MESSAGE}) AND message_id = ?1"
 _BY_MESSAGE = f"{_REFERENCE} INDEXED BY reference_message WHERE message_id = ?1 AND (overlay_blob IS NOT NULL OR message_blob IS NULL)"
 # What never failed, moved or was shared has its only reference without an index: one scan, and only when nothing else is known of it.
 _BY_SCAN = f"{_REFERENCE} WHERE message_id = ?1"
 _ATTEMPTS = (
-    "SELECT message_id, sequence, attempt, queue_id, at_ms, failure_blob FROM attempt JOIN failure USING (failure_id)"
-    " WHERE message_id = ? ORDER BY at_ms, sequence, attempt"
+    f"SELECT message_id, sequence, attempt, queue_id, at_ms, failure_blob FROM {ATTEMPTS}"
+    f" WHERE {OF_MESSAGE} ORDER BY at_ms, sequence, attempt"
 )
 _OUTCOMES = "SELECT sequence, queue_id, at_ms, outcome, outcome_blob FROM outcome WHERE message_id = ? ORDER BY at_ms, sequence"
 

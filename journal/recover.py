@@ -88,9 +88,8 @@ def _recover(
         fresh |= {"created_at_ms": now_ms, "next_queue_id": 1, "clock_ms": 0, "history_bytes": 0}
     connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", fresh.items())
     clock_ms = max(now_ms, recovered.clock_ms)
-    next_failure = connection.execute("SELECT coalesce(max(failure_id), 0) + 1 FROM failure").fetchone()[0]
     history_bytes = int(meta.get("history_bytes", 0))
-    return recovered, WriterState(clock_ms, recovered.next_queue_id, next_duplicate, next_failure, history_bytes, counts), first_id
+    return recovered, WriterState(clock_ms, recovered.next_queue_id, next_duplicate, history_bytes, counts), first_id
 
 
 def rows(connection: sqlite3.Connection, sql: str) -> Iterator[tuple[Any, ...]]:

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from typing import Any
 
-from journal.group_write import ATTEMPT_BYTES, WriterState, delete_idle_failures
+from journal.group_write import FAILURE_BYTES, WriterState
 from journal.options import JournalOptions
 from journal.records import MinuteColumn
 from journal.sqlite_store import PAGE_BYTES
@@ -40,12 +39,12 @@ _FOLD = (
     " ON CONFLICT (queue_id, minute) DO UPDATE SET " + ", ".join(f"{name} = {name} + excluded.{name}" for name in _COLUMNS)
 )
 
-_KEY = "message_id, sequence, attempt"
-#: In the order of their age; that of index attempt_failure.
-_ATTEMPT = f"failure_id, {_KEY}"
+_KEYS = {"failure": "failure_id", "outcome": "message_id, sequence"}
+#: A stay of table failure whose message is in a queue.
 _ALIVE = (
-    "(EXISTS (SELECT 1 FROM reference r WHERE r.sequence = attempt.sequence) OR EXISTS (SELECT 1 FROM reference r"
-    " INDEXED BY reference_message WHERE r.message_id = attempt.message_id AND (r.overlay_blob IS NOT NULL OR r.message_blob IS NULL)))"
+    "(EXISTS (SELECT 1 FROM reference r WHERE r.sequence = json_extract(stay.value, '$[1]'))"
+    " OR EXISTS (SELECT 1 FROM reference r INDEXED BY reference_message"
+    " WHERE r.message_id = json_extract(stay.value, '$[0]') AND (r.overlay_blob IS NOT NULL OR r.message_blob IS NULL)))"
 )
 
 
@@ -57,8 +56,8 @@ class Retention:
         self._next_s = time.monotonic()
         self._vacuum_next_s = self._next_s
         self._giving_back = False
-        #: Attempts up to here were looked at in this sweep: (failure_id, message_id, sequence, attempt).
-        self._cursor: tuple[int, int, int, int] | None = None
+        #: Attempts up to here were looked at in this sweep: (at_ms, failure_id).
+        self._cursor: tuple[int, int] | None = None
         #: Counts are folded up to here (minutes since 1970), in a pass over the queues that has come as far as this one.
         self._folded_to = -1
         self._folded_queue = -1
@@ -101,37 +100,46 @@ class Retention:
         if state.history_bytes > self._options.history_max_bytes:
             removed = self._oldest(connection, state)
             return removed, removed > 0 and state.history_bytes > self._options.history_max_bytes
-        aged, looked_at = self._aged_attempts(connection, state, cutoff_ms)
-        outcomes = _remove_outcomes(connection, state, "at_ms < ?", cutoff_ms)
-        return aged + outcomes, looked_at == _STEP_ROWS or outcomes == _STEP_ROWS
+        aged, more = self._aged_attempts(connection, state, cutoff_ms)
+        outcomes = _remove(connection, state, "outcome", "at_ms < ?", cutoff_ms)
+        return aged + outcomes, more or outcomes == _STEP_ROWS
 
     def _oldest(self, connection: sqlite3.Connection, state: WriterState) -> int:
         """The oldest of both tables, up to the time at which the first of them has a full step."""
-        attempts = f"SELECT at_ms FROM failure JOIN attempt USING (failure_id) ORDER BY at_ms LIMIT {_STEP_ROWS}"
-        outcomes = f"SELECT at_ms FROM outcome ORDER BY at_ms LIMIT {_STEP_ROWS}"
-        latest = [connection.execute(f"SELECT max(at_ms) FROM ({oldest})").fetchone()[0] for oldest in (attempts, outcomes)]
+        find = f"SELECT max(at_ms) FROM (SELECT at_ms FROM {{}} ORDER BY at_ms LIMIT {_STEP_ROWS})"
+        latest = [connection.execute(find.format(table)).fetchone()[0] for table in ("failure", "outcome")]
         until_ms = min((at_ms for at_ms in latest if at_ms is not None), default=0)
-        excess = state.history_bytes - self._options.history_max_bytes
-        removed = _oldest_attempts(connection, state, until_ms, excess)
-        excess = state.history_bytes - self._options.history_max_bytes
-        return removed + (_remove_outcomes(connection, state, "at_ms <= ?", until_ms, excess) if excess > 0 else 0)
+        removed = 0
+        for table in ("failure", "outcome"):
+            excess = state.history_bytes - self._options.history_max_bytes
+            if excess > 0:
+                removed += _remove(connection, state, table, "at_ms <= ?", until_ms, excess)
+        return removed
 
-    def _aged_attempts(self, connection: sqlite3.Connection, state: WriterState, cutoff_ms: int) -> tuple[int, int]:
-        """(removed, looked at) of the next attempts past the cursor that are older than the cutoff."""
-        newest = connection.execute("SELECT failure_id FROM failure WHERE at_ms < ? ORDER BY at_ms DESC LIMIT 1", (cutoff_ms,)).fetchone()
-        if newest is None:
-            return 0, 0
-        start = self._cursor or (-1, 0, 0, 0)
-        past = f"({_ATTEMPT}) > (?, ?, ?, ?)"
-        chunk = f"SELECT {_ATTEMPT} FROM attempt WHERE {past} AND failure_id <= ? ORDER BY {_ATTEMPT} LIMIT {_STEP_ROWS}"
-        looked_at = connection.execute(f"SELECT count(*) FROM ({chunk})", (*start, *newest)).fetchone()[0]
-        if not looked_at:
-            return 0, 0
-        last = connection.execute(f"SELECT * FROM ({chunk}) LIMIT 1 OFFSET ?", (*start, *newest, looked_at - 1)).fetchone()
-        gone = f"SELECT {_KEY} FROM attempt WHERE {past} AND ({_ATTEMPT}) <= (?, ?, ?, ?) AND NOT {_ALIVE}"
-        removed = _remove_attempts(connection, state, gone, (*start, *last), start[0], last[0])
+    def _aged_attempts(self, connection: sqlite3.Connection, state: WriterState, cutoff_ms: int) -> tuple[int, bool]:
+        """Attempts past the cursor that are older than the cutoff go; returns how many of the next ones did, and whether there are more."""
+        past, most = self._cursor or (-1, 0), max(1, _STEP_ROWS // 16)
+        chunk = (
+            "SELECT at_ms, failure_id, json_array_length(stays) AS number FROM failure"
+            f" WHERE (at_ms, failure_id) > (?, ?) AND at_ms < ? ORDER BY at_ms, failure_id LIMIT {most}"
+        )
+        # Not more attempts than a step has rows, but for those of its first failure.
+        passed = f"SELECT *, sum(number) OVER (ROWS UNBOUNDED PRECEDING) - number AS passed FROM ({chunk})"
+        step = f"FROM ({passed}) WHERE passed < {_STEP_ROWS}"
+        failures, looked_at = connection.execute(f"SELECT count(*), sum(number) {step}", (*past, cutoff_ms)).fetchone()
+        if not failures:
+            return 0, False
+        last = connection.execute(f"SELECT at_ms, failure_id {step} LIMIT 1 OFFSET ?", (*past, cutoff_ms, failures - 1)).fetchone()
+        span = "(at_ms, failure_id) > (?, ?) AND (at_ms, failure_id) <= (?, ?)"
+        alive = f"(SELECT json_group_array(json(stay.value)) FROM json_each(failure.stays) AS stay WHERE {_ALIVE})"
+        size = f"SELECT {FAILURE_BYTES}, coalesce(sum(json_array_length(stays)), 0) FROM failure WHERE {span}"
+        bytes_before, before = connection.execute(size, (*past, *last)).fetchone()
+        connection.execute(f"UPDATE failure SET stays = {alive} WHERE {span} AND stays != {alive}", (*past, *last))
+        connection.execute(f"DELETE FROM failure WHERE {span} AND stays = '[]'", (*past, *last))
+        bytes_left, left = connection.execute(size, (*past, *last)).fetchone()
+        state.history_bytes -= bytes_before - bytes_left
         self._cursor = last
-        return removed, looked_at
+        return before - left, failures == most or looked_at >= _STEP_ROWS
 
     def _fold(self, connection: sqlite3.Connection, state: WriterState) -> bool:
         """Make old counts coarser, some queues at a time and once an hour. Returns whether there is more to do."""
@@ -184,39 +192,18 @@ class Retention:
         return min(int(free), _VACUUM_PAGES)
 
 
-def _oldest_attempts(connection: sqlite3.Connection, state: WriterState, until_ms: int, most_bytes: int) -> int:
-    """Delete the oldest attempts up to that time, one step at most, and no more than make up that size."""
-    # What attempts share is reckoned to the first of them, although it goes with the last: what is missing then comes with the next step.
-    first = "failure_id IS NOT lag(failure_id) OVER ()"
-    chosen = (
-        f"SELECT {_ATTEMPT}, {ATTEMPT_BYTES} + iif({first}, length(failure_blob), 0) AS bytes"
-        f" FROM failure JOIN attempt USING (failure_id) WHERE at_ms <= ? ORDER BY at_ms, {_ATTEMPT} LIMIT {_STEP_ROWS}"
-    )
-    running = f"SELECT *, sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS passed FROM ({chosen})"
-    gone = f"FROM ({running}) WHERE passed < {most_bytes}"
-    failures = connection.execute(f"SELECT min(failure_id), max(failure_id) {gone}", (until_ms,)).fetchone()
-    return _remove_attempts(connection, state, f"SELECT {_KEY} {gone}", (until_ms,), *failures) if failures[0] is not None else 0
-
-
-def _remove_attempts(
-    connection: sqlite3.Connection, state: WriterState, keys: str, values: tuple[Any, ...], first_failure: int, last_failure: int
-) -> int:
-    """Delete attempts, and of these failures those that were theirs alone. ``keys``: a query."""
-    removed = connection.execute(f"DELETE FROM attempt WHERE ({_KEY}) IN ({keys})", values).rowcount
-    state.history_bytes -= ATTEMPT_BYTES * removed + delete_idle_failures(connection, first_failure, last_failure)
-    return removed
-
-
-def _remove_outcomes(connection: sqlite3.Connection, state: WriterState, where: str, at_ms: int, most_bytes: int | None = None) -> int:
-    """Delete the oldest outcomes that match, one step at most; with ``most_bytes`` no more than make up that size."""
-    chosen = f"SELECT message_id, sequence, length(outcome_blob) AS bytes FROM outcome WHERE {where} ORDER BY at_ms LIMIT {_STEP_ROWS}"
+def _remove(connection: sqlite3.Connection, state: WriterState, table: str, where: str, at_ms: int, most_bytes: int | None = None) -> int:
+    """Delete the oldest rows of a history table that match, one step at most; with ``most_bytes`` no more than make up that size."""
+    size = "length(stays) + length(failure_blob)" if table == "failure" else "length(outcome_blob)"
+    number = "json_array_length(stays)" if table == "failure" else "1"
+    chosen = f"SELECT {_KEYS[table]}, {size} AS bytes, {number} AS number FROM {table} WHERE {where} ORDER BY at_ms LIMIT {_STEP_ROWS}"
     if most_bytes is not None:
         running = "sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS passed"
-        chosen = f"SELECT message_id, sequence, bytes FROM (SELECT *, {running} FROM ({chosen})) WHERE passed < {most_bytes}"
-    count, size = connection.execute(f"SELECT count(*), coalesce(sum(bytes), 0) FROM ({chosen})", (at_ms,)).fetchone()
+        chosen = f"SELECT * FROM (SELECT *, {running} FROM ({chosen})) WHERE passed < {most_bytes}"
+    count, size = connection.execute(f"SELECT coalesce(sum(number), 0), coalesce(sum(bytes), 0) FROM ({chosen})", (at_ms,)).fetchone()
     if count:
-        connection.execute(f"DELETE FROM outcome WHERE (message_id, sequence) IN (SELECT message_id, sequence FROM ({chosen}))", (at_ms,))
-        state.history_bytes -= size
+        connection.execute(f"DELETE FROM {table} WHERE ({_KEYS[table]}) IN (SELECT {_KEYS[table]} FROM ({chosen}))", (at_ms,))
+        state.history_bytes -= int(size)
     return int(count)
 
 

@@ -6,7 +6,7 @@ CREATE TABLE meta (
   value ANY
 ) STRICT, WITHOUT ROWID;
 -- keys: broker_id, created_at_ms, reserved_up_to (ids below it may be in use), next_queue_id, clock_ms (latest broker time seen),
--- clean_stop (0/1), history_bytes (blobs of failure and outcome, and 40 for each attempt)
+-- clean_stop (0/1), history_bytes (stays and blobs of failure, blobs of outcome)
 
 -- Addresses and queues as declared or auto-created. Queue ids are never reused: a deleted queue keeps its row while history speaks of it.
 CREATE TABLE address (
@@ -73,24 +73,20 @@ CREATE TABLE message (
   checksum     INTEGER NOT NULL
 ) STRICT;
 
--- One row for each time a delivery ended badly. sequence: the stay in a queue that it belongs to.
-CREATE TABLE attempt (
-  message_id   INTEGER NOT NULL,
-  sequence     INTEGER NOT NULL,
-  attempt      INTEGER NOT NULL,           -- 1, 2, … within this stay
-  failure_id   INTEGER NOT NULL,
-  PRIMARY KEY (message_id, sequence, attempt)
-) STRICT, WITHOUT ROWID;
-CREATE INDEX attempt_failure ON attempt (failure_id);
-
--- What attempts of one queue that failed together have in common, ascending in time; a row goes with the last attempt that names it.
+-- Deliveries of one queue that ended badly together and alike: a row for all of them, of messages whose ids lie close together,
+-- ascending in time (attempts.py). sequence: the stay in a queue that an attempt belongs to.
 CREATE TABLE failure (
-  failure_id   INTEGER PRIMARY KEY,
-  queue_id     INTEGER NOT NULL,
-  at_ms        INTEGER NOT NULL,           -- when they were settled
-  failure_blob BLOB NOT NULL               -- map, see records.AttemptDetail
+  failure_id    INTEGER PRIMARY KEY,
+  queue_id      INTEGER NOT NULL,
+  attempt       INTEGER NOT NULL,          -- 1, 2, … within each stay
+  at_ms         INTEGER NOT NULL,          -- when they were settled
+  first_message INTEGER NOT NULL,          -- the lowest and the highest message_id in it
+  last_message  INTEGER NOT NULL,
+  stays         TEXT NOT NULL,             -- JSON: [[message_id, sequence], …]
+  failure_blob  BLOB NOT NULL              -- map, see records.AttemptDetail
 ) STRICT;
 CREATE INDEX failure_at ON failure (at_ms);
+CREATE INDEX failure_message ON failure (first_message, last_message);
 
 -- How a stay in a queue ended, for messages that failed at least once (history: full keeps every one).
 CREATE TABLE outcome (

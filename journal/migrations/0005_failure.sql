@@ -1,24 +1,20 @@
--- Version 4 kept with each attempt what it has in common with those that failed together with it. The order is that of index attempt_at,
--- so that nothing is sorted, however long the history.
+-- Version 4 had a row for each attempt, and in each what it has in common with those that failed together with it. The order is that of
+-- index attempt_at, so that nothing is sorted, however long the history.
 ALTER TABLE attempt RENAME TO attempt_4;
 CREATE TABLE failure (
-  failure_id   INTEGER PRIMARY KEY,
-  queue_id     INTEGER NOT NULL,
-  at_ms        INTEGER NOT NULL,
-  failure_blob BLOB NOT NULL
+  failure_id    INTEGER PRIMARY KEY,
+  queue_id      INTEGER NOT NULL,
+  attempt       INTEGER NOT NULL,
+  at_ms         INTEGER NOT NULL,
+  first_message INTEGER NOT NULL,
+  last_message  INTEGER NOT NULL,
+  stays         TEXT NOT NULL,
+  failure_blob  BLOB NOT NULL
 ) STRICT;
-INSERT INTO failure
-  SELECT row_number() OVER (ORDER BY at_ms, message_id, sequence, attempt), queue_id, at_ms, attempt_blob FROM attempt_4;
-CREATE TABLE attempt (
-  message_id   INTEGER NOT NULL,
-  sequence     INTEGER NOT NULL,
-  attempt      INTEGER NOT NULL,
-  failure_id   INTEGER NOT NULL,
-  PRIMARY KEY (message_id, sequence, attempt)
-) STRICT, WITHOUT ROWID;
-INSERT INTO attempt
-  SELECT message_id, sequence, attempt, row_number() OVER (ORDER BY at_ms, message_id, sequence, attempt) FROM attempt_4;
+INSERT INTO failure (queue_id, attempt, at_ms, first_message, last_message, stays, failure_blob)
+  SELECT queue_id, attempt, at_ms, message_id, message_id, json_array(json_array(message_id, sequence)), attempt_blob
+  FROM attempt_4 ORDER BY at_ms, message_id, sequence, attempt;
 DROP TABLE attempt_4;
-CREATE INDEX attempt_failure ON attempt (failure_id);
 CREATE INDEX failure_at ON failure (at_ms);
-UPDATE meta SET value = value + 40 * (SELECT count(*) FROM attempt) WHERE key = 'history_bytes';
+CREATE INDEX failure_message ON failure (first_message, last_message);
+UPDATE meta SET value = value + (SELECT coalesce(sum(length(stays)), 0) FROM failure) WHERE key = 'history_bytes';

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
+from journal.attempts import ATTEMPTS
 from journal.journal import Journal, JournalOptions
 from journal.records import (
     AttemptDetail,
@@ -79,8 +80,9 @@ def settle(journal: Journal, sequence: int, queue_id: int = 1) -> None:
 
 
 def query(directory: Path, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-    """What is on disk now, through a connection of its own."""
+    """What is on disk now, through a connection of its own; ``attempt``: table failure, a row for each attempt."""
     with closing(sqlite3.connect(f"{(directory / 'homing.db').as_uri()}?mode=ro", uri=True)) as connection:
+        connection.execute(f"CREATE TEMP VIEW attempt AS SELECT * FROM {ATTEMPTS}")
         return connection.execute(sql, values).fetchall()
 
 

@@ -83,8 +83,9 @@ def add_attempt(journal: sqlite3.Connection, message_id: int, sequence: int, att
         policy="p1",
         fault=fault or None,
     )
-    failed = journal.execute("INSERT INTO failure VALUES (NULL, ?, ?, ?)", (ORDERS, at_ms, pack(detail._asdict())))
-    journal.execute("INSERT INTO attempt VALUES (?, ?, ?, ?)", (message_id, sequence, attempt, failed.lastrowid))
+    stays = json.dumps([[message_id, sequence]], separators=(",", ":"))
+    values = (ORDERS, attempt, at_ms, message_id, message_id, stays, pack(detail._asdict()))
+    journal.execute("INSERT INTO failure VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", values)
 
 
 def a_hop(queue: str, sequence: int, reason: str, at_ms: int, attempts: int) -> dict[str, Any]:
