@@ -26,7 +26,7 @@ from journal.records import (
     Attempts,
     MessageRecord,
     MinuteColumn,
-    OutcomeRecord,
+    Outcomes,
     PolicyRecord,
     QueueRecord,
     ReferenceCounts,
@@ -65,6 +65,10 @@ class JournalPort(Protocol):
     def unwritten_bytes(self) -> int: ...
 
     def read(self, wanted: Wanted, take: Callable[[Page], None]) -> None: ...
+
+
+#: What stays have in common -> (message_id, sequence) of each.
+_Stays = dict[tuple[Any, ...], list[tuple[int, int]]]
 
 
 class Ledger:
@@ -258,7 +262,7 @@ class Ledger:
         """Acknowledged references of one queue leave it for good. ``alone``: not as a part of a transaction."""
         group, now_ms, held_ms = self.group, self._now_ms(), 0
         first_tries: set[int] = set()
-        told: dict[tuple[Any, ...], dict[str, Any]] = {}
+        told: _Stays = {}
         for reference in references:
             if not reference.durable:
                 continue
@@ -287,7 +291,7 @@ class Ledger:
         """References leave their queue otherwise: dead-lettered, expired, dropped, purged or redriven."""
         group, queue_id, now_ms, number = self.group, queue.queue_id, self._now_ms(), 0
         always = self._keep_all or outcome in ("dead-lettered", "expired", "redriven")
-        told: dict[tuple[Any, ...], dict[str, Any]] = {}
+        told: _Stays = {}
         for reference in references:
             if not reference.durable:
                 continue
@@ -307,15 +311,21 @@ class Ledger:
             self.group.delete_message(message.message_id)
 
     def _outcome(
-        self, reference: MessageReference, outcome: str, now_ms: int, detail: dict[str, Any], told: dict[tuple[Any, ...], dict[str, Any]]
+        self,
+        reference: MessageReference,
+        outcome: str,
+        now_ms: int,
+        detail: dict[str, Any],
+        told: dict[tuple[Any, ...], list[tuple[int, int]]],
     ) -> None:
-        """``told``: what was told of others that ended with the same detail; of many it is the same, and then kept once."""
+        """``told``: the stays of the same queue that ended with the same detail, as those of many messages do."""
         message, failed, counted = reference.message, reference.failed, reference.delivery_count
         name = message_key(reference)
         key = (message.address, message.sent_at_ms, reference.entered_at_ms, failed, counted, name)
-        content = told.get(key)
-        if content is None:
-            content = told[key] = {
+        stays = told.get(key)
+        if stays is None:
+            stays = told[key] = []
+            content = {
                 "address": message.address,
                 "sent_at_ms": message.sent_at_ms,
                 "entered_at_ms": reference.entered_at_ms,
@@ -325,8 +335,8 @@ class Ledger:
             }
             if name is not None:
                 content["key"] = name
-        values = (message.message_id, reference.sequence, reference.queue.queue_id, now_ms, outcome, content)
-        self.group.outcome(make(OutcomeRecord, values))
+            self.group.outcome(Outcomes(reference.queue.queue_id, now_ms, outcome, content, stays))
+        stays.append((message.message_id, reference.sequence))
 
     # -- attempts ----------------------------------------------------------------------------------------------------
 
@@ -343,7 +353,7 @@ class Ledger:
         last = limit - limit // 10
         by_key = settings.message_key_property is not None
         # What is told of them is the same for most: those that went out together and were tried as often.
-        alike: dict[tuple[Any, ...], list[tuple[int, int]]] = {}
+        alike: _Stays = {}
         number = 0
         for reference, decision in verdicts:
             if not reference.durable:

@@ -409,7 +409,7 @@ class Pager:
                 break
             consumer.scanned[priority] = record.sequence
             if record.due_at_ms is None and record.sequence not in queue.references and consumer.takes(reference_of(queue, record)):
-                queue.put_back(self.adopt(queue, record))
+                queue.put_back([self.adopt(queue, record)])
                 room -= 1
         else:
             if not page.more:

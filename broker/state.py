@@ -175,7 +175,7 @@ class BrokerState:
     def place(self, references: Iterable[MessageReference], fresh: bool = False) -> None:
         """SETTLING references become pending, or scheduled when their time is still to come. ``fresh``: first arrivals."""
         now_ms = self.now_ms()
-        ready: Queue | None = None
+        ready: dict[Queue, tuple[list[MessageReference], list[MessageReference]]] = {}
         for reference in references:
             if reference.where is not SETTLING:
                 continue
@@ -187,15 +187,19 @@ class BrokerState:
                     self.schedule.add(reference, reference.due_at_ms)
                 self.wake()
                 continue
+            new, back = ready.get(queue) or ready.setdefault(queue, ([], []))
             if fresh and reference.due_at_ms is None:
-                if not self.pager.leave(reference):
-                    queue.append(reference)
+                new.append(reference)
             else:
                 reference.due_at_ms = None
-                queue.put_back(reference)
-            if queue is not ready:
-                self.mark_ready(queue)
-                ready = queue
+                back.append(reference)
+        for queue, (new, back) in ready.items():
+            queue.put_back(back)
+            room = self.pager.room(queue, len(new), sum([reference.message.size for reference in new]))
+            for reference in new:
+                if room or not self.pager.leave(reference):
+                    queue.append(reference)
+            self.mark_ready(queue)
 
     def place_when_safe(self, references: list[MessageReference]) -> None:
         """What came back: the same, once everything on the books so far is on disk."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from journal.disk import DATABASE_NAME
 from journal.errors import JournalError
+from journal.history import OUTCOMES
 from journal.migrations import version_of
 from journal.packing import Damaged, unpack, unpack_message
 from journal.reader import open_read_only
@@ -224,47 +225,30 @@ def _shared_bodies(connection: sqlite3.Connection, report: CheckReport, progress
 
 def _history(connection: sqlite3.Connection, report: CheckReport, progress: Progress) -> None:
     findings = _Findings(report)
-    report.rows["attempt"] = _attempts(connection, findings, progress)
-    report.rows["outcome"] = _outcomes(connection, findings, progress)
+    report.rows["attempt"] = _history_rows(connection, "failure", "attempt", findings, progress)
+    report.rows["outcome"] = _history_rows(connection, "outcome", "outcome", findings, progress)
     findings.close()
 
 
-def _attempts(connection: sqlite3.Connection, findings: _Findings, progress: Progress) -> int:
+def _history_rows(connection: sqlite3.Connection, table: str, name: str, findings: _Findings, progress: Progress) -> int:
     count = last = 0
-    columns = "failure_id, first_message, last_message, CASE WHEN json_valid(stays) THEN stays END, failure_blob"
-    page = f"SELECT {columns} FROM failure WHERE failure_id > ? ORDER BY failure_id LIMIT {_PAGE_ROWS}"
+    columns = f"{table}_id, first_message, last_message, iif(json_valid(stays), stays, '[]'), {table}_blob"
+    page = f"SELECT {columns} FROM {table} WHERE {table}_id > ? ORDER BY {table}_id LIMIT {_PAGE_ROWS}"
     while rows := connection.execute(page, (last,)).fetchall():
-        for last, first_message, last_message, stays, blob in rows:
-            messages = [message_id for message_id, _ in json.loads(stays or "[]")]
+        for number, first_message, last_message, stays, blob in rows:
+            what = f"The {name} of message {first_message} (row {number} of table {table})"
+            messages = [message_id for message_id, _ in json.loads(stays)]
             count += len(messages)
             if not messages or (min(messages), max(messages)) != (first_message, last_message):
-                findings.add(f"The attempts from message {first_message} on (row {last} of table failure) name other messages.")
-            _check_map(blob, f"attempt of message {first_message} (row {last} of table failure)", findings)
-        progress("attempts", count, 0)
+                findings.add(f"{what} names other messages.")
+            try:
+                if not isinstance(unpack(blob), dict):
+                    raise Damaged("holds no map")
+            except Damaged as error:
+                findings.add(f"{what} {error}.")
+        last = rows[-1][0]
+        progress(f"{name}s", count, 0)
     return count
-
-
-def _outcomes(connection: sqlite3.Connection, findings: _Findings, progress: Progress) -> int:
-    count, last = 0, (-1, -1)
-    page = (
-        "SELECT message_id, sequence, outcome_blob FROM outcome WHERE (message_id, sequence) > (?, ?)"
-        f" ORDER BY message_id, sequence LIMIT {_PAGE_ROWS}"
-    )
-    while rows := connection.execute(page, last).fetchall():
-        for message_id, sequence, blob in rows:
-            _check_map(blob, f"outcome of message {message_id} (stay {sequence})", findings)
-        count += len(rows)
-        last = rows[-1][:2]
-        progress("outcomes", count, 0)
-    return count
-
-
-def _check_map(blob: bytes, what: str, findings: _Findings) -> None:
-    try:
-        if not isinstance(unpack(blob), dict):
-            raise Damaged("holds no map")
-    except Damaged as error:
-        findings.add(f"The {what} {error}.")
 
 
 _EQUATION = """
@@ -276,7 +260,7 @@ FROM queue q JOIN (
   FROM minute GROUP BY queue_id) AS total USING (queue_id)
 ORDER BY q.name
 """
-_BOTH = "SELECT r.message_id, r.queue_id, o.outcome FROM outcome o JOIN reference r ON r.sequence = o.sequence LIMIT 20"
+_BOTH = f"SELECT r.message_id, r.queue_id, o.outcome FROM {OUTCOMES} o JOIN reference r ON r.sequence = o.sequence LIMIT 20"
 _BELOW_ZERO = "SELECT count(*) FROM minute WHERE min(sent, moved_in, succeeded, dead_lettered, expired, dropped, purged, moved_out) < 0"
 
 

@@ -14,7 +14,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from journal.attempts import ATTEMPTS, OF_MESSAGE
+from journal.history import ATTEMPTS, OF_MESSAGE, OUTCOMES
 from journal.packing import Damaged, unpack, unpack_message
 from journal.records import AttemptDetail, AttemptRecord, ReferenceState
 
@@ -83,7 +83,7 @@ ORDER BY r.sequence
 def messages(snapshot: Snapshot) -> Iterator[Row]:
     for row in snapshot.select(_HERE):
         yield _message_here(snapshot, row)
-    for row in snapshot.select("SELECT message_id, sequence, queue_id, at_ms, outcome, outcome_blob FROM outcome"):
+    for row in snapshot.select(f"SELECT message_id, sequence, queue_id, at_ms, outcome, outcome_blob FROM {OUTCOMES}"):
         yield _message_settled(snapshot, row)
 
 
@@ -158,10 +158,9 @@ def attempt_record(message_id: int, sequence: int, attempt: int, queue_id: int, 
 # --- dead letters ---------------------------------------------------------------------------------------------------
 
 # Both sides are read in the order of message_id, so that one message's deaths and copies meet without a table in memory;
-# SQLite sorts the second through its own temporary file where it is long.
-_DEATHS = (
-    "SELECT message_id, sequence, queue_id, at_ms, outcome_blob FROM outcome WHERE outcome = 'dead-lettered' ORDER BY message_id, sequence"
-)
+# SQLite sorts both through its own temporary file where they are long.
+_DEATHS = f"SELECT message_id, sequence, outcome_id FROM {OUTCOMES} WHERE outcome = 'dead-lettered' ORDER BY message_id, sequence"
+_DEATH = "SELECT queue_id, at_ms, outcome_blob FROM outcome WHERE outcome_id = ?"
 _COPIES = "SELECT message_id, queue_id, sequence, overlay_blob FROM reference WHERE overlay_blob IS NOT NULL ORDER BY message_id, sequence"
 
 
@@ -203,7 +202,8 @@ class _Death:
 
 def _deaths_of_one(snapshot: Snapshot, died: list[Row], lying: list[Row]) -> Iterator[Row]:
     deaths: dict[int, _Death] = {}
-    for _, sequence, queue_id, at_ms, blob in died:
+    for _, sequence, outcome_id in died:
+        queue_id, at_ms, blob = snapshot.connection.execute(_DEATH, (outcome_id,)).fetchone()
         deaths[sequence] = _Death(sequence, snapshot.queue_name(queue_id), at_ms, queue_id, unpack(blob))
     for _, queue_id, _, overlay in lying:
         _add_hops(deaths, unpack(overlay), snapshot.queue_name(queue_id))

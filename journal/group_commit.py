@@ -21,7 +21,7 @@ from journal.records import (
     DeclarationRecord,
     MessageRecord,
     MinuteColumn,
-    OutcomeRecord,
+    Outcomes,
     PolicyRecord,
     QueueRecord,
     ReferenceCounts,
@@ -99,7 +99,7 @@ class Group:
         self.attempts: list[Attempts] = []
         #: (message_id, sequence, attempt) -> how many of ``attempts`` came before; of those, and on disk, it goes.
         self.attempts_deleted: dict[tuple[int, int, int], int] = {}
-        self.outcomes: dict[tuple[int, int], OutcomeRecord] = {}
+        self.outcomes: list[Outcomes] = []
         self.minutes: dict[tuple[int, int], list[int]] = {}
         #: (queue_id, minute, consumer) -> [succeeded, held_ms]
         self.served: dict[tuple[int, int, str], list[int]] = {}
@@ -260,10 +260,10 @@ class Group:
             self.touch()
         self.attempts_deleted[message_id, sequence, attempt] = len(self.attempts)
 
-    def outcome(self, record: OutcomeRecord) -> None:
+    def outcome(self, outcomes: Outcomes) -> None:
         if not self.touched:
             self.touch()
-        self.outcomes[record.message_id, record.sequence] = record
+        self.outcomes.append(outcomes)
 
     def counts(self, queue_id: int, minute: int) -> list[int]:
         """The row of increments of one queue and minute, indexed by MinuteColumn; add to it in place."""
@@ -352,7 +352,7 @@ class Group:
         before = len(self.attempts)
         self.attempts_deleted.update({key: before + number for key, number in later.attempts_deleted.items()})
         self.attempts += later.attempts
-        self.outcomes.update(later.outcomes)
+        self.outcomes += later.outcomes
         for minute, increments in later.minutes.items():
             row = self.minutes.setdefault(minute, increments)
             if row is not increments:

@@ -6,17 +6,16 @@ group to group (the number of the next duplicate, the size of history, the ids r
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 from zlib import crc32
 
-from journal.attempts import NEAR, close_together
 from journal.group_commit import MINUTE_COLUMNS, Group
+from journal.history import NEAR, as_json, close_together, rows
 from journal.packing import message_packer, pack, pack_message
-from journal.records import MinuteColumn, QueueRecord, ReferenceCounts, ReferenceRecord
+from journal.records import MinuteColumn, Outcomes, QueueRecord, ReferenceCounts, ReferenceRecord
 from journal.statements import LONG_RUN, delete_integers, run_keys, run_values, runs
 
 _REFERENCE_WIDTH = 14
@@ -53,7 +52,7 @@ LEAVE_OUT_STAYS = (
     f" WHERE value NOT IN (SELECT value FROM json_each(?4))) WHERE {_HOLDING}"
 )
 DELETE_EMPTY_FAILURES = f"DELETE FROM failure WHERE {_HOLDING} AND stays = '[]'"
-INSERT_OUTCOME = "INSERT OR REPLACE INTO outcome VALUES {values}"
+INSERT_OUTCOME = "INSERT INTO outcome (queue_id, at_ms, outcome, first_message, last_message, stays, outcome_blob) VALUES {values}"
 COUNT_MINUTE = "INSERT INTO minute VALUES {values} ON CONFLICT (queue_id, minute) DO UPDATE SET " + ", ".join(
     f"{name} = {name} + excluded.{name}" for name in MINUTE_NAMES
 )
@@ -314,22 +313,23 @@ def _write_history(connection: sqlite3.Connection, group: Group, state: WriterSt
         blob = bytearray(pack(detail._asdict()))
         if group.attempts_deleted:
             stays = [stay for stay in stays if group.attempts_deleted.get((*stay, attempt), 0) <= number]
-        for near in close_together(stays):
-            text = json.dumps(near, separators=(",", ":"))
+        for first, last, text in rows(stays):
             state.history_bytes += len(blob) + len(text)
-            flat += (queue_id, attempt, at_ms, near[0][0], max(near)[0], text, blob)
+            flat += (queue_id, attempt, at_ms, first, last, text, blob)
     run_values(connection, INSERT_FAILURE, 7, flat)
-    flat = []
-    blob = bytearray()
-    told: dict[str, Any] | None = None
-    for outcome in group.outcomes.values():
-        if outcome.detail is not told:
-            told, blob = outcome.detail, bytearray(pack(outcome.detail))
-        state.history_bytes += len(blob)
-        flat += (*outcome[:5], blob)
-    run_values(connection, INSERT_OUTCOME, 6, flat)
+    write_outcomes(connection, group.outcomes, state)
     if state.history_bytes != before:
         meta += ["history_bytes", state.history_bytes]
+
+
+def write_outcomes(connection: sqlite3.Connection, outcomes: Iterable[Outcomes], state: WriterState) -> None:
+    flat: list[Any] = []
+    for queue_id, at_ms, outcome, detail, stays in outcomes:
+        blob = bytearray(pack(detail))
+        for first, last, text in rows(stays):
+            state.history_bytes += len(blob) + len(text)
+            flat += (queue_id, at_ms, outcome, first, last, text, blob)
+    run_values(connection, INSERT_OUTCOME, 7, flat)
 
 
 def _delete_attempts(connection: sqlite3.Connection, gone: Iterable[tuple[int, int, int]], state: WriterState) -> None:
@@ -340,7 +340,7 @@ def _delete_attempts(connection: sqlite3.Connection, gone: Iterable[tuple[int, i
         for near in close_together(sorted(stays)):
             holding = (attempt, near[0][0], near[-1][0])
             before = connection.execute(SIZE_FAILURES, holding).fetchone()[0]
-            connection.execute(LEAVE_OUT_STAYS, (*holding, json.dumps(near, separators=(",", ":"))))
+            connection.execute(LEAVE_OUT_STAYS, (*holding, as_json(near)))
             connection.execute(DELETE_EMPTY_FAILURES, holding)
             state.history_bytes -= before - connection.execute(SIZE_FAILURES, holding).fetchone()[0]
 

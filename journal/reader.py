@@ -13,9 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from journal.attempts import ATTEMPTS, OF_MESSAGE
 from journal.disk import DATABASE_NAME, damaged
 from journal.errors import JournalError
+from journal.history import ATTEMPTS, OF_MESSAGE, OUTCOMES
 from journal.migrations import VERSION, version_of
 from journal.packing import Damaged, unpack, unpack_message
 from journal.records import AttemptRecord, MessageRecord, MinuteColumn
@@ -35,7 +35,7 @@ _ATTEMPTS = (
     f"SELECT message_id, sequence, attempt, queue_id, at_ms, failure_blob FROM {ATTEMPTS}"
     f" WHERE {OF_MESSAGE} ORDER BY at_ms, sequence, attempt"
 )
-_OUTCOMES = "SELECT sequence, queue_id, at_ms, outcome, outcome_blob FROM outcome WHERE message_id = ? ORDER BY at_ms, sequence"
+_OUTCOMES = f"SELECT sequence, queue_id, at_ms, outcome, outcome_blob FROM {OUTCOMES} WHERE {OF_MESSAGE} ORDER BY at_ms, sequence"
 
 
 def open_read_only(directory: Path) -> sqlite3.Connection:
@@ -110,7 +110,7 @@ class JournalReader:
         ``message``: address, body, properties, priority, sent_at_ms, expires_at_ms, producer; None once it has left every queue.
         ``references``: where it is now, with queue, priority, counts, state, due_at_ms, expires_at_ms, entered_at_ms and ``hops``,
         newest first. ``attempts``: AttemptRecord's fields and ``queue``, oldest first. ``outcomes``: sequence, queue, at_ms,
-        outcome and OutcomeRecord's detail, oldest first. Raises ``journal-damaged`` when what is stored is not what was written.
+        outcome and the detail of records.Outcomes, oldest first. Raises ``journal-damaged`` when what is stored is not what was written.
         """
         with self._snapshot() as connection:
             names = _QueueNames(connection)

@@ -209,19 +209,19 @@ class AttemptRecord(NamedTuple):
     detail: AttemptDetail
 
 
-class OutcomeRecord(NamedTuple):
-    """How a stay in a queue ended. Where several records share one ``detail``, it is packed once.
+class Outcomes(NamedTuple):
+    """How stays in a queue ended, all alike.
 
     ``detail`` carries address, sent_at_ms, entered_at_ms, attempts, delivery_count, reason, target_queues; key, where it has one.
     """
 
-    message_id: int
-    sequence: int
     queue_id: int
     at_ms: int
     #: succeeded | dead-lettered | expired | dropped | purged | redriven
     outcome: str
     detail: dict[str, Any]
+    #: (message_id, sequence)
+    stays: list[tuple[int, int]]
 
 
 class PolicyRecord(NamedTuple):

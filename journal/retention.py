@@ -17,6 +17,8 @@ from journal.records import MinuteColumn
 from journal.sqlite_store import PAGE_BYTES
 
 _STEP_ROWS = 4_096
+#: The same of tables failure and outcome, whose rows are of up to a thousand stays.
+_HISTORY_ROWS = 256
 _PERIOD_S = 60.0
 _PUT_OFF_S = 1.0
 _MINUTE_MS = 60_000
@@ -39,7 +41,6 @@ _FOLD = (
     " ON CONFLICT (queue_id, minute) DO UPDATE SET " + ", ".join(f"{name} = {name} + excluded.{name}" for name in _COLUMNS)
 )
 
-_KEYS = {"failure": "failure_id", "outcome": "message_id, sequence"}
 #: A stay of table failure whose message is in a queue.
 _ALIVE = (
     "(EXISTS (SELECT 1 FROM reference r WHERE r.sequence = json_extract(stay.value, '$[1]'))"
@@ -101,27 +102,27 @@ class Retention:
             removed = self._oldest(connection, state)
             return removed, removed > 0 and state.history_bytes > self._options.history_max_bytes
         aged, more = self._aged_attempts(connection, state, cutoff_ms)
-        outcomes = _remove(connection, state, "outcome", "at_ms < ?", cutoff_ms)
-        return aged + outcomes, more or outcomes == _STEP_ROWS
+        outcomes, more_outcomes = _remove(connection, state, "outcome", "at_ms < ?", cutoff_ms)
+        return aged + outcomes, more or more_outcomes
 
     def _oldest(self, connection: sqlite3.Connection, state: WriterState) -> int:
         """The oldest of both tables, up to the time at which the first of them has a full step."""
-        find = f"SELECT max(at_ms) FROM (SELECT at_ms FROM {{}} ORDER BY at_ms LIMIT {_STEP_ROWS})"
+        find = f"SELECT max(at_ms) FROM (SELECT at_ms FROM {{}} ORDER BY at_ms LIMIT {_HISTORY_ROWS})"
         latest = [connection.execute(find.format(table)).fetchone()[0] for table in ("failure", "outcome")]
         until_ms = min((at_ms for at_ms in latest if at_ms is not None), default=0)
         removed = 0
         for table in ("failure", "outcome"):
             excess = state.history_bytes - self._options.history_max_bytes
             if excess > 0:
-                removed += _remove(connection, state, table, "at_ms <= ?", until_ms, excess)
+                removed += _remove(connection, state, table, "at_ms <= ?", until_ms, excess)[0]
         return removed
 
     def _aged_attempts(self, connection: sqlite3.Connection, state: WriterState, cutoff_ms: int) -> tuple[int, bool]:
         """Attempts past the cursor that are older than the cutoff go; returns how many of the next ones did, and whether there are more."""
-        past, most = self._cursor or (-1, 0), max(1, _STEP_ROWS // 16)
+        past = self._cursor or (-1, 0)
         chunk = (
             "SELECT at_ms, failure_id, json_array_length(stays) AS number FROM failure"
-            f" WHERE (at_ms, failure_id) > (?, ?) AND at_ms < ? ORDER BY at_ms, failure_id LIMIT {most}"
+            f" WHERE (at_ms, failure_id) > (?, ?) AND at_ms < ? ORDER BY at_ms, failure_id LIMIT {_HISTORY_ROWS}"
         )
         # Not more attempts than a step has rows, but for those of its first failure.
         passed = f"SELECT *, sum(number) OVER (ROWS UNBOUNDED PRECEDING) - number AS passed FROM ({chunk})"
@@ -139,7 +140,7 @@ class Retention:
         bytes_left, left = connection.execute(size, (*past, *last)).fetchone()
         state.history_bytes -= bytes_before - bytes_left
         self._cursor = last
-        return before - left, failures == most or looked_at >= _STEP_ROWS
+        return before - left, failures == _HISTORY_ROWS or looked_at >= _STEP_ROWS
 
     def _fold(self, connection: sqlite3.Connection, state: WriterState) -> bool:
         """Make old counts coarser, some queues at a time and once an hour. Returns whether there is more to do."""
@@ -192,19 +193,24 @@ class Retention:
         return min(int(free), _VACUUM_PAGES)
 
 
-def _remove(connection: sqlite3.Connection, state: WriterState, table: str, where: str, at_ms: int, most_bytes: int | None = None) -> int:
-    """Delete the oldest rows of a history table that match, one step at most; with ``most_bytes`` no more than make up that size."""
-    size = "length(stays) + length(failure_blob)" if table == "failure" else "length(outcome_blob)"
-    number = "json_array_length(stays)" if table == "failure" else "1"
-    chosen = f"SELECT {_KEYS[table]}, {size} AS bytes, {number} AS number FROM {table} WHERE {where} ORDER BY at_ms LIMIT {_STEP_ROWS}"
+def _remove(
+    connection: sqlite3.Connection, state: WriterState, table: str, where: str, at_ms: int, most_bytes: int | None = None
+) -> tuple[int, bool]:
+    """Delete the oldest rows of a history table that match, one step at most; with ``most_bytes`` no more than make up that size.
+
+    Returns how many attempts or outcomes that were, and whether there may be more.
+    """
+    bytes_and_number = f"length(stays) + length({table}_blob) AS bytes, json_array_length(stays) AS number"
+    chosen = f"SELECT {table}_id AS id, {bytes_and_number} FROM {table} WHERE {where} ORDER BY at_ms LIMIT {_HISTORY_ROWS}"
     if most_bytes is not None:
         running = "sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS passed"
         chosen = f"SELECT * FROM (SELECT *, {running} FROM ({chosen})) WHERE passed < {most_bytes}"
-    count, size = connection.execute(f"SELECT coalesce(sum(number), 0), coalesce(sum(bytes), 0) FROM ({chosen})", (at_ms,)).fetchone()
-    if count:
-        connection.execute(f"DELETE FROM {table} WHERE ({_KEYS[table]}) IN (SELECT {_KEYS[table]} FROM ({chosen}))", (at_ms,))
-        state.history_bytes -= int(size)
-    return int(count)
+    sums = "count(*), coalesce(sum(number), 0), coalesce(sum(bytes), 0)"
+    rows, removed, size = connection.execute(f"SELECT {sums} FROM ({chosen})", (at_ms,)).fetchone()
+    if rows:
+        connection.execute(f"DELETE FROM {table} WHERE {table}_id IN (SELECT id FROM ({chosen}))", (at_ms,))
+        state.history_bytes -= size
+    return removed, rows == _HISTORY_ROWS
 
 
 def _marks(connection: sqlite3.Connection, before_ms: int) -> int:

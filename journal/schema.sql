@@ -6,7 +6,7 @@ CREATE TABLE meta (
   value ANY
 ) STRICT, WITHOUT ROWID;
 -- keys: broker_id, created_at_ms, reserved_up_to (ids below it may be in use), next_queue_id, clock_ms (latest broker time seen),
--- clean_stop (0/1), history_bytes (stays and blobs of failure, blobs of outcome)
+-- clean_stop (0/1), history_bytes (stays and blobs of failure and outcome)
 
 -- Addresses and queues as declared or auto-created. Queue ids are never reused: a deleted queue keeps its row while history speaks of it.
 CREATE TABLE address (
@@ -74,7 +74,7 @@ CREATE TABLE message (
 ) STRICT;
 
 -- Deliveries of one queue that ended badly together and alike: a row for all of them, of messages whose ids lie close together,
--- ascending in time (attempts.py). sequence: the stay in a queue that an attempt belongs to.
+-- ascending in time (history.py). sequence: the stay in a queue that an attempt belongs to.
 CREATE TABLE failure (
   failure_id    INTEGER PRIMARY KEY,
   queue_id      INTEGER NOT NULL,
@@ -88,17 +88,19 @@ CREATE TABLE failure (
 CREATE INDEX failure_at ON failure (at_ms);
 CREATE INDEX failure_message ON failure (first_message, last_message);
 
--- How a stay in a queue ended, for messages that failed at least once (history: full keeps every one).
+-- How stays in a queue ended, of messages that failed at least once (history: full keeps every one); those alike together, as above.
 CREATE TABLE outcome (
-  message_id   INTEGER NOT NULL,
-  sequence     INTEGER NOT NULL,
-  queue_id     INTEGER NOT NULL,
-  at_ms        INTEGER NOT NULL,
-  outcome      TEXT NOT NULL,              -- succeeded | dead-lettered | expired | dropped | purged | redriven
-  outcome_blob BLOB NOT NULL,              -- map, see records.OutcomeRecord
-  PRIMARY KEY (message_id, sequence)
-) STRICT, WITHOUT ROWID;
+  outcome_id    INTEGER PRIMARY KEY,
+  queue_id      INTEGER NOT NULL,
+  at_ms         INTEGER NOT NULL,
+  outcome       TEXT NOT NULL,             -- succeeded | dead-lettered | expired | dropped | purged | redriven
+  first_message INTEGER NOT NULL,
+  last_message  INTEGER NOT NULL,
+  stays         TEXT NOT NULL,             -- JSON: [[message_id, sequence], …]
+  outcome_blob  BLOB NOT NULL              -- map, see records.Outcomes
+) STRICT;
 CREATE INDEX outcome_at ON outcome (at_ms);
+CREATE INDEX outcome_message ON outcome (first_message, last_message);
 
 -- Counts of durable messages per queue and minute. sent + moved_in = succeeded + dead_lettered + expired + dropped + purged + moved_out + still here.
 -- Rows get coarser with age (retention.py): older than history-retention one for an hour, than 8 times that for a day, than 104 times

@@ -10,9 +10,10 @@ import logging
 import sqlite3
 from typing import Any, Final
 
-from journal.group_write import BODIES_IN_USE, INSERT_OUTCOME, MINUTE_NAMES, WriterState
-from journal.packing import Damaged, pack, unpack_message
-from journal.statements import delete_integers, run_values
+from journal.group_write import BODIES_IN_USE, MINUTE_NAMES, WriterState, write_outcomes
+from journal.packing import Damaged, unpack_message
+from journal.records import Outcomes
+from journal.statements import delete_integers
 
 log = logging.getLogger("homing.journal")
 
@@ -60,19 +61,29 @@ class Sweep:
             return 0
         now_ms = state.clock_ms
         outcomes = [_outcome(queue_id, row, now_ms) for row in found if row[2] or row[3]]
+        before = state.history_bytes
         connection.execute("BEGIN IMMEDIATE")
-        delete_integers(connection, "reference", "sequence", [row[0] for row in found])
-        run_values(connection, INSERT_OUTCOME, 6, [value for outcome in outcomes for value in outcome])
-        counts = [len(found) if name == "purged" else 0 for name in MINUTE_NAMES]
-        connection.execute(_PURGED, (queue_id, now_ms // 60_000, *counts))
-        _delete_bodies(connection, [row[1] for row in found if row[4]])
-        connection.execute("COMMIT")
-        state.history_bytes += sum(len(outcome[-1]) for outcome in outcomes)
+        try:
+            self._remove(connection, state, queue_id, found, outcomes)
+            connection.execute("COMMIT")
+        except BaseException:
+            state.history_bytes = before
+            raise
         return len(found)
 
+    def _remove(
+        self, connection: sqlite3.Connection, state: WriterState, queue_id: int, found: list[tuple[Any, ...]], outcomes: list[Outcomes]
+    ) -> None:
+        delete_integers(connection, "reference", "sequence", [row[0] for row in found])
+        write_outcomes(connection, outcomes, state)
+        counts = [len(found) if name == "purged" else 0 for name in MINUTE_NAMES]
+        connection.execute(_PURGED, (queue_id, state.clock_ms // 60_000, *counts))
+        _delete_bodies(connection, [row[1] for row in found if row[4]])
+        connection.execute("INSERT OR REPLACE INTO meta VALUES ('history_bytes', ?)", (state.history_bytes,))
 
-def _outcome(queue_id: int, row: tuple[Any, ...], now_ms: int) -> tuple[Any, ...]:
-    """The row of table outcome for a message with a history."""
+
+def _outcome(queue_id: int, row: tuple[Any, ...], now_ms: int) -> Outcomes:
+    """The outcome of a message with a history."""
     sequence, message_id, failed, _, _, entered_at_ms, delivery_count, blob, checksum = row
     detail: dict[str, Any] = {"entered_at_ms": entered_at_ms, "attempts": failed, "delivery_count": delivery_count}
     try:
@@ -81,7 +92,7 @@ def _outcome(queue_id: int, row: tuple[Any, ...], now_ms: int) -> tuple[Any, ...
     except Damaged as error:
         # It goes either way; what is readable of it stays in its history.
         log.warning("message %d, which went with its queue, %s", message_id, error)
-    return (message_id, sequence, queue_id, now_ms, "purged", pack(detail))
+    return Outcomes(queue_id, now_ms, "purged", detail, [(message_id, sequence)])
 
 
 def _delete_bodies(connection: sqlite3.Connection, message_ids: list[int]) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from broker.core.message import PENDING, MessageReference, Where
@@ -108,21 +108,27 @@ class Pending:
         """A new arrival, nearly always above every other; one that had to wait for its commit takes its place among them."""
         fresh = self._fresh[reference.priority]
         if fresh and fresh[-1].sequence > reference.sequence:
-            self.put_back(reference)
+            self.put_back((reference,))
             return
         reference.where = PENDING
         fresh.append(reference)
-        self._counted(reference)
+        self._counted(1, reference.message.size, reference.priority)
 
-    def put_back(self, reference: MessageReference) -> None:
-        """A returned message, at its original place."""
-        reference.where = PENDING
-        heapq.heappush(self._returned[reference.priority], (reference.sequence, reference))
-        self._counted(reference)
+    def put_back(self, references: Collection[MessageReference]) -> None:
+        """Returned messages, at their original places."""
+        returned, top, size = self._returned, 0, 0
+        for reference in references:
+            priority = reference.priority
+            reference.where = PENDING
+            heapq.heappush(returned[priority], (reference.sequence, reference))
+            if priority > top:
+                top = priority
+            size += reference.message.size
+        self._counted(len(references), size, top)
 
     def append_all(self, references: list[MessageReference]) -> None:
         """New arrivals, each above every other."""
-        fresh, top, size = self._fresh, self._top, 0
+        fresh, top, size = self._fresh, 0, 0
         for reference in references:
             priority = reference.priority
             reference.where = PENDING
@@ -130,27 +136,23 @@ class Pending:
             if priority > top:
                 top = priority
             size += reference.message.size
-        self._top = top
-        self._entries += len(references)
-        self.count += len(references)
-        self.bytes += size
+        self._counted(len(references), size, top)
 
     def append_page(self, references: list[MessageReference]) -> None:
         """A page of one priority, in order: all beyond what was in memory, but for what is kept in memory only."""
         self.starved = False
         fresh = self._fresh[references[0].priority]
         if fresh and fresh[-1].sequence > references[0].sequence:
-            for reference in references:
-                self.put_back(reference)
+            self.put_back(references)
         else:
             self.append_all(references)
 
-    def _counted(self, reference: MessageReference) -> None:
-        if reference.priority > self._top:
-            self._top = reference.priority
-        self._entries += 1
-        self.count += 1
-        self.bytes += reference.message.size
+    def _counted(self, number: int, size: int, top: int) -> None:
+        if top > self._top:
+            self._top = top
+        self._entries += number
+        self.count += number
+        self.bytes += size
         if self._entries > _SWEEP_ABOVE and self._entries > 2 * self.count:
             self._sweep()
 

@@ -162,14 +162,17 @@ class Queue:
         self.pending.append_page(references)
         self._offer_all(references)
 
-    def put_back(self, reference: MessageReference) -> None:
-        """A returned message becomes pending at its original place; a suspect waits for a consumer of its own."""
-        if reference.suspect:
-            reference.where = Where.PENDING
-            self.suspects[reference.sequence] = reference
-            return
-        self.pending.put_back(reference)
-        self._offer(reference)
+    def put_back(self, references: list[MessageReference]) -> None:
+        """Returned messages become pending at their original places; a suspect waits for a consumer of its own."""
+        others: list[MessageReference] = []
+        for reference in references:
+            if reference.suspect:
+                reference.where = Where.PENDING
+                self.suspects[reference.sequence] = reference
+            else:
+                others.append(reference)
+        self.pending.put_back(others)
+        self._offer_all(others)
 
     def _offer_all(self, references: list[MessageReference]) -> None:
         if any(consumer.selector is not None for consumer in self.consumers):
@@ -324,7 +327,7 @@ class Queue:
                 if selector is not None and consumer.candidates:
                     continue
                 break
-            if _is_over(reference, now_ms, expired):
+            if reference.expires_at_ms is not None and _is_over(reference, now_ms, expired):
                 continue
             size += reference.message.size
             taken.append(reference)

@@ -112,7 +112,7 @@ class DictJournal:
                 self.addresses[name] = record
         self.producers.update({key: mark for key, mark in group.producers.items() if mark is not None})
         self.transactions.update(group.transactions)
-        self.outcomes.update({key: outcome.outcome for key, outcome in group.outcomes.items()})
+        self.outcomes.update({stay: each.outcome for each in group.outcomes for stay in each.stays})
         for (queue_id, _), counts in group.minutes.items():
             total = self.minutes.setdefault(queue_id, [0] * len(counts))
             for column, count in enumerate(counts):

@@ -8,14 +8,14 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
-from journal.attempts import ATTEMPTS
+from journal.history import ATTEMPTS, OUTCOMES
 from journal.journal import Journal, JournalOptions
 from journal.records import (
     AttemptDetail,
     Attempts,
     MessageRecord,
     MinuteColumn,
-    OutcomeRecord,
+    Outcomes,
     QueueRecord,
     Recovered,
     ReferenceCounts,
@@ -62,8 +62,9 @@ def attempt(message_id: int, sequence: int, number: int, at_ms: int = NOW_MS, **
     return Attempts(1, number, at_ms, detail, [(message_id, sequence)])
 
 
-def outcome(message_id: int, sequence: int, at_ms: int = NOW_MS, **fields: Any) -> OutcomeRecord:
-    return OutcomeRecord(message_id, sequence, 1, at_ms, "succeeded", {"address": "orders", "attempts": 1})._replace(**fields)
+def outcome(message_id: int, sequence: int, at_ms: int = NOW_MS, **fields: Any) -> Outcomes:
+    stays = [(message_id, sequence)]
+    return Outcomes(1, at_ms, "succeeded", {"address": "orders", "attempts": 1}, stays)._replace(**fields)
 
 
 def send(journal: Journal, sequence: int, queue_id: int = 1, **fields: Any) -> ReferenceRecord:
@@ -80,9 +81,10 @@ def settle(journal: Journal, sequence: int, queue_id: int = 1) -> None:
 
 
 def query(directory: Path, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-    """What is on disk now, through a connection of its own; ``attempt``: table failure, a row for each attempt."""
+    """What is on disk now, through a connection of its own; ``attempts`` and ``outcomes``: a row for each."""
     with closing(sqlite3.connect(f"{(directory / 'homing.db').as_uri()}?mode=ro", uri=True)) as connection:
-        connection.execute(f"CREATE TEMP VIEW attempt AS SELECT * FROM {ATTEMPTS}")
+        connection.execute(f"CREATE TEMP VIEW attempts AS SELECT * FROM {ATTEMPTS}")
+        connection.execute(f"CREATE TEMP VIEW outcomes AS SELECT * FROM {OUTCOMES}")
         return connection.execute(sql, values).fetchall()
 
 

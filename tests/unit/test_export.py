@@ -20,6 +20,7 @@ from journal.disk import DATABASE_NAME
 from journal.errors import JournalError
 from journal.export import MANIFEST_NAME, ExportError, export
 from journal.export_parquet import TABLES
+from journal.history import as_json
 from journal.migrations import bring_up
 from journal.packing import pack, pack_message
 from journal.records import AttemptDetail, MessageRecord
@@ -83,8 +84,7 @@ def add_attempt(journal: sqlite3.Connection, message_id: int, sequence: int, att
         policy="p1",
         fault=fault or None,
     )
-    stays = json.dumps([[message_id, sequence]], separators=(",", ":"))
-    values = (ORDERS, attempt, at_ms, message_id, message_id, stays, pack(detail._asdict()))
+    values = (ORDERS, attempt, at_ms, message_id, message_id, as_json([(message_id, sequence)]), pack(detail._asdict()))
     journal.execute("INSERT INTO failure VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", values)
 
 
@@ -95,7 +95,8 @@ def a_hop(queue: str, sequence: int, reason: str, at_ms: int, attempts: int) -> 
 
 def add_outcome(journal: sqlite3.Connection, message_id: int, sequence: int, outcome: str, at_ms: int, **detail: Any) -> None:
     blob = pack({"address": "orders", "sent_at_ms": T0, "entered_at_ms": T0, "attempts": 1, "delivery_count": 1} | detail)
-    journal.execute("INSERT INTO outcome VALUES (?, ?, ?, ?, ?, ?)", (message_id, sequence, ORDERS, at_ms, outcome, blob))
+    values = (ORDERS, at_ms, outcome, message_id, message_id, as_json([(message_id, sequence)]), blob)
+    journal.execute("INSERT INTO outcome VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", values)
 
 
 def table(out: Path, name: str) -> list[dict[str, Any]]:

@@ -147,7 +147,7 @@ async def test_what_was_consumed_before_it_was_written_is_not_written(tmp_path: 
         assert (statistics.references_added, statistics.references_deleted, statistics.references_elided) == (0, 0, 100)
         assert query(tmp_path, "SELECT sent, succeeded FROM minute") == [(100, 100)]
         assert query(tmp_path, "SELECT duplicate_id FROM duplicate") == [("kept",)]
-        assert query(tmp_path, "SELECT message_id, attempt FROM attempt") == [(5, 1)]
+        assert query(tmp_path, "SELECT message_id, attempt FROM attempts") == [(5, 1)]
 
 
 async def test_without_elision_the_row_is_written_and_removed(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ async def test_attempts_that_are_alike_are_a_row_each_and_one_deleted_before_it_
         journal.group.delete_attempt(2, 2, 1)
         journal.group.delete_attempt(3, 3, 7)  # of another number
         await journal.flush()
-        assert query(tmp_path, "SELECT message_id, sequence, attempt FROM attempt") == [(n, n, 1) for n in (1, 3, 4, 5)]
+        assert query(tmp_path, "SELECT message_id, sequence, attempt FROM attempts") == [(n, n, 1) for n in (1, 3, 4, 5)]
         assert query(tmp_path, "SELECT first_message, last_message, stays FROM failure") == [(1, 5, "[[1,1],[3,3],[4,4],[5,5]]")]
 
 
@@ -371,7 +371,7 @@ async def test_a_record_that_cannot_be_stored_rolls_its_group_back_and_stops(tmp
 async def test_a_number_that_sqlite_refuses_at_bind_time_rolls_back_too(tmp_path: Path) -> None:
     journal, _ = await Journal.open(tmp_path, JournalOptions(**OPTIONS), NOW_MS)
     journal.group.queue(queue())
-    journal.group.outcome(outcome(1, 2**63))
+    journal.group.outcome(outcome(1, 1, queue_id=2**63))
     send(journal, 1)
     with pytest.raises(JournalError) as caught:
         await journal.flush()

@@ -190,7 +190,7 @@ async def test_what_a_deleted_queue_held_is_purged_in_steps_and_counted(tmp_path
         assert query(tmp_path, "SELECT sequence FROM reference") == [(2702,)]
         assert query(tmp_path, "SELECT count(*) FROM message") == [(1,)]
         assert query(tmp_path, "SELECT sum(purged) FROM minute WHERE queue_id = 1") == [(2502,)]
-        assert query(tmp_path, "SELECT sequence, outcome FROM outcome") == [(2600, "purged")]
+        assert query(tmp_path, "SELECT sequence, outcome FROM outcomes") == [(2600, "purged")]
 
 
 async def test_references_of_deleted_queues_are_not_recovered(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ DAY_MS = 86_400_000
 @pytest.fixture(autouse=True)
 def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("journal.retention._STEP_ROWS", 10)
+    monkeypatch.setattr("journal.retention._HISTORY_ROWS", 10)
 
 
 async def _sweep(journal: Journal) -> None:
@@ -34,8 +35,11 @@ async def _sweep(journal: Journal) -> None:
 def _history_bytes(directory: Path) -> tuple[int, int]:
     """(as kept, as counted)."""
     kept = query(directory, "SELECT value FROM meta WHERE key = 'history_bytes'")[0][0]
-    counted = [query(directory, f"SELECT coalesce(sum(length({name}_blob)), 0) FROM {name}")[0][0] for name in ("failure", "outcome")]
-    return kept, sum(counted) + query(directory, "SELECT coalesce(sum(length(stays)), 0) FROM failure")[0][0]
+    counted = [
+        query(directory, f"SELECT coalesce(sum(length({name}_blob) + length(stays)), 0) FROM {name}")[0][0]
+        for name in ("failure", "outcome")
+    ]
+    return kept, sum(counted)
 
 
 async def test_history_goes_by_age_but_not_while_its_message_is_here(tmp_path: Path) -> None:
@@ -52,8 +56,8 @@ async def test_history_goes_by_age_but_not_while_its_message_is_here(tmp_path: P
         journal.group.clock(NOW_MS + 7 * DAY_MS + 1)
         await journal.flush()
         await _sweep(journal)
-        assert [row[0] for row in query(tmp_path, "SELECT message_id FROM attempt ORDER BY 1")] == [41, 1_000, 2_000, 3_000]
-        assert query(tmp_path, "SELECT count(*) FROM outcome") == [(0,)]
+        assert [row[0] for row in query(tmp_path, "SELECT message_id FROM attempts ORDER BY 1")] == [41, 1_000, 2_000, 3_000]
+        assert query(tmp_path, "SELECT count(*) FROM outcomes") == [(0,)]
         kept, counted = _history_bytes(tmp_path)
         assert kept == counted > 0
         assert journal.statistics.history_rows_removed == 40 + 43
@@ -68,13 +72,13 @@ async def test_what_attempts_share_goes_with_the_last_of_them(tmp_path: Path) ->
         journal.group.clock(NOW_MS + 7 * DAY_MS + 1)
         await journal.flush()
         await _sweep(journal)
-        assert query(tmp_path, "SELECT message_id FROM attempt") == [(1_000,)]
+        assert query(tmp_path, "SELECT message_id FROM attempts") == [(1_000,)]
         kept, counted = _history_bytes(tmp_path)
         assert kept == counted > 0
         settle(journal, 1_000)
         await journal.flush()
         await _sweep(journal)
-        assert query(tmp_path, "SELECT * FROM attempt") == query(tmp_path, "SELECT * FROM failure") == []
+        assert query(tmp_path, "SELECT * FROM attempts") == query(tmp_path, "SELECT * FROM failure") == []
         assert _history_bytes(tmp_path) == (0, 0)
 
 
@@ -88,7 +92,7 @@ async def test_shared_history_above_its_size_goes_in_steps(tmp_path: Path) -> No
         kept, counted = _history_bytes(tmp_path)
         assert kept == counted
         assert 2_000 < kept <= 3_000
-        left = [row[0] for row in query(tmp_path, "SELECT message_id FROM attempt ORDER BY 1")]
+        left = [row[0] for row in query(tmp_path, "SELECT message_id FROM attempts ORDER BY 1")]
         assert set(range(400, 435)) <= set(left)
 
 
@@ -102,8 +106,8 @@ async def test_history_above_its_size_loses_the_oldest_first(tmp_path: Path) -> 
         kept, counted = _history_bytes(tmp_path)
         assert kept == counted
         assert 3_000 < kept <= 4_000
-        attempts = [row[0] for row in query(tmp_path, "SELECT message_id FROM attempt ORDER BY 1")]
-        outcomes = [row[0] for row in query(tmp_path, "SELECT message_id FROM outcome ORDER BY 1")]
+        attempts = [row[0] for row in query(tmp_path, "SELECT message_id FROM attempts ORDER BY 1")]
+        outcomes = [row[0] for row in query(tmp_path, "SELECT message_id FROM outcomes ORDER BY 1")]
         assert attempts == list(range(attempts[0], 101))
         assert outcomes == list(range(outcomes[0], 101))
         assert abs(attempts[0] - outcomes[0]) <= 10
@@ -120,7 +124,7 @@ async def test_the_size_survives_a_restart_and_deleted_attempts(tmp_path: Path) 
     async with opened(tmp_path) as (journal, _):
         kept, counted = _history_bytes(tmp_path)
         assert journal._committer.writer.state.history_bytes == kept == counted
-        assert query(tmp_path, "SELECT count(*) FROM attempt") == [(20,)]
+        assert query(tmp_path, "SELECT count(*) FROM attempts") == [(20,)]
 
 
 async def test_attempts_that_share_a_row_are_deleted_one_by_one(tmp_path: Path) -> None:
@@ -134,8 +138,8 @@ async def test_attempts_that_share_a_row_are_deleted_one_by_one(tmp_path: Path) 
             journal.group.delete_attempt(message_id, 7 * message_id, 1)
         journal.group.delete_attempt(1, 8, 1)  # another stay of that message
         await journal.flush()
-        assert query(tmp_path, "SELECT message_id, sequence FROM attempt WHERE attempt = 1") == [(1, 7)]
-        assert query(tmp_path, "SELECT count(*) FROM attempt WHERE attempt = 2") == [(5,)]
+        assert query(tmp_path, "SELECT message_id, sequence FROM attempts WHERE attempt = 1") == [(1, 7)]
+        assert query(tmp_path, "SELECT count(*) FROM attempts WHERE attempt = 2") == [(5,)]
         kept, counted = _history_bytes(tmp_path)
         assert kept == counted > 0
 

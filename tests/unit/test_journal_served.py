@@ -37,6 +37,7 @@ def serve(journal: Journal, minute: int, consumer: str, number: int, held_ms: in
 
 async def test_it_is_kept_by_the_hour_until_history_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("journal.retention._STEP_ROWS", 10)
+    monkeypatch.setattr("journal.retention._HISTORY_ROWS", 10)
     async with opened(tmp_path, history_retention_ms=3_600_000) as (journal, _):
         journal.group.queue(queue())
         for minute in (0, 1, 59, 60, 240):

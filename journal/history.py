@@ -1,19 +1,32 @@
-"""Table failure: what ended badly together is one row. How its rows are cut, found by message, and told apart again."""
+"""Tables failure and outcome: what ended together and alike is one row. How rows are cut, found by message, and told apart again."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from typing import Final
 
 #: Message ids in one row are no further apart, so that a look for one message passes over few that are of others.
 NEAR: Final = 1023
-#: A row for each attempt, with the columns of table failure. No view: a schema that is not trusted may not call JSON functions.
-ATTEMPTS: Final = (
-    "(SELECT json_extract(stay.value, '$[0]') AS message_id, json_extract(stay.value, '$[1]') AS sequence, failure.*"
-    " FROM failure, json_each(failure.stays) AS stay)"
+_EACH: Final = (
+    "(SELECT json_extract(stay.value, '$[0]') AS message_id, json_extract(stay.value, '$[1]') AS sequence, {0}.*"
+    " FROM {0}, json_each({0}.stays) AS stay)"
 )
+#: A row for each stay, with the columns of its table. No views: a schema that is not trusted may not call JSON functions.
+ATTEMPTS: Final = _EACH.format("failure")
+OUTCOMES: Final = _EACH.format("outcome")
 #: Those of message ?1. Without the bounds every row would be looked into.
 OF_MESSAGE: Final = f"first_message BETWEEN ?1 - {NEAR} AND ?1 AND last_message >= ?1 AND message_id = ?1"
+
+
+def rows(stays: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, str]]:
+    """(first_message, last_message, stays) of the rows that stays which are alike take."""
+    for near in close_together(stays):
+        yield near[0][0], max(near)[0], as_json(near)
+
+
+def as_json(stays: list[tuple[int, int]]) -> str:
+    return json.dumps(stays, separators=(",", ":"))
 
 
 def close_together(stays: Iterable[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
