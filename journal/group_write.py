@@ -14,7 +14,7 @@ from zlib import crc32
 
 from journal.group_commit import MINUTE_COLUMNS, Group
 from journal.history import NEAR, as_json, close_together, rows
-from journal.packing import message_packer, pack, pack_message
+from journal.packing import pack, pack_message, packer
 from journal.records import MinuteColumn, Outcomes, QueueRecord, ReferenceCounts, ReferenceRecord
 from journal.statements import LONG_RUN, delete_integers, run_keys, run_values, runs
 
@@ -253,26 +253,26 @@ def _delete_bodies(connection: sqlite3.Connection, message_ids: set[int]) -> Non
 def _append_references(fresh: list[Any], moved: list[Any], other: list[Any], records: Iterator[ReferenceRecord]) -> int:
     """Add the columns of references, until their blobs come to _PACKED_BYTES, to ``fresh`` (seven, see _FRESH_ROW), ``moved`` (eight) or
     ``other`` (all fourteen) and return the bytes of the blobs. The busiest loop of the journal."""
-    pack_body, extend, size = message_packer(), fresh.extend, 0
+    pack_one, extend, size = packer(), fresh.extend, 0
     for record in records:
         queue_id, priority, sequence, delivery_count, failed, assigned, state, due, expires, entered, hops, message, shared = record
         blob: bytes | None
         if shared:
             blob, checksum = None, 0
         else:
-            blob = pack_body(message)
+            blob = pack_one(message)
             checksum = crc32(blob)
             size += len(blob)
             if not (due or expires or delivery_count or failed or assigned or state):
                 body = bytearray(blob)
                 if hops:
-                    moved += (queue_id, 9 - priority, sequence, message.message_id, entered, bytearray(pack(hops)), body, checksum)
+                    moved += (queue_id, 9 - priority, sequence, message.message_id, entered, bytearray(pack_one(hops)), body, checksum)
                 else:
                     extend((queue_id, 9 - priority, sequence, message.message_id, entered, body, checksum))
                 if size >= _PACKED_BYTES:
                     break
                 continue
-        overlay = None if hops is None else pack(hops)
+        overlay = None if hops is None else pack_one(hops)
         other += (queue_id, 9 - priority, sequence, message.message_id, delivery_count, failed, assigned, state)
         other += (due, expires, entered, overlay, blob, checksum)
         if size >= _PACKED_BYTES:
@@ -309,8 +309,9 @@ def _write_history(connection: sqlite3.Connection, group: Group, state: WriterSt
     if group.attempts_deleted:
         _delete_attempts(connection, group.attempts_deleted, state)
     flat: list[Any] = []
+    pack_one = packer()
     for number, (queue_id, attempt, at_ms, detail, stays) in enumerate(group.attempts):
-        blob = bytearray(pack(detail._asdict()))
+        blob = bytearray(pack_one(detail._asdict()))
         if group.attempts_deleted:
             stays = [stay for stay in stays if group.attempts_deleted.get((*stay, attempt), 0) <= number]
         for first, last, text in rows(stays):
@@ -324,8 +325,9 @@ def _write_history(connection: sqlite3.Connection, group: Group, state: WriterSt
 
 def write_outcomes(connection: sqlite3.Connection, outcomes: Iterable[Outcomes], state: WriterState) -> None:
     flat: list[Any] = []
+    pack_one = packer()
     for queue_id, at_ms, outcome, detail, stays in outcomes:
-        blob = bytearray(pack(detail))
+        blob = bytearray(pack_one(detail))
         for first, last, text in rows(stays):
             state.history_bytes += len(blob) + len(text)
             flat += (queue_id, at_ms, outcome, first, last, text, blob)
