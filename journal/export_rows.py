@@ -14,9 +14,9 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from journal.history import ATTEMPTS, OF_MESSAGE, OUTCOMES
+from journal.history import ATTEMPTS, MAY_BE_OF_MESSAGE, OUTCOMES
 from journal.packing import Damaged, unpack, unpack_message
-from journal.records import AttemptDetail, AttemptRecord, ReferenceState
+from journal.records import AttemptDetail, ReferenceState
 
 Row = tuple[Any, ...]
 FETCH_ROWS = 1000
@@ -125,19 +125,24 @@ def target_queues(detail: dict[str, Any]) -> list[str]:
 # --- attempts -------------------------------------------------------------------------------------------------------
 
 
-_ATTEMPTS = f"SELECT message_id, sequence, attempt, queue_id, at_ms, failure_blob FROM {ATTEMPTS}"
+_ATTEMPTS = f"SELECT message_id, sequence, failure_id, attempt, queue_id, at_ms, failure_blob FROM {ATTEMPTS} ORDER BY at_ms"
 
 
 def attempts(snapshot: Snapshot) -> Iterator[Row]:
-    for row in snapshot.select(f"{_ATTEMPTS} ORDER BY at_ms"):
-        yield _attempt(snapshot, row)
+    failure: int | None = None
+    shared: Row = ()
+    for message_id, sequence, failure_id, *what in snapshot.select(_ATTEMPTS):
+        if failure_id != failure:
+            failure, shared = failure_id, _failure(snapshot, *what)
+        yield message_id, sequence, *shared
 
 
-def _attempt(snapshot: Snapshot, row: Row) -> Row:
-    message_id, sequence, attempt, queue_id, at_ms, detail = attempt_record(*row)
+def _failure(snapshot: Snapshot, attempt: int, queue_id: int, at_ms: int, blob: bytes) -> Row:
+    """What the attempts of one row have in common: all but the two columns in front."""
+    detail = attempt_detail(blob)
     fault = detail.fault or {}
     return (
-        message_id, sequence, queue_id, snapshot.queue_name(queue_id), detail.original_address,
+        queue_id, snapshot.queue_name(queue_id), detail.original_address,
         attempt, us(at_ms), us(detail.assigned_at_ms), us(detail.given_at_ms), detail.outcome,
         error_class(detail.outcome, fault), fault.get("error_type"), fault.get("error_text"), fault.get("reason"),
         fault.get("traceback") if snapshot.with_tracebacks else None, fault.get("fingerprint"), detail.consumer, detail.connection,
@@ -146,13 +151,13 @@ def _attempt(snapshot: Snapshot, row: Row) -> Row:
     )  # fmt: skip
 
 
-def attempt_record(message_id: int, sequence: int, attempt: int, queue_id: int, at_ms: int, blob: bytes) -> AttemptRecord:
-    """The blob is a map of the fields that have no column. Raises Damaged."""
+def attempt_detail(blob: bytes) -> AttemptDetail:
+    """Raises Damaged."""
     detail = unpack(blob)
     try:
-        return AttemptRecord(message_id, sequence, attempt, queue_id, at_ms, AttemptDetail(**detail))
+        return AttemptDetail(**detail)
     except TypeError as error:
-        raise Damaged(f"attempt {attempt} of message {message_id} is not a packed attempt") from error
+        raise Damaged("a row of table failure is not a packed attempt") from error
 
 
 # --- dead letters ---------------------------------------------------------------------------------------------------
@@ -167,8 +172,9 @@ _COPIES = "SELECT message_id, queue_id, sequence, overlay_blob FROM reference WH
 def dead_letters(snapshot: Snapshot) -> Iterator[Row]:
     deaths = ((row[0], row) for row in snapshot.select(_DEATHS))
     copies = ((row[0], row) for row in snapshot.select(_COPIES))
+    attempts = _LastAttempts(snapshot)
     for died, lying in _merge(deaths, copies):
-        yield from _deaths_of_one(snapshot, died, lying)
+        yield from _deaths_of_one(snapshot, attempts, died, lying)
 
 
 def _merge(left: Iterable[tuple[int, Row]], right: Iterable[tuple[int, Row]]) -> Iterator[tuple[list[Row], list[Row]]]:
@@ -200,7 +206,7 @@ class _Death:
     hops: list[dict[str, Any]] = field(default_factory=list)
 
 
-def _deaths_of_one(snapshot: Snapshot, died: list[Row], lying: list[Row]) -> Iterator[Row]:
+def _deaths_of_one(snapshot: Snapshot, attempts: _LastAttempts, died: list[Row], lying: list[Row]) -> Iterator[Row]:
     deaths: dict[int, _Death] = {}
     for _, sequence, outcome_id in died:
         queue_id, at_ms, blob = snapshot.connection.execute(_DEATH, (outcome_id,)).fetchone()
@@ -209,7 +215,7 @@ def _deaths_of_one(snapshot: Snapshot, died: list[Row], lying: list[Row]) -> Ite
         _add_hops(deaths, unpack(overlay), snapshot.queue_name(queue_id))
     message_id = died[0][0] if died else lying[0][0]
     for _, death in sorted(deaths.items()):
-        yield _death_row(snapshot, message_id, death)
+        yield _death_row(snapshot, attempts, message_id, death)
 
 
 def _add_hops(deaths: dict[int, _Death], hops: list[dict[str, Any]], lies_in: str) -> None:
@@ -226,11 +232,11 @@ def _add_hops(deaths: dict[int, _Death], hops: list[dict[str, Any]], lies_in: st
             death.lies_in.append(lies_in)
 
 
-def _death_row(snapshot: Snapshot, message_id: int, death: _Death) -> Row:
+def _death_row(snapshot: Snapshot, attempts: _LastAttempts, message_id: int, death: _Death) -> Row:
     newest = death.hops[0] if death.hops else {}
     first_address = death.hops[-1]["address"] if death.hops else None
     detail = death.detail
-    last = _last_attempt(snapshot, message_id, death.sequence)
+    last = attempts.of(message_id, death.sequence)
     fault = (last.fault if last else None) or {}
     return (
         message_id, death.sequence, death.queue_id, death.queue, detail.get("address", first_address), us(death.died_at_ms),
@@ -245,10 +251,32 @@ def _hop(hop: dict[str, Any]) -> dict[str, Any]:
     return {name: hop.get(name) for name in shown} | {"at": us(hop["at_ms"]), "expires_at": us(hop.get("expires_at_ms"))}
 
 
-def _last_attempt(snapshot: Snapshot, message_id: int, sequence: int) -> AttemptDetail | None:
-    sql = f"{_ATTEMPTS} WHERE {OF_MESSAGE} AND sequence = ?2 ORDER BY attempt DESC LIMIT 1"
-    row = snapshot.connection.execute(sql, (message_id, sequence)).fetchone()
-    return None if row is None else attempt_record(*row).detail
+class _LastAttempts:
+    """Finds the last attempt of each stay. A row of table failure is of up to a thousand stays; those that were read are remembered,
+    since deaths come in the order of their messages."""
+
+    _REMEMBERED = 512
+    _OF_MESSAGE = f"SELECT failure_id FROM failure WHERE {MAY_BE_OF_MESSAGE} ORDER BY attempt DESC, failure_id DESC"
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._connection = snapshot.connection
+        #: failure_id -> (sequences, what the attempts have in common)
+        self._known: dict[int, tuple[frozenset[int], bytes]] = {}
+
+    def of(self, message_id: int, sequence: int) -> AttemptDetail | None:
+        for (failure_id,) in self._connection.execute(self._OF_MESSAGE, (message_id,)).fetchall():
+            sequences, blob = self._known.get(failure_id) or self._read(failure_id)
+            if sequence in sequences:
+                return attempt_detail(blob)
+        return None
+
+    def _read(self, failure_id: int) -> tuple[frozenset[int], bytes]:
+        sql = "SELECT stays, failure_blob FROM failure WHERE failure_id = ?"
+        stays, blob = self._connection.execute(sql, (failure_id,)).fetchone()
+        if len(self._known) >= self._REMEMBERED:
+            del self._known[next(iter(self._known))]
+        self._known[failure_id] = found = frozenset(sequence for _, sequence in json.loads(stays)), blob
+        return found
 
 
 # --- queues, settings, policies, minutes ----------------------------------------------------------------------------

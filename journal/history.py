@@ -15,8 +15,9 @@ _EACH: Final = (
 #: A row for each stay, with the columns of its table. No views: a schema that is not trusted may not call JSON functions.
 ATTEMPTS: Final = _EACH.format("failure")
 OUTCOMES: Final = _EACH.format("outcome")
-#: Those of message ?1. Without the bounds every row would be looked into.
-OF_MESSAGE: Final = f"first_message BETWEEN ?1 - {NEAR} AND ?1 AND last_message >= ?1 AND message_id = ?1"
+#: Rows that may be of message ?1, and of those what is. Without the bounds every row would be looked into.
+MAY_BE_OF_MESSAGE: Final = f"first_message BETWEEN ?1 - {NEAR} AND ?1 AND last_message >= ?1"
+OF_MESSAGE: Final = f"{MAY_BE_OF_MESSAGE} AND message_id = ?1"
 
 
 def rows(stays: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, str]]:

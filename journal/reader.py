@@ -18,7 +18,7 @@ from journal.errors import JournalError
 from journal.history import ATTEMPTS, OF_MESSAGE, OUTCOMES
 from journal.migrations import VERSION, version_of
 from journal.packing import Damaged, unpack, unpack_message
-from journal.records import AttemptRecord, MessageRecord, MinuteColumn
+from journal.records import MessageRecord, MinuteColumn
 from journal.sqlite_store import APPLICATION_ID
 
 _BUSY_S = 5.0
@@ -109,7 +109,8 @@ class JournalReader:
 
         ``message``: address, body, properties, priority, sent_at_ms, expires_at_ms, producer; None once it has left every queue.
         ``references``: where it is now, with queue, priority, counts, state, due_at_ms, expires_at_ms, entered_at_ms and ``hops``,
-        newest first. ``attempts``: AttemptRecord's fields and ``queue``, oldest first. ``outcomes``: sequence, queue, at_ms,
+        newest first. ``attempts``: message_id, sequence, attempt, queue_id, queue, at_ms and the
+        fields of AttemptDetail, oldest first. ``outcomes``: sequence, queue, at_ms,
         outcome and the detail of records.Outcomes, oldest first. Raises ``journal-damaged`` when what is stored is not what was written.
         """
         with self._snapshot() as connection:
@@ -205,10 +206,17 @@ def _unpack(blob: bytes, what: str) -> Any:
 
 
 def _attempt(row: tuple[Any, ...], names: _QueueNames) -> dict[str, Any]:
-    *columns, blob = row
-    record = dict(zip(AttemptRecord._fields, columns, strict=False))
-    detail: dict[str, Any] = _unpack(blob, f"attempt {record['attempt']} of message {record['message_id']}")
-    return record | {"queue": names[record["queue_id"]]} | detail
+    message_id, sequence, attempt, queue_id, at_ms, blob = row
+    detail: dict[str, Any] = _unpack(blob, f"attempt {attempt} of message {message_id}")
+    record = {
+        "message_id": message_id,
+        "sequence": sequence,
+        "attempt": attempt,
+        "queue_id": queue_id,
+        "queue": names[queue_id],
+        "at_ms": at_ms,
+    }
+    return record | detail
 
 
 def _outcome(row: tuple[Any, ...], names: _QueueNames) -> dict[str, Any]:

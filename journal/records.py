@@ -188,7 +188,7 @@ class AttemptDetail(NamedTuple):
 
 
 class Attempts(NamedTuple):
-    """Deliveries of one queue that ended badly, all alike: an AttemptRecord for each of ``stays``."""
+    """Deliveries of one queue that ended badly, all alike; one of each of ``stays``."""
 
     queue_id: int
     attempt: int
@@ -196,17 +196,6 @@ class Attempts(NamedTuple):
     detail: AttemptDetail
     #: (message_id, sequence)
     stays: list[tuple[int, int]]
-
-
-class AttemptRecord(NamedTuple):
-    """One delivery that ended badly, as it is read back."""
-
-    message_id: int
-    sequence: int
-    attempt: int
-    queue_id: int
-    at_ms: int
-    detail: AttemptDetail
 
 
 class Outcomes(NamedTuple):

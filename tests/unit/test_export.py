@@ -6,7 +6,7 @@ import itertools
 import json
 import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,8 @@ from journal.records import AttemptDetail, MessageRecord
 T0 = 1_790_000_000_000
 DAY_MS = 86_400_000
 ORDERS, DLQ, GRAVEYARD = 1, 2, 3
+#: (message_id, sequence)
+Stays = Sequence[tuple[int, int]]
 
 
 @pytest.fixture
@@ -68,7 +70,10 @@ def add_reference(journal: sqlite3.Connection, queue_id: int, message_id: int, s
     journal.execute(f"INSERT INTO reference ({','.join(row)}) VALUES ({','.join('?' * len(row))})", tuple(row.values()))
 
 
-def add_attempt(journal: sqlite3.Connection, message_id: int, sequence: int, attempt: int, at_ms: int, **fault: Any) -> None:
+def add_attempt(
+    journal: sqlite3.Connection, message_id: int, sequence: int, attempt: int, at_ms: int, together: Stays = (), **fault: Any
+) -> None:
+    """``together``: further stays that failed alike."""
     detail = AttemptDetail(
         original_address="orders",
         outcome="listener",
@@ -84,7 +89,8 @@ def add_attempt(journal: sqlite3.Connection, message_id: int, sequence: int, att
         policy="p1",
         fault=fault or None,
     )
-    values = (ORDERS, attempt, at_ms, message_id, message_id, as_json([(message_id, sequence)]), pack(detail._asdict()))
+    stays = [(message_id, sequence), *together]
+    values = (ORDERS, attempt, at_ms, message_id, max(stays)[0], as_json(stays), pack(detail._asdict()))
     journal.execute("INSERT INTO failure VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", values)
 
 
@@ -93,9 +99,12 @@ def a_hop(queue: str, sequence: int, reason: str, at_ms: int, attempts: int) -> 
     return {"queue": queue, "address": queue, "sequence": sequence, "reason": reason, "at_ms": at_ms} | counts
 
 
-def add_outcome(journal: sqlite3.Connection, message_id: int, sequence: int, outcome: str, at_ms: int, **detail: Any) -> None:
+def add_outcome(
+    journal: sqlite3.Connection, message_id: int, sequence: int, outcome: str, at_ms: int, together: Stays = (), **detail: Any
+) -> None:
     blob = pack({"address": "orders", "sent_at_ms": T0, "entered_at_ms": T0, "attempts": 1, "delivery_count": 1} | detail)
-    values = (ORDERS, at_ms, outcome, message_id, message_id, as_json([(message_id, sequence)]), blob)
+    stays = [(message_id, sequence), *together]
+    values = (ORDERS, at_ms, outcome, message_id, max(stays)[0], as_json(stays), blob)
     journal.execute("INSERT INTO outcome VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", values)
 
 
@@ -194,6 +203,22 @@ def test_what_was_sent_back_lies_nowhere(journal: sqlite3.Connection, tmp_path: 
     assert (death["lies_in"], len(death["hops"])) == ([], 1)
     redriven = next(row for row in table(tmp_path / "out", "messages") if row["outcome"] == "redriven")
     assert redriven["target_queues"] == ["orders"]
+
+
+def test_what_ended_together_is_told_of_each(journal: sqlite3.Connection, tmp_path: Path) -> None:
+    add_attempt(journal, 10, 100, 1, T0, together=[(11, 101), (12, 102)], error_type="Timeout")
+    add_attempt(journal, 10, 100, 2, T0 + 5, together=[(12, 102)], error_type="ValueError")
+    add_outcome(journal, 10, 100, "dead-lettered", T0 + 6, together=[(11, 101), (12, 102)], to=["DLQ.orders"])
+    export(tmp_path / "data", tmp_path / "out")
+    told = [(row["message_id"], row["sequence"], row["attempt"], row["error_type"]) for row in table(tmp_path / "out", "attempts")]
+    first = [(10, 100, 1, "Timeout"), (11, 101, 1, "Timeout"), (12, 102, 1, "Timeout")]
+    assert sorted(told, key=lambda each: (each[2], each[0])) == [*first, (10, 100, 2, "ValueError"), (12, 102, 2, "ValueError")]
+    deaths = {
+        row["message_id"]: (row["sequence"], row["error_class"], row["target_queues"]) for row in table(tmp_path / "out", "dead_letters")
+    }
+    targets = ["DLQ.orders"]
+    assert deaths == {10: (100, "ValueError", targets), 11: (101, "Timeout", targets), 12: (102, "ValueError", targets)}
+    assert [row["outcome"] for row in table(tmp_path / "out", "messages")] == ["dead-lettered"] * 3
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,7 @@ async def test_attempts_that_share_a_row_are_deleted_one_by_one(tmp_path: Path) 
         assert query(tmp_path, "SELECT count(*) FROM attempts WHERE attempt = 2") == [(5,)]
         kept, counted = _history_bytes(tmp_path)
         assert kept == counted > 0
+        assert check(tmp_path).problems == []
 
 
 async def test_marks_and_transactions_go_after_a_day(tmp_path: Path) -> None:
