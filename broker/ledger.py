@@ -310,14 +310,7 @@ class Ledger:
         if not message.stored:
             self.group.delete_message(message.message_id)
 
-    def _outcome(
-        self,
-        reference: MessageReference,
-        outcome: str,
-        now_ms: int,
-        detail: dict[str, Any],
-        told: dict[tuple[Any, ...], list[tuple[int, int]]],
-    ) -> None:
+    def _outcome(self, reference: MessageReference, outcome: str, now_ms: int, detail: dict[str, Any], told: _Stays) -> None:
         """``told``: the stays of the same queue that ended with the same detail, as those of many messages do."""
         message, failed, counted = reference.message, reference.failed, reference.delivery_count
         name = message_key(reference)

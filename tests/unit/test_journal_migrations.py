@@ -10,6 +10,7 @@ from pathlib import Path
 import msgpack
 import pytest
 
+from journal.check import check
 from journal.errors import JournalError
 from journal.journal import Journal, JournalOptions
 from journal.migrations import VERSION, bring_up, split, steps, version_of
@@ -20,6 +21,7 @@ from tests.unit.journal_support import NOW_MS, OPTIONS, message, opened, queue, 
 
 #: The tables as they were before versions counted.
 VERSION_0 = Path(__file__).with_name("journal_version_0.sql")
+NACK, DETAIL = msgpack.packb({"outcome": "nack"}), msgpack.packb({"address": "a"})
 
 
 def _make_version_0(directory: Path) -> None:
@@ -33,7 +35,10 @@ def _make_version_0(directory: Path) -> None:
         for sequence, rank in ((5, 5), (6, 0)):
             row = (1, rank, sequence, sequence, 2, 1, 3, 0, None, None, NOW_MS, None, *pack_message(message(sequence)))
             connection.execute("INSERT INTO reference VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)", row)
-        connection.execute("INSERT INTO attempt VALUES (5, 5, 1, 1, ?, ?)", (NOW_MS, msgpack.packb({"outcome": "nack"})))
+        for message_id, attempt in ((7, 1), (5, 2), (5, 1)):
+            attempt_row = (message_id, message_id, attempt, 1, NOW_MS + attempt, NACK)
+            connection.execute("INSERT INTO attempt VALUES (?, ?, ?, ?, ?, ?)", attempt_row)
+        connection.execute("INSERT INTO outcome VALUES (7, 7, 1, ?, 'succeeded', ?)", (NOW_MS + 9, DETAIL))
         connection.execute("INSERT INTO duplicate VALUES ('orders', 'd', 4)")
 
 
@@ -48,11 +53,18 @@ async def test_version_0_comes_up_with_everything_in_it(tmp_path: Path) -> None:
         assert (recovered.queues, recovered.next_queue_id) == ([queue()], 2)
         assert recovered.duplicates == {"orders": ["d"]}
         assert journal.next_id() == 500
-        assert journal._committer.writer.state.history_bytes == len(msgpack.packb({"outcome": "nack"})) + len("[[5,5]]")
+        assert journal._committer.writer.state.history_bytes == 3 * (len(NACK) + len("[[5,5]]")) + len(DETAIL) + len("[[7,7]]")
+    assert check(tmp_path).problems == ["Queue 1 holds messages that were never counted in."]
     with JournalReader(tmp_path) as reader:
-        history = reader.history(5)
-    assert history is not None
-    assert history["attempts"][0]["outcome"] == "nack"
+        here, gone = reader.history(5), reader.history(7)
+    assert here is not None
+    assert [(each["attempt"], each["at_ms"], each["outcome"]) for each in here["attempts"]] == [
+        (1, NOW_MS + 1, "nack"),
+        (2, NOW_MS + 2, "nack"),
+    ]
+    assert gone is not None
+    assert (len(gone["attempts"]), gone["references"]) == (1, [])
+    assert gone["outcomes"] == [{"sequence": 7, "queue_id": 1, "queue": "q1", "at_ms": NOW_MS + 9, "outcome": "succeeded", "address": "a"}]
 
 
 def test_a_migrated_schema_is_the_schema(tmp_path: Path) -> None:
