@@ -453,3 +453,45 @@ async def test_declarations_come_back_and_go(tmp_path: Path) -> None:
         journal.group.delete_declaration("binding", "1")
     async with opened(tmp_path) as (_, recovered):
         assert recovered.declarations == (kept,)
+
+
+async def test_a_message_that_goes_on_takes_its_body_along_from_the_row_it_leaves(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        journal.group.queue(queue())
+        journal.group.queue(queue(2))
+        for sequence in (1, 2, 3):
+            send(journal, sequence)
+        await journal.flush()
+        before = dict(query(tmp_path, "SELECT message_id, message_blob FROM reference"))
+        send(journal, 4)
+        for old in (1, 2, 4):  # 4 was never on disk
+            settle(journal, old)
+            hops = [{"queue": "q1", "sequence": old}]
+            send(journal, 10 + old, 2, of=message(old), hops=hops)
+        send(journal, 23, 2, of=message(3), hops=[{"queue": "q1", "sequence": 3}], failed=1)  # its old row stays
+        await journal.flush()
+        moved = query(
+            tmp_path, "SELECT sequence, message_id, queue_id, failed, due_at_ms, overlay_blob IS NULL FROM reference WHERE queue_id = 2"
+        )
+        assert moved == [(11, 1, 2, 0, None, 0), (12, 2, 2, 0, None, 0), (14, 4, 2, 0, None, 0), (23, 3, 2, 1, None, 0)]
+        after = dict(query(tmp_path, "SELECT message_id, message_blob FROM reference WHERE queue_id = 2"))
+        assert {number: after[number] for number in before} == before
+    async with opened(tmp_path) as (_, recovered):
+        went = [reference for reference in recovered.references if reference.queue_id == 2]
+        assert [(reference.message, reference.hops) for reference in went] == [
+            (message(number), [{"queue": "q1", "sequence": number}]) for number in (1, 2, 4, 3)
+        ]
+
+
+async def test_a_message_that_is_not_where_it_comes_from_stops_the_broker_and_not_the_message(tmp_path: Path) -> None:
+    journal, _ = await Journal.open(tmp_path, JournalOptions(**OPTIONS), NOW_MS)
+    journal.group.queue(queue())
+    await journal.flush()
+    settle(journal, 1)  # never was there
+    send(journal, 2, of=message(1), hops=[{"queue": "q1", "sequence": 1}])
+    with pytest.raises(JournalError) as caught:
+        await journal.flush()
+    await journal.close()
+    assert caught.value.code == "journal-bad-record"
+    assert "not where they come from" in caught.value.message
+    assert sequences(tmp_path) == []
