@@ -16,7 +16,7 @@ from typing import Any
 
 from journal.disk import DATABASE_NAME
 from journal.errors import JournalError
-from journal.history import OUTCOMES
+from journal.history import OUTCOMES, VALID_STAYS
 from journal.migrations import version_of
 from journal.packing import Damaged, unpack, unpack_message
 from journal.reader import open_read_only
@@ -232,12 +232,12 @@ def _history(connection: sqlite3.Connection, report: CheckReport, progress: Prog
 
 def _history_rows(connection: sqlite3.Connection, table: str, name: str, findings: _Findings, progress: Progress) -> int:
     count = last = 0
-    columns = f"{table}_id, first_message, last_message, iif(json_valid(stays), stays, '[]'), {table}_blob"
+    columns = f"{table}_id, first_message, last_message, {VALID_STAYS}, {table}_blob"
     page = f"SELECT {columns} FROM {table} WHERE {table}_id > ? ORDER BY {table}_id LIMIT {_PAGE_ROWS}"
     while rows := connection.execute(page, (last,)).fetchall():
         for number, first_message, last_message, stays, blob in rows:
             what = f"The {name} of message {first_message} (row {number} of table {table})"
-            messages = [message_id for message_id, _ in json.loads(stays)]
+            messages = _messages(stays)
             count += len(messages)
             # Single ones may have gone since it was written.
             if not messages or min(messages) < first_message or max(messages) > last_message:
@@ -252,6 +252,13 @@ def _history_rows(connection: sqlite3.Connection, table: str, name: str, finding
     return count
 
 
+def _messages(stays: str) -> list[int]:
+    try:
+        return [int(message_id) for message_id, _ in json.loads(stays)]
+    except (ValueError, TypeError):
+        return []
+
+
 _EQUATION = """
 SELECT q.name, total.came, total.went,
        (SELECT count(*) FROM reference r WHERE r.queue_id = q.queue_id),
@@ -261,7 +268,9 @@ FROM queue q JOIN (
   FROM minute GROUP BY queue_id) AS total USING (queue_id)
 ORDER BY q.name
 """
-_BOTH = f"SELECT r.message_id, r.queue_id, o.outcome FROM {OUTCOMES} o JOIN reference r ON r.sequence = o.sequence LIMIT 20"
+# What is no list of stays is told of elsewhere.
+_TOLD = OUTCOMES.replace("outcome.stays", VALID_STAYS)
+_BOTH = f"SELECT r.message_id, r.queue_id, o.outcome FROM {_TOLD} o JOIN reference r ON r.sequence = o.sequence LIMIT 20"
 _BELOW_ZERO = "SELECT count(*) FROM minute WHERE min(sent, moved_in, succeeded, dead_lettered, expired, dropped, purged, moved_out) < 0"
 
 

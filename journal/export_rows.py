@@ -14,7 +14,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from journal.history import ATTEMPTS, MAY_BE_OF_MESSAGE, OUTCOMES
+from journal.history import ATTEMPTS, FAILURES_OF_MESSAGE, OUTCOMES
 from journal.packing import Damaged, unpack, unpack_message
 from journal.records import AttemptDetail, ReferenceState
 
@@ -256,7 +256,7 @@ class _LastAttempts:
     since deaths come in the order of their messages."""
 
     _REMEMBERED = 512
-    _OF_MESSAGE = f"SELECT failure_id FROM failure WHERE {MAY_BE_OF_MESSAGE} ORDER BY attempt DESC, failure_id DESC"
+    _OF_MESSAGE = f"SELECT failure_id FROM failure WHERE {FAILURES_OF_MESSAGE} ORDER BY attempt DESC, +failure_id DESC"
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._connection = snapshot.connection
@@ -275,7 +275,11 @@ class _LastAttempts:
         stays, blob = self._connection.execute(sql, (failure_id,)).fetchone()
         if len(self._known) >= self._REMEMBERED:
             del self._known[next(iter(self._known))]
-        self._known[failure_id] = found = frozenset(sequence for _, sequence in json.loads(stays)), blob
+        try:
+            sequences = frozenset(sequence for _, sequence in json.loads(stays))
+        except (ValueError, TypeError) as error:
+            raise Damaged(f"row {failure_id} of table failure names no stays") from error
+        self._known[failure_id] = found = sequences, blob
         return found
 
 

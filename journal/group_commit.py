@@ -7,7 +7,7 @@ runs for every message on the loop's thread; packing and SQL are the writer's, o
 Groups that wait for the disk (gathering.py) stand in a row, oldest first, and only ever go there as a prefix of it. A message that
 succeeds while its group still waits is taken out of that group, as if it had been consumed before the group was closed.
 
-Records are handed over: neither they nor the maps and lists inside them may change afterwards.
+Records are handed over: neither they nor the maps and lists inside them may change after the turn of the loop that did so.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class Group:
 
     def _change(self, changed: dict[int, ReferenceCounts]) -> None:
         added, deleted = self.added, self.deleted
-        if changed.keys().isdisjoint(added) and changed.keys().isdisjoint(deleted):
+        if changed.keys().isdisjoint(added.keys()) and changed.keys().isdisjoint(deleted):
             self.changed.update(changed)
             return
         for sequence, counts in changed.items():

@@ -6,6 +6,8 @@ group to group (the number of the next duplicate, the size of history, the ids r
 
 from __future__ import annotations
 
+import json
+import logging
 import sqlite3
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -13,10 +15,12 @@ from typing import Any
 from zlib import crc32
 
 from journal.group_commit import MINUTE_COLUMNS, Group
-from journal.history import NEAR, as_json, close_together, rows
+from journal.history import NEAR, VALID_STAYS, as_json, close_together, rows
 from journal.packing import pack, pack_message, packer
 from journal.records import MinuteColumn, Outcomes, QueueRecord, ReferenceCounts, ReferenceRecord
 from journal.statements import LONG_RUN, delete_integers, run_keys, run_values, runs
+
+log = logging.getLogger("homing.journal")
 
 _REFERENCE_WIDTH = 14
 #: Most references are written as they arrived: no counts, no times, a body of their own. For those only what differs is a parameter. A
@@ -28,6 +32,7 @@ _PACKED_BYTES = 8 << 20
 MINUTE_NAMES = [column.name.lower() for column in MinuteColumn]
 
 INSERT_REFERENCE = "INSERT INTO reference VALUES {values}"
+IS_THERE = "SELECT 1 FROM reference WHERE sequence = ?"
 # A message that goes on to another queue takes its body along from the row that it leaves.
 MOVE_REFERENCE = (
     "INSERT INTO reference SELECT v.column2, v.column3, v.column4, old.message_id, 0, 0, 0, 0, NULL, NULL, v.column5, v.column6,"
@@ -46,14 +51,21 @@ INSERT_MESSAGE = "INSERT OR REPLACE INTO message VALUES {values}"
 BODIES_IN_USE = "SELECT message_id FROM reference INDEXED BY reference_message WHERE message_blob IS NULL AND message_id IN ({values})"
 INSERT_FAILURE = "INSERT INTO failure (queue_id, attempt, at_ms, first_message, last_message, stays, failure_blob) VALUES {values}"
 FAILURE_BYTES = "coalesce(sum(length(stays) + length(failure_blob)), 0)"
-# The failures of one attempt that may hold some of the messages from ?2 to ?3.
-_HOLDING = f"attempt = ?1 AND first_message BETWEEN ?2 - {NEAR} AND ?3 AND last_message >= ?2"
-SIZE_FAILURES = f"SELECT {FAILURE_BYTES} FROM failure WHERE {_HOLDING}"
-LEAVE_OUT_STAYS = (
-    "UPDATE failure SET stays = (SELECT json_group_array(json(value)) FROM json_each(stays)"
-    f" WHERE value NOT IN (SELECT value FROM json_each(?4))) WHERE {_HOLDING}"
+# Attempts that stand alone: (message_id, attempt, stays).
+_ALONE = (
+    "(VALUES {values}) AS v CROSS JOIN failure ON first_message = v.column1 AND last_message = v.column1 AND attempt = v.column2"
+    " AND stays = v.column3"
 )
-DELETE_EMPTY_FAILURES = f"DELETE FROM failure WHERE {_HOLDING} AND stays = '[]'"
+SIZE_ALONE = f"SELECT count(*), {FAILURE_BYTES} FROM {_ALONE}"
+DELETE_ALONE = f"DELETE FROM failure WHERE failure_id IN (SELECT failure_id FROM {_ALONE})"
+# Rows of one attempt and several messages that hold some of ?4, whose message ids are from ?2 to ?3.
+_HOLDING = (
+    f"attempt = ?1 AND last_message > first_message AND first_message BETWEEN ?2 - {NEAR} AND ?3 AND last_message >= ?2"
+    f" AND EXISTS (SELECT 1 FROM json_each({VALID_STAYS}) WHERE value IN (SELECT value FROM json_each(?4)))"
+)
+HOLDING = f"SELECT failure_id, stays, length(failure_blob) FROM failure WHERE {_HOLDING}"
+SET_STAYS = "UPDATE failure SET stays = ? WHERE failure_id = ?"
+DELETE_FAILURE = "DELETE FROM failure WHERE failure_id = ?"
 INSERT_OUTCOME = "INSERT INTO outcome (queue_id, at_ms, outcome, first_message, last_message, stays, outcome_blob) VALUES {values}"
 COUNT_MINUTE = "INSERT INTO minute VALUES {values} ON CONFLICT (queue_id, minute) DO UPDATE SET " + ", ".join(
     f"{name} = {name} + excluded.{name}" for name in MINUTE_NAMES
@@ -225,7 +237,7 @@ def _write_references(connection: sqlite3.Connection, group: Group, written: Wri
     records = iter(group.added.values())
     while True:
         fresh: list[Any] = []
-        moved: list[Any] = []
+        moved: list[ReferenceRecord] = []
         other: list[Any] = []
         size = _append_references(fresh, moved, other, records, leaving)
         if not fresh and not moved and not other:
@@ -267,8 +279,10 @@ def _append_references(fresh: list[Any], moved: list[Any], other: list[Any], rec
         if shared:
             blob, checksum = None, 0
         elif plain and hops and hops[0].get("sequence") in leaving:
-            moved += (hops[0]["sequence"], queue_id, 9 - priority, sequence, entered, bytearray(pack_one(hops)))
+            moved.append(record)
             size += len(message.body)
+            if size >= _PACKED_BYTES:
+                break
             continue
         else:
             blob = pack_one(message)
@@ -287,13 +301,24 @@ def _append_references(fresh: list[Any], moved: list[Any], other: list[Any], rec
     return size
 
 
-def _move_references(connection: sqlite3.Connection, moved: list[Any]) -> int:
-    """Messages whose old rows, named first, go in this group. Raises when one is not there: it must not vanish unnoticed."""
-    number = len(moved) // 6
-    written = run_values(connection, MOVE_REFERENCE, 6, moved)
-    if written != number:
-        raise LookupError(f"{number - written} of {number} messages that go on to another queue are not where they come from")
-    return written
+def _move_references(connection: sqlite3.Connection, moved: list[ReferenceRecord]) -> int:
+    """Messages whose old rows go in this group."""
+    flat: list[Any] = []
+    pack_one = packer()
+    for record in moved:
+        hops = record.hops or []
+        values = (hops[0]["sequence"], record.queue_id, 9 - record.priority, record.sequence, record.entered_at_ms)
+        flat += (*values, bytearray(pack_one(hops)))
+    written = run_values(connection, MOVE_REFERENCE, 6, flat)
+    if written == len(moved):
+        return written
+    # A row that was found damaged meanwhile was set aside; the message itself is here.
+    missing = [record for record in moved if not connection.execute(IS_THERE, (record.sequence,)).fetchone()]
+    log.error("%d messages go on to another queue from rows that are not there any more", len(missing))
+    other: list[Any] = []
+    for record in missing:
+        _append_references([], [], other, iter([record]), set())
+    return written + run_values(connection, INSERT_REFERENCE, _REFERENCE_WIDTH, other)
 
 
 def _change_references(connection: sqlite3.Connection, changed: dict[int, ReferenceCounts]) -> int:
@@ -351,16 +376,36 @@ def write_outcomes(connection: sqlite3.Connection, outcomes: Iterable[Outcomes],
 
 
 def _delete_attempts(connection: sqlite3.Connection, gone: Iterable[tuple[int, int, int]], state: WriterState) -> None:
+    keys = [(message_id, attempt, as_json([(message_id, sequence)])) for message_id, sequence, attempt in gone]
+    alone = 0
+    for start in range(0, len(keys), 2048):
+        part = keys[start : start + 2048]
+        marks = ",".join(["(?,?,?)"] * len(part))
+        found, size = connection.execute(SIZE_ALONE.format(values=marks), [value for key in part for value in key]).fetchone()
+        alone += found
+        state.history_bytes -= size
+    if alone:
+        run_keys(connection, DELETE_ALONE, 3, keys)
+    if alone < len(keys):
+        _leave_out(connection, gone, state)
+
+
+def _leave_out(connection: sqlite3.Connection, gone: Iterable[tuple[int, int, int]], state: WriterState) -> None:
+    """Attempts that stand in a row with others."""
     by_attempt: dict[int, list[tuple[int, int]]] = {}
     for message_id, sequence, attempt in gone:
         by_attempt.setdefault(attempt, []).append((message_id, sequence))
     for attempt, stays in by_attempt.items():
         for near in close_together(sorted(stays)):
-            holding = (attempt, near[0][0], near[-1][0])
-            before = connection.execute(SIZE_FAILURES, holding).fetchone()[0]
-            connection.execute(LEAVE_OUT_STAYS, (*holding, as_json(near)))
-            connection.execute(DELETE_EMPTY_FAILURES, holding)
-            state.history_bytes -= before - connection.execute(SIZE_FAILURES, holding).fetchone()[0]
+            leaving = list(map(list, near))
+            for failure_id, text, size in connection.execute(HOLDING, (attempt, near[0][0], near[-1][0], as_json(near))).fetchall():
+                left = [stay for stay in json.loads(text) if stay not in leaving]
+                if left:
+                    state.history_bytes -= len(text) - len(as_json(left))
+                    connection.execute(SET_STAYS, (as_json(left), failure_id))
+                else:
+                    state.history_bytes -= len(text) + size
+                    connection.execute(DELETE_FAILURE, (failure_id,))
 
 
 def _write_counts(connection: sqlite3.Connection, group: Group) -> None:

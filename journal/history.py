@@ -15,9 +15,16 @@ _EACH: Final = (
 #: A row for each stay, with the columns of its table. No views: a schema that is not trusted may not call JSON functions.
 ATTEMPTS: Final = _EACH.format("failure")
 OUTCOMES: Final = _EACH.format("outcome")
-#: Rows that may be of message ?1, and of those what is. Without the bounds every row would be looked into.
-MAY_BE_OF_MESSAGE: Final = f"first_message BETWEEN ?1 - {NEAR} AND ?1 AND last_message >= ?1"
-OF_MESSAGE: Final = f"{MAY_BE_OF_MESSAGE} AND message_id = ?1"
+#: Rows of table {0} that may be of message ?1: of it alone, or of several. Without this every row would be looked into.
+_MAY_BE: Final = (
+    "{0}_id IN (SELECT {0}_id FROM {0} WHERE first_message = ?1 AND last_message = ?1 UNION ALL SELECT {0}_id FROM {0}"
+    f" WHERE last_message > first_message AND first_message BETWEEN ?1 - {NEAR} AND ?1 AND last_message >= ?1)"
+)
+FAILURES_OF_MESSAGE: Final = _MAY_BE.format("failure")
+ATTEMPTS_OF_MESSAGE: Final = f"{FAILURES_OF_MESSAGE} AND message_id = ?1"
+OUTCOMES_OF_MESSAGE: Final = f"{_MAY_BE.format('outcome')} AND message_id = ?1"
+#: The stays of a row that is not what was written: none.
+VALID_STAYS: Final = "iif(json_valid(stays), stays, '[]')"
 
 
 def rows(stays: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, str]]:

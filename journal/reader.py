@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from journal.disk import DATABASE_NAME, damaged
 from journal.errors import JournalError
-from journal.history import ATTEMPTS, OF_MESSAGE, OUTCOMES
+from journal.history import ATTEMPTS, ATTEMPTS_OF_MESSAGE, OUTCOMES, OUTCOMES_OF_MESSAGE
 from journal.migrations import VERSION, version_of
 from journal.packing import Damaged, unpack, unpack_message
 from journal.records import MessageRecord, MinuteColumn
@@ -27,15 +27,15 @@ _REFERENCE = (
     " overlay_blob, message_blob, checksum FROM reference"
 )
 # By key: the stays that attempts name, and moved or shared references. Written out so that each uses its index.
-_BY_STAY = f"{_REFERENCE} WHERE sequence IN (SELECT sequence FROM {ATTEMPTS} WHERE {OF_MESSAGE}) AND message_id = ?1"
+_BY_STAY = f"{_REFERENCE} WHERE sequence IN (SELECT sequence FROM {ATTEMPTS} WHERE {ATTEMPTS_OF_MESSAGE}) AND message_id = ?1"
 _BY_MESSAGE = f"{_REFERENCE} INDEXED BY reference_message WHERE message_id = ?1 AND (overlay_blob IS NOT NULL OR message_blob IS NULL)"
 # What never failed, moved or was shared has its only reference without an index: one scan, and only when nothing else is known of it.
 _BY_SCAN = f"{_REFERENCE} WHERE message_id = ?1"
 _ATTEMPTS = (
     f"SELECT message_id, sequence, attempt, queue_id, at_ms, failure_blob FROM {ATTEMPTS}"
-    f" WHERE {OF_MESSAGE} ORDER BY at_ms, sequence, attempt"
+    f" WHERE {ATTEMPTS_OF_MESSAGE} ORDER BY +at_ms, sequence, attempt"
 )
-_OUTCOMES = f"SELECT sequence, queue_id, at_ms, outcome, outcome_blob FROM {OUTCOMES} WHERE {OF_MESSAGE} ORDER BY at_ms, sequence"
+_OUTCOMES = f"SELECT sequence, queue_id, at_ms, outcome, outcome_blob FROM {OUTCOMES} WHERE {OUTCOMES_OF_MESSAGE} ORDER BY +at_ms, sequence"
 
 
 def open_read_only(directory: Path) -> sqlite3.Connection:

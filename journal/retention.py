@@ -12,6 +12,7 @@ import sqlite3
 import time
 
 from journal.group_write import FAILURE_BYTES, WriterState
+from journal.history import VALID_STAYS
 from journal.options import JournalOptions
 from journal.records import MinuteColumn
 from journal.sqlite_store import PAGE_BYTES
@@ -121,7 +122,7 @@ class Retention:
         """Attempts past the cursor that are older than the cutoff go; returns how many of the next ones did, and whether there are more."""
         past = self._cursor or (-1, 0)
         chunk = (
-            "SELECT at_ms, failure_id, json_array_length(stays) AS number FROM failure"
+            f"SELECT at_ms, failure_id, json_array_length({VALID_STAYS}) AS number FROM failure"
             f" WHERE (at_ms, failure_id) > (?, ?) AND at_ms < ? ORDER BY at_ms, failure_id LIMIT {_HISTORY_ROWS}"
         )
         # Not more attempts than a step has rows, but for those of its first failure.
@@ -132,8 +133,8 @@ class Retention:
             return 0, False
         last = connection.execute(f"SELECT at_ms, failure_id {step} LIMIT 1 OFFSET ?", (*past, cutoff_ms, failures - 1)).fetchone()
         span = "(at_ms, failure_id) > (?, ?) AND (at_ms, failure_id) <= (?, ?)"
-        alive = f"(SELECT json_group_array(json(stay.value)) FROM json_each(failure.stays) AS stay WHERE {_ALIVE})"
-        size = f"SELECT {FAILURE_BYTES}, coalesce(sum(json_array_length(stays)), 0) FROM failure WHERE {span}"
+        alive = f"(SELECT json_group_array(json(stay.value)) FROM json_each({VALID_STAYS}) AS stay WHERE {_ALIVE})"
+        size = f"SELECT {FAILURE_BYTES}, coalesce(sum(json_array_length({VALID_STAYS})), 0) FROM failure WHERE {span}"
         bytes_before, before = connection.execute(size, (*past, *last)).fetchone()
         connection.execute(f"UPDATE failure SET stays = {alive} WHERE {span} AND stays != {alive}", (*past, *last))
         connection.execute(f"DELETE FROM failure WHERE {span} AND stays = '[]'", (*past, *last))
@@ -200,7 +201,7 @@ def _remove(
 
     Returns how many attempts or outcomes that were, and whether there may be more.
     """
-    bytes_and_number = f"length(stays) + length({table}_blob) AS bytes, json_array_length(stays) AS number"
+    bytes_and_number = f"length(stays) + length({table}_blob) AS bytes, json_array_length({VALID_STAYS}) AS number"
     chosen = f"SELECT {table}_id AS id, {bytes_and_number} FROM {table} WHERE {where} ORDER BY at_ms LIMIT {_HISTORY_ROWS}"
     if most_bytes is not None:
         running = "sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS passed"

@@ -87,6 +87,7 @@ CREATE TABLE failure (
 ) STRICT;
 CREATE INDEX failure_at ON failure (at_ms);
 CREATE INDEX failure_message ON failure (first_message, last_message);
+CREATE INDEX failure_several ON failure (first_message, last_message) WHERE last_message > first_message;
 
 -- How stays in a queue ended, of messages that failed at least once (history: full keeps every one); those alike together, as above.
 CREATE TABLE outcome (
@@ -101,6 +102,7 @@ CREATE TABLE outcome (
 ) STRICT;
 CREATE INDEX outcome_at ON outcome (at_ms);
 CREATE INDEX outcome_message ON outcome (first_message, last_message);
+CREATE INDEX outcome_several ON outcome (first_message, last_message) WHERE last_message > first_message;
 
 -- Counts of durable messages per queue and minute. sent + moved_in = succeeded + dead_lettered + expired + dropped + purged + moved_out + still here.
 -- Rows get coarser with age (retention.py): older than history-retention one for an hour, than 8 times that for a day, than 104 times

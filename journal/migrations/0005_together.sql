@@ -17,6 +17,7 @@ INSERT INTO failure (queue_id, attempt, at_ms, first_message, last_message, stay
 DROP TABLE attempt_4;
 CREATE INDEX failure_at ON failure (at_ms);
 CREATE INDEX failure_message ON failure (first_message, last_message);
+CREATE INDEX failure_several ON failure (first_message, last_message) WHERE last_message > first_message;
 ALTER TABLE outcome RENAME TO outcome_4;
 CREATE TABLE outcome (
   outcome_id    INTEGER PRIMARY KEY,
@@ -34,6 +35,7 @@ INSERT INTO outcome (queue_id, at_ms, outcome, first_message, last_message, stay
 DROP TABLE outcome_4;
 CREATE INDEX outcome_at ON outcome (at_ms);
 CREATE INDEX outcome_message ON outcome (first_message, last_message);
+CREATE INDEX outcome_several ON outcome (first_message, last_message) WHERE last_message > first_message;
 UPDATE meta
   SET value = value + (SELECT coalesce(sum(length(stays)), 0) FROM failure) + (SELECT coalesce(sum(length(stays)), 0) FROM outcome)
   WHERE key = 'history_bytes';

@@ -92,6 +92,10 @@ class DictJournal:
     def commit(self) -> None:
         """The open group is on disk; what waited for that is told, in order."""
         group, self.group = self.group, Group()
+        leaving = group.deleted - group.added.keys()
+        for added in group.added.values():
+            old = added.hops[0]["sequence"] if added.hops and not added.shared else None
+            assert old not in leaving or self.references[old].message == added.message, "it takes a body along that is not its own"
         for sequence in group.deleted_first:
             self.references.pop(sequence, None)
         self.messages.update(group.messages)

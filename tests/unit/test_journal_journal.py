@@ -483,15 +483,30 @@ async def test_a_message_that_goes_on_takes_its_body_along_from_the_row_it_leave
         ]
 
 
-async def test_a_message_that_is_not_where_it_comes_from_stops_the_broker_and_not_the_message(tmp_path: Path) -> None:
-    journal, _ = await Journal.open(tmp_path, JournalOptions(**OPTIONS), NOW_MS)
-    journal.group.queue(queue())
-    await journal.flush()
-    settle(journal, 1)  # never was there
-    send(journal, 2, of=message(1), hops=[{"queue": "q1", "sequence": 1}])
-    with pytest.raises(JournalError) as caught:
+async def test_a_message_whose_old_row_is_gone_is_written_from_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with opened(tmp_path) as (journal, _):
+        journal.group.queue(queue())
+        send(journal, 2)
         await journal.flush()
-    await journal.close()
-    assert caught.value.code == "journal-bad-record"
-    assert "not where they come from" in caught.value.message
-    assert sequences(tmp_path) == []
+        for old in (1, 2):  # 1 was set aside meanwhile
+            settle(journal, old)
+            send(journal, 10 + old, of=message(old), hops=[{"queue": "q1", "sequence": old}])
+        await journal.flush()
+        assert journal.statistics.references_added == 3
+    assert "1 messages go on to another queue from rows that are not there" in caplog.text
+    async with opened(tmp_path) as (_, recovered):
+        assert [(reference.sequence, reference.message) for reference in recovered.references] == [(11, message(1)), (12, message(2))]
+
+
+async def test_bodies_that_go_on_are_taken_along_some_megabytes_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("journal.group_write._PACKED_BYTES", 100)
+    async with opened(tmp_path) as (journal, _):
+        journal.group.queue(queue())
+        for sequence in range(1, 8):
+            send(journal, sequence, of=message(sequence, b"x" * 40))
+        await journal.flush()
+        for sequence in range(1, 8):
+            settle(journal, sequence)
+            send(journal, 10 + sequence, of=message(sequence, b"x" * 40), hops=[{"queue": "q1", "sequence": sequence}])
+        await journal.flush()
+        assert sequences(tmp_path) == list(range(11, 18))

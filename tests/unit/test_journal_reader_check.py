@@ -128,6 +128,7 @@ async def test_check_finds_nothing_on_a_whole_journal_live_and_stopped(tmp_path:
         ("UPDATE outcome SET stays = '[[1,10]]'", "Message 1 is dead-lettered and still stands in queue 2."),
         ("UPDATE failure SET failure_blob = x'01' WHERE failure_id = 1", "The attempt of message 1 (row 1 of table failure) holds no map."),
         ("UPDATE failure SET stays = '[[1,1' WHERE failure_id = 1", "(row 1 of table failure) names other messages."),
+        ("UPDATE failure SET stays = '[[1.1]]' WHERE failure_id = 1", "(row 1 of table failure) names other messages."),
         ("UPDATE failure SET stays = '[[2,1]]' WHERE failure_id = 1", "(row 1 of table failure) names other messages."),
         ("DELETE FROM minute WHERE queue_id = 2", "Queue 2 holds messages that were never counted in."),
     ],

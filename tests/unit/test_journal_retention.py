@@ -145,6 +145,26 @@ async def test_attempts_that_share_a_row_are_deleted_one_by_one(tmp_path: Path) 
         assert check(tmp_path).problems == []
 
 
+async def test_a_damaged_row_of_history_hurts_nobody(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        for number in (1, 2):
+            journal.group.attempt(attempt(0, 0, number)._replace(stays=[(1, 1), (2, 2)]))
+        journal.group.outcome(outcome(1, 1))
+        await journal.flush()
+        for table, stays in (("failure", "[[1,1],[2"), ("outcome", "{")):
+            sql = f"UPDATE {table} SET stays = ? WHERE {table}_id = 1"
+            await journal._store.run(lambda connection, sql=sql, stays=stays: connection.execute(sql, (stays,)))  # type: ignore[misc]
+        journal.group.delete_attempt(1, 1, 1)
+        journal.group.delete_attempt(1, 1, 2)
+        await journal.flush()
+        assert query(tmp_path, "SELECT stays FROM failure") == [("[[1,1],[2",), ("[[2,2]]",)]
+    assert len(check(tmp_path).problems) == 2
+    async with opened(tmp_path, now_ms=NOW_MS + 8 * DAY_MS) as (journal, _):
+        await _sweep(journal)
+        assert query(tmp_path, "SELECT count(*) FROM failure") == query(tmp_path, "SELECT count(*) FROM outcome") == [(0,)]
+        assert (await journal._store.run(lambda _: journal._committer.writer.state.history_bytes)) >= 0
+
+
 async def test_marks_and_transactions_go_after_a_day(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
         journal.group.producer_mark("old", 1, NOW_MS)
