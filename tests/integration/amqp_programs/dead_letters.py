@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from pika.spec import Basic, Queue
+from pika.spec import Basic, Confirm, Queue
 
 from tests.amqp_wire import QUIET_S, Ch, message_words, plain
 from tests.integration.amqp_programs.stage import Stage, program
@@ -62,8 +62,10 @@ def an_expired_message_of_a_queue_with_a_time_to_live(s: Stage) -> Any:
 @program
 def the_shorter_time_to_live_counts(s: Stage) -> Any:
     short, long, ch = s.queue("short", {"x-message-ttl": 100}), s.queue("long", {"x-message-ttl": 60_000}), s.channel()
+    ch.ask(Confirm.Select())
     for queue, expiration in ((short, "60000"), (long, "100")):
         ch.publish("", queue, "x", expiration=expiration)
+        ch.item()  # it has arrived: a queue that is empty now is so because the time is over
     ch.wait_count(short, 0)
     ch.wait_count(long, 0)
     return [ch.bodies(short), ch.bodies(long)]
