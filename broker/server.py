@@ -292,9 +292,14 @@ class Server:
         self.broker.ledger.group.settings(self._clock.now_ms(), self.config.journal_settings())
 
     def look_for_damage(self) -> None:
-        """After an unclean stop, while clients are served."""
-        self._start_check = StartCheck(self.config.data_directory)
-        self._start_check.start()
+        """After an unclean stop, while clients are served. Not on a disk that is nearly full: who reads keeps the write-ahead log from
+        being used anew."""
+        self._start_check = check = StartCheck(self.config.data_directory)
+        if self._journal.space_low:
+            check.leave_off()
+            return
+        self._journal.on_space = lambda low: check.leave_off() if low else None
+        check.start()
 
     # -- stop --------------------------------------------------------------------------------------------------------
 

@@ -89,6 +89,24 @@ async def test_a_stop_does_not_wait_for_the_check(
     assert caplog.records == []
 
 
+async def test_a_disk_that_is_nearly_full_has_no_room_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("broker.start_check._REST", 1e6)
+    async with opened(tmp_path) as (journal, _):
+        journal.group.queue(queue())
+        for sequence in range(1, 3_001):
+            send(journal, sequence)
+        await journal.flush()
+        looking = StartCheck(tmp_path)
+        looking.start()
+        looking.leave_off()
+        looking._thread.join(20)
+        assert not looking._thread.is_alive()
+        looking.leave_off()
+    assert ["the disk is nearly full" in record.message for record in caplog.records] == [True]
+
+
 async def test_a_check_is_ended_in_the_middle_of_a_statement(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
         journal.group.queue(queue())
