@@ -401,8 +401,9 @@ def _leave_out(connection: sqlite3.Connection, gone: Iterable[tuple[int, int, in
             for failure_id, text, size in connection.execute(HOLDING, (attempt, near[0][0], near[-1][0], as_json(near))).fetchall():
                 left = [stay for stay in json.loads(text) if stay not in leaving]
                 if left:
-                    state.history_bytes -= len(text) - len(as_json(left))
-                    connection.execute(SET_STAYS, (as_json(left), failure_id))
+                    rest = as_json(left)
+                    state.history_bytes -= len(text) - len(rest)
+                    connection.execute(SET_STAYS, (rest, failure_id))
                 else:
                     state.history_bytes -= len(text) + size
                     connection.execute(DELETE_FAILURE, (failure_id,))

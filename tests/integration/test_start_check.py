@@ -14,6 +14,7 @@ import pytest
 import client
 from broker.start_check import StartCheck
 from journal.check import Stop, check
+from journal.journal import Journal
 from tests.process import Server, wait_until
 from tests.unit.journal_support import message, opened, queue, reference, send
 
@@ -71,15 +72,20 @@ async def test_a_journal_that_cannot_be_read_is_a_line_too(tmp_path: Path, caplo
     assert "could not be checked: " in record.message
 
 
+async def _fill(journal: Journal) -> None:
+    """With more than a check reads at once."""
+    journal.group.queue(queue())
+    for sequence in range(1, 3_001):
+        send(journal, sequence)
+    await journal.flush()
+
+
 async def test_a_stop_does_not_wait_for_the_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("broker.start_check._REST", 1e6)
     async with opened(tmp_path) as (journal, _):
-        journal.group.queue(queue())
-        for sequence in range(1, 3_001):
-            send(journal, sequence)
-        await journal.flush()
+        await _fill(journal)
         looking = StartCheck(tmp_path)
         looking.start()
         started = time.monotonic()
@@ -94,10 +100,7 @@ async def test_a_disk_that_is_nearly_full_has_no_room_for_it(
 ) -> None:
     monkeypatch.setattr("broker.start_check._REST", 1e6)
     async with opened(tmp_path) as (journal, _):
-        journal.group.queue(queue())
-        for sequence in range(1, 3_001):
-            send(journal, sequence)
-        await journal.flush()
+        await _fill(journal)
         looking = StartCheck(tmp_path)
         looking.start()
         looking.leave_off()
@@ -109,10 +112,7 @@ async def test_a_disk_that_is_nearly_full_has_no_room_for_it(
 
 async def test_a_check_is_ended_in_the_middle_of_a_statement(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
-        journal.group.queue(queue())
-        for sequence in range(1, 3_001):
-            send(journal, sequence)
-        await journal.flush()
+        await _fill(journal)
         stop, steps = Stop(), []
 
         def watch(step: str, done: int, total: int) -> None:
