@@ -266,10 +266,10 @@ def _delete_bodies(connection: sqlite3.Connection, message_ids: set[int]) -> Non
 
 
 def _append_references(fresh: list[Any], moved: list[Any], other: list[Any], records: Iterator[ReferenceRecord], leaving: set[int]) -> int:
-    """Add the columns of references, until their bodies come to _PACKED_BYTES, to ``fresh`` (seven, see _FRESH_ROW), ``moved`` (six, see
-    MOVE_REFERENCE) or ``other`` (all fourteen) and return the bytes of the bodies. The busiest loop of the journal.
+    """Add the columns of references, until their bodies come to _PACKED_BYTES, to ``fresh`` (seven, see _FRESH_ROW) or ``other`` (all
+    fourteen) and return the bytes of the bodies. The busiest loop of the journal.
 
-    ``leaving``: rows on disk that go in this group, after these have come.
+    ``leaving``: rows on disk that go in this group, after these have come. Records that take their body from one of them join ``moved``.
     """
     pack_one, extend, size = packer(), fresh.extend, 0
     for record in records:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from broker.core.message import PENDING, MessageReference, Where
@@ -202,27 +202,22 @@ class Pending:
     def oldest_of_lowest_priority(self) -> MessageReference | None:
         """What drop-head drops; None where that is on disk still."""
         for priority in range(PRIORITIES):
-            first = self._first((priority,))
+            first = self._first(priority)
             if first is not None or self.on_disk[priority]:
                 return None if first is None or self._waits_for_disk(first) else first
         return None
 
-    def _first(self, priorities: Iterable[int]) -> MessageReference | None:
-        if not self.count:
-            return None
-        for priority in priorities:
-            fresh, returned = self._fresh[priority], self._returned[priority]
-            while fresh and not _waits_here(fresh[0]):
-                fresh.popleft()
-                self._entries -= 1
-            while returned and not _waits_here(returned[0][1]):
-                heapq.heappop(returned)
-                self._entries -= 1
-            if returned and (not fresh or returned[0][0] <= fresh[0].sequence):
-                return returned[0][1]
-            if fresh:
-                return fresh[0]
-        return None
+    def _first(self, priority: int) -> MessageReference | None:
+        fresh, returned = self._fresh[priority], self._returned[priority]
+        while fresh and not _waits_here(fresh[0]):
+            fresh.popleft()
+            self._entries -= 1
+        while returned and not _waits_here(returned[0][1]):
+            heapq.heappop(returned)
+            self._entries -= 1
+        if returned and (not fresh or returned[0][0] <= fresh[0].sequence):
+            return returned[0][1]
+        return fresh[0] if fresh else None
 
     def __iter__(self) -> Iterator[MessageReference]:
         """All, in delivery order. A snapshot: costs a sort, for browsing and management only."""
