@@ -51,7 +51,7 @@ class DeadLetterExchanges:
             else:
                 # Most die for the first time, and came the same way: they go on the same way.
                 hops, queues, cycle = known[1]
-                burial = make(Burial, ([dead_letter.hop_of_another(hops[0], reference)], queues, cycle))
+                burial = make(Burial, ([dead_letter.hop_like(hops[0], reference)], queues, cycle))
             full = limited and any(map(self._resources.full, limited))
             yield Burial(burial.hops, [], False) if full else burial
 

@@ -125,7 +125,7 @@ class DeadLetterOffice:
             if target is None:
                 yield None
                 continue
-            hop = dead_letter.hop_of_another(first, reference) if first else dead_letter.hop(reference, reason, state.now_ms())
+            hop = dead_letter.hop_like(first, reference) if first else dead_letter.hop(reference, reason, state.now_ms())
             first, hops = hop, [hop, *(reference.hops or ())]
             if target.address == queue.address or dead_letter.would_loop(reference.hops, state.max_hops):
                 yield Burial(hops, [], False)
@@ -257,7 +257,7 @@ class DeadLetterOffice:
         state, queue = self._state, reference.queue
         if message_ids is not None and reference.message.message_id not in message_ids:
             return False
-        first = reference.hops[-1] if reference.hops else None
+        first = reference.hops[-1].facts if reference.hops else None
         home = state.post_office.queues.get(first["queue"]) if first else queue
         if home is None and first is not None:
             home = self._resources.make_queue_for(first["queue"], first["address"], first["routing_type"])

@@ -347,6 +347,7 @@ class Ledger:
         by_key = settings.message_key_property is not None
         # What is told of them is the same for most: those that went out together and were tried as often.
         alike: _Stays = {}
+        last_told, stays = None, None
         number = 0
         for reference, decision in verdicts:
             if not reference.durable:
@@ -357,12 +358,12 @@ class Ledger:
                 if not limit:
                     continue
                 group.delete_attempt(message.message_id, sequence, failed - last)
-            address = reference.hops[-1]["address"] if reference.hops else message.address
+            address = reference.hops[-1].facts["address"] if reference.hops else message.address
             key = message_key(reference) if by_key else None
-            fault = self._fault(report, settings)
             counted, assigned_ms, given_ms = reference.delivery_count, reference.assigned_at_ms, reference.given_at_ms
-            told = (address, assigned_ms, given_ms, counted, failed, id(decision), id(fault), key)
-            stays = alike.get(told)
+            told = (address, assigned_ms, given_ms, counted, failed, id(decision), key)
+            if told != last_told:
+                last_told, stays = told, alike.get(told)
             if stays is None:
                 stays = alike[told] = []
                 detail = AttemptDetail(
@@ -378,7 +379,7 @@ class Ledger:
                     due_at_ms=decision.due_at_ms,
                     decision=decision.action.value,
                     policy=self._policy(settings, consumer.policy, now_ms),
-                    fault=fault,
+                    fault=self._fault(report, settings),
                     message_key=key,
                 )
                 group.attempt(Attempts(queue_id, failed, now_ms, detail, stays))

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from broker.core.address_settings import AddressSettings
-from broker.core.message import REFERENCE_BYTES, Message, MessageReference
+from broker.core.message import REFERENCE_BYTES, Hop, Message, MessageReference
 from broker.core.pending import PRIORITIES
 from broker.properties import size_of
 from broker.rations import Rations
@@ -472,7 +472,7 @@ def reference_of(queue: Queue, record: ReferenceRecord) -> MessageReference:
     reference.assigned = assigned
     reference.due_at_ms = due_at_ms
     reference.expires_at_ms = expires_at_ms
-    reference.hops = hops
+    reference.hops = None if hops is None else [Hop(*hop) for hop in hops]
     reference.suspect = state & _SUSPECT != 0
     return reference
 

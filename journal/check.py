@@ -18,7 +18,7 @@ from journal.disk import DATABASE_NAME
 from journal.errors import JournalError
 from journal.history import OUTCOMES, VALID_STAYS
 from journal.migrations import version_of
-from journal.packing import Damaged, unpack, unpack_message
+from journal.packing import Damaged, unpack, unpack_hops, unpack_message
 from journal.reader import open_read_only
 
 #: Told (step, done, total); total 0: not known.
@@ -189,8 +189,8 @@ def _reference_problem(connection: sqlite3.Connection, row: tuple[Any, ...]) -> 
     if min(delivery_count, failed, assigned) < 0:
         return "has a count below zero"
     try:
-        if overlay is not None and not isinstance(unpack(overlay), list):
-            return "has hops that are no list"
+        if overlay is not None:
+            unpack_hops(overlay, sequence)
         if blob is not None:
             unpack_message(blob, checksum, message_id)
     except Damaged as error:

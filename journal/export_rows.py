@@ -15,8 +15,8 @@ from operator import itemgetter
 from typing import Any
 
 from journal.history import ATTEMPTS, FAILURES_OF_MESSAGE, OUTCOMES
-from journal.packing import Damaged, unpack, unpack_message
-from journal.records import AttemptDetail, ReferenceState
+from journal.packing import Damaged, unpack, unpack_hops, unpack_message
+from journal.records import AttemptDetail, HopRecord, ReferenceState
 
 Row = tuple[Any, ...]
 FETCH_ROWS = 1000
@@ -203,7 +203,7 @@ class _Death:
     queue_id: int | None = None
     detail: dict[str, Any] = field(default_factory=dict)
     lies_in: list[str] = field(default_factory=list)
-    hops: list[dict[str, Any]] = field(default_factory=list)
+    hops: list[HopRecord] = field(default_factory=list)
 
 
 def _deaths_of_one(snapshot: Snapshot, attempts: _LastAttempts, died: list[Row], lying: list[Row]) -> Iterator[Row]:
@@ -211,30 +211,29 @@ def _deaths_of_one(snapshot: Snapshot, attempts: _LastAttempts, died: list[Row],
     for _, sequence, outcome_id in died:
         queue_id, at_ms, blob = snapshot.connection.execute(_DEATH, (outcome_id,)).fetchone()
         deaths[sequence] = _Death(sequence, snapshot.queue_name(queue_id), at_ms, queue_id, unpack(blob))
-    for _, queue_id, _, overlay in lying:
-        _add_hops(deaths, unpack(overlay), snapshot.queue_name(queue_id))
+    for _, queue_id, sequence, overlay in lying:
+        _add_hops(deaths, unpack_hops(overlay, sequence), snapshot.queue_name(queue_id))
     message_id = died[0][0] if died else lying[0][0]
     for _, death in sorted(deaths.items()):
         yield _death_row(snapshot, attempts, message_id, death)
 
 
-def _add_hops(deaths: dict[int, _Death], hops: list[dict[str, Any]], lies_in: str) -> None:
+def _add_hops(deaths: dict[int, _Death], hops: list[HopRecord], lies_in: str) -> None:
     """Match a copy's hops, newest first, with the deaths on record; a hop whose outcome was forgotten makes a death of its own."""
-    for index, hop in enumerate(hops):
-        sequence = hop["sequence"]
+    for index, (sequence, facts) in enumerate(hops):
         death = deaths.get(sequence)
         if death is None:
-            if hop["reason"] == "expired":  # on its way to an expiry queue: no death
+            if facts["reason"] == "expired":  # on its way to an expiry queue: no death
                 continue
-            death = deaths[sequence] = _Death(sequence, hop["queue"], hop["at_ms"])
+            death = deaths[sequence] = _Death(sequence, facts["queue"], facts["at_ms"])
         death.hops = death.hops or hops[index:]
         if index == 0 and lies_in != death.queue:  # else it was sent back home, and its hops with it
             death.lies_in.append(lies_in)
 
 
 def _death_row(snapshot: Snapshot, attempts: _LastAttempts, message_id: int, death: _Death) -> Row:
-    newest = death.hops[0] if death.hops else {}
-    first_address = death.hops[-1]["address"] if death.hops else None
+    newest = death.hops[0][1] if death.hops else {}
+    first_address = death.hops[-1][1]["address"] if death.hops else None
     detail = death.detail
     last = attempts.of(message_id, death.sequence)
     fault = (last.fault if last else None) or {}
@@ -242,13 +241,13 @@ def _death_row(snapshot: Snapshot, attempts: _LastAttempts, message_id: int, dea
         message_id, death.sequence, death.queue_id, death.queue, detail.get("address", first_address), us(death.died_at_ms),
         detail.get("reason", newest.get("reason")), detail.get("attempts", newest.get("attempts")),
         error_class(last.outcome, fault) if last else None, fault.get("error_type"), fault.get("error_text"),
-        us(detail.get("sent_at_ms")), target_queues(detail) or death.lies_in, death.lies_in, [_hop(hop) for hop in death.hops],
+        us(detail.get("sent_at_ms")), target_queues(detail) or death.lies_in, death.lies_in, [_hop(*hop) for hop in death.hops],
     )  # fmt: skip
 
 
-def _hop(hop: dict[str, Any]) -> dict[str, Any]:
-    shown = ("sequence", "queue", "address", "reason", "attempts", "delivery_count")
-    return {name: hop.get(name) for name in shown} | {"at": us(hop["at_ms"]), "expires_at": us(hop.get("expires_at_ms"))}
+def _hop(sequence: int, facts: dict[str, Any]) -> dict[str, Any]:
+    shown = {name: facts.get(name) for name in ("queue", "address", "reason", "attempts", "delivery_count")}
+    return {"sequence": sequence, **shown, "at": us(facts["at_ms"]), "expires_at": us(facts.get("expires_at_ms"))}
 
 
 class _LastAttempts:

@@ -16,7 +16,7 @@ from zlib import crc32
 
 from journal.group_commit import MINUTE_COLUMNS, Group
 from journal.history import NEAR, VALID_STAYS, as_json, close_together, rows
-from journal.packing import pack, pack_message, packer
+from journal.packing import pack, pack_hops, pack_message, packer
 from journal.records import MinuteColumn, Outcomes, QueueRecord, ReferenceCounts, ReferenceRecord
 from journal.statements import LONG_RUN, delete_integers, run_keys, run_values, runs
 
@@ -37,6 +37,10 @@ IS_THERE = "SELECT 1 FROM reference WHERE sequence = ?"
 MOVE_REFERENCE = (
     "INSERT INTO reference SELECT v.column2, v.column3, v.column4, old.message_id, 0, 0, 0, 0, NULL, NULL, v.column5, v.column6,"
     " old.message_blob, old.checksum FROM (VALUES {values}) AS v JOIN reference AS old ON old.sequence = v.column1"
+)
+MOVE_RUN = (
+    "INSERT INTO reference SELECT ?, rank, sequence + ?, message_id, 0, 0, 0, 0, NULL, NULL, ?, ?, message_blob, checksum"
+    " FROM reference WHERE sequence BETWEEN ? AND ?"
 )
 # The comparison names v's columns by place: a VALUES table has no names of its own.
 CHANGE_REFERENCE = (
@@ -278,7 +282,7 @@ def _append_references(fresh: list[Any], moved: list[Any], other: list[Any], rec
         blob: bytes | None
         if shared:
             blob, checksum = None, 0
-        elif plain and hops and hops[0].get("sequence") in leaving:
+        elif plain and hops and hops[0][0] in leaving:
             moved.append(record)
             size += len(message.body)
             if size >= _PACKED_BYTES:
@@ -293,7 +297,7 @@ def _append_references(fresh: list[Any], moved: list[Any], other: list[Any], rec
                 if size >= _PACKED_BYTES:
                     break
                 continue
-        overlay = None if hops is None else pack_one(hops)
+        overlay = pack_hops(hops, sequence, pack_one) if hops else None
         other += (queue_id, 9 - priority, sequence, message.message_id, delivery_count, failed, assigned, state)
         other += (due, expires, entered, overlay, blob, checksum)
         if size >= _PACKED_BYTES:
@@ -302,14 +306,21 @@ def _append_references(fresh: list[Any], moved: list[Any], other: list[Any], rec
 
 
 def _move_references(connection: sqlite3.Connection, moved: list[ReferenceRecord]) -> int:
-    """Messages whose old rows go in this group."""
+    """Messages whose old rows go in this group. Consecutive rows that move together, as those of messages that died together, take one
+    statement.
+    """
     flat: list[Any] = []
-    pack_one = packer()
-    for record in moved:
-        hops = record.hops or []
-        values = (hops[0]["sequence"], record.queue_id, 9 - record.priority, record.sequence, record.entered_at_ms)
-        flat += (*values, bytearray(pack_one(hops)))
-    written = run_values(connection, MOVE_REFERENCE, 6, flat)
+    pack_one, written = packer(), 0
+    for run in _moving_together(moved):
+        first, hops = run[0], run[0].hops or ()
+        ended, overlay = hops[0][0], bytearray(pack_hops(hops, first.sequence, pack_one))
+        if len(run) >= LONG_RUN:
+            values = (first.queue_id, first.sequence - ended, first.entered_at_ms, overlay, ended, ended + len(run) - 1)
+            written += connection.execute(MOVE_RUN, values).rowcount
+        else:
+            for number, record in enumerate(run, ended):
+                flat += (number, record.queue_id, 9 - record.priority, record.sequence, record.entered_at_ms, overlay)
+    written += run_values(connection, MOVE_REFERENCE, 6, flat)
     if written == len(moved):
         return written
     # A row that was found damaged meanwhile was set aside; the message itself is here.
@@ -319,6 +330,21 @@ def _move_references(connection: sqlite3.Connection, moved: list[ReferenceRecord
     for record in missing:
         _append_references([], [], other, iter([record]), set())
     return written + run_values(connection, INSERT_REFERENCE, _REFERENCE_WIDTH, other)
+
+
+def _moving_together(moved: list[ReferenceRecord]) -> Iterator[list[ReferenceRecord]]:
+    """Cuts where one does not follow the one before, in the queue that it leaves and in the one that it joins, for the same reasons."""
+    start, before, next_ended = 0, None, None
+    for number, record in enumerate(moved):
+        hops = record.hops or ()
+        ended, facts = hops[0]
+        way = (record.queue_id, record.sequence - ended, record.entered_at_ms, id(facts if len(hops) == 1 else hops))
+        if number and (way != before or ended != next_ended):
+            yield moved[start:number]
+            start = number
+        before, next_ended = way, ended + 1
+    if moved:
+        yield moved[start:]
 
 
 def _change_references(connection: sqlite3.Connection, changed: dict[int, ReferenceCounts]) -> int:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from zlib import crc32
 
 import msgpack
 
-from journal.records import MessageRecord, make
+from journal.records import HopRecord, MessageRecord, make
 
 _MESSAGE_FIELDS = len(MessageRecord._fields)
 _ADDRESS, _PRODUCER = MessageRecord._fields.index("address"), MessageRecord._fields.index("producer")
@@ -42,6 +42,31 @@ def packer() -> Callable[[Any], bytes]:
     """``pack`` for many in a row on one thread: it keeps its buffer, which to get and to give back takes longer than small values do."""
     function: Callable[[Any], bytes] = msgpack.Packer().pack
     return function
+
+
+def pack_hops(hops: Sequence[HopRecord], sequence: int, pack: Callable[[Any], bytes]) -> bytes:
+    """The hops of the stay ``sequence``, each a map. The newest says how far behind the stay lies that ended, and no number: so it is the
+    same for many that moved together.
+    """
+    (ended, facts), *older = hops
+    maps = [{**facts, "behind": sequence - ended}]
+    maps += [{**facts, "sequence": ended} for ended, facts in older]
+    return pack(maps)
+
+
+def unpack_hops(blob: bytes, sequence: int) -> list[HopRecord]:
+    """Raises Damaged unless these are hops of the stay ``sequence``."""
+    maps = unpack(blob)
+    try:
+        # Up to version 5 each had its own number, and that of its message.
+        return [(sequence - facts.pop("behind") if "behind" in facts else facts.pop("sequence"), facts) for facts in maps]
+    except (AttributeError, KeyError, TypeError) as error:
+        raise Damaged(f"has hops that are none ({error!r})") from error
+
+
+def told(hops: Iterable[HopRecord], message_id: int) -> list[dict[str, Any]]:
+    """The hops of a message as they are shown."""
+    return [{**facts, "message_id": message_id, "sequence": sequence} for sequence, facts in hops]
 
 
 def unpack_message(blob: bytes, checksum: int, message_id: int) -> MessageRecord:

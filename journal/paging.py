@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from journal import quarantine
 from journal.disk import damaged
-from journal.packing import Damaged, unpack, unpack_message
+from journal.packing import Damaged, unpack_hops, unpack_message
 from journal.records import ReferenceRecord, make
 
 #: Rows of one page at most, and bytes of bodies beyond its first row.
@@ -132,7 +132,7 @@ def _records(rows: list[list[Any]], overlays: bytes, bodies: bytes, bad: list[tu
             if body_length is None:
                 raise Damaged("names a body that is not there")
             message = unpack_message(bodies[body_from:body_at], checksum, message_id)
-            hops = unpack(overlays[overlay_from:overlay_at]) if overlay_length else None
+            hops = unpack_hops(overlays[overlay_from:overlay_at], sequence) if overlay_length else None
         except Damaged as error:
             bad.append((sequence, error))
             continue

@@ -17,7 +17,7 @@ from journal.disk import DATABASE_NAME, damaged
 from journal.errors import JournalError
 from journal.history import ATTEMPTS, ATTEMPTS_OF_MESSAGE, OUTCOMES, OUTCOMES_OF_MESSAGE
 from journal.migrations import VERSION, version_of
-from journal.packing import Damaged, unpack, unpack_message
+from journal.packing import Damaged, told, unpack, unpack_hops, unpack_message
 from journal.records import MessageRecord, MinuteColumn
 from journal.sqlite_store import APPLICATION_ID
 
@@ -226,7 +226,9 @@ def _outcome(row: tuple[Any, ...], names: _QueueNames) -> dict[str, Any]:
 
 
 def _reference(row: tuple[Any, ...], names: _QueueNames) -> dict[str, Any]:
-    sequence, queue_id, rank, _, delivery_count, failed, assigned, state, due_at_ms, expires_at_ms, entered_at_ms, overlay, *_ = row
+    sequence, queue_id, rank, message_id, delivery_count, failed, assigned, state, due_at_ms, expires_at_ms, entered_at_ms, overlay = row[
+        :12
+    ]
     return {
         "sequence": sequence,
         "queue_id": queue_id,
@@ -239,8 +241,15 @@ def _reference(row: tuple[Any, ...], names: _QueueNames) -> dict[str, Any]:
         "due_at_ms": due_at_ms,
         "expires_at_ms": expires_at_ms,
         "entered_at_ms": entered_at_ms,
-        "hops": [] if overlay is None else _unpack(overlay, f"the hops of stay {sequence}"),
+        "hops": [] if overlay is None else _hops(overlay, sequence, message_id),
     }
+
+
+def _hops(blob: bytes, sequence: int, message_id: int) -> list[dict[str, Any]]:
+    try:
+        return told(unpack_hops(blob, sequence), message_id)
+    except Damaged as error:
+        raise damaged(f"stay {sequence} of message {message_id} {error}") from error
 
 
 def _message(connection: sqlite3.Connection, row: tuple[Any, ...]) -> dict[str, Any]:

@@ -101,6 +101,10 @@ class MessageRecord(NamedTuple):
     producer: str
 
 
+#: (sequence of a stay that ended, what is said of that): many that ended together share one map.
+HopRecord = tuple[int, dict[str, Any]]
+
+
 class ReferenceRecord(NamedTuple):
     """One message in one queue, with everything that must survive a crash."""
 
@@ -114,8 +118,8 @@ class ReferenceRecord(NamedTuple):
     due_at_ms: int | None
     expires_at_ms: int | None
     entered_at_ms: int
-    #: Hops, newest first, each a map (see broker.core.dead_letter); None before the first move.
-    hops: list[dict[str, Any]] | None
+    #: Newest first (see broker.core.message.Hop); None before the first move.
+    hops: Sequence[HopRecord] | None
     message: MessageRecord
     #: The message stands in a row of its own because several references share it.
     shared: bool

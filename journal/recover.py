@@ -17,7 +17,7 @@ from typing import Any
 
 from journal.disk import damaged
 from journal.group_write import WriterState
-from journal.packing import Damaged, unpack, unpack_message
+from journal.packing import Damaged, unpack, unpack_hops, unpack_message
 from journal.quarantine import REFERENCE_COLUMNS, sentence, set_aside
 from journal.records import AddressRecord, DeclarationRecord, MessageRecord, OnDisk, QueueRecord, Recovered, ReferenceRecord
 from journal.sqlite_store import PAGE_BYTES
@@ -258,7 +258,7 @@ class _References:
             message = body
         else:
             message = unpack_message(blob, checksum, message_id)
-        hops = None if overlay is None else unpack(overlay)
+        hops = None if overlay is None else unpack_hops(overlay, sequence)
         if not 0 <= rank <= 9:
             raise Damaged(f"has rank {rank}")
         return ReferenceRecord(

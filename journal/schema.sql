@@ -1,4 +1,4 @@
--- The journal, version 5. One read-write connection; every other opens the file mode=ro.
+-- The journal, version 6. One read-write connection; every other opens the file mode=ro.
 -- Times are milliseconds since 1970 UTC; *_blob columns are msgpack. A page is 16 KiB (set before the first table).
 
 CREATE TABLE meta (
@@ -54,7 +54,7 @@ CREATE TABLE reference (
   due_at_ms      INTEGER,                  -- NULL: now
   expires_at_ms  INTEGER,                  -- NULL: never; of this message in this queue
   entered_at_ms  INTEGER NOT NULL,
-  overlay_blob   BLOB,                     -- list of hops, newest first; NULL before the first move
+  overlay_blob   BLOB,                     -- list of hops, newest first (packing.py); NULL before the first move
   message_blob   BLOB,                     -- the packed message; NULL: it stands in table message
   checksum       INTEGER NOT NULL          -- crc32 of message_blob (0 without one)
 ) STRICT;

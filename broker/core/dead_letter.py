@@ -58,30 +58,25 @@ def origin_selector(source_address: str) -> str:
 def hop(reference: MessageReference, reason: str, now_ms: int) -> Hop:
     """One step of a message's way, as it is stored, shown and exported."""
     queue = reference.queue
-    return {
+    facts = {
         "reason": reason,
         "queue": queue.name,
         "address": queue.address,
         "routing_type": queue.routing_type,
-        "message_id": reference.message.message_id,
-        "sequence": reference.sequence,
         "at_ms": now_ms,
         "attempts": reference.failed,
         "delivery_count": reference.delivery_count,
         "expires_at_ms": reference.expires_at_ms,
     }
+    return Hop(reference.sequence, facts)
 
 
-def hop_of_another(hop: Hop, reference: MessageReference) -> Hop:
+def hop_like(hop: Hop, reference: MessageReference) -> Hop:
     """The same step of another message, which died in the same queue, of the same and at the same moment."""
-    return {
-        **hop,
-        "message_id": reference.message.message_id,
-        "sequence": reference.sequence,
-        "attempts": reference.failed,
-        "delivery_count": reference.delivery_count,
-        "expires_at_ms": reference.expires_at_ms,
-    }
+    facts, failed, count, expires_at_ms = hop.facts, reference.failed, reference.delivery_count, reference.expires_at_ms
+    if failed != facts["attempts"] or count != facts["delivery_count"] or expires_at_ms != facts["expires_at_ms"]:
+        facts = {**facts, "attempts": failed, "delivery_count": count, "expires_at_ms": expires_at_ms}
+    return Hop(reference.sequence, facts)
 
 
 def would_loop(hops: list[Hop] | None, max_hops: int) -> bool:

@@ -29,7 +29,7 @@ class Death(NamedTuple):
 
 
 def reason_of(hop: Hop) -> str:
-    reason = str(hop["reason"])
+    reason = str(hop.facts["reason"])
     return _REASONS.get(reason, reason)
 
 
@@ -37,18 +37,19 @@ def deaths(hops: list[Hop]) -> list[Death]:
     """The entries, the latest first. Queues have the names that the clients of their virtual host know."""
     found: dict[tuple[str, str], Death] = {}
     for hop in hops:
-        pair = local_name(hop["queue"]), reason_of(hop)
+        facts = hop.facts
+        pair = local_name(facts["queue"]), reason_of(hop)
         known = found.get(pair)
         if known is None:
             found[pair] = Death(
                 *pair,
-                hop.get("count", 1),
-                hop.get("exchange", ""),
-                list(hop.get("routing_keys") or (local_name(hop["address"]),)),
-                int(hop.get("first_ms") or hop["at_ms"]),
+                facts.get("count", 1),
+                facts.get("exchange", ""),
+                list(facts.get("routing_keys") or (local_name(facts["address"]),)),
+                int(facts.get("first_ms") or facts["at_ms"]),
             )
-        elif "count" not in hop:
-            found[pair] = known._replace(times=known.times + 1, time_ms=min(known.time_ms, hop["at_ms"]))
+        elif "count" not in facts:
+            found[pair] = known._replace(times=known.times + 1, time_ms=min(known.time_ms, facts["at_ms"]))
     return list(found.values())
 
 
@@ -60,7 +61,7 @@ def through_exchange(hop: Hop, before: list[Hop] | None, came: Way, to: Way, key
         "to_exchange": to.exchange,
         "to_keys": list(to.keys),
         "count": 1,
-        "first_ms": hop["at_ms"],
+        "first_ms": hop.facts["at_ms"],
     }
     if to.hidden:
         more["to_hidden"] = list(to.hidden)
@@ -68,10 +69,10 @@ def through_exchange(hop: Hop, before: list[Hop] | None, came: Way, to: Way, key
         more["keys_replaced"] = True
     reason = reason_of(hop)
     for death in deaths(before or []):
-        if (death.queue, death.reason) == (local_name(hop["queue"]), reason):
+        if (death.queue, death.reason) == (local_name(hop.facts["queue"]), reason):
             more["count"] = death.times + 1
             more["first_ms"] = death.time_ms
-    return {**hop, **more}
+    return Hop(hop.sequence, {**hop.facts, **more})
 
 
 def bounded(hops: list[Hop], most: int) -> list[Hop]:
@@ -82,8 +83,8 @@ def bounded(hops: list[Hop], most: int) -> list[Hop]:
     newest: set[tuple[str, str]] = set()
     repeated: list[int] = []
     for number, hop in enumerate(hops[:-1]):
-        pair = str(hop["queue"]), reason_of(hop)
-        if pair in newest and "count" in hop:
+        pair = str(hop.facts["queue"]), reason_of(hop)
+        if pair in newest and "count" in hop.facts:
             repeated.append(number)
         newest.add(pair)
     gone = set(repeated[-excess:])
@@ -97,6 +98,6 @@ def is_cycle(queue: str, hops: list[Hop]) -> bool:
     since: list[Hop] = []
     for hop in hops:
         since.append(hop)
-        if hop["queue"] == queue:
+        if hop.facts["queue"] == queue:
             return all(reason_of(each) != REJECTED for each in since)
     return False

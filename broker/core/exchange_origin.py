@@ -69,6 +69,7 @@ def way_of(message: Message) -> Way:
 def last_way(reference: MessageReference) -> Way:
     """How the message came into the queue it stands in: by its last death, where a dead-letter exchange took part in that."""
     for hop in reference.hops or ():
-        if "to_exchange" in hop:
-            return Way(hop["to_exchange"], tuple(hop["to_keys"]), tuple(hop.get("to_hidden", ())))
+        facts = hop.facts
+        if "to_exchange" in facts:
+            return Way(facts["to_exchange"], tuple(facts["to_keys"]), tuple(facts.get("to_hidden", ())))
     return way_of(reference.message)

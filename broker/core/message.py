@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from broker.core.consumer import Consumer
@@ -19,8 +19,6 @@ PropertyValue = str | int | float | bool | bytes | None
 Properties = dict[str, PropertyValue]
 #: Name -> value, as selectors ask for them.
 Lookup = Callable[[str], PropertyValue]
-#: One step of a message's way after a death: reason, queue, address, at_ms, … (see dead_letter.hop).
-Hop = dict[str, Any]
 
 DEFAULT_PRIORITY: Final = 4
 #: How an AMQP client published the message (exchange_origin.py); nobody else is shown it.
@@ -29,6 +27,16 @@ AMQP_ORIGIN: Final = "_HOMING_AMQP"
 HOPS: Final = "_HOMING_HOPS"
 #: What a reference is reckoned at in memory, beyond the body.
 REFERENCE_BYTES: Final = 400
+
+
+class Hop(NamedTuple):
+    """One step of a message's way: the stay in a queue (its sequence) that ended, and what is said of that.
+
+    ``facts`` (reason, queue, address, at_ms, …: see dead_letter.hop) are one map for all that died alike, and never change.
+    """
+
+    sequence: int
+    facts: dict[str, Any]
 
 
 class Where(IntEnum):
@@ -174,7 +182,7 @@ class MessageReference:
             properties = {name: value for name, value in properties.items() if name != AMQP_ORIGIN} or None
         if not self.hops:
             return properties
-        return {**(properties or {}), **overlay(self.hops)}
+        return {**(properties or {}), **overlay(self.hops, self.message.message_id)}
 
     def lookup(self) -> Lookup:
         """What a selector sees of this message in this queue."""
@@ -183,7 +191,7 @@ class MessageReference:
 
 def lookup(message: Message, hops: list[Hop] | None = None, reference: MessageReference | None = None) -> Lookup:
     """What a selector sees: the overlay of ``hops``, the properties, JMS header names; None for what is not there."""
-    properties, latest = message.properties or _NOTHING, _latest(hops) if hops else _NOTHING
+    properties, latest = message.properties or _NOTHING, _latest(hops, message.message_id) if hops else _NOTHING
 
     def value(name: str) -> PropertyValue:
         if name in latest:
@@ -191,7 +199,7 @@ def lookup(message: Message, hops: list[Hop] | None = None, reference: MessageRe
         if name in properties:
             return properties[name]
         if name == HOPS and hops:
-            return _as_text(hops)
+            return _as_text(hops, message.message_id)
         if name in _MESSAGE_HEADERS:
             return _MESSAGE_HEADERS[name](message)
         if reference is not None and name in _REFERENCE_HEADERS:
@@ -201,21 +209,26 @@ def lookup(message: Message, hops: list[Hop] | None = None, reference: MessageRe
     return value
 
 
-def overlay(hops: list[Hop]) -> Properties:
+def overlay(hops: list[Hop], message_id: int) -> Properties:
     """Artemis's provenance properties, from the latest hop; plus the reason and all hops, newest first, as JSON."""
-    return {**_latest(hops), HOPS: _as_text(hops)}
+    return {**_latest(hops, message_id), HOPS: _as_text(hops, message_id)}
 
 
-def _as_text(hops: list[Hop]) -> str:
-    return json.dumps(hops, separators=(",", ":"))
+def told(hops: list[Hop], message_id: int) -> list[dict[str, Any]]:
+    """The hops of a message as they are shown."""
+    return [{**hop.facts, "message_id": message_id, "sequence": hop.sequence} for hop in hops]
 
 
-def _latest(hops: list[Hop]) -> Properties:
-    latest = hops[0]
+def _as_text(hops: list[Hop], message_id: int) -> str:
+    return json.dumps(told(hops, message_id), separators=(",", ":"))
+
+
+def _latest(hops: list[Hop], message_id: int) -> Properties:
+    latest = hops[0].facts
     properties: Properties = {
         "_AMQ_ORIG_ADDRESS": latest["address"],
         "_AMQ_ORIG_QUEUE": latest["queue"],
-        "_AMQ_ORIG_MESSAGE_ID": latest["message_id"],
+        "_AMQ_ORIG_MESSAGE_ID": message_id,
         "_AMQ_ORIG_ROUTING_TYPE": latest["routing_type"],
         "_HOMING_REASON": latest["reason"],
     }

@@ -1,9 +1,9 @@
 """The messages of one queue that are ready to go, in delivery order: priority first, then the original place.
 
 New arrivals only ever append; what comes back re-enters at its old place. So each priority has a deque of fresh ones and a
-heap of returned ones, and the next is the smaller head. Removal from the middle leaves a stale entry behind (its
-reference is no longer PENDING, or comes back as a suspect, which waits elsewhere) that is skipped when met and swept when such
-entries outnumber the living.
+heap of runs, each of messages that came back together, and the next is the smallest head. Removal from the middle leaves a stale
+entry behind (its reference is no longer PENDING, or comes back as a suspect, which waits elsewhere) that is skipped when met and
+swept when such entries outnumber the living.
 
 A long queue is in memory only up to a *cursor* for each priority; what lies beyond is on disk, counted here, and comes a page at a time
 (broker/paging.py). Cursors only move on. Nothing overtakes what is on disk: where that is next, nothing is handed out until it is here.
@@ -13,19 +13,25 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from itertools import chain
+from operator import attrgetter
 from typing import Final
 
 from broker.core.message import PENDING, MessageReference, Where
 
 PRIORITIES: Final = 10
 _SWEEP_ABOVE: Final = 1024
+_SEQUENCE: Final = attrgetter("sequence")
+#: Beyond every sequence.
+_NEVER: Final = 1 << 64
 
 
 class Pending:
     """``count`` and ``bytes`` (bodies) are of living entries only. A reference is in here exactly when it is PENDING and no suspect."""
 
     __slots__ = (
+        "_came_back",
         "_entries",
         "_fresh",
         "_returned",
@@ -43,8 +49,10 @@ class Pending:
 
     def __init__(self) -> None:
         self._fresh: list[deque[MessageReference]] = [deque() for _ in range(PRIORITIES)]
-        #: Heaps of (sequence, reference).
-        self._returned: list[list[tuple[int, MessageReference]]] = [[] for _ in range(PRIORITIES)]
+        #: Heaps of (sequence of the head, run); a run is descending, its head is at the end, and none is empty.
+        self._returned: list[list[tuple[int, list[MessageReference]]]] = [[] for _ in range(PRIORITIES)]
+        #: By priority: entries of all runs; and entries of everything.
+        self._came_back = [0] * PRIORITIES
         self._entries = 0
         #: No priority above this one has entries.
         self._top = 0
@@ -70,11 +78,11 @@ class Pending:
     @property
     def returned(self) -> int:
         """At most so many of those in memory came back, or have their time behind them."""
-        return min(self.count, sum(map(len, self._returned)))
+        return min(self.count, sum(self._came_back))
 
     def held(self, priority: int) -> int:
         """Entries of one priority in memory, stale ones included."""
-        return len(self._fresh[priority]) + len(self._returned[priority])
+        return len(self._fresh[priority]) + self._came_back[priority]
 
     def left_on_disk(self, priority: int, sequence: int, size: int) -> None:
         """A new arrival, beyond all in memory, that is kept on disk only. The first one sets the cursor before it."""
@@ -116,15 +124,20 @@ class Pending:
 
     def put_back(self, references: Collection[MessageReference]) -> None:
         """Returned messages, at their original places."""
-        returned, top, size = self._returned, 0, 0
+        runs: dict[int, list[MessageReference]] = {}
+        size = 0
         for reference in references:
-            priority = reference.priority
+            run = runs.get(reference.priority)
+            if run is None:
+                run = runs[reference.priority] = []
             reference.where = PENDING
-            heapq.heappush(returned[priority], (reference.sequence, reference))
-            if priority > top:
-                top = priority
+            run.append(reference)
             size += reference.message.size
-        self._counted(len(references), size, top)
+        for priority, run in runs.items():
+            run.sort(key=_SEQUENCE, reverse=True)
+            heapq.heappush(self._returned[priority], (run[-1].sequence, run))
+            self._came_back[priority] += len(run)
+        self._counted(len(references), size, max(runs, default=0))
 
     def append_all(self, references: list[MessageReference]) -> None:
         """New arrivals, each above every other."""
@@ -164,35 +177,68 @@ class Pending:
 
     def pop(self, to: Where) -> MessageReference | None:
         """Takes the next to go; it stands in ``to`` from here on."""
-        while self.count:
-            top = self._top
-            fresh, returned = self._fresh[top], self._returned[top]
-            if returned and (not fresh or returned[0][0] <= fresh[0].sequence):
-                reference = returned[0][1]
-            elif fresh:
-                reference = fresh[0]
-                if self.overdue and not returned:
-                    break
-            elif self.on_disk[top]:
+        taken = self.take(to, 1, 1)
+        return taken[0] if taken else None
+
+    def take(self, to: Where, limit: int, size: int) -> list[MessageReference]:
+        """Takes the next to go, at most ``limit``, and no more once their bodies come to ``size`` bytes."""
+        taken: list[MessageReference] = []
+        before = self.bytes
+        while len(taken) < limit and before - self.bytes < size:
+            if not self._take_stretch(taken, to, limit, size - before + self.bytes):
+                self.starved = True
                 break
-            else:
-                self._top -= 1
-                continue
-            waits = reference.where is PENDING and not reference.suspect
-            if waits and self.disk_count and self._waits_for_disk(reference):
+        return taken
+
+    def _take_stretch(self, taken: list[MessageReference], to: Where, limit: int, size: int) -> bool:
+        """Adds what comes next from one place, the fresh ones or a run, until another goes on; False when what comes next is not here."""
+        while self.count and not (self._fresh[self._top] or self._returned[self._top]):
+            if self.on_disk[self._top]:
+                return False
+            self._top -= 1
+        if not self.count:
+            return False
+        top = self._top
+        fresh, runs = self._fresh[top], self._returned[top]
+        end = self.cursor[top] if self.on_disk[top] else _NEVER
+        run = runs[0][1] if runs and (not fresh or runs[0][0] <= fresh[0].sequence) else None
+        entries: deque[MessageReference] | list[MessageReference]
+        drop: Callable[[], MessageReference]
+        if run is not None:
+            entries, head, drop = run, -1, run.pop
+            end = min(end, fresh[0].sequence if fresh else _NEVER, *(sequence for sequence, _ in runs[1:3]))
+        elif self.overdue and not runs:
+            return False
+        else:
+            entries, head, drop = fresh, 0, fresh.popleft
+            end = min(end, runs[0][0] if runs else _NEVER)
+        passed, number, left = 0, len(taken), size
+        while entries and len(taken) < limit and left > 0:
+            reference = entries[head]
+            if reference.sequence > end:
                 break
-            if returned and reference is returned[0][1]:
-                heapq.heappop(returned)
-            else:
-                fresh.popleft()
-            self._entries -= 1
-            if waits:
+            drop()
+            passed += 1
+            if reference.where is PENDING and not reference.suspect:
                 reference.where = to
-                self.count -= 1
-                self.bytes -= reference.message.size
-                return reference
-        self.starved = True
-        return None
+                left -= reference.message.size
+                taken.append(reference)
+        self._entries -= passed
+        self.count -= len(taken) - number
+        self.bytes -= size - left
+        if run is not None:
+            self._came_back[top] -= passed
+            self._head_has_changed(runs)
+        return passed > 0
+
+    @staticmethod
+    def _head_has_changed(runs: list[tuple[int, list[MessageReference]]]) -> None:
+        """Of the first run some are gone."""
+        run = runs[0][1]
+        if run:
+            heapq.heapreplace(runs, (run[-1].sequence, run))
+        else:
+            heapq.heappop(runs)
 
     def _waits_for_disk(self, reference: MessageReference) -> bool:
         """Whether something on disk comes before this one, which is the first of its priority in memory."""
@@ -208,22 +254,24 @@ class Pending:
         return None
 
     def _first(self, priority: int) -> MessageReference | None:
-        fresh, returned = self._fresh[priority], self._returned[priority]
+        fresh, runs = self._fresh[priority], self._returned[priority]
         while fresh and not _waits_here(fresh[0]):
             fresh.popleft()
             self._entries -= 1
-        while returned and not _waits_here(returned[0][1]):
-            heapq.heappop(returned)
+        while runs and not _waits_here(runs[0][1][-1]):
+            runs[0][1].pop()
+            self._came_back[priority] -= 1
             self._entries -= 1
-        if returned and (not fresh or returned[0][0] <= fresh[0].sequence):
-            return returned[0][1]
+            self._head_has_changed(runs)
+        if runs and (not fresh or runs[0][0] <= fresh[0].sequence):
+            return runs[0][1][-1]
         return fresh[0] if fresh else None
 
     def __iter__(self) -> Iterator[MessageReference]:
         """All, in delivery order. A snapshot: costs a sort, for browsing and management only."""
         for priority in range(PRIORITIES - 1, -1, -1):
             living = {r.sequence: r for r in self._fresh[priority] if _waits_here(r)}
-            living |= {sequence: r for sequence, r in self._returned[priority] if _waits_here(r)}
+            living |= {r.sequence: r for r in self._came_back_to(priority)}
             for sequence in sorted(living):
                 yield living[sequence]
 
@@ -232,9 +280,15 @@ class Pending:
             fresh = self._fresh[priority]
             self._fresh[priority] = deque(r for r in fresh if _waits_here(r))
             kept = {r.sequence for r in self._fresh[priority]}
-            returned = {sequence: r for sequence, r in self._returned[priority] if _waits_here(r) and sequence not in kept}
-            self._returned[priority] = sorted(returned.items())
-        self._entries = sum(map(len, self._fresh)) + sum(map(len, self._returned))
+            returned = {r.sequence: r for r in self._came_back_to(priority) if r.sequence not in kept}
+            run = [returned[sequence] for sequence in sorted(returned, reverse=True)]
+            self._returned[priority] = [(run[-1].sequence, run)] if run else []
+            self._came_back[priority] = len(run)
+        self._entries = sum(map(len, self._fresh)) + sum(self._came_back)
+
+    def _came_back_to(self, priority: int) -> Iterator[MessageReference]:
+        """The living entries of the runs, in no order."""
+        return filter(_waits_here, chain.from_iterable(run for _, run in self._returned[priority]))
 
 
 def _waits_here(reference: MessageReference) -> bool:

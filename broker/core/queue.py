@@ -301,7 +301,7 @@ class Queue:
     def _deal(self, ready: list[Consumer], now_ms: int, expired: list[MessageReference]) -> list[tuple[Consumer, list[MessageReference]]]:
         """All that is here, one by one to each in turn."""
         dealt: list[MessageReference] = []
-        while (reference := self.pending.pop(DELIVERING)) is not None:
+        for reference in self.pending.take(DELIVERING, FEW * len(ready) + 1, DISPATCH_BYTES):
             if not _is_over(reference, now_ms, expired):
                 ready[len(dealt) % len(ready)].assign((reference,), now_ms)
                 dealt.append(reference)
@@ -316,31 +316,43 @@ class Queue:
 
     def _take(self, consumer: Consumer, limit: int, now_ms: int, expired: list[MessageReference]) -> list[MessageReference]:
         """Up to ``limit`` references, assigned to the consumer; the ones that have expired go to ``expired`` instead."""
-        taken: list[MessageReference] = []
-        size = scanned = 0
-        pending, selector = self.pending, consumer.selector
-        budget = SCAN_BUDGET if selector is None else max(1, SCAN_BUDGET // selector.weight)
-        while len(taken) < limit and size < DISPATCH_BYTES and scanned < budget:
-            reference = pending.pop(DELIVERING) if selector is None else self._next_candidate(consumer)
-            scanned += 1
-            if reference is None:
-                if selector is not None and consumer.candidates:
-                    continue
-                break
-            if reference.expires_at_ms is not None and _is_over(reference, now_ms, expired):
-                continue
-            size += reference.message.size
-            taken.append(reference)
+        if consumer.selector is None:
+            taken = self._take_next(limit, now_ms, expired)
+        else:
+            taken = self._take_matching(consumer, consumer.selector, limit, now_ms, expired)
         consumer.assign(taken, now_ms)
         self.delivering += len(taken)
         return taken
 
-    def _next_candidate(self, consumer: Consumer) -> MessageReference | None:
+    def _take_next(self, limit: int, now_ms: int, expired: list[MessageReference]) -> list[MessageReference]:
+        taken: list[MessageReference] = []
+        pending, scanned = self.pending, 0
+        before = pending.bytes
+        while len(taken) < limit and before - pending.bytes < DISPATCH_BYTES and scanned < SCAN_BUDGET:
+            came = pending.take(DELIVERING, min(limit - len(taken), SCAN_BUDGET - scanned), DISPATCH_BYTES - before + pending.bytes)
+            if not came:
+                break
+            scanned += len(came)
+            taken += [each for each in came if each.expires_at_ms is None or not _is_over(each, now_ms, expired)]
+        return taken
+
+    def _take_matching(
+        self, consumer: Consumer, selector: Selector, limit: int, now_ms: int, expired: list[MessageReference]
+    ) -> list[MessageReference]:
+        taken: list[MessageReference] = []
+        size, budget = 0, max(1, SCAN_BUDGET // selector.weight)
+        while consumer.candidates and len(taken) < limit and size < DISPATCH_BYTES and budget:
+            budget -= 1
+            reference = self._next_candidate(consumer, selector)
+            if reference is not None and not _is_over(reference, now_ms, expired):
+                size += reference.message.size
+                taken.append(reference)
+        return taken
+
+    def _next_candidate(self, consumer: Consumer, selector: Selector) -> MessageReference | None:
         """Takes the next pending reference if the consumer's selector matches it; None when the one looked at was none."""
-        if not consumer.candidates or consumer.selector is None:
-            return None
         reference = heapq.heappop(consumer.candidates)[2]
-        if reference.where is not PENDING or reference.suspect or not consumer.selector.matches(reference.lookup()):
+        if reference.where is not PENDING or reference.suspect or not selector.matches(reference.lookup()):
             return None
         self.pending.remove(reference, Where.DELIVERING)
         return reference

@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 from broker.broker import Broker
-from broker.core.message import MessageReference, Where
+from broker.core.message import MessageReference, Where, told
 from broker.core.pending import PRIORITIES
 from broker.core.queue import Queue
 from broker.errors import Refused
@@ -41,7 +41,7 @@ def describe(reference: MessageReference) -> dict[str, Any]:
         "failed": reference.failed,
         "assigned": reference.assigned,
         "suspect": reference.suspect,
-        "hops": reference.hops or [],
+        "hops": told(reference.hops or [], message.message_id),
     }
 
 

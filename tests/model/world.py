@@ -94,7 +94,7 @@ class DictJournal:
         group, self.group = self.group, Group()
         leaving = group.deleted - group.added.keys()
         for added in group.added.values():
-            old = added.hops[0]["sequence"] if added.hops and not added.shared else None
+            old = added.hops[0][0] if added.hops and not added.shared else None
             assert old not in leaving or self.references[old].message == added.message, "it takes a body along that is not its own"
         for sequence in group.deleted_first:
             self.references.pop(sequence, None)

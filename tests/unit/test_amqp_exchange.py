@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from broker.core.death import bounded, deaths, is_cycle, through_exchange
 from broker.core.exchange import Binding, Destination, Exchange, headers_match, route, topic_matches
 from broker.core.exchange_origin import Way, packed, unpacked
+from broker.core.message import Hop
 
 
 def exchange(name: str, kind: str, *bindings: tuple[str, str], **more: Any) -> Exchange:
@@ -94,13 +95,13 @@ def test_the_origin_comes_back_as_it_went(name: str, key: str, cc: list[str], ra
 # -- deaths ------------------------------------------------------------------------------------------------------------
 
 
-def die(queue: str, reason: str, at_ms: int, before: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    hop = {"queue": queue, "reason": reason, "at_ms": at_ms, "address": queue}
+def die(queue: str, reason: str, at_ms: int, before: list[Hop]) -> list[Hop]:
+    hop = Hop(at_ms, {"queue": queue, "reason": reason, "at_ms": at_ms, "address": queue})
     return [through_exchange(hop, before, Way("x", (queue,)), Way("dlx", ("k",)), False), *before]
 
 
 def test_pairs_are_counted_and_the_latest_stands_first() -> None:
-    hops: list[dict[str, Any]] = []
+    hops: list[Hop] = []
     for at_ms, (queue, reason) in enumerate([("work", "poison"), ("wait", "expired"), ("work", "rejected"), ("work", "maxlen")], 1):
         hops = die(queue, reason, at_ms, hops)
     assert [death[:3] for death in deaths(hops)] == [("work", "maxlen", 1), ("work", "rejected", 2), ("wait", "expired", 1)]
@@ -109,8 +110,8 @@ def test_pairs_are_counted_and_the_latest_stands_first() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["rejected", "expired"])), min_size=1, max_size=60))
 def test_bounded_hops_tell_the_same(steps: list[tuple[str, str]]) -> None:
-    full: list[dict[str, Any]] = []
-    kept: list[dict[str, Any]] = []
+    full: list[Hop] = []
+    kept: list[Hop] = []
     for at_ms, (queue, reason) in enumerate(steps):
         full = die(queue, reason, at_ms, full)
         kept = bounded(die(queue, reason, at_ms, kept), 8)

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from journal.check import check
 from journal.disk import Disk, prepare_directory
 from journal.errors import JournalError
 from journal.journal import Journal, JournalOptions
+from journal.packing import pack
+from journal.reader import JournalReader
 from journal.records import AddressRecord, DeclarationRecord, MinuteColumn, PolicyRecord
 from tests.unit.journal_support import (
     NOW_MS,
@@ -45,7 +50,7 @@ async def test_an_empty_directory_becomes_a_journal(tmp_path: Path) -> None:
 
 
 async def test_everything_comes_back_as_it_was(tmp_path: Path) -> None:
-    hops = [{"queue": "q1", "reason": "rejected", "headers": {"x": b"\x00"}}]
+    hops = [(3, {"queue": "q1", "reason": "rejected", "headers": {"x": b"\x00"}})]
     shared = message(50, b"shared" * 100)
     records = [
         reference(10, 1, message(10, b"\x00\xff" * 600), delivery_count=2, failed=1, assigned=3, state=2, due_at_ms=NOW_MS + 9),
@@ -466,9 +471,9 @@ async def test_a_message_that_goes_on_takes_its_body_along_from_the_row_it_leave
         send(journal, 4)
         for old in (1, 2, 4):  # 4 was never on disk
             settle(journal, old)
-            hops = [{"queue": "q1", "sequence": old}]
+            hops = [(old, {"queue": "q1"})]
             send(journal, 10 + old, 2, of=message(old), hops=hops)
-        send(journal, 23, 2, of=message(3), hops=[{"queue": "q1", "sequence": 3}], failed=1)  # its old row stays
+        send(journal, 23, 2, of=message(3), hops=[(3, {"queue": "q1"})], failed=1)  # its old row stays
         await journal.flush()
         moved = query(
             tmp_path, "SELECT sequence, message_id, queue_id, failed, due_at_ms, overlay_blob IS NULL FROM reference WHERE queue_id = 2"
@@ -479,7 +484,7 @@ async def test_a_message_that_goes_on_takes_its_body_along_from_the_row_it_leave
     async with opened(tmp_path) as (_, recovered):
         went = [reference for reference in recovered.references if reference.queue_id == 2]
         assert [(reference.message, reference.hops) for reference in went] == [
-            (message(number), [{"queue": "q1", "sequence": number}]) for number in (1, 2, 4, 3)
+            (message(number), [(number, {"queue": "q1"})]) for number in (1, 2, 4, 3)
         ]
 
 
@@ -490,7 +495,7 @@ async def test_a_message_whose_old_row_is_gone_is_written_from_memory(tmp_path: 
         await journal.flush()
         for old in (1, 2):  # 1 was set aside meanwhile
             settle(journal, old)
-            send(journal, 10 + old, of=message(old), hops=[{"queue": "q1", "sequence": old}])
+            send(journal, 10 + old, of=message(old), hops=[(old, {"queue": "q1"})])
         await journal.flush()
         assert journal.statistics.references_added == 3
     assert "1 messages go on to another queue from rows that are not there" in caplog.text
@@ -507,6 +512,53 @@ async def test_bodies_that_go_on_are_taken_along_some_megabytes_at_a_time(tmp_pa
         await journal.flush()
         for sequence in range(1, 8):
             settle(journal, sequence)
-            send(journal, 10 + sequence, of=message(sequence, b"x" * 40), hops=[{"queue": "q1", "sequence": sequence}])
+            send(journal, 10 + sequence, of=message(sequence, b"x" * 40), hops=[(sequence, {"queue": "q1"})])
         await journal.flush()
         assert sequences(tmp_path) == list(range(11, 18))
+
+
+async def test_messages_that_go_on_together_keep_their_places_and_ways(tmp_path: Path) -> None:
+    """Runs, short ones and long ones, in and out of order, with hops that are one map for all or differ."""
+    alike, other = {"queue": "q1", "reason": "rejected"}, {"queue": "q1", "reason": "expired"}
+    ways = [(old, [(old, alike)]) for old in range(1, 41)]
+    ways += [(41, [(41, other)]), (42, [(42, alike), (7, other)]), *((old, [(old, alike)]) for old in range(60, 42, -1))]
+    async with opened(tmp_path) as (journal, _):
+        journal.group.queue(queue())
+        journal.group.queue(queue(2))
+        for sequence in range(1, 61):
+            send(journal, sequence)
+        await journal.flush()
+        expected = []
+        for number, (old, hops) in enumerate(ways, 101):
+            settle(journal, old)
+            expected.append(send(journal, number + (old > 20), 2, of=message(old), hops=hops))
+        await journal.flush()
+    async with opened(tmp_path) as (_, recovered):
+        assert recovered.references == expected
+    with JournalReader(tmp_path) as reader:
+        told = reader.history(42)
+        assert told is not None
+        (here,) = told["references"]
+        assert here["hops"] == [alike | {"message_id": 42, "sequence": 42}, other | {"message_id": 42, "sequence": 7}]
+
+
+async def test_hops_that_an_older_journal_holds_are_read(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        journal.group.queue(queue())
+        send(journal, 8, of=message(3), hops=[(3, {"queue": "q0"})])
+    with closing(sqlite3.connect(tmp_path / "homing.db", isolation_level=None)) as connection:
+        facts = {"queue": "q0", "message_id": 3}
+        connection.execute("UPDATE reference SET overlay_blob = ?", (pack([{**facts, "sequence": 3}, {**facts, "sequence": 2}]),))
+        connection.execute("PRAGMA user_version = 5")
+    async with opened(tmp_path) as (_, recovered):
+        assert recovered.references == [reference(8, of=message(3), hops=[(3, facts), (2, facts)])]
+
+
+async def test_hops_that_are_none_are_damage(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        journal.group.queue(queue())
+        send(journal, 8, hops=[(3, {"queue": "q0"})])
+    with closing(sqlite3.connect(tmp_path / "homing.db", isolation_level=None)) as connection:
+        for blob in ([{"queue": "q0"}], ["q0"], 5, [{"behind": None}]):
+            connection.execute("UPDATE reference SET overlay_blob = ?", (pack(blob),))
+            assert "has hops that are none" in check(tmp_path).problems[0]

@@ -47,7 +47,7 @@ async def test_history_goes_by_age_but_not_while_its_message_is_here(tmp_path: P
         journal.group.queue(queue())
         journal.group.add_message(message(3_000))
         send(journal, 1_000)
-        journal.group.add(reference(2_001, of=message(2_000), hops=[{"queue": "q1"}]))
+        journal.group.add(reference(2_001, of=message(2_000), hops=[(2_000, {"queue": "q1"})]))
         journal.group.add(reference(3_001, of=message(3_000), shared=True))
         for message_id in (1_000, 2_000, 3_000, *range(1, 41)):
             journal.group.attempt(attempt(message_id, message_id, 1))

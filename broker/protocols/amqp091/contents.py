@@ -138,7 +138,9 @@ def wire_of(reference: MessageReference) -> tuple[bytes, bytes]:
         return _changed(reference)
     message = reference.message
     kept = message.properties
-    unchanged = _plain_wire(message.address, message.durable, message.priority) if kept is None else _kept_wire(message, kept)
+    if kept is None:
+        return _plain_wire(message.address, message.durable, message.priority, reference.failed)
+    unchanged = _kept_wire(message, kept)
     return _counted(*unchanged, reference.failed) if reference.failed else unchanged
 
 
@@ -160,9 +162,10 @@ def _counted(target: bytes, raw: bytes, failed: int) -> tuple[bytes, bytes]:
     return target, write_properties(properties._replace(headers=join_table(fields)))
 
 
-@lru_cache(maxsize=1024)
-def _plain_wire(address: str, durable: bool, priority: int) -> tuple[bytes, bytes]:
-    return b"\x00" + short_string(local_name(address)), _plain(durable, priority)
+@lru_cache(maxsize=2048)
+def _plain_wire(address: str, durable: bool, priority: int, failed: int) -> tuple[bytes, bytes]:
+    target, raw = b"\x00" + short_string(local_name(address)), _plain(durable, priority)
+    return _counted(target, raw, failed) if failed else (target, raw)
 
 
 def _cut(origin: bytes) -> tuple[bytes, bytes]:
@@ -217,8 +220,8 @@ def _changed(reference: MessageReference) -> tuple[bytes, bytes]:
     if hops:
         entries = deaths(hops)
         fields.update(_death_headers(entries, properties.expiration))
-        fields.update({name: write_value(value) for name, value in overlay(hops).items() if name.startswith("_AMQ_")})
-        if any(hop.get("keys_replaced") for hop in hops):
+        fields.update({name: write_value(value) for name, value in overlay(hops, message.message_id).items() if name.startswith("_AMQ_")})
+        if any(hop.facts.get("keys_replaced") for hop in hops):
             fields.pop("CC", None)
         properties = properties._replace(expiration=None)
     if reference.failed:

@@ -83,7 +83,8 @@ class Workload:
     def _dead_letter(self, orders: list[str]) -> None:
         key = self._chance.choice(orders)
         found = self._here[key]
-        moved = found._replace(queue_id=DEAD, sequence=self.journal.next_id(), delivery_count=0, failed=0, hops=[{"queue": "orders"}])
+        moved = found._replace(queue_id=DEAD, sequence=self.journal.next_id(), delivery_count=0, failed=0)
+        moved = moved._replace(hops=[(found.sequence, {"queue": "orders"})])
         self._claim(moved.sequence, dead=[key])
         self._remove(key, MinuteColumn.DEAD_LETTERED)
         self.journal.group.outcome(outcome(found.message.message_id, found.sequence, outcome="dead-lettered"))

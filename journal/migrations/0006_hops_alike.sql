@@ -1,0 +1,2 @@
+-- The newest hop says how far "behind" the stay lies that ended, no longer its number: so it is the same for many that moved together.
+-- Hops as they were are read as well (packing.py), so that nothing has to be changed here; an older Homing could not read the new ones.
