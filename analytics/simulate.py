@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from analytics.errors import AnalyticsError
 from analytics.policy import ENDLESS, MAX_DELAY_MS, Policies
 
 if TYPE_CHECKING:
@@ -152,6 +153,7 @@ def with_policy(stays: DataFrame, policies: Policies) -> DataFrame:
     """``delays_ms``, ``cap_ms``, ``factor``, ``full_jitter``, ``first_exact``, ``endless``; addresses that no pattern names are left out.
 
     What is collected is one row for each set of patterns that some address matches: bounded by the file, not by the input.
+    Raises AnalyticsError nothing-to-simulate where no address is left.
     """
     from pyspark.sql import functions as F
 
@@ -166,6 +168,12 @@ def with_policy(stays: DataFrame, policies: Policies) -> DataFrame:
             rows.append(
                 (kind, list(policy.delays_ms), policy.cap_ms, policy.factor, policy.full_jitter, policy.first_exact, policy.endless)
             )
+    if not rows:
+        raise AnalyticsError(
+            "nothing-to-simulate",
+            "No message that failed was sent to an address that the policy file names.",
+            "Name the addresses in address-settings; # matches all.",
+        )
     fields = "patterns string, delays_ms array<double>, cap_ms bigint, factor double, full_jitter boolean, first_exact boolean"
     found = marked.sparkSession.createDataFrame(rows, f"{fields}, endless boolean")
     return marked.join(F.broadcast(found), "patterns").drop("patterns")
@@ -250,11 +258,16 @@ def _step(end: Column, n: Column, seed: int, who: tuple[str, ...], times: bool) 
     sign = 2 * uniform(seed, "spread", *who, n) - 1  # sign and size in one: U(-1, 1) is ± U(0, 1)
     factor = F.when(F.col("first_exact") & (n == 2), 0.0).otherwise(F.col("factor"))
     delay = F.greatest(F.lit(0.0), F.least(drawn * (1 + factor * sign), F.col("cap_ms"), F.lit(float(MAX_DELAY_MS))))
-    at_ms = end["at_ms"] + delay + F.col("lag_ms")
     by_chance = uniform(seed, "throw", *who, n) < F.element_at("chance", F.least(n - 1, F.lit(LAST_HAZARD - 1)))
-    observed = (at_ms <= F.col("last_ms")) | F.coalesce(at_ms >= F.col("success_ms"), F.lit(False))
-    won = F.when(F.col("by_time"), at_ms >= F.col("passes_ms")).otherwise(by_chance)
-    fields = [at_ms.alias("at_ms"), n.alias("n"), won.alias("won"), (end["known"] + observed.cast("int")).alias("known")]
-    if times:
-        fields.append(F.array_append(end["times_ms"], at_ms).alias("times_ms"))
-    return F.when(end["won"], end).otherwise(F.struct(*fields))
+
+    def ended(at_ms: Column) -> Column:
+        observed = (at_ms <= F.col("last_ms")) | F.coalesce(at_ms >= F.col("success_ms"), F.lit(False))
+        won = F.when(F.col("by_time"), at_ms >= F.col("passes_ms")).otherwise(by_chance)
+        fields = [at_ms.alias("at_ms"), n.alias("n"), won.alias("won"), (end["known"] + observed.cast("int")).alias("known")]
+        if times:
+            fields.append(F.array_append(end["times_ms"], at_ms).alias("times_ms"))
+        return F.struct(*fields)
+
+    # As the variable of a lambda the time is reckoned once, not wherever it is written.
+    one = F.transform(F.array(end["at_ms"] + delay + F.col("lag_ms")), ended)[0]
+    return F.when(end["won"], end).otherwise(one)

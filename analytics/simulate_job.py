@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analytics.errors import AnalyticsError
 from analytics.policy import load_policies
 from analytics.words import number, share, span
 
@@ -63,17 +62,11 @@ def simulate(
                 F.col("queue").isNotNull(), F.desc("deaths"), "queue", "figure"
             )
             rows = [row.asDict() for row in ordered.drop("its", "deaths").limit(SHOWN).collect()]
-            if output is not None and rows:
+            if output is not None:
                 text, names = Path(policy).read_text(encoding="utf-8"), ", ".join(each.rstrip("/").rsplit("/", 1)[-1] for each in dumps)
                 output.write_report(simulate_page(rows, headline=sentence(rows), dump=names, policy=text, seed=seed))
         except (PySparkException, Py4JError, ConnectionError) as error:  # the last: Java has ended
             raise fault(spark, ", ".join(dumps), error) from error
-    if not rows:
-        raise AnalyticsError(
-            "nothing-to-simulate",
-            "No message that failed was sent to an address that the policy file names.",
-            "Name the addresses in address-settings; # matches all.",
-        )
     return Simulation(rows, None if out is None else str(out), None if output is None else output.report_path)
 
 
