@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ import pytest
 from analytics import sample, schema
 from analytics.errors import AnalyticsError
 from analytics.inputs import find_exports, open_exports, read_export
-from analytics.job import analyze
+from analytics.job import AnalysisSummary, analyze
 from analytics.schema import MANIFEST_NAME, TABLES
 from analytics.source import Source
 from analytics.store import STORE_NAME, Store
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
+FAR = "viewfs://elsewhere/far"
 COMPARED = ("messages", "attempts", "dead_letters", "deliveries_by_minute")
 
 
@@ -45,8 +47,11 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def dumps(whole: Path, tmp_path: Path) -> Path:
+    return make_dumps(whole, tmp_path / "dumps")
+
+
+def make_dumps(whole: Path, folder: Path) -> Path:
     """Three exports of one broker that overlap, the last with the first ten hours forgotten, and one of another broker."""
-    folder = tmp_path / "dumps"
     as_of(whole, folder / "monday" / "a", day(whole, 9))
     as_of(whole, folder / "monday" / "b", day(whole, 17))
     last = json.loads((whole / MANIFEST_NAME).read_text())["exported_at_us"] // 60_000_000 * 60
@@ -106,11 +111,11 @@ def test_the_latest_export_tells_what_is_still_here(spark: SparkSession, whole: 
 
 def test_incremental_runs_come_to_the_same_and_read_only_what_is_new(spark: SparkSession, dumps: Path, tmp_path: Path) -> None:
     at_once = read_export(spark, str(dumps))
-    order = ("tuesday+late 1", "monday/b", "other", "monday/a")  # late data: the oldest comes last
-    for number, name in enumerate(order, 1):
-        found, _ = find_exports(spark, [str(dumps / name)])
-        assert Store(spark, str(tmp_path / "store")).add(found) == found
-        assert Store(spark, str(tmp_path / "store")).open().exports == number
+    # Late data: the oldest comes last.
+    for names, exports in ((["tuesday+late 1"], 1), (["monday/b", "other"], 3), (["monday/a"], 4)):
+        found, _ = find_exports(spark, [str(dumps / name) for name in names])
+        assert {each.key for each in Store(spark, str(tmp_path / "store")).add(found)} == {each.key for each in found}
+        assert Store(spark, str(tmp_path / "store")).open().exports == exports
     store = Store(spark, str(tmp_path / "store"))
     kept = store.open()
     for name in TABLES:
@@ -181,19 +186,54 @@ def test_schema_versions_mix(spark: SparkSession, whole: Path, tmp_path: Path, o
         assert delays[row["broker_id"], row["sequence"], row["attempt"]] == (row["delay_ms"], row["policy"])
 
 
-def spoil(dumps: Path) -> dict[str, str]:
-    """Damage three of the four exports in different ways and add what is foreign; path -> code that must name it."""
-    footer = dumps / "monday" / "a" / "messages" / "part-00000.parquet"
+def spoil(whole: Path, dumps: Path) -> dict[str, str]:
+    """Add exports that are damaged in different ways, and what is foreign; path -> code that must name it."""
+    footer = as_of(whole, dumps / "monday" / "c", day(whole, 5)) / "messages" / "part-00000.parquet"
     footer.write_bytes(footer.read_bytes()[:-20])
-    page = dumps / "monday" / "b" / "attempts" / "part-00000.parquet"
+    page = as_of(whole, dumps / "monday" / "d", day(whole, 13)) / "attempts" / "part-00000.parquet"
     body = bytearray(page.read_bytes())
     body[40 : len(body) // 3] = b"\xff" * (len(body) // 3 - 40)  # the footer stays whole
     page.write_bytes(body)
     (dumps / "notes.txt").write_text("not an export")
-    future = dumps / "other"
+    future = as_of(whole, dumps / "future", day(whole, 7))
     manifest = json.loads((future / MANIFEST_NAME).read_text())
     (future / MANIFEST_NAME).write_text(json.dumps(manifest | {"schema_version": 99}))
-    return {"monday/a": "export-damaged", "monday/b": "export-damaged", "notes.txt": "not-an-export", "other": "export-version"}
+    return {"monday/c": "export-damaged", "monday/d": "export-damaged", "notes.txt": "not-an-export", "future": "export-version"}
+
+
+@dataclass(frozen=True)
+class Analysed:
+    place: Path
+    summary: AnalysisSummary
+
+
+@pytest.fixture(scope="module")
+def far(spark: SparkSession, whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Analysed:
+    """The four exports on a file system that Hadoop knows and this machine's paths do not: a mount table's. With a store there."""
+    place = tmp_path_factory.mktemp("far")
+    make_dumps(whole, place / "dumps")
+    spark.sparkContext._jsc.hadoopConfiguration().set("fs.viewfs.mounttable.elsewhere.link./far", place.as_uri())
+    return Analysed(place, analyze(f"{FAR}/dumps", f"{FAR}/out", store=f"{FAR}/store"))
+
+
+@pytest.fixture(scope="module")
+def rest(spark: SparkSession, whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Analysed:
+    """The four exports here, among what is damaged or foreign; one named as a URI, and so is the report."""
+    place = tmp_path_factory.mktemp("rest")
+    dumps = make_dumps(whole, place / "dumps")
+    spoil(whole, dumps)
+    (dumps / "other").rename(place / "other")
+    out = (place / "out").as_uri().replace("file://", "file:")
+    return Analysed(place, analyze([dumps, (place / "other").as_uri()], out, on_damage="skip"))
+
+
+def same_tables(far: Analysed, rest: Analysed) -> None:
+    """Neither came to its result by the other's way."""
+    assert far.summary.rows == rest.summary.rows
+    assert far.summary.rows["overview"] > 3
+    for name in far.summary.rows:
+        left, right = ((each.place / "out" / "csv" / f"{name}.csv").read_text() for each in (far, rest))
+        assert left == right, name
 
 
 def test_what_is_damaged_or_foreign_is_refused(spark: SparkSession, dumps: Path) -> None:
@@ -205,40 +245,27 @@ def test_what_is_damaged_or_foreign_is_refused(spark: SparkSession, dumps: Path)
     assert "--on-damage skip" in raised.value.fix
 
 
-def test_or_left_out_and_named(spark: SparkSession, dumps: Path, tmp_path: Path) -> None:
-    wrong = spoil(dumps)
-    summary = analyze([dumps], tmp_path / "out", on_damage="skip")
-    assert {str(Path(each.path).relative_to(dumps)): each.code for each in summary.skipped} == wrong
-    expected = analyze(dumps / "tuesday+late 1", tmp_path / "expected")
-    assert summary.rows == expected.rows
-    for name in ("overview", "dead_letters"):
-        left, right = (pq.read_table(tmp_path / out / "parquet" / name).to_pylist() for out in ("out", "expected"))
-        assert left == right
-    page = Path(summary.report).read_text()
+def test_or_left_out_and_named(far: Analysed, rest: Analysed, whole: Path, tmp_path: Path) -> None:
+    """What is left comes to the same as the four exports alone."""
+    wrong = spoil(whole, tmp_path)
+    assert {str(Path(each.path).relative_to(rest.place / "dumps")): each.code for each in rest.summary.skipped} == wrong
+    same_tables(far, rest)
+    page = (rest.place / "out" / "report.html").read_text()
     assert "4 parts of the input were left out" in page
     assert all(name in page for name in wrong)
 
 
-def test_nothing_left(spark: SparkSession, dumps: Path) -> None:
-    shutil.rmtree(dumps / "tuesday+late 1")
-    spoil(dumps)
-    shutil.rmtree(dumps / "monday" / "b")
+def test_nothing_left(spark: SparkSession, whole: Path, tmp_path: Path) -> None:
+    spoil(whole, tmp_path)
+    shutil.rmtree(tmp_path / "monday" / "d")
     with pytest.raises(AnalyticsError) as raised:
-        Source(spark, [str(dumps)], skip=True, store=None).open()
+        Source(spark, [str(tmp_path)], skip=True, store=None).open()
     assert raised.value.code == "no-export"
 
 
-def test_input_output_and_store_on_another_file_system(spark: SparkSession, dumps: Path, tmp_path: Path) -> None:
-    """One that Hadoop knows and this machine's paths do not: a mount table's. Nothing on the way takes a path for a local one."""
-    configuration = spark.sparkContext._jsc.hadoopConfiguration()
-    configuration.set("fs.viewfs.mounttable.elsewhere.link./far", tmp_path.as_uri())
-    far = "viewfs://elsewhere/far"
-    summary = analyze(f"{far}/dumps", f"{far}/out", store=f"{far}/store")
-    assert summary.report == f"{far}/out/report.html"
-    near = analyze(dumps.as_uri(), (tmp_path / "near").as_uri().replace("file://", "file:"))
-    assert summary.rows == near.rows
-    for name in summary.rows:
-        left, right = ((tmp_path / out / "csv" / f"{name}.csv").read_text() for out in ("out", "near"))
-        assert left == right, name
-    assert "report" in (tmp_path / "out" / "report.html").read_text()
-    assert (tmp_path / "store" / STORE_NAME).is_file()
+def test_input_output_and_store_on_another_file_system(far: Analysed, rest: Analysed) -> None:
+    """Nothing on the way takes a path for a local one."""
+    assert far.summary.report == f"{FAR}/out/report.html"
+    same_tables(far, rest)
+    assert "report" in (far.place / "out" / "report.html").read_text()
+    assert (far.place / "store" / STORE_NAME).is_file()
