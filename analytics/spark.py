@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from analytics.errors import AnalyticsError
 from analytics.java import find_java
@@ -27,12 +27,6 @@ _SMALL = {
 #: What is kept stays as it was put together (fates.in_order), so that nothing is moved or sorted again to read it.
 _LARGE = {"spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "false"}
 _SMALL_JAVA = " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-#: Classes that pyspark asks Java for by these names with every column that it writes down.
-_KNOWN = {
-    "functions": "org.apache.spark.sql.functions",
-    "org.apache.spark.sql.functions": "org.apache.spark.sql.functions",
-    "PythonUtils": "org.apache.spark.api.python.PythonUtils",
-}
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
@@ -101,29 +95,9 @@ def _start(master: str | None, ui: bool, small: bool, memory: str | None) -> Spa
             raise AnalyticsError("spark-start", f"Spark did not start: {first_line}", "See the lines above; check --master.") from error
     # What goes wrong is raised here and told once, in a sentence, instead of once for each task that it stopped.
     session.sparkContext.setLogLevel("FATAL")
-    _ask_once(session.sparkContext._jvm)
     if submitted and _is_local(session.sparkContext.master) and not session.sparkContext.getConf().contains(_PARTITIONS):
         session.conf.set(_PARTITIONS, _few_partitions())
     return session
-
-
-class _Known:
-    """A Java class, each member of which is asked for once."""
-
-    def __init__(self, java: Any) -> None:
-        self._java = java
-
-    def __getattr__(self, name: str) -> Any:
-        member = getattr(self._java, name)
-        setattr(self, name, member)
-        return member
-
-
-def _ask_once(java: Any) -> None:
-    """pyspark would ask some thousand times in a small run, and Java look for ``functions`` in each of Spark's archives every time."""
-    for name, whole in _KNOWN.items():
-        if name not in vars(java):  # a second session of the same Java
-            setattr(java, name, _Known(getattr(java, whole)))
 
 
 def _few_partitions() -> str:
