@@ -36,11 +36,29 @@ def queue(shell: HomingCommand, name: str) -> dict[str, Any]:
     return found
 
 
+def receive(shell: HomingCommand, address: str, *more: str) -> list[dict[str, Any]]:
+    """Waited for as long as it takes: by itself the command gives up after a second."""
+    found: list[dict[str, Any]] = shell.json_lines("receive", address, "--timeout", "20s", *more)
+    return found
+
+
+def receive_all(shell: HomingCommand, address: str, count: int, *more: str) -> list[dict[str, Any]]:
+    """``count`` messages by ``--count 0``, which ends when nothing comes for a while; so it is asked until it has brought them all."""
+    found: list[dict[str, Any]] = []
+
+    def enough() -> bool:
+        found.extend(shell.json_lines("receive", address, "--count", "0", "--timeout", "200ms", *more))
+        return len(found) >= count
+
+    wait_until("all have come", enough)
+    return found
+
+
 def dead_letter(shell: HomingCommand, address: str, body: str = "x") -> int:
     """Sends one message and fails it until it is dead; returns its number."""
     shell("send", address, "--body", body, "--property", "region=eu")
     for attempt in range(3):
-        failed = shell.json_lines("receive", address, "--fail", f"no stock ({attempt})", "--timeout", "5s")
+        failed = receive(shell, address, "--fail", f"no stock ({attempt})")
         assert [each["delivery_count"] for each in failed] == [attempt + 1]
     wait_until("it is dead", lambda: queue(shell, f"DLQ.{address}").get("messages") == 1)
     return int(shell.json_lines("peek", f"DLQ.{address}")[0]["message_id"])
@@ -49,7 +67,7 @@ def dead_letter(shell: HomingCommand, address: str, body: str = "x") -> int:
 def test_what_is_sent_is_received(shell: HomingCommand) -> None:
     sent = shell("send", "orders", "--body", '{"id": 7}', "-p", "region=eu", "-p", "size:=5", "-p", "big:=true", "--priority", "7")
     assert (sent.returncode, sent.stdout) == (0, "sent 1 message to orders, confirmed\n")
-    (message,) = shell.json_lines("receive", "orders")
+    (message,) = receive(shell, "orders")
     assert message["body"] == '{"id": 7}'
     assert message["properties"] == {"region": "eu", "size": 5, "big": True}
     assert (message["priority"], message["delivery_count"], message["redelivered"], message["address"]) == (7, 1, False, "orders")
@@ -66,13 +84,13 @@ def test_an_empty_queue_is_no_failure(shell: HomingCommand) -> None:
 def test_each_line_of_a_file_is_a_message(shell: HomingCommand) -> None:
     (shell.directory / "events.jsonl").write_text('{"n": 1}\n\n{"n": 2}\r\n{"n": "é"}')
     assert shell.json("send", "events", "--file", "events.jsonl", "--count", "2") == {"address": "events", "sent": 6}
-    bodies = [each["body"] for each in shell.json_lines("receive", "events", "--count", "0", "--timeout", "200ms")]
+    bodies = [each["body"] for each in receive_all(shell, "events", 6)]
     assert bodies == ['{"n": 1}', '{"n": 2}', '{"n": "é"}'] * 2
 
 
 def test_standard_input_is_a_file_too(shell: HomingCommand) -> None:
     assert shell("send", "events", "--file", "-", stdin="one\ntwo\n").returncode == 0
-    assert [each["body"] for each in shell.json_lines("receive", "events", "-n", "2")] == ["one", "two"]
+    assert [each["body"] for each in receive(shell, "events", "-n", "2")] == ["one", "two"]
 
 
 def test_a_missing_file_is_said(shell: HomingCommand) -> None:
@@ -84,16 +102,16 @@ def test_a_missing_file_is_said(shell: HomingCommand) -> None:
 @pytest.mark.parametrize("mode", ["auto", "client", "dups-ok", "transacted", "individual"])
 def test_every_ack_mode_settles_what_it_received(shell: HomingCommand, mode: str) -> None:
     shell("send", "orders", "--body", "x", "--count", "5")
-    assert len(shell.json_lines("receive", "orders", "--count", "3", "--ack-mode", mode)) == 3
+    assert len(receive(shell, "orders", "--count", "3", "--ack-mode", mode)) == 3
     wait_until("the rest is back", lambda: queue(shell, "orders").get("pending") == 2)
-    again = shell.json_lines("receive", "orders", "--count", "0", "--ack-mode", mode, "--timeout", "200ms")
+    again = receive_all(shell, "orders", 2, "--ack-mode", mode)
     assert [each["delivery_count"] for each in again] == [1, 1], "unread messages are given back uncounted"
 
 
 def test_a_selector_receives_only_its_own(shell: HomingCommand) -> None:
     shell("send", "orders", "--body", "a", "-p", "region=us")
     shell("send", "orders", "--body", "b", "-p", "region=eu")
-    assert [each["body"] for each in shell.json_lines("receive", "orders", "--selector", "region = 'eu'")] == ["b"]
+    assert [each["body"] for each in receive(shell, "orders", "--selector", "region = 'eu'")] == ["b"]
     wrong = shell("receive", "orders", "--selector", "region = ")
     assert wrong.returncode == 1
     assert "selector" in wrong.stderr
@@ -105,10 +123,11 @@ def test_a_delay_and_a_ttl_are_kept(shell: HomingCommand) -> None:
     assert shell("receive", "later", "--timeout", "100ms").stdout == ""
     (waiting,) = shell.json_lines("peek", "later")
     assert waiting["state"] == "scheduled"
-    assert 50_000 < waiting["due_at_ms"] - waiting["sent_at_ms"] <= 60_000
+    # Due counts from when it is stored, which is a little after its frame came, or a pause of the machine after.
+    assert 60_000 <= waiting["due_at_ms"] - waiting["sent_at_ms"] < 90_000
     shell("send", "mortal", "--body", "x", "--ttl", "1h")
     (mortal,) = shell.json_lines("peek", "mortal")
-    assert abs(mortal["expires_at_ms"] - mortal["sent_at_ms"] - 3_600_000) <= 50
+    assert 3_600_000 <= mortal["expires_at_ms"] - mortal["sent_at_ms"] < 3_630_000
 
 
 def test_binary_bodies_come_out_as_base64(shell: HomingCommand, tmp_path: Path) -> None:
@@ -116,7 +135,7 @@ def test_binary_bodies_come_out_as_base64(shell: HomingCommand, tmp_path: Path) 
     (tmp_path / "raw.bin").write_bytes(raw + b"\n")
     shell("send", "raw", "--file", tmp_path / "raw.bin")
     assert base64.b64decode(shell.json_lines("peek", "raw")[0]["body"]["base64"]) == raw
-    assert base64.b64decode(shell.json_lines("receive", "raw")[0]["body"]["base64"]) == raw
+    assert base64.b64decode(receive(shell, "raw")[0]["body"]["base64"]) == raw
 
 
 def test_peek_takes_nothing_and_keeps_the_order(shell: HomingCommand) -> None:
@@ -163,8 +182,8 @@ def test_history_is_the_same_from_the_journal_and_as_json(shell: HomingCommand, 
 
 def test_history_of_a_message_that_succeeded_after_all(shell: HomingCommand) -> None:
     shell("send", "orders", "--body", "x")
-    (failed,) = shell.json_lines("receive", "orders", "--fail", "try me again")
-    assert [each["delivery_count"] for each in shell.json_lines("receive", "orders", "--timeout", "5s")] == [2]
+    (failed,) = receive(shell, "orders", "--fail", "try me again")
+    assert [each["delivery_count"] for each in receive(shell, "orders")] == [2]
     assert "succeeded at attempt 2" in shell("history", str(failed["message_id"])).stdout
 
 
@@ -172,7 +191,7 @@ def test_redrive_sends_back_with_failures_at_0(shell: HomingCommand) -> None:
     number, other = dead_letter(shell, "orders"), None
     shell("send", "orders", "--body", "second")
     for _ in range(3):
-        (failed,) = shell.json_lines("receive", "orders", "--fail", "again", "--timeout", "5s")
+        (failed,) = receive(shell, "orders", "--fail", "again")
         other = failed["message_id"]
     wait_until("both are dead", lambda: queue(shell, "DLQ.orders").get("messages") == 2)
     assert shell.json("redrive", "DLQ.orders", "--id", str(number)) == {"messages": 1}
