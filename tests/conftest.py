@@ -7,10 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.process import HomingCommand, Server
 
 _skips_over_limit = pytest.StashKey[str]()
+
+# How long an example takes says something about the machine only: it may pause in the middle of one.
+settings.register_profile("unhurried", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 
 @pytest.fixture
