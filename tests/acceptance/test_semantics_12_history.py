@@ -23,6 +23,7 @@ from tests.acceptance.semantics_support import (
     totals,
     until,
 )
+from tests.pauses import tried_again
 from tests.process import Server
 
 SETTINGS: dict[str, Any] = {
@@ -37,6 +38,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield started
 
 
+@tried_again
 async def test_the_outcome_of_what_has_failed_once_is_kept(connection: Connection) -> None:
     ends: dict[str, str] = {}
     for end in ("succeeded", "dead-lettered", "dropped", "expired", "purged"):

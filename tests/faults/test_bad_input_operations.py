@@ -510,7 +510,7 @@ async def test_the_largest_message_can_still_be_delivered_when_it_is_dead(server
     body = b"x" * (MAX_FRAME_BYTES - 64 * KIB)
     async with client.connect(server.url) as connection, connection.session(client.AckMode.INDIVIDUAL) as session:
         await session.producer("largest").send(body)
-        message = await session.consumer("largest").receive(timeout_ms=10_000)
+        message = await session.consumer("largest").receive(timeout_ms=20_000)
         assert message is not None
         await message.nack(reason="too big for me", retryable=False)
         dead = await session.consumer("DLA").receive(timeout_ms=10_000) or await session.consumer("DLQ.largest").receive(timeout_ms=10_000)

@@ -14,6 +14,7 @@ from pika import frame, spec
 
 from tests.amqp_support import AMQP, amqp_port, channel
 from tests.amqp_wire import HEADER, Wire
+from tests.pauses import tried_again
 from tests.process import Server, wait_until
 
 CONNECTIONS = 200
@@ -73,20 +74,25 @@ def test_nothing_before_the_login_costs_memory(start_server: Callable[..., Serve
 
 def test_who_does_not_log_in_is_shut_out(start_server: Callable[..., Server]) -> None:
     server = start_server({**AMQP, "limits": {"login-timeout": "1s"}})
-    silent, slow = Wire(amqp_port(server), login=False), Wire(amqp_port(server), login=False)
-    slow.write(HEADER)
-    assert isinstance(slow.next(0), spec.Connection.Start)
-    said = slow.next(0, 5)
-    assert (said.reply_code, said.reply_text.partition(" - ")[0]) == (320, "CONNECTION_FORCED")
-    silent.socket.settimeout(5)
-    assert silent.socket.recv(100) == b""
-    wait_until("both are gone", lambda: _ended(slow.socket))
-    for wire in (silent, slow):
-        wire.cut()
+
+    @tried_again
+    def wait() -> None:
+        silent, slow = Wire(amqp_port(server), login=False), Wire(amqp_port(server), login=False)
+        slow.write(HEADER)
+        assert isinstance(slow.next(0), spec.Connection.Start)
+        said = slow.next(0, 20)
+        assert (said.reply_code, said.reply_text.partition(" - ")[0]) == (320, "CONNECTION_FORCED")
+        silent.socket.settimeout(20)
+        assert silent.socket.recv(100) == b""
+        wait_until("both are gone", lambda: _ended(slow.socket))
+        for wire in (silent, slow):
+            wire.cut()
+
+    wait()
 
 
 def _ended(sock: socket.socket) -> bool:
-    sock.settimeout(5)
+    sock.settimeout(20)
     return sock.recv(100) == b""
 
 
