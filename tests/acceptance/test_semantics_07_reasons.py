@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -47,18 +48,21 @@ def failing(password: str) -> Exception:
 async def test_an_exception_becomes_a_record_beside_the_message(connection: Connection) -> None:
     address = name("late")
     await send(connection, address, b"x", properties={"k": "v"})
+    ids, again = list[int](), asyncio.Event()
 
     async def handler(message: Message) -> None:
+        ids.append(message.message_id)
         if message.delivery_count == 1:
             raise failing("xyz")
+        again.set()
 
     async with connection.session(AckMode.AUTO) as session:
         before_ms = connection.now_ms()
         listener = await session.listen(address, handler)
-        (waiting,) = await settled(connection, address)
         number = listener.consumer.number
+        await again.wait()
         await holds(connection, address, messages=0)
-    (attempt,) = await attempts_of(connection, waiting["message_id"])
+    (attempt,) = await attempts_of(connection, ids[0])
     assert {key: attempt[key] for key in ("attempt", "queue", "original_address", "outcome", "delivery_count", "failed", "delay_ms")} == {
         "attempt": 1,
         "queue": address,

@@ -260,7 +260,7 @@ async def test_the_message_tells_where_it_came_from(connection: Connection) -> N
         "_AMQ_ORIG_ROUTING_TYPE": "anycast",
     }
     assert told["_HOMING_REASON"] == "delivery_limit"
-    assert abs(told["_AMQ_ACTUAL_EXPIRY"] - message.sent_at_ms - 3_600_000) < 1000
+    assert abs(told["_AMQ_ACTUAL_EXPIRY"] - message.sent_at_ms - 3_600_000) < 60_000
     assert (message.expires_at_ms, dead["expires_at_ms"]) == (0, None), "every death clears the expiration"
     assert (message.priority, message.address) == (7, address)
     (hop,) = json.loads(told["_HOMING_HOPS"])
