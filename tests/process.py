@@ -16,8 +16,8 @@ from typing import Any
 from ruamel.yaml import YAML
 
 ROOT = Path(__file__).parent.parent
-START_TIMEOUT_S = 20.0
-STOP_TIMEOUT_S = 20.0
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 30.0
 
 
 class Server:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -179,7 +180,9 @@ def test_consumers_share_a_queue_fairly(broker: Server) -> None:
             opened.basic_consume("fair", _counter(shares, opened))
         for _ in range(20):
             one.basic_publish("", "fair", b"x")
-        for _ in range(40):
+        end = time.monotonic() + 15
+        while len(shares) < 20:
+            assert time.monotonic() < end, f"{len(shares)} of 20 came"
             one.connection.process_data_events(0.02)
             other.connection.process_data_events(0.02)
     assert sorted(shares.count(id(opened)) for opened in (one, other)) == [10, 10]

