@@ -17,7 +17,7 @@ FAST = ReconnectPolicy(initial_delay_ms=1, maximum_delay_ms=5)
 
 
 async def take(consumer: client.Consumer, count: int = 1) -> list[client.Message]:
-    messages = [await consumer.receive(timeout_ms=5000) for _ in range(count)]
+    messages = [await consumer.receive(timeout_ms=20_000) for _ in range(count)]
     assert None not in messages
     return [message for message in messages if message is not None]
 
@@ -81,7 +81,7 @@ async def test_the_report_is_with_the_kernel_before_the_message_is_with_the_appl
         peer.pause_reading()
         filler = asyncio.create_task(connection.call("noise", data=b"x" * 12_000_000))  # more than the socket buffers hold
         await broker.idle()
-        receiving = asyncio.create_task(consumer.receive(timeout_ms=5000))
+        receiving = asyncio.create_task(consumer.receive(timeout_ms=20_000))
         await asyncio.sleep(0.05)
         assert not receiving.done()
         peer.resume_reading()
@@ -161,9 +161,9 @@ async def test_lazy_acknowledgements_leave_after_300_ms(options: dict[str, bool]
     mode = AckMode.AUTO if options else AckMode.DUPS_OK
     async with connected(**options) as (broker, connection), connection.session(mode) as session:
         consumer = await session.consumer("orders").ready()
+        started = time.monotonic()
         broker.deliver(b"x")
         await take(consumer)
-        started = time.monotonic()
         await broker.seen(Op.ACK)
         assert time.monotonic() - started > 0.2
         assert settling(broker) == [[Op.GIVEN, 1, 1], [Op.ACK, 1, AckType.STANDARD, [1, 1]]]
@@ -302,6 +302,8 @@ async def test_a_cancelled_pull_is_used_by_the_next_receive() -> None:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.02):
                     await consumer.receive()
+        await broker.seen(Op.PULL)
+        await broker.idle()
         assert len(broker.of(Op.PULL)) == 1
         broker.deliver(b"a")
         assert (await take(consumer))[0].body == b"a"
@@ -432,6 +434,6 @@ async def test_a_pull_whose_message_was_void_by_a_rollback_is_asked_for_again() 
         await rolling_back
         await broker.seen(Op.PULL, 2)
         broker.deliver(b"again", first_tag=2)
-        message = await asyncio.wait_for(pulling, 5)
+        message = await asyncio.wait_for(pulling, 20)
         assert message is not None
         assert message.body == b"again"

@@ -18,8 +18,8 @@ async def test_send_and_receive() -> None:
             consumer = session.consumer("orders")
             await consumer.ready()
             broker.deliver(b"a", b"b")
-            first = await consumer.receive(timeout_ms=1000)
-            second = await consumer.receive(timeout_ms=1000)
+            first = await consumer.receive(timeout_ms=20_000)
+            second = await consumer.receive(timeout_ms=20_000)
             assert first is not None
             assert second is not None
             await second.acknowledge()

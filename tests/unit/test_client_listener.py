@@ -30,7 +30,7 @@ async def test_async_handlers_are_given_as_many_as_start_now() -> None:
 
         listener = await session.listen("orders", handler, concurrency=3)
         broker.deliver(*[b"x"] * 7)
-        await broker.seen(Op.GIVEN)
+        await broker.until(lambda: broker.of(Op.GIVEN)[-1:] == [[Op.GIVEN, 1, 3]])
         await broker.idle()
         assert broker.of(Op.GIVEN)[-1] == [Op.GIVEN, 1, 3]
         go.set()
@@ -192,13 +192,19 @@ async def test_stop_waits_for_running_handlers_and_leaves_the_rest_unread() -> N
 @on_both_loops
 async def test_a_handler_may_stop_its_own_listener() -> None:
     async with connected() as (broker, connection), connection.session(AckMode.AUTO) as session:
+        seen: list[bytes] = []
 
         async def handler(message: client.Message) -> None:
+            seen.append(message.body)
             await listener.stop()
 
         listener = await session.listen("orders", handler)
         broker.deliver(b"a", b"b")
-        await asyncio.wait_for(listener.wait(), 5)
+        await asyncio.wait_for(listener.wait(), 20)
+        await broker.seen(Op.ACK)
+        await broker.idle()
+        assert seen == [b"a"]
+        assert broker.of(Op.ACK) == [[Op.ACK, 1, AckType.STANDARD, [1, 1]]]
 
 
 @on_both_loops

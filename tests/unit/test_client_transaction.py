@@ -65,7 +65,7 @@ async def test_rollback_discards_deliveries_until_its_answer() -> None:
 
         broker.handlers[Op.ROLLBACK] = on_rollback
         await session.rollback()
-        message = await consumer.receive(timeout_ms=1000)
+        message = await consumer.receive(timeout_ms=20_000)
         assert message is not None
         assert (message.body, message.delivery_count) == (b"again", 2)
 
@@ -127,6 +127,7 @@ async def test_a_cancelled_commit_tells_its_outcome_to_the_next_call() -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await session.commit()
+        await broker.seen(Op.COMMIT)
         later = producer.send_nowait(b"next transaction")
         await broker.idle()
         assert not later.done  # it waits for the commit

@@ -7,6 +7,7 @@ import os
 import sqlite3
 import stat
 from contextlib import closing
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -105,15 +106,26 @@ async def test_a_group_is_on_disk_before_its_callbacks_and_they_come_in_order(tm
         assert 1 < journal.statistics.groups < 40
 
 
-async def test_flush_waits_for_the_group_in_flight_too(tmp_path: Path) -> None:
+async def test_flush_waits_for_the_group_in_flight_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with opened(tmp_path) as (journal, _):
+        commit, released = journal._committer.commit, threading.Event()
+
+        def late(*arguments: Any) -> Any:
+            released.wait(30)
+            return commit(*arguments)
+
+        monkeypatch.setattr(journal._committer, "commit", late)
         journal.group.queue(queue())
         send(journal, 1)
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert not journal.group.touched
+        async with asyncio.timeout(30):
+            while journal.group.touched:  # noqa: ASYNC110 - until the writer takes it
+                await asyncio.sleep(0)
         assert journal.busy()
-        await journal.flush()
+        flushing = asyncio.create_task(journal.flush())
+        await asyncio.sleep(0.01)
+        assert not flushing.done()
+        released.set()
+        await flushing
         assert not journal.busy()
         assert sequences(tmp_path) == [1]
         await journal.flush()
@@ -123,7 +135,7 @@ async def test_a_group_of_callbacks_only_is_answered_without_a_commit(tmp_path: 
     async with opened(tmp_path) as (journal, _):
         called = asyncio.Event()
         journal.group.after.append(called.set)
-        await asyncio.wait_for(called.wait(), 5)
+        await asyncio.wait_for(called.wait(), 20)
         assert journal.statistics.groups == 0
 
 
@@ -134,7 +146,7 @@ async def test_a_failing_callback_does_not_keep_the_next_from_its_answer(tmp_pat
     async with opened(tmp_path) as (journal, _):
         called = asyncio.Event()
         journal.group.after.extend([broken, called.set])
-        await asyncio.wait_for(called.wait(), 5)
+        await asyncio.wait_for(called.wait(), 20)
         assert not journal.failed.done()
     assert "a callback after a commit failed" in caplog.text
 
@@ -440,7 +452,7 @@ async def test_a_broker_in_doubt_stops_the_journal_and_nobody_is_answered(tmp_pa
     await asyncio.sleep(0)
     journal.failed.set_exception(RuntimeError("a broken turn"))
     with pytest.raises(RuntimeError, match="a broken turn"):
-        await asyncio.wait_for(waiting, 5)
+        await asyncio.wait_for(waiting, 20)
     send(journal, 1)
     await journal.close()
     assert answered == []

@@ -58,16 +58,16 @@ async def test_a_cancelled_caller_does_not_stop_the_function(tmp_path: Path) -> 
 
     def slow(connection: sqlite3.Connection) -> None:
         started.set()
-        go_on.wait(5)
+        go_on.wait(30)
         connection.execute("CREATE TABLE t (a)")
         ended.set()
 
     task = asyncio.create_task(store.run(slow))
-    await asyncio.to_thread(started.wait, 5)
+    await asyncio.to_thread(started.wait, 30)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     go_on.set()
-    assert await asyncio.to_thread(ended.wait, 5)
+    assert await asyncio.to_thread(ended.wait, 30)
     await store.close()
 
 
