@@ -6,8 +6,8 @@ import asyncio
 import os
 import sqlite3
 import stat
-from contextlib import closing
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
