@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from broker.core import dead_letter
 from broker.core.death import bounded, is_cycle, through_exchange
 from broker.core.exchange_origin import Way, last_way
-from broker.core.message import Hop, Message, MessageReference
+from broker.core.message import Message, MessageReference
 from broker.core.queue import Queue
 from broker.errors import Refused
+from broker.moves import Moved
 from broker.policies import dead_letter_exchange
 from broker.resources import Resources
 from broker.state import BrokerState
 from broker.virtual_hosts import VirtualHosts
-from journal.records import make
 
 
 class Burial(NamedTuple):
-    """Where a message goes on. No queue: nobody takes it now. ``cycle``: it would go round for ever without anybody's rejection."""
+    """Where messages that died together go on. No queue: nobody takes them now; None: nowhere, and ``why``."""
 
-    hops: list[Hop]
-    queues: list[Queue]
-    cycle: bool
+    moved: list[Moved]
+    queues: list[Queue] | None
+    why: str = ""
 
 
 class DeadLetterExchanges:
@@ -32,28 +32,23 @@ class DeadLetterExchanges:
         self._resources = resources
         self._virtual_hosts = virtual_hosts
 
-    def burials(self, queue: Queue, references: Iterable[MessageReference], reason: str) -> Iterator[Burial] | None:
-        """What the queue's dead-letter exchange makes of each, to be asked for one after the other, since each may fill what it goes to;
-        None for a queue without one: its address's settings hold.
-        """
+    def burials(self, queue: Queue, references: Iterable[MessageReference], reason: str) -> list[Burial] | None:
+        """What the queue's dead-letter exchange makes of them; None for a queue without one: its address's settings hold."""
         exchange, replaced = dead_letter_exchange(queue)
         return None if exchange is None else self._burials(references, reason, exchange, replaced)
 
-    def _burials(self, references: Iterable[MessageReference], reason: str, exchange: str, replaced: str | None) -> Iterator[Burial]:
-        known: tuple[Message, Burial] | None = None
-        limited: list[Queue] = []
+    def _burials(self, references: Iterable[MessageReference], reason: str, exchange: str, replaced: str | None) -> list[Burial]:
+        burials: list[Burial] = []
+        known: Burial | None = None
         for reference in references:
-            message = reference.message
-            if known is None or reference.hops or not _came_alike(message, known[0]):
-                burial = self._burial(reference, reason, exchange, replaced)
-                known = None if reference.hops else (message, burial)
-                limited = [queue for queue in burial.queues if queue.settings.limited]
-            else:
+            if known is not None and not reference.hops and _came_alike(reference.message, known.moved[0][0].message):
                 # Most die for the first time, and came the same way: they go on the same way.
-                hops, queues, cycle = known[1]
-                burial = make(Burial, ([dead_letter.hop_like(hops[0], reference)], queues, cycle))
-            full = limited and any(map(self._resources.full, limited))
-            yield Burial(burial.hops, [], False) if full else burial
+                known.moved.append((reference, [dead_letter.hop_like(known.moved[0][1][0], reference)]))
+                continue
+            burial = self._burial(reference, reason, exchange, replaced)
+            burials.append(burial)
+            known = None if reference.hops else burial
+        return burials
 
     def _burial(self, reference: MessageReference, reason: str, exchange: str, replaced: str | None) -> Burial:
         came = last_way(reference)
@@ -61,11 +56,13 @@ class DeadLetterExchanges:
         hop = dead_letter.hop(reference, reason, self._state.now_ms())
         before = reference.hops or []
         hops = bounded([through_exchange(hop, before, came, to, replaced is not None), *before], self._state.max_hops)
+        moved = [(reference, hops)]
         if len(hops) > self._state.max_hops:
-            return Burial(hops, [], False)
+            return Burial(moved, [])
         queues = self._queues(to, reference)
         willing = [queue for queue in queues if not is_cycle(queue.name, hops)]
-        return Burial(hops, willing, bool(queues) and not willing)
+        # Nobody rejected it on its way round.
+        return Burial(moved, None, "it would go round for ever") if queues and not willing else Burial(moved, willing)
 
     def _queues(self, to: Way, reference: MessageReference) -> list[Queue]:
         exchanges = self._virtual_hosts.of(reference.queue).exchanges

@@ -6,7 +6,7 @@ matches no queue or is full, the message is *parked* in its queue: kept, counted
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -56,27 +56,37 @@ class DeadLetterOffice:
         for reference in references:
             if reference.where is not SETTLING:
                 queue.withdraw(reference, SETTLING)
-        burials = self._exchanges.burials(queue, references, reason) or self._to_address(queue, references, reason)
-        runs: list[tuple[list[Queue], list[Moved]]] = []
-        for reference, burial in zip(references, burials, strict=True):
-            if burial is None or burial.cycle:
-                self._drop(reference, reason, "it would go round for ever" if burial is not None else _NO_ADDRESS)
+        burials = self._exchanges.burials(queue, references, reason)
+        for moved, queues, why in self._to_address(queue, references, reason) if burials is None else burials:
+            if queues is None:
+                for reference, _ in moved:
+                    self._drop(reference, reason, why)
                 continue
-            hops, queues, _ = burial
-            if not queues:
+            number = self._expected(moved, queues)
+            for reference, _ in moved[number:]:
                 self._park(reference, reason, on_the_books=reference in parked)
-                continue
-            if not runs or runs[-1][0] != queues:
-                runs.append((queues, []))
-            runs[-1][1].append((reference, hops))
-            for each in queues:
-                each.expect(1, reference.message.size)
-        for queues, run in runs:
-            arrived = move_all(state, queues, run)
-            detail = {"reason": reason, "target_queues": [each.name for each in queues]}
-            state.leave_all(queue, [reference for reference, _ in run], "expired" if reason == EXPIRED else "dead-lettered", detail)
-            state.arrive_when_safe(arrived)
-            self.trim_when_safe(queues)
+            if number:
+                arrived = move_all(state, queues, moved[:number])
+                detail = {"reason": reason, "target_queues": [each.name for each in queues]}
+                gone = [reference for reference, _ in moved[:number]]
+                state.leave_all(queue, gone, "expired" if reason == EXPIRED else "dead-lettered", detail)
+                state.arrive_when_safe(arrived)
+                self.trim_when_safe(queues)
+
+    def _expected(self, moved: list[Moved], queues: list[Queue]) -> int:
+        """How many find room, the first of them; the queues expect these."""
+        limited = [queue for queue in queues if queue.settings.limited]
+        if not limited:
+            number = len(moved) if queues else 0
+            for queue in queues:
+                queue.expect(number, sum([reference.message.size for reference, _ in moved]))
+            return number
+        number = 0
+        while number < len(moved) and not any(map(self._resources.full, limited)):
+            for queue in queues:
+                queue.expect(1, moved[number][0].message.size)
+            number += 1
+        return number
 
     def trim_when_safe(self, queues: Iterable[Queue]) -> None:
         """The same for queues whose new messages become pending only once they are on disk."""
@@ -115,26 +125,26 @@ class DeadLetterOffice:
             for queue in queues:
                 self.trim(queue)
 
-    def _to_address(self, queue: Queue, references: Iterable[MessageReference], reason: str) -> Iterator[Burial | None]:
-        """To the dead-letter (or expiry) address of the settings, each in its turn; None where there is none."""
-        state, target, first = self._state, dead_letter.target(queue.settings, queue.address, reason), None
+    def _to_address(self, queue: Queue, references: Iterable[MessageReference], reason: str) -> list[Burial]:
+        """To the dead-letter (or expiry) address of the settings."""
+        state, target = self._state, dead_letter.target(queue.settings, queue.address, reason)
+        if target is None:
+            return [Burial([(reference, []) for reference in references], None, _NO_ADDRESS)]
+        burials: list[Burial] = []
+        hop: Hop | None = None
         asked: set[str] = set()
         queues: list[Queue] = []
-        limited: list[Queue] = []
         for reference in references:
-            if target is None:
-                yield None
-                continue
-            hop = dead_letter.hop_like(first, reference) if first else dead_letter.hop(reference, reason, state.now_ms())
-            first, hops = hop, [hop, *(reference.hops or ())]
-            if target.address == queue.address or dead_letter.would_loop(reference.hops, state.max_hops):
-                yield Burial(hops, [], False)
-                continue
-            if not queues or not asked <= dead_letter.SAID_BY_THE_DEATH:
+            hop = dead_letter.hop_like(hop, reference) if hop else dead_letter.hop(reference, reason, state.now_ms())
+            hops = [hop, *(reference.hops or ())]
+            loops = target.address == queue.address or dead_letter.would_loop(reference.hops, state.max_hops)
+            if not loops and (not queues or not asked <= dead_letter.SAID_BY_THE_DEATH):
                 queues = self._willing(target, reference, hops, asked)
-                limited = [queue for queue in queues if queue.settings.limited]
-            full = limited and any(map(self._resources.full, limited))
-            yield Burial(hops, [] if full else queues, False)
+            to = [] if loops else queues
+            if not burials or burials[-1].queues != to:
+                burials.append(Burial([], to))
+            burials[-1].moved.append((reference, hops))
+        return burials
 
     def _drop(self, reference: MessageReference, reason: str, why: str) -> None:
         state, queue = self._state, reference.queue

@@ -289,22 +289,23 @@ class Ledger:
 
     def left(self, queue: Queue, references: Iterable[MessageReference], outcome: str, detail: dict[str, Any]) -> None:
         """References leave their queue otherwise: dead-lettered, expired, dropped, purged or redriven."""
-        group, queue_id, now_ms, number = self.group, queue.queue_id, self._now_ms(), 0
+        group, queue_id, now_ms = self.group, queue.queue_id, self._now_ms()
         always = self._keep_all or outcome in ("dead-lettered", "expired", "redriven")
         told: _Stays = {}
+        gone: list[int] = []
         for reference in references:
             if not reference.durable:
                 continue
-            number += 1
-            group.delete(queue_id, reference.priority, reference.sequence)
+            gone.append(reference.sequence)
             if always or reference.failed or reference.hops:
                 self._outcome(reference, outcome, now_ms, detail, told)
             message = reference.message
             message.stored -= 1
             if message.shared:
                 self._body_unused(message)
-        if number:
-            group.counts(queue_id, now_ms // _MINUTE_MS)[COLUMN_OF_OUTCOME[outcome]] += number
+        if gone:
+            group.delete_all(gone)
+            group.counts(queue_id, now_ms // _MINUTE_MS)[COLUMN_OF_OUTCOME[outcome]] += len(gone)
 
     def _body_unused(self, message: Message) -> None:
         if not message.stored:

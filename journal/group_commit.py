@@ -12,7 +12,7 @@ Records are handed over: neither they nor the maps and lists inside them may cha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from journal.records import (
@@ -183,6 +183,19 @@ class Group:
         """Remove a reference. Sequences are unique over the journal, so ``sequence`` alone is the key."""
         self._delete(sequence)
 
+    def delete_all(self, sequences: Collection[int]) -> None:
+        """The same for many at once."""
+        if not self.touched:
+            self.touch()
+        if self.elide and not self.added.keys().isdisjoint(sequences):
+            for sequence in sequences:
+                self._delete(sequence)
+            return
+        if self.changed:
+            for sequence in self.changed.keys() & sequences:
+                del self.changed[sequence]
+        self.deleted.update(sequences)
+
     def _delete(self, sequence: int) -> None:
         if not self.touched:
             self.touch()
@@ -222,8 +235,7 @@ class Group:
         counts[MinuteColumn.SUCCEEDED] += number
         counts[MinuteColumn.FIRST_TRY] += number
         self.serve(queue_id, minute, consumer, number, held_ms)
-        for sequence in sequences:
-            self._delete(sequence)
+        self.delete_all(sequences)
         if self.closed_s and not self.added:
             self._wake()
 

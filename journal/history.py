@@ -23,6 +23,8 @@ _MAY_BE: Final = (
 FAILURES_OF_MESSAGE: Final = _MAY_BE.format("failure")
 ATTEMPTS_OF_MESSAGE: Final = f"{FAILURES_OF_MESSAGE} AND message_id = ?1"
 OUTCOMES_OF_MESSAGE: Final = f"{_MAY_BE.format('outcome')} AND message_id = ?1"
+#: Pairs of numbers hold no circle: to look for one takes a third of the time.
+_ENCODE: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 #: The stays of a row that is not what was written: none.
 VALID_STAYS: Final = "iif(json_valid(stays), stays, '[]')"
 
@@ -34,7 +36,7 @@ def rows(stays: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, str]]:
 
 
 def as_json(stays: list[tuple[int, int]]) -> str:
-    return json.dumps(stays, separators=(",", ":"))
+    return _ENCODE(stays)
 
 
 def close_together(stays: Iterable[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:

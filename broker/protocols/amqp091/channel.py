@@ -379,10 +379,13 @@ class Channel:
     def _end(self, ended: list[_Held], how: str) -> None:
         """One fate for all, those of one consumer together. What the broker took back meanwhile is passed over."""
         groups: dict[Consumer, list[MessageReference]] = {}
+        last: Consumer | None = None
         for consumer, tag in ended:
             reference = consumer.unsettled.get(tag)
             if reference is not None:
-                groups.setdefault(consumer, []).append(reference)
+                if consumer is not last:
+                    last, references = consumer, groups.setdefault(consumer, [])
+                references.append(reference)
         broker = self.session.broker
         for consumer, references in groups.items():
             if how == "ack":
