@@ -241,6 +241,7 @@ class Ledger:
     def changed(self, references: Iterable[MessageReference]) -> None:
         """Counts, due time or state of references that stay where they are."""
         alike: dict[tuple[int, int, int, int, int | None, int | None], list[int]] = {}
+        last: tuple[int, int, int, int, int | None, int | None] | None = None
         for reference in references:
             if reference.durable:
                 counts = (
@@ -251,9 +252,8 @@ class Ledger:
                     reference.due_at_ms,
                     reference.expires_at_ms,
                 )
-                sequences = alike.get(counts)
-                if sequences is None:
-                    sequences = alike[counts] = []
+                if counts != last:
+                    last, sequences = counts, alike.setdefault(counts, [])
                 sequences.append(reference.sequence)
         for counts, sequences in alike.items():
             self.group.change(sequences, make(ReferenceCounts, counts))

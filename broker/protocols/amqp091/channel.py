@@ -52,8 +52,8 @@ _RETURN: Final = NUMBER["basic.return"].to_bytes(4, "big")
 _COUNTED: Final = Failure()
 _DEAD: Final = Failure(poison=True)
 
-#: An unacknowledged delivery: who holds it, and under which of the consumer's own tags.
-_Held = tuple[Consumer, int]
+#: An unacknowledged delivery: who holds it, under which of the consumer's own tags, and the channel's tag.
+_Held = tuple[Consumer, int, int]
 
 
 class Subscription:
@@ -76,7 +76,7 @@ class Held:
     def __init__(self) -> None:
         self.publishes: list[PublishEvent] = []
         self.bytes = 0
-        self.settled: list[tuple[int, _Held, str]] = []
+        self.settled: list[tuple[_Held, str]] = []
 
 
 class Channel:
@@ -243,7 +243,7 @@ class Channel:
         if not no_ack:
             unacked = self._unacked
             for tag, reference in enumerate(references, first):
-                unacked[tag] = (consumer, reference.tag)
+                unacked[tag] = (consumer, reference.tag, tag)
         session.write_parts(parts)
         if no_ack:
             session.broker.acknowledge(consumer, references)
@@ -289,7 +289,7 @@ class Channel:
             session.broker.acknowledge(consumer, [reference])
             self._drop_holder(consumer)
         else:
-            self._unacked[tag] = (consumer, reference.tag)
+            self._unacked[tag] = (consumer, reference.tag, tag)
 
     def _get_again(self, queue: Queue, no_ack: bool) -> None:
         """A page of the queue has come from disk."""
@@ -327,51 +327,51 @@ class Channel:
 
     def refuse_each(self, tags: list[int], requeue: bool) -> None:
         """One after the other, each by itself."""
-        unacked = self._unacked
-        taken: list[tuple[int, _Held]] = []
+        pop = self._unacked.pop
+        taken: list[_Held] = []
         try:
             for tag in tags:
-                held = unacked.pop(tag, None)
+                held = pop(tag, None)
                 if held is None:
                     raise _unknown_tag(tag)
-                taken.append((tag, held))
+                taken.append(held)
         finally:
             self._settle(taken, "nack" if requeue else REJECTED)
 
     def recover(self) -> None:
         self._oldest_tag = self._next_tag
-        entries = list(self._unacked.items())
+        entries = list(self._unacked.values())
         self._unacked.clear()
-        self._apply([(tag, held, "recover") for tag, held in entries])
+        self._end(entries, "recover")
 
-    def _take(self, tag: int, multiple: bool) -> list[tuple[int, _Held]]:
+    def _take(self, tag: int, multiple: bool) -> list[_Held]:
         """The deliveries an acknowledgement names; tag 0 with ``multiple`` is all of them."""
         unacked = self._unacked
         if not multiple:
             held = unacked.pop(tag, None)
             if held is None:
                 raise _unknown_tag(tag)
-            return [(tag, held)]
+            return [held]
         last = tag or self._next_tag - 1
         if tag and tag not in unacked:
             raise _unknown_tag(tag)
         span = range(self._oldest_tag, last + 1)
         tags: Iterable[int] = span if len(span) <= 2 * len(unacked) else sorted(each for each in unacked if each <= last)
-        taken = [(each, unacked.pop(each)) for each in tags if each in unacked]
+        taken = [unacked.pop(each) for each in tags if each in unacked]
         self._oldest_tag = max(self._oldest_tag, last + 1)
         return taken
 
-    def _settle(self, taken: list[tuple[int, _Held]], how: str) -> None:
+    def _settle(self, taken: list[_Held], how: str) -> None:
         if self.held is not None:
-            self.held.settled += [(tag, held, how) for tag, held in taken]
+            self.held.settled += [(held, how) for held in taken]
             self.session.check_held(self.held)
         else:
-            self._end([held for _, held in taken], how)
+            self._end(taken, how)
 
-    def _apply(self, settled: list[tuple[int, _Held, str]]) -> None:
+    def _apply(self, settled: list[tuple[_Held, str]]) -> None:
         """Each delivery's fate."""
         fates: dict[str, list[_Held]] = {}
-        for _, held, how in settled:
+        for held, how in settled:
             fates.setdefault(how, []).append(held)
         for how, ended in fates.items():
             self._end(ended, how)
@@ -380,7 +380,7 @@ class Channel:
         """One fate for all, those of one consumer together. What the broker took back meanwhile is passed over."""
         groups: dict[Consumer, list[MessageReference]] = {}
         last: Consumer | None = None
-        for consumer, tag in ended:
+        for consumer, tag, _ in ended:
             reference = consumer.unsettled.get(tag)
             if reference is not None:
                 if consumer is not last:
@@ -435,9 +435,9 @@ class Channel:
     def roll_back(self) -> None:
         """Publishes are forgotten; what was acknowledged is unacknowledged again, and not delivered again by itself."""
         held = self._in_transaction("tx.rollback")
-        for tag, entry, _ in held.settled:
-            self._unacked[tag] = entry
-            self._oldest_tag = min(self._oldest_tag, tag)
+        for entry, _ in held.settled:
+            self._unacked[entry[2]] = entry
+            self._oldest_tag = min(self._oldest_tag, entry[2])
         self._unacked = dict(sorted(self._unacked.items()))
         self.held = Held()
 
