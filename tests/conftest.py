@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,21 @@ def homing(tmp_path: Path) -> HomingCommand:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--expected-skips", type=int, default=None, help="fail when more tests than this are skipped")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that start Spark are spread among the others, which mostly wait: two at once would take the cores from each other, as they did
+    when they were left for the end.
+    """
+    light: dict[Path, list[pytest.Item]] = {}
+    heavy: dict[Path, list[pytest.Item]] = {}
+    for path, group in groupby(items, lambda item: item.path):
+        mine = list(group)
+        (heavy if any(item.get_closest_marker("spark") for item in mine) else light)[path] = mine
+    files = list(light.values())
+    for number, mine in enumerate(heavy.values()):
+        files.insert(number + number * len(light) // len(heavy), mine)
+    items[:] = chain.from_iterable(files)
 
 
 def _skipped(terminal: Any) -> dict[str, list[str]]:
