@@ -36,7 +36,8 @@ IS_THERE = "SELECT 1 FROM reference WHERE sequence = ?"
 # A message that goes on to another queue takes its body along from the row that it leaves.
 MOVE_REFERENCE = (
     "INSERT INTO reference SELECT v.column2, v.column3, v.column4, old.message_id, 0, 0, 0, 0, NULL, NULL, v.column5, v.column6,"
-    " old.message_blob, old.checksum FROM (VALUES {values}) AS v JOIN reference AS old ON old.sequence = v.column1"
+    " old.message_blob, old.checksum FROM (VALUES {values}) AS v JOIN reference AS old"
+    " ON old.sequence = v.column1 AND old.message_id = v.column7"
 )
 MOVE_RUN = (
     "INSERT INTO reference SELECT ?, rank, sequence + ?, message_id, 0, 0, 0, 0, NULL, NULL, ?, ?, message_blob, checksum"
@@ -320,10 +321,11 @@ def _move_references(connection: sqlite3.Connection, moved: list[ReferenceRecord
         else:
             for number, record in enumerate(run, ended):
                 flat += (number, record.queue_id, 9 - record.priority, record.sequence, record.entered_at_ms, overlay)
-    written += run_values(connection, MOVE_REFERENCE, 6, flat)
+                flat.append(record.message.message_id)
+    written += run_values(connection, MOVE_REFERENCE, 7, flat)
     if written == len(moved):
         return written
-    # A row that was found damaged meanwhile was set aside; the message itself is here.
+    # A row that was found damaged meanwhile was set aside, or a damaged hop named another; the message itself is here.
     missing = [record for record in moved if not connection.execute(IS_THERE, (record.sequence,)).fetchone()]
     log.error("%d messages go on to another queue from rows that are not there any more", len(missing))
     other: list[Any] = []

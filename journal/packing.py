@@ -14,6 +14,11 @@ from journal.records import HopRecord, MessageRecord, make
 _MESSAGE_FIELDS = len(MessageRecord._fields)
 _ADDRESS, _PRODUCER = MessageRecord._fields.index("address"), MessageRecord._fields.index("producer")
 
+#: What every hop tells (broker.core.dead_letter.hop), besides when the message was to expire there, if ever.
+_TEXTS, _NUMBERS = ("reason", "queue", "address", "routing_type"), ("at_ms", "attempts", "delivery_count")
+#: Milliseconds beyond this are no time, nor do they fit into an export's microseconds.
+_MOST = 1 << 53
+
 
 class Damaged(Exception):
     """A blob that is not what was written. The text says why, as the second half of a sentence."""
@@ -55,13 +60,27 @@ def pack_hops(hops: Sequence[HopRecord], sequence: int, pack: Callable[[Any], by
 
 
 def unpack_hops(blob: bytes, sequence: int) -> list[HopRecord]:
-    """Raises Damaged unless these are hops of the stay ``sequence``."""
+    """Raises Damaged unless these are hops of the stay ``sequence``, with the facts that whoever reads them takes for granted."""
     maps = unpack(blob)
-    try:
+    if not isinstance(maps, list):
+        raise Damaged("has hops that are no list")
+    hops: list[HopRecord] = []
+    for facts in maps:
+        if not isinstance(facts, dict) or not _are_facts(facts):
+            raise Damaged(f"has hop {len(hops)} without its facts")
         # Up to version 5 each had its own number, and that of its message.
-        return [(sequence - facts.pop("behind") if "behind" in facts else facts.pop("sequence"), facts) for facts in maps]
-    except (AttributeError, KeyError, TypeError) as error:
-        raise Damaged(f"has hops that are none ({error!r})") from error
+        behind = facts.pop("behind", None)
+        ended = facts.pop("sequence", None) if behind is None else sequence - behind if type(behind) is int else None
+        if type(ended) is not int or not 0 <= ended < sequence:
+            raise Damaged(f"has hop {len(hops)} of a stay that cannot have been")
+        hops.append((ended, facts))
+    return hops
+
+
+def _are_facts(facts: dict[str, Any]) -> bool:
+    numbers = [facts.get(name) for name in _NUMBERS]
+    numbers.append(facts.setdefault("expires_at_ms") or 0)
+    return all(type(facts.get(name)) is str for name in _TEXTS) and all(type(n) is int and -_MOST < n < _MOST for n in numbers)
 
 
 def told(hops: Iterable[HopRecord], message_id: int) -> list[dict[str, Any]]:

@@ -25,6 +25,8 @@ _SWEEP_ABOVE: Final = 1024
 _SEQUENCE: Final = attrgetter("sequence")
 #: Beyond every sequence.
 _NEVER: Final = 1 << 64
+#: (sequence of its head, a number of its own, the run). A stale entry may make two heads the same; the lists are not to be compared then.
+_Run = tuple[int, int, list[MessageReference]]
 
 
 class Pending:
@@ -49,8 +51,8 @@ class Pending:
 
     def __init__(self) -> None:
         self._fresh: list[deque[MessageReference]] = [deque() for _ in range(PRIORITIES)]
-        #: Heaps of (sequence of the head, run); a run is descending, its head is at the end, and none is empty.
-        self._returned: list[list[tuple[int, list[MessageReference]]]] = [[] for _ in range(PRIORITIES)]
+        #: Heaps of runs; a run is descending, its head is at the end, and none is empty.
+        self._returned: list[list[_Run]] = [[] for _ in range(PRIORITIES)]
         #: By priority: entries of all runs; and entries of everything.
         self._came_back = [0] * PRIORITIES
         self._entries = 0
@@ -135,7 +137,7 @@ class Pending:
             size += reference.message.size
         for priority, run in runs.items():
             run.sort(key=_SEQUENCE, reverse=True)
-            heapq.heappush(self._returned[priority], (run[-1].sequence, run))
+            heapq.heappush(self._returned[priority], _entry(run))
             self._came_back[priority] += len(run)
         self._counted(len(references), size, max(runs, default=0))
 
@@ -201,12 +203,12 @@ class Pending:
         top = self._top
         fresh, runs = self._fresh[top], self._returned[top]
         end = self.cursor[top] if self.on_disk[top] else _NEVER
-        run = runs[0][1] if runs and (not fresh or runs[0][0] <= fresh[0].sequence) else None
+        run = runs[0][2] if runs and (not fresh or runs[0][0] <= fresh[0].sequence) else None
         entries: deque[MessageReference] | list[MessageReference]
         drop: Callable[[], MessageReference]
         if run is not None:
             entries, head, drop = run, -1, run.pop
-            end = min(end, fresh[0].sequence if fresh else _NEVER, *(sequence for sequence, _ in runs[1:3]))
+            end = min(end, fresh[0].sequence if fresh else _NEVER, *(each[0] for each in runs[1:3]))
         elif self.overdue and not runs:
             return False
         else:
@@ -232,11 +234,11 @@ class Pending:
         return passed > 0
 
     @staticmethod
-    def _head_has_changed(runs: list[tuple[int, list[MessageReference]]]) -> None:
+    def _head_has_changed(runs: list[_Run]) -> None:
         """Of the first run some are gone."""
-        run = runs[0][1]
+        run = runs[0][2]
         if run:
-            heapq.heapreplace(runs, (run[-1].sequence, run))
+            heapq.heapreplace(runs, _entry(run))
         else:
             heapq.heappop(runs)
 
@@ -258,13 +260,13 @@ class Pending:
         while fresh and not _waits_here(fresh[0]):
             fresh.popleft()
             self._entries -= 1
-        while runs and not _waits_here(runs[0][1][-1]):
-            runs[0][1].pop()
+        while runs and not _waits_here(runs[0][2][-1]):
+            runs[0][2].pop()
             self._came_back[priority] -= 1
             self._entries -= 1
             self._head_has_changed(runs)
         if runs and (not fresh or runs[0][0] <= fresh[0].sequence):
-            return runs[0][1][-1]
+            return runs[0][2][-1]
         return fresh[0] if fresh else None
 
     def __iter__(self) -> Iterator[MessageReference]:
@@ -282,13 +284,17 @@ class Pending:
             kept = {r.sequence for r in self._fresh[priority]}
             returned = {r.sequence: r for r in self._came_back_to(priority) if r.sequence not in kept}
             run = [returned[sequence] for sequence in sorted(returned, reverse=True)]
-            self._returned[priority] = [(run[-1].sequence, run)] if run else []
+            self._returned[priority] = [_entry(run)] if run else []
             self._came_back[priority] = len(run)
         self._entries = sum(map(len, self._fresh)) + sum(self._came_back)
 
     def _came_back_to(self, priority: int) -> Iterator[MessageReference]:
         """The living entries of the runs, in no order."""
-        return filter(_waits_here, chain.from_iterable(run for _, run in self._returned[priority]))
+        return filter(_waits_here, chain.from_iterable(run for _, _, run in self._returned[priority]))
+
+
+def _entry(run: list[MessageReference]) -> _Run:
+    return run[-1].sequence, id(run), run
 
 
 def _waits_here(reference: MessageReference) -> bool:

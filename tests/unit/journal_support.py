@@ -13,6 +13,7 @@ from journal.journal import Journal, JournalOptions
 from journal.records import (
     AttemptDetail,
     Attempts,
+    HopRecord,
     MessageRecord,
     MinuteColumn,
     Outcomes,
@@ -48,6 +49,12 @@ def message(message_id: int, body: bytes = b"body", **fields: Any) -> MessageRec
 def reference(sequence: int, queue_id: int = 1, of: MessageRecord | None = None, **fields: Any) -> ReferenceRecord:
     stored = of or message(sequence)
     return ReferenceRecord(queue_id, 4, sequence, 0, 0, 0, 0, None, None, NOW_MS, None, stored, False)._replace(**fields)
+
+
+def hop(sequence: int, **facts: Any) -> HopRecord:
+    """One that ended the stay ``sequence``."""
+    known = {"reason": "rejected", "queue": "q1", "address": "q1", "routing_type": "anycast", "at_ms": NOW_MS, "attempts": 1}
+    return sequence, {**known, "delivery_count": 1, "expires_at_ms": None, **facts}
 
 
 def counted(**fields: Any) -> ReferenceCounts:

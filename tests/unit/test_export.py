@@ -96,7 +96,7 @@ def add_attempt(
 
 def a_hop(queue: str, sequence: int, reason: str, at_ms: int, attempts: int) -> dict[str, Any]:
     counts = {"attempts": attempts, "delivery_count": attempts, "expires_at_ms": None}
-    return {"queue": queue, "address": queue, "sequence": sequence, "reason": reason, "at_ms": at_ms} | counts
+    return {"queue": queue, "address": queue, "routing_type": "anycast", "sequence": sequence, "reason": reason, "at_ms": at_ms} | counts
 
 
 def add_outcome(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from journal.group_commit import Group
 from journal.records import MinuteColumn
-from tests.unit.journal_support import counted, message, reference
+from tests.unit.journal_support import counted, hop, message, reference
 
 
 def test_add_and_delete_in_one_group_leave_nothing() -> None:
@@ -52,11 +52,11 @@ def test_elision_can_be_switched_off_for_an_open_group() -> None:
 
 def test_change_of_what_was_added_here_lands_in_the_record_itself() -> None:
     group = Group()
-    group.add(reference(7, hops=[(1, {"queue": "a"})], shared=True))
+    group.add(reference(7, hops=[hop(1)], shared=True))
     group.change([7], counted(delivery_count=3, failed=2, assigned=4, state=1, due_at_ms=99, expires_at_ms=100))
     assert group.changed == {}
     assert group.added[7] == reference(
-        7, hops=[(1, {"queue": "a"})], shared=True, delivery_count=3, failed=2, assigned=4, state=1, due_at_ms=99, expires_at_ms=100
+        7, hops=[hop(1)], shared=True, delivery_count=3, failed=2, assigned=4, state=1, due_at_ms=99, expires_at_ms=100
     )
 
 

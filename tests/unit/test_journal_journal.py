@@ -25,6 +25,7 @@ from tests.unit.journal_support import (
     OPTIONS,
     attempt,
     counted,
+    hop,
     message,
     opened,
     outcome,
@@ -51,7 +52,7 @@ async def test_an_empty_directory_becomes_a_journal(tmp_path: Path) -> None:
 
 
 async def test_everything_comes_back_as_it_was(tmp_path: Path) -> None:
-    hops = [(3, {"queue": "q1", "reason": "rejected", "headers": {"x": b"\x00"}})]
+    hops = [hop(3, headers={"x": b"\x00"})]
     shared = message(50, b"shared" * 100)
     records = [
         reference(10, 1, message(10, b"\x00\xff" * 600), delivery_count=2, failed=1, assigned=3, state=2, due_at_ms=NOW_MS + 9),
@@ -483,9 +484,9 @@ async def test_a_message_that_goes_on_takes_its_body_along_from_the_row_it_leave
         send(journal, 4)
         for old in (1, 2, 4):  # 4 was never on disk
             settle(journal, old)
-            hops = [(old, {"queue": "q1"})]
+            hops = [hop(old)]
             send(journal, 10 + old, 2, of=message(old), hops=hops)
-        send(journal, 23, 2, of=message(3), hops=[(3, {"queue": "q1"})], failed=1)  # its old row stays
+        send(journal, 23, 2, of=message(3), hops=[hop(3)], failed=1)  # its old row stays
         await journal.flush()
         moved = query(
             tmp_path, "SELECT sequence, message_id, queue_id, failed, due_at_ms, overlay_blob IS NULL FROM reference WHERE queue_id = 2"
@@ -495,9 +496,7 @@ async def test_a_message_that_goes_on_takes_its_body_along_from_the_row_it_leave
         assert {number: after[number] for number in before} == before
     async with opened(tmp_path) as (_, recovered):
         went = [reference for reference in recovered.references if reference.queue_id == 2]
-        assert [(reference.message, reference.hops) for reference in went] == [
-            (message(number), [(number, {"queue": "q1"})]) for number in (1, 2, 4, 3)
-        ]
+        assert [(reference.message, reference.hops) for reference in went] == [(message(number), [hop(number)]) for number in (1, 2, 4, 3)]
 
 
 async def test_a_message_whose_old_row_is_gone_is_written_from_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -507,7 +506,7 @@ async def test_a_message_whose_old_row_is_gone_is_written_from_memory(tmp_path: 
         await journal.flush()
         for old in (1, 2):  # 1 was set aside meanwhile
             settle(journal, old)
-            send(journal, 10 + old, of=message(old), hops=[(old, {"queue": "q1"})])
+            send(journal, 10 + old, of=message(old), hops=[hop(old)])
         await journal.flush()
         assert journal.statistics.references_added == 3
     assert "1 messages go on to another queue from rows that are not there" in caplog.text
@@ -524,14 +523,14 @@ async def test_bodies_that_go_on_are_taken_along_some_megabytes_at_a_time(tmp_pa
         await journal.flush()
         for sequence in range(1, 8):
             settle(journal, sequence)
-            send(journal, 10 + sequence, of=message(sequence, b"x" * 40), hops=[(sequence, {"queue": "q1"})])
+            send(journal, 10 + sequence, of=message(sequence, b"x" * 40), hops=[hop(sequence)])
         await journal.flush()
         assert sequences(tmp_path) == list(range(11, 18))
 
 
 async def test_messages_that_go_on_together_keep_their_places_and_ways(tmp_path: Path) -> None:
     """Runs, short ones and long ones, in and out of order, with hops that are one map for all or differ."""
-    alike, other = {"queue": "q1", "reason": "rejected"}, {"queue": "q1", "reason": "expired"}
+    alike, other = hop(0)[1], hop(0, reason="expired")[1]
     ways = [(old, [(old, alike)]) for old in range(1, 41)]
     ways += [(41, [(41, other)]), (42, [(42, alike), (7, other)]), *((old, [(old, alike)]) for old in range(60, 42, -1))]
     async with opened(tmp_path) as (journal, _):
@@ -557,20 +556,39 @@ async def test_messages_that_go_on_together_keep_their_places_and_ways(tmp_path:
 async def test_hops_that_an_older_journal_holds_are_read(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
         journal.group.queue(queue())
-        send(journal, 8, of=message(3), hops=[(3, {"queue": "q0"})])
+        send(journal, 8, of=message(3), hops=[hop(3)])
     with closing(sqlite3.connect(tmp_path / "homing.db", isolation_level=None)) as connection:
-        facts = {"queue": "q0", "message_id": 3}
+        facts = hop(3, message_id=3)[1]
         connection.execute("UPDATE reference SET overlay_blob = ?", (pack([{**facts, "sequence": 3}, {**facts, "sequence": 2}]),))
         connection.execute("PRAGMA user_version = 5")
     async with opened(tmp_path) as (_, recovered):
         assert recovered.references == [reference(8, of=message(3), hops=[(3, facts), (2, facts)])]
 
 
+FOREIGN: dict[str, Any] = {
+    "queue": None,
+    "reason": b"x",
+    "address": 1,
+    "routing_type": True,
+    "at_ms": 1 << 62,
+    "attempts": "1",
+    "expires_at_ms": "x",
+}
+
+
 async def test_hops_that_are_none_are_damage(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
         journal.group.queue(queue())
-        send(journal, 8, hops=[(3, {"queue": "q0"})])
+        send(journal, 8, hops=[hop(3)])
     with closing(sqlite3.connect(tmp_path / "homing.db", isolation_level=None)) as connection:
-        for blob in ([{"queue": "q0"}], ["q0"], 5, [{"behind": None}]):
+        facts = hop(3)[1]
+        stays: list[dict[str, Any]] = [{"behind": behind} for behind in (0, -1, 9, (1 << 64) - 1, -(1 << 63), True, 1.0, "1", [1])]
+        stays += [{"sequence": sequence} for sequence in (8, -1, True, "3", None)]
+        wrong: list[Any] = [facts | stay for stay in ({}, *stays)]
+        wrong += [{"behind": 1}, "q1", *(facts | {"behind": 1, name: value} for name, value in FOREIGN.items())]
+        for blob in (5, "", {}, *([each] for each in wrong), [facts | {"behind": 5}, facts]):
             connection.execute("UPDATE reference SET overlay_blob = ?", (pack(blob),))
-            assert "has hops that are none" in check(tmp_path).problems[0]
+            (problem,) = check(tmp_path).problems
+            assert "has hop" in problem, blob
+        async with opened(tmp_path, on_damage="quarantine") as (_, recovered):
+            assert not recovered.references

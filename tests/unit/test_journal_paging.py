@@ -10,7 +10,7 @@ import pytest
 from journal.errors import JournalError
 from journal.journal import Journal
 from journal.paging import Page, Wanted
-from tests.unit.journal_support import NOW_MS, message, opened, query, queue, send, settle
+from tests.unit.journal_support import NOW_MS, hop, message, opened, query, queue, send, settle
 
 
 async def page(journal: Journal, wanted: Wanted) -> Page:
@@ -26,9 +26,7 @@ def sequences(found: Page) -> list[int]:
 async def test_a_page_is_what_was_written_in_order_of_one_priority(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
         journal.group.queue(queue())
-        written = [
-            send(journal, n, of=message(n, b"%d" % n * n), hops=[(90, {"reason": "expired"})] if n % 2 else None) for n in range(1, 8)
-        ]
+        written = [send(journal, n, of=message(n, b"%d" % n * n), hops=[hop(0, reason="expired")] if n % 2 else None) for n in range(1, 8)]
         for n in (20, 21):
             send(journal, n, priority=9)
         await journal.flush()

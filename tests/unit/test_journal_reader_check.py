@@ -14,7 +14,7 @@ from journal.journal import Journal
 from journal.migrations import VERSION
 from journal.reader import JournalReader
 from journal.records import MinuteColumn
-from tests.unit.journal_support import NOW_MS, attempt, message, opened, outcome, queue, reference, send, settle
+from tests.unit.journal_support import NOW_MS, attempt, hop, message, opened, outcome, queue, reference, send, settle
 
 
 async def _a_life(journal: Journal) -> None:
@@ -32,7 +32,7 @@ async def _a_life(journal: Journal) -> None:
     journal.group.delete(1, 4, 1)
     journal.group.counts(1, 1)[MinuteColumn.DEAD_LETTERED] += 1
     journal.group.outcome(outcome(1, 1, NOW_MS + 3, outcome="dead-lettered"))
-    journal.group.add(reference(10, 2, message(1), hops=[(1, {"queue": "orders", "reason": "delivery_limit"})], due_at_ms=NOW_MS + 10))
+    journal.group.add(reference(10, 2, message(1), hops=[hop(1, queue="orders")], due_at_ms=NOW_MS + 10))
     journal.group.counts(2, 1)[MinuteColumn.MOVED_IN] += 1
     await journal.flush()
 
@@ -49,7 +49,7 @@ async def test_history_tells_a_life(tmp_path: Path) -> None:
             ]
             assert [(o["queue"], o["outcome"], o["attempts"]) for o in history["outcomes"]] == [("orders", "dead-lettered", 1)]
             assert [(r["queue"], r["sequence"], r["hops"]) for r in history["references"]] == [
-                ("DLQ.orders", 10, [{"queue": "orders", "reason": "delivery_limit", "message_id": 1, "sequence": 1}])
+                ("DLQ.orders", 10, [hop(1, queue="orders")[1] | {"message_id": 1, "sequence": 1}])
             ]
             assert (history["message"]["address"], history["message"]["body"]) == ("orders", b"body")
             assert reader.history(99) is None

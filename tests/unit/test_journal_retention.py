@@ -10,7 +10,7 @@ import pytest
 
 from journal.check import check
 from journal.journal import Journal
-from tests.unit.journal_support import NOW_MS, attempt, message, opened, outcome, query, queue, reference, send, settle
+from tests.unit.journal_support import NOW_MS, attempt, hop, message, opened, outcome, query, queue, reference, send, settle
 
 DAY_MS = 86_400_000
 
@@ -47,7 +47,7 @@ async def test_history_goes_by_age_but_not_while_its_message_is_here(tmp_path: P
         journal.group.queue(queue())
         journal.group.add_message(message(3_000))
         send(journal, 1_000)
-        journal.group.add(reference(2_001, of=message(2_000), hops=[(2_000, {"queue": "q1"})]))
+        journal.group.add(reference(2_001, of=message(2_000), hops=[hop(2_000)]))
         journal.group.add(reference(3_001, of=message(3_000), shared=True))
         for message_id in (1_000, 2_000, 3_000, *range(1, 41)):
             journal.group.attempt(attempt(message_id, message_id, 1))

@@ -20,7 +20,7 @@ from typing import Any
 from journal.journal import Journal, JournalOptions
 from journal.records import MinuteColumn, ReferenceRecord
 from tests.faults.power_loss.recording import ROOT, Claims, Recording
-from tests.unit.journal_support import attempt, counted, message, outcome, queue, reference
+from tests.unit.journal_support import attempt, counted, hop, message, outcome, queue, reference
 
 ORDERS, DEAD, RESULTS, LEFT, RIGHT = range(1, 6)
 NAMES = {ORDERS: "orders", DEAD: "DLQ.orders", RESULTS: "results", LEFT: "left", RIGHT: "right"}
@@ -84,7 +84,7 @@ class Workload:
         key = self._chance.choice(orders)
         found = self._here[key]
         moved = found._replace(queue_id=DEAD, sequence=self.journal.next_id(), delivery_count=0, failed=0)
-        moved = moved._replace(hops=[(found.sequence, {"queue": "orders"})])
+        moved = moved._replace(hops=[hop(found.sequence)])
         self._claim(moved.sequence, dead=[key])
         self._remove(key, MinuteColumn.DEAD_LETTERED)
         self.journal.group.outcome(outcome(found.message.message_id, found.sequence, outcome="dead-lettered"))
