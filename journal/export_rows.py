@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
@@ -42,7 +43,9 @@ class Snapshot:
             while rows := cursor.fetchmany(FETCH_ROWS):
                 yield from rows
         finally:
-            cursor.close()
+            # Rows of an export that failed are let go only after it has closed the connection.
+            with suppress(sqlite3.ProgrammingError):
+                cursor.close()
 
     def queue_name(self, queue_id: int) -> str:
         return self.queue_names.get(queue_id, f"queue {queue_id}")
