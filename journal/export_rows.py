@@ -214,9 +214,12 @@ def _deaths_of_one(snapshot: Snapshot, attempts: _LastAttempts, died: list[Row],
     for _, sequence, outcome_id in died:
         queue_id, at_ms, blob = snapshot.connection.execute(_DEATH, (outcome_id,)).fetchone()
         deaths[sequence] = _Death(sequence, snapshot.queue_name(queue_id), at_ms, queue_id, unpack(blob))
-    for _, queue_id, sequence, overlay in lying:
-        _add_hops(deaths, unpack_hops(overlay, sequence), snapshot.queue_name(queue_id))
     message_id = died[0][0] if died else lying[0][0]
+    for _, queue_id, sequence, overlay in lying:
+        try:
+            _add_hops(deaths, unpack_hops(overlay, sequence), snapshot.queue_name(queue_id))
+        except Damaged as error:
+            raise Damaged(f"stay {sequence} of message {message_id} {error}") from error
     for _, death in sorted(deaths.items()):
         yield _death_row(snapshot, attempts, message_id, death)
 

@@ -235,6 +235,7 @@ def test_what_ended_together_is_told_of_each(journal: sqlite3.Connection, tmp_pa
 def test_a_record_that_cannot_be_read(journal: sqlite3.Connection, tmp_path: Path, damage: str) -> None:
     add_attempt(journal, 10, 100, 1, T0)
     add_reference(journal, ORDERS, 10, 100)
+    add_reference(journal, ORDERS, 11, 101)
     journal.execute(damage)
     with pytest.raises(JournalError) as raised:
         export(tmp_path / "data", tmp_path / "out")

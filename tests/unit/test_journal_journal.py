@@ -514,6 +514,19 @@ async def test_a_message_whose_old_row_is_gone_is_written_from_memory(tmp_path: 
         assert [(reference.sequence, reference.message) for reference in recovered.references] == [(11, message(1)), (12, message(2))]
 
 
+async def test_a_hop_that_names_a_row_of_another_message_takes_no_body_from_there(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        journal.group.queue(queue())
+        for sequence in (1, 2):
+            send(journal, sequence)
+        await journal.flush()
+        for old, named in ((1, 2), (2, 1)):
+            settle(journal, old)
+            send(journal, 10 + old, of=message(old), hops=[hop(named)])
+    async with opened(tmp_path) as (_, recovered):
+        assert [(reference.sequence, reference.message) for reference in recovered.references] == [(11, message(1)), (12, message(2))]
+
+
 async def test_bodies_that_go_on_are_taken_along_some_megabytes_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("journal.group_write._PACKED_BYTES", 100)
     async with opened(tmp_path) as (journal, _):
