@@ -75,7 +75,7 @@ def _events(stream: bytes, piece: int, frame_max: int) -> list[Any]:
             assert not found or found[-1][0] != "error", "something follows an error"
             if isinstance(event, AckEvent | NackEvent):
                 # How many make one event depends on the cut.
-                found += [(type(event), event.channel, tag, event[2]) for tag in event.tags]
+                found += [(type(event), event.channel, tag, *event[2:]) for tag in event.tags]
             elif isinstance(event, PublishRun):
                 found += event.each()
             elif isinstance(event, ErrorEvent):

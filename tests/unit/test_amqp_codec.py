@@ -183,26 +183,30 @@ def test_any_cut_of_the_stream_gives_the_same_events(bodies: list[bytes], piece:
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(["basic.ack", "basic.nack"]), st.integers(1, 2), st.integers(0, 3), st.integers(1, 50)), max_size=6),
+    st.lists(
+        st.tuples(st.sampled_from(["basic.ack", "basic.nack", "basic.reject"]), st.integers(1, 2), st.integers(0, 3), st.integers(1, 50)),
+        max_size=6,
+    ),
     st.integers(1, 700),
 )
 def test_acknowledgements_are_told_one_by_one_however_many_come_together(runs: list[tuple[str, int, int, int]], piece: int) -> None:
     stream, tag = b"", 0
     expected: list[tuple[Any, ...]] = []
     for name, channel, bits, times in runs:
-        multiple, requeue = bits & 1 == 1, bits & 2 == 2
+        said = [bits & 1 == 1, bits & 2 == 2][: 2 if name == "basic.nack" else 1]  # multiple, requeue; or one of them
         for _ in range(times):
             tag += 1
-            stream += method_frame(channel, name, tag, multiple, *([requeue] if name == "basic.nack" else []))
-            expected.append((name, channel, tag, multiple, requeue if name == "basic.nack" else None))
+            stream += method_frame(channel, name, tag, *said)
+            expected.append((name, channel, tag, *said))
     made = reader(1, 2)
     told: list[tuple[Any, ...]] = []
     for at in range(0, len(stream), piece):
         for event in made.feed(stream[at : at + piece]):
             if isinstance(event, AckEvent):
-                told += [("basic.ack", event.channel, each, event.multiple, None) for each in event.tags]
+                told += [("basic.ack", event.channel, each, event.multiple) for each in event.tags]
             elif isinstance(event, NackEvent):
-                told += [("basic.nack", event.channel, each, False, event.requeue) for each in event.tags]
+                name = METHODS[event.number].name
+                told += [(name, event.channel, each, *([False] if name == "basic.nack" else []), event.requeue) for each in event.tags]
             elif isinstance(event, MethodEvent):
                 told.append((METHODS[event.number].name, event.channel, *event.values))
     assert told == expected

@@ -42,8 +42,12 @@ _FRAME: Final = struct.Struct(">BHI")
 _ACK_FRAME: Final = struct.Struct(">QB")
 _HEADER: Final = struct.Struct(">HHQ")
 _PUBLISH_BYTES: Final = PUBLISH.to_bytes(4, "big")
-_NACK_BYTES: Final = NUMBER["basic.nack"].to_bytes(4, "big")
+_NACK, _REJECT = NUMBER["basic.nack"], NUMBER["basic.reject"]
+_NACK_BYTES: Final = _NACK.to_bytes(4, "big")
+_REJECT_BYTES: Final = _REJECT.to_bytes(4, "big")
 _ACK_BYTES: Final = ACK.to_bytes(4, "big")
+#: Methods of a tag and a bit.
+_SETTLING: Final = (_ACK_BYTES, _REJECT_BYTES)
 #: A whole frame with an acknowledgement, or a refusal; and some of them: head with method, tag, bits, end of frame.
 _ACK_BYTES_IN_ALL: Final = 21
 _SOME: Final = 16
@@ -82,11 +86,12 @@ class AckEvent(NamedTuple):
 
 
 class NackEvent(NamedTuple):
-    """Single deliveries of one channel that were refused one after the other, all to come back or all not."""
+    """Single deliveries of one channel that were refused one after the other, all to come back or all not; by which method."""
 
     channel: int
     tags: list[int]
     requeue: bool
+    number: int = _NACK
 
 
 class PublishEvent(NamedTuple):
@@ -129,7 +134,7 @@ class ErrorEvent(NamedTuple):
 
 
 Event = MethodEvent | AckEvent | NackEvent | PublishEvent | PublishRun | HeartbeatEvent | ErrorEvent
-_NUMBERS: Final = {PublishEvent: PUBLISH, PublishRun: PUBLISH, AckEvent: ACK, NackEvent: NUMBER["basic.nack"]}
+_NUMBERS: Final = {PublishEvent: PUBLISH, PublishRun: PUBLISH, AckEvent: ACK}
 _Target = tuple[str, str, bool, bool]
 
 
@@ -191,7 +196,7 @@ class FrameReader:
                     if number == _PUBLISH_BYTES:
                         at = self._publish(channel, data, start, stop, end, events)
                         continue
-                    if size == 13 and (number == _ACK_BYTES or (number == _NACK_BYTES and not data[start + 12] & 1)):
+                    if size == 13 and (number in _SETTLING or (number == _NACK_BYTES and not data[start + 12] & 1)):
                         at = self._settled(channel, data, start, end, events)
                         continue
                 event = self._event(kind, channel, data, start, stop)
@@ -249,10 +254,12 @@ class FrameReader:
     def _settled(channel: int, data: bytes, start: int, end: int, events: list[Event]) -> int:
         """Acknowledgements, or refusals, that follow one another and say the same, as one event. Returns where they end."""
         head, bits = data[start - 7 : start + 4], data[start + 12]
+        number = head[7:]
+        multiple = number == _ACK_BYTES and bits & 1 == 1
         tags: list[int] = []
         at = start - 7
         # Many alike are the rule where they come fast, and then looked at some at a time.
-        while not bits & 1 and at + _SOME_ACKS.size <= end:
+        while not multiple and at + _SOME_ACKS.size <= end:
             some = _SOME_ACKS.unpack_from(data, at)
             if some[0::4].count(head) != _SOME or some[2::4].count(bits) != _SOME or some[3::4].count(FRAME_END) != _SOME:
                 break
@@ -264,12 +271,14 @@ class FrameReader:
                 break
             tags.append(tag)
             at += _ACK_BYTES_IN_ALL
-            if bits & 1:
+            if multiple:
                 break
-        if head[7:] == _ACK_BYTES:
-            events.append(AckEvent(channel, tags, bits & 1 == 1))
-        else:
+        if number == _ACK_BYTES:
+            events.append(AckEvent(channel, tags, multiple))
+        elif number == _NACK_BYTES:
             events.append(NackEvent(channel, tags, bits & 2 == 2))
+        else:
+            events.append(NackEvent(channel, tags, bits & 1 == 1, _REJECT))
         return at
 
     def forget(self, channel: int) -> None:
@@ -381,7 +390,7 @@ class FrameReader:
 
 def method_of(event: Event) -> int:
     """What the client sent, as a close names it."""
-    return event.number if isinstance(event, MethodEvent) else _NUMBERS.get(type(event), 0)
+    return event.number if isinstance(event, MethodEvent | NackEvent) else _NUMBERS.get(type(event), 0)
 
 
 def method_frame(channel: int, name: str, *values: Any) -> bytes:

@@ -173,7 +173,7 @@ class AmqpSession:
             except AmqpError as error:
                 self._failed(event, error)
             except Refused as refusal:
-                self._failed(event, error_of(refusal, event.number if isinstance(event, MethodEvent) else 0))
+                self._failed(event, error_of(refusal, method_of(event)))
         if not self._ended:
             self.turn.finish()
 
