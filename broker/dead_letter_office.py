@@ -63,13 +63,13 @@ class DeadLetterOffice:
                     self._drop(reference, reason, why)
                 continue
             number = self._expected(moved, queues)
+            going = moved[:number]
             for reference, _ in moved[number:]:
                 self._park(reference, reason, on_the_books=reference in parked)
-            if number:
-                arrived = move_all(state, queues, moved[:number])
+            if going:
+                arrived = move_all(state, queues, going)
                 detail = {"reason": reason, "target_queues": [each.name for each in queues]}
-                gone = [reference for reference, _ in moved[:number]]
-                state.leave_all(queue, gone, "expired" if reason == EXPIRED else "dead-lettered", detail)
+                state.leave_all(queue, [reference for reference, _ in going], "expired" if reason == EXPIRED else "dead-lettered", detail)
                 state.arrive_when_safe(arrived)
                 self.trim_when_safe(queues)
 
@@ -77,10 +77,10 @@ class DeadLetterOffice:
         """How many find room, the first of them; the queues expect these."""
         limited = [queue for queue in queues if queue.settings.limited]
         if not limited:
-            number = len(moved) if queues else 0
+            size = sum([reference.message.size for reference, _ in moved])
             for queue in queues:
-                queue.expect(number, sum([reference.message.size for reference, _ in moved]))
-            return number
+                queue.expect(len(moved), size)
+            return len(moved) if queues else 0
         number = 0
         while number < len(moved) and not any(map(self._resources.full, limited)):
             for queue in queues:

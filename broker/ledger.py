@@ -241,7 +241,7 @@ class Ledger:
     def changed(self, references: Iterable[MessageReference]) -> None:
         """Counts, due time or state of references that stay where they are."""
         alike: dict[tuple[int, int, int, int, int | None, int | None], list[int]] = {}
-        last: tuple[int, int, int, int, int | None, int | None] | None = None
+        last = None
         for reference in references:
             if reference.durable:
                 counts = (

@@ -78,8 +78,7 @@ def unpack_hops(blob: bytes, sequence: int) -> list[HopRecord]:
 
 
 def _are_facts(facts: dict[str, Any]) -> bool:
-    numbers = [facts.get(name) for name in _NUMBERS]
-    numbers.append(facts.setdefault("expires_at_ms") or 0)
+    numbers = [*(facts.get(name) for name in _NUMBERS), facts.get("expires_at_ms") or 0]
     return all(type(facts.get(name)) is str for name in _TEXTS) and all(type(n) is int and -_MOST < n < _MOST for n in numbers)
 
 

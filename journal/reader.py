@@ -198,11 +198,18 @@ def _count(connection: sqlite3.Connection, where: str, queue_id: int) -> int:
     return int(connection.execute(f"SELECT count(*) FROM reference WHERE {where}", (queue_id,)).fetchone()[0])
 
 
-def _unpack(blob: bytes, what: str) -> Any:
+@contextmanager
+def _reading(what: str) -> Iterator[None]:
+    """What is damaged in here is told as ``what``."""
     try:
-        return unpack(blob)
+        yield
     except Damaged as error:
         raise damaged(f"{what} {error}") from error
+
+
+def _unpack(blob: bytes, what: str) -> Any:
+    with _reading(what):
+        return unpack(blob)
 
 
 def _attempt(row: tuple[Any, ...], names: _QueueNames) -> dict[str, Any]:
@@ -226,9 +233,7 @@ def _outcome(row: tuple[Any, ...], names: _QueueNames) -> dict[str, Any]:
 
 
 def _reference(row: tuple[Any, ...], names: _QueueNames) -> dict[str, Any]:
-    sequence, queue_id, rank, message_id, delivery_count, failed, assigned, state, due_at_ms, expires_at_ms, entered_at_ms, overlay = row[
-        :12
-    ]
+    sequence, queue_id, rank, _, delivery_count, failed, assigned, state, due_at_ms, expires_at_ms, entered_at_ms, *_ = row
     return {
         "sequence": sequence,
         "queue_id": queue_id,
@@ -241,15 +246,16 @@ def _reference(row: tuple[Any, ...], names: _QueueNames) -> dict[str, Any]:
         "due_at_ms": due_at_ms,
         "expires_at_ms": expires_at_ms,
         "entered_at_ms": entered_at_ms,
-        "hops": [] if overlay is None else _hops(overlay, sequence, message_id),
+        "hops": _hops(row),
     }
 
 
-def _hops(blob: bytes, sequence: int, message_id: int) -> list[dict[str, Any]]:
-    try:
-        return told(unpack_hops(blob, sequence), message_id)
-    except Damaged as error:
-        raise damaged(f"stay {sequence} of message {message_id} {error}") from error
+def _hops(row: tuple[Any, ...]) -> list[dict[str, Any]]:
+    sequence, message_id, overlay = row[0], row[3], row[11]
+    if overlay is None:
+        return []
+    with _reading(f"stay {sequence} of message {message_id}"):
+        return told(unpack_hops(overlay, sequence), message_id)
 
 
 def _message(connection: sqlite3.Connection, row: tuple[Any, ...]) -> dict[str, Any]:
@@ -259,10 +265,8 @@ def _message(connection: sqlite3.Connection, row: tuple[Any, ...]) -> dict[str, 
         if shared is None:
             raise damaged(f"the body of message {message_id} is not there")
         blob, checksum = shared
-    try:
+    with _reading(f"the body of message {message_id}"):
         message: MessageRecord = unpack_message(blob, checksum, message_id)
-    except Damaged as error:
-        raise damaged(f"the body of message {message_id} {error}") from error
     found = message._asdict()
     del found["message_id"]
     return found

@@ -232,7 +232,7 @@ def _latest(hops: list[Hop], message_id: int) -> Properties:
         "_AMQ_ORIG_ROUTING_TYPE": latest["routing_type"],
         "_HOMING_REASON": latest["reason"],
     }
-    if latest["expires_at_ms"] is not None:
+    if latest.get("expires_at_ms") is not None:
         properties["_AMQ_ACTUAL_EXPIRY"] = latest["expires_at_ms"]
     return properties
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -80,33 +80,30 @@ async def _fill(journal: Journal) -> None:
     await journal.flush()
 
 
-async def test_a_stop_does_not_wait_for_the_check(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.fixture
+async def endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[StartCheck]:
+    """A check under way that at its pace would take days."""
     monkeypatch.setattr("broker.start_check._REST", 1e6)
     async with opened(tmp_path) as (journal, _):
         await _fill(journal)
         looking = StartCheck(tmp_path)
         looking.start()
-        started = time.monotonic()
-        looking.close()
-        assert time.monotonic() - started < 40, "at this pace the check would take days"
-        assert not looking._thread.is_alive()
+        yield looking
+
+
+async def test_a_stop_does_not_wait_for_the_check(endless: StartCheck, caplog: pytest.LogCaptureFixture) -> None:
+    started = time.monotonic()
+    endless.close()
+    assert time.monotonic() - started < 40, "at this pace the check would take days"
+    assert not endless._thread.is_alive()
     assert caplog.records == []
 
 
-async def test_a_disk_that_is_nearly_full_has_no_room_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("broker.start_check._REST", 1e6)
-    async with opened(tmp_path) as (journal, _):
-        await _fill(journal)
-        looking = StartCheck(tmp_path)
-        looking.start()
-        looking.leave_off()
-        looking._thread.join(20)
-        assert not looking._thread.is_alive()
-        looking.leave_off()
+async def test_a_disk_that_is_nearly_full_has_no_room_for_it(endless: StartCheck, caplog: pytest.LogCaptureFixture) -> None:
+    endless.leave_off()
+    endless._thread.join(20)
+    assert not endless._thread.is_alive()
+    endless.leave_off()
     assert ["the disk is nearly full" in record.message for record in caplog.records] == [True]
 
 

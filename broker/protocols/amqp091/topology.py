@@ -205,11 +205,6 @@ def _get(channel: Channel, values: _Values) -> None:
     channel.get(_queue(channel, name), no_ack)
 
 
-def _reject(channel: Channel, values: _Values) -> None:
-    tag, requeue = values
-    channel.refuse(tag, False, requeue)
-
-
 def _nack(channel: Channel, values: _Values) -> None:
     tag, multiple, requeue = values
     channel.refuse(tag, multiple, requeue)
@@ -283,7 +278,6 @@ METHODS: Final[dict[int, Callable[[Channel, _Values], None]]] = {
         "basic.cancel": _cancel,
         "basic.cancel-ok": _cancel_ok,
         "basic.get": _get,
-        "basic.reject": _reject,
         "basic.nack": _nack,
         "basic.recover": _recover,
         "basic.recover-async": _recover_async,
