@@ -18,8 +18,8 @@ from benchmarks.figures import Report, number, table
 from benchmarks.load import ROOT, LoadError
 from benchmarks.measure import machine, sqlite_commits_per_s, syncs_per_s
 from benchmarks.peers.activemq import ActiveMQ
-from benchmarks.peers.homing import Homing, HomingAllRows
-from benchmarks.peers.homing_amqp import HomingAmqp
+from benchmarks.peers.homing import Homing, HomingAllRows, HomingCompiled, HomingCompiledAllRows
+from benchmarks.peers.homing_amqp import HomingAmqp, HomingCompiledAmqp
 from benchmarks.peers.peer import Peer, missing_programs
 from benchmarks.peers.rabbitmq import RabbitMQClassic, RabbitMQQuorum
 from benchmarks.peers.text import Beanstalkd, NatsCore, NatsJetStream, RedisStreams
@@ -29,7 +29,10 @@ from benchmarks.stage import Figures, Stage
 PEERS: Final[tuple[type[Peer], ...]] = (
     Homing,
     HomingAllRows,
+    HomingCompiled,
+    HomingCompiledAllRows,
     HomingAmqp,
+    HomingCompiledAmqp,
     RabbitMQQuorum,
     RabbitMQClassic,
     RedisStreams,

@@ -97,11 +97,11 @@ def _scenario_lines(scenario: Scenario, results: list[Result]) -> Iterable[str]:
         if values:
             spread = f"{number(min(values))} … {number(max(values))}"
             value, spread = number(result.median(scenario.main)), f"{number(min(values))} … {number(max(values))}"
-            yield f"  {result.peer:<18} {value:>10} {scenario.unit:<13} {spread:<22} {_ratio(scenario, ours, result)}".rstrip()
+            yield f"  {result.peer:<24} {value:>10} {scenario.unit:<13} {spread:<22} {_ratio(scenario, ours, result)}".rstrip()
             also = [f"{LABELS.get(name, name)} {number(result.median(name))}" for name in scenario.also if result.median(name) is not None]
-            yield f"  {'':<18} {'; '.join(also)}"
+            yield f"  {'':<24} {'; '.join(also)}"
         if result.failure:
-            yield f"  {result.peer:<18} {'FAILED after ' + str(len(result.rounds)) + ' rounds: ' if values else ''}{result.failure}"
+            yield f"  {result.peer:<24} {'FAILED after ' + str(len(result.rounds)) + ' rounds: ' if values else ''}{result.failure}"
 
 
 def _ratio(scenario: Scenario, ours: float | None, result: Result) -> str:

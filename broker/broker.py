@@ -63,9 +63,9 @@ class BrokerLimits:
     selector_depth: int = 64
     max_queues: int = 20_000
     #: See paging.Windows.
-    window_messages: int = Windows.messages
-    window_bytes: int = Windows.size
-    window_scheduled: int = Windows.scheduled
+    window_messages: int = 32_000
+    window_bytes: int = 32 * 1024 * 1024
+    window_scheduled: int = 10_000
 
 
 class Broker:

@@ -46,7 +46,10 @@ def _version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
-        typer.echo(f"homing {version('homing')}")
+        from broker.core import message
+
+        compiled = (message.__file__ or "").endswith(".so")  # docs/compiled.md
+        typer.echo(f"homing {version('homing')}{' (compiled)' if compiled else ''}")
         raise typer.Exit
 
 

@@ -46,12 +46,12 @@ class Windows:
     """What is kept in memory."""
 
     #: Ready messages of one queue and priority, and bytes of ready messages of one queue.
-    messages: int = 32_000
-    size: int = 32 << 20
+    messages: int
+    size: int
     #: Messages of one queue that wait for their time before further ones wait on disk.
-    scheduled: int = 10_000
+    scheduled: int
     #: Of everything together; the others get smaller when more than half of it is used (rations.py).
-    memory_bytes: int = 512 << 20
+    memory_bytes: int
 
 
 class Reader(Protocol):

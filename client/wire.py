@@ -62,8 +62,8 @@ class Wire(asyncio.Protocol):
                 if self.lost is not None:
                     return
                 self._on_frame(frame)
-        except ProtocolError as error:
-            self.abort(ConnectionLost(error.code, f"the broker sent no valid frame: {error.message}", SEE_PROTOCOL))
+        except ProtocolError as invalid:
+            self.abort(ConnectionLost(invalid.code, f"the broker sent no valid frame: {invalid.message}", SEE_PROTOCOL))
         except (ValueError, TypeError, IndexError, KeyError) as error:
             self.abort(ConnectionLost("malformed-frame", f"the broker sent a frame of the wrong shape ({error!r})", SEE_PROTOCOL))
 

@@ -97,9 +97,9 @@ class Committer:
             if not is_full(error):
                 raise _failure(connection, error) from error
             return self._retry(connection, group, reserve_up_to, error)
-        except Exception as error:
+        except Exception as unforeseen:
             roll_back(connection)
-            raise _bad_record(error) from error
+            raise _bad_record(unforeseen) from unforeseen
 
     def _retry(self, connection: sqlite3.Connection, group: Group, reserve_up_to: int | None, first: Exception) -> Written:
         """Once more with the reserve spent, acknowledgements first and history left out."""

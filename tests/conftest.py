@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+import broker.core.queue
 from tests.process import HomingCommand, Server
 
 _skips_over_limit = pytest.StashKey[str]()
@@ -56,6 +57,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that start Spark are spread among the others, which mostly wait: two at once would take the cores from each other, as they did
     when they were left for the end.
     """
+    if broker.core.queue.__file__.endswith(".so"):
+        for item in items:
+            if item.get_closest_marker("plain"):
+                item.add_marker(
+                    pytest.mark.skip("compiled code looks nothing up that a test could replace; enable: run it on the plain sources")
+                )
     light: dict[Path, list[pytest.Item]] = {}
     heavy: dict[Path, list[pytest.Item]] = {}
     for path, group in groupby(items, lambda item: item.path):

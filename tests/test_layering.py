@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("analytics", "broker", "client", "journal")
+COMPILED = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["homing"]["compiled"]
 FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 TEXTS = sorted([*FILES, *(ROOT / "examples").rglob("*.py"), *(ROOT / "tests").rglob("*.py"), *(ROOT / "scripts").glob("*")])
 
@@ -148,3 +150,18 @@ def test_nothing_is_left_for_later() -> None:
         if marks.search(line)
     ]
     assert not left, "\n".join(left)
+
+
+@pytest.mark.parametrize("path", COMPILED)
+def test_what_can_be_compiled_does_not_catch_two_types_by_one_name(path: str) -> None:
+    """mypyc gives a name one type in a function, that of its first ``except … as``, and raises TypeError in the second."""
+    wrong = []
+    for function in ast.walk(ast.parse((ROOT / path).read_text())):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            caught: dict[str, str] = {}
+            for node in ast.walk(function):
+                if isinstance(node, ast.ExceptHandler) and node.name and node.type:
+                    kind = ast.unparse(node.type)
+                    if caught.setdefault(node.name, kind) != kind:
+                        wrong.append(f"{path}:{node.lineno} {function.name} catches {kind} by the name of {caught[node.name]}")
+    assert not wrong, "\n".join(wrong)

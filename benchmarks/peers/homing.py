@@ -1,16 +1,18 @@
-"""Homing itself, as its users run it; and once more with every row written, so that elision hides nothing."""
+"""Homing itself, as its users run it; with every row written, so that elision hides nothing; and both compiled, broker and client."""
 
 from __future__ import annotations
 
 import json
 import sys
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from benchmarks.load import ROOT
 from benchmarks.peers.peer import Peer
 
-ALL = frozenset({"S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S9"})
+#: What scripts/compile makes.
+COMPILED: Final = ROOT / "build" / "compiled"
+ALL: Final = frozenset({"S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S9"})
 
 
 class Homing(Peer):
@@ -19,6 +21,8 @@ class Homing(Peer):
     scenarios = ALL
     set_up_before_start = True
     journal: ClassVar[dict[str, Any]] = {}
+    #: Where the sources are that broker and client run from.
+    root: ClassVar[Path] = ROOT
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -54,10 +58,10 @@ class Homing(Peer):
         return [sys.executable, "-m", "broker", "serve", "--config", str(config), "--data", str(self.data), "--json"]
 
     def environment(self) -> dict[str, str]:
-        return {"PYTHONPATH": str(ROOT)}
+        return {"PYTHONPATH": str(self.root)}
 
     def client(self) -> list[str]:
-        return [sys.executable, "-m", "benchmarks.homing_client"]
+        return ["env", f"--chdir={self.root}", sys.executable, "-m", "benchmarks.homing_client"]
 
     def rows_written(self) -> int | None:
         """None from a broker that does not know the verb ``statistics``; it is asked only once then."""
@@ -70,5 +74,20 @@ class Homing(Peer):
 
 class HomingAllRows(Homing):
     name = "homing-all-rows"
+    scenarios = frozenset({"S1", "S8"})
+    journal: ClassVar[dict[str, Any]] = {"elide": False}
+
+
+class HomingCompiled(Homing):
+    name = "homing-compiled"
+    root = COMPILED
+
+    @classmethod
+    def missing(cls) -> str | None:
+        return None if (COMPILED / "homing-compiled.stamp").exists() else "it is not compiled; scripts/compile does that"
+
+
+class HomingCompiledAllRows(HomingCompiled):
+    name = "homing-compiled-all-rows"
     scenarios = frozenset({"S1", "S8"})
     journal: ClassVar[dict[str, Any]] = {"elide": False}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import ClassVar
 
-from benchmarks.load import ROOT
+from benchmarks.peers.homing import Homing, HomingCompiled
 from benchmarks.peers.peer import Peer, free_port
 from benchmarks.peers.rabbitmq import CLIENT
 
@@ -15,6 +16,7 @@ class HomingAmqp(Peer):
     family = "homing"
     name = "homing-amqp"
     scenarios = frozenset({"S1", "S2", "S3", "S4", "S5", "S6", "S8", "S9"})
+    native: ClassVar[type[Homing]] = Homing
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -22,7 +24,7 @@ class HomingAmqp(Peer):
 
     @classmethod
     def missing(cls) -> str | None:
-        return None if CLIENT.exists() else "RabbitMQ's client is not built; benchmarks/install_peers does that"
+        return cls.native.missing() if CLIENT.exists() else "RabbitMQ's client is not built; benchmarks/install_peers does that"
 
     def command(self) -> list[str]:
         config = self.directory / "broker.yaml"
@@ -30,7 +32,7 @@ class HomingAmqp(Peer):
         return [sys.executable, "-m", "broker", "serve", "--config", str(config), "--data", str(self.data), "--json"]
 
     def environment(self) -> dict[str, str]:
-        return {"PYTHONPATH": str(ROOT)}
+        return {"PYTHONPATH": str(self.native.root)}
 
     def client(self) -> list[str]:
         return [str(CLIENT)]
@@ -42,3 +44,9 @@ class HomingAmqp(Peer):
             words["delivery-limit"] = int(str(options["delivery_limit"])) - 1
             words["dead-letter"] = f"DLQ.{queue}"
         self.ask("setup", queue=queue, kind="classic", **words)
+
+
+class HomingCompiledAmqp(HomingAmqp):
+    name = "homing-compiled-amqp"
+    scenarios = frozenset({"S1", "S2", "S5", "S8"})
+    native = HomingCompiled

@@ -168,6 +168,10 @@ class MessageReference:
     def __lt__(self, other: MessageReference) -> bool:
         return self.sequence < other.sequence
 
+    #: Equal only to itself. Said here because mypyc gives a class that can be compared no hash.
+    def __hash__(self) -> int:
+        return id(self)
+
     def expired(self, now_ms: int) -> bool:
         return self.expires_at_ms is not None and self.expires_at_ms <= now_ms
 

@@ -32,6 +32,7 @@ def test_a_delivery_count_that_a_restart_forgets_is_found_as_a_fall(tmp_path: Pa
     assert _found(tmp_path, "count_reset", Kind.COUNT_FELL)
 
 
+@pytest.mark.plain
 def test_a_dead_letter_left_in_its_queue_is_found_in_two_queues(tmp_path: Path) -> None:
     found = _found(tmp_path, "dead_letter_left", Kind.IN_TWO_QUEUES)
     assert found
@@ -46,6 +47,7 @@ def test_a_page_that_shows_what_is_being_deleted_is_found_as_a_duplicate(tmp_pat
     assert _found(tmp_path, "page_shows_deleted", Kind.DUPLICATED, paged=True)
 
 
+@pytest.mark.plain
 def test_a_cursor_that_passes_over_messages_is_found_when_they_never_come(tmp_path: Path) -> None:
     options = Options(rounds=2, seed=1, module="tests.faults.planted.cursor_skips", paged=True, settle_s=10.0)
     violations = KillLoop(tmp_path, options).run().violations

@@ -45,6 +45,7 @@ def test_the_demo_accounts_for_every_line(tmp_path: Path) -> None:
     assert {log.stem for log in logs} >= {f"worker-{mode}" for mode in ("auto", "client", "dups_ok", "transacted", "individual")}
 
 
+@pytest.mark.plain
 def test_the_demo_does_not_empty_a_directory_it_did_not_make(tmp_path: Path) -> None:
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "letter.txt").write_text("dear")

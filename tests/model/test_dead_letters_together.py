@@ -79,6 +79,7 @@ def contents(queue: Queue) -> list[Any]:
 
 
 @pytest.mark.parametrize("setting", [through_an_exchange, to_an_address])
+@pytest.mark.plain
 def test_together_or_one_by_one(monkeypatch: pytest.MonkeyPatch, setting: Any) -> None:
     together = dead(monkeypatch, setting, _together)
     assert together == dead(monkeypatch, setting, _one_by_one)

@@ -48,6 +48,7 @@ def some(life: Life) -> None:
     life.send(client, "news", "short", expires_at_ms=life.world.time_ms + 5000)
 
 
+@pytest.mark.plain
 def test_a_list_is_what_its_messages_are_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[bool] = []
 
@@ -87,6 +88,7 @@ def test_a_start_finds_all_of_them() -> None:
 
 
 @pytest.mark.parametrize("settings", [{"max-length": 2, "overflow": "drop-head"}, {"persist-delivery-count-before-delivery": True}])
+@pytest.mark.plain
 def test_queues_that_look_at_each_message_get_them_one_at_a_time(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[bool] = []
     monkeypatch.setattr(broker.sending, "fan_out", lambda *args: taken.append(True))

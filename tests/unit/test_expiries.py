@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from broker.core.message import MessageReference
 from broker.core.schedule import EXPIRY_STEP_MS, Expiries
 from broker.protocols.amqp091.codec import content_frames, method_frame
@@ -29,6 +31,7 @@ def lateness(expiries: Expiries, until_ms: int) -> dict[int, int]:
     return found
 
 
+@pytest.mark.plain
 def test_what_expires_leaves_within_milliseconds() -> None:
     expiries = Expiries()
     expiries.take_expired(NOW_MS, 10)
@@ -40,6 +43,7 @@ def test_what_expires_leaves_within_milliseconds() -> None:
     assert expiries.next_ms() is None
 
 
+@pytest.mark.plain
 def test_what_is_settled_is_not_waited_for() -> None:
     expiries = Expiries()
     for after_ms in (5, 5_000):
@@ -51,6 +55,7 @@ def test_what_is_settled_is_not_waited_for() -> None:
     assert expiries.next_ms() is None
 
 
+@pytest.mark.plain
 def test_at_most_so_many_are_taken_at_a_time() -> None:
     expiries = Expiries()
     for sequence in range(25):

@@ -17,6 +17,7 @@ class Sink:
         self.grants.append((messages, reason))
 
 
+@pytest.mark.plain
 def test_producers_wait_while_too_much_is_on_its_way_to_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.producers.MOST_UNWRITTEN_BYTES", 1000)
     world, sink = World({}), Sink()

@@ -107,6 +107,7 @@ async def test_a_group_is_on_disk_before_its_callbacks_and_they_come_in_order(tm
         assert 1 < journal.statistics.groups < 40
 
 
+@pytest.mark.plain
 async def test_flush_waits_for_the_group_in_flight_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with opened(tmp_path) as (journal, _):
         commit, released = journal._committer.commit, threading.Event()

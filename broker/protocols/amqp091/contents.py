@@ -116,7 +116,7 @@ def message_properties(
 
 def is_text(name: str) -> bool:
     """Whether a name came as UTF-8; what did not cannot be written to the journal."""
-    return name.isascii() or not any("\ud800" <= character <= "\udfff" for character in name)
+    return name.isascii() or not any(0xD800 <= ord(character) <= 0xDFFF for character in name)
 
 
 def _storable(value: Any) -> bool:

@@ -1,0 +1,28 @@
+"""The compiled build, as far as it can be looked at without a C compiler; ``scripts/test-compiled`` makes it and runs the tests on it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.process import ROOT
+
+TRANSLATE = """
+import sys, tomllib
+from mypyc.build import mypycify
+modules = tomllib.load(open("pyproject.toml", "rb"))["tool"]["homing"]["compiled"]
+mypycify(["--cache-dir", sys.argv[1] + "/cache", *modules], target_dir=sys.argv[1])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_mypyc_takes_what_is_to_be_compiled(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", TRANSLATE, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=220, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "CPyDef_queue___Queue___dispatch" in "".join(path.read_text() for path in tmp_path.glob("*.c"))
