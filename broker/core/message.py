@@ -168,8 +168,8 @@ class MessageReference:
     def __lt__(self, other: MessageReference) -> bool:
         return self.sequence < other.sequence
 
-    #: Equal only to itself. Said here because mypyc gives a class that can be compared no hash.
     def __hash__(self) -> int:
+        """Equal only to itself; said because a class that can be compared has no hash of its own once it is compiled."""
         return id(self)
 
     def expired(self, now_ms: int) -> bool:
