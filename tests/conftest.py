@@ -58,11 +58,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     when they were left for the end.
     """
     if broker.core.queue.__file__.endswith(".so"):
-        for item in items:
-            if item.get_closest_marker("plain"):
-                item.add_marker(
-                    pytest.mark.skip("compiled code looks nothing up that a test could replace; enable: run it on the plain sources")
-                )
+        _skip_plain(items)
     light: dict[Path, list[pytest.Item]] = {}
     heavy: dict[Path, list[pytest.Item]] = {}
     for path, group in groupby(items, lambda item: item.path):
@@ -72,6 +68,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for number, mine in enumerate(heavy.values()):
         files.insert(number + number * len(light) // len(heavy), mine)
     items[:] = chain.from_iterable(files)
+
+
+def _skip_plain(items: list[pytest.Item]) -> None:
+    skip = pytest.mark.skip("this is the compiled build, and the test is marked plain; enable: run it on the plain sources")
+    for item in items:
+        if item.get_closest_marker("plain"):
+            item.add_marker(skip)
 
 
 def _skipped(terminal: Any) -> dict[str, list[str]]:

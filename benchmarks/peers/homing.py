@@ -21,7 +21,7 @@ class Homing(Peer):
     scenarios = ALL
     set_up_before_start = True
     journal: ClassVar[dict[str, Any]] = {}
-    #: Where the sources are that broker and client run from.
+    #: Where the broker's sources are.
     root: ClassVar[Path] = ROOT
 
     def __init__(self, directory: Path) -> None:
@@ -61,7 +61,7 @@ class Homing(Peer):
         return {"PYTHONPATH": str(self.root)}
 
     def client(self) -> list[str]:
-        return ["env", f"--chdir={self.root}", sys.executable, "-m", "benchmarks.homing_client"]
+        return [sys.executable, "-m", "benchmarks.homing_client"]
 
     def rows_written(self) -> int | None:
         """None from a broker that does not know the verb ``statistics``; it is asked only once then."""
@@ -85,6 +85,9 @@ class HomingCompiled(Homing):
     @classmethod
     def missing(cls) -> str | None:
         return None if (COMPILED / "homing-compiled.stamp").exists() else "it is not compiled; scripts/compile does that"
+
+    def client(self) -> list[str]:
+        return ["env", f"--chdir={COMPILED}", *super().client()]
 
 
 class HomingCompiledAllRows(HomingCompiled):
