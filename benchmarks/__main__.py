@@ -119,7 +119,8 @@ def baseline(chosen: argparse.Namespace) -> Figures:
         }
 
 
-def run(chosen: argparse.Namespace) -> Report:
+def run(chosen: argparse.Namespace, out: Path) -> Report:
+    """Writes what it has to ``out`` after every scenario: all of them take an hour."""
     peers = chosen_peers(chosen.peers)
     keys = chosen.scenarios or list(SCENARIOS)
     sizes = {key: parameters_of(SCENARIOS[key], chosen) for key in keys}
@@ -135,6 +136,9 @@ def run(chosen: argparse.Namespace) -> Report:
             for peer in peers:
                 if key in peer.scenarios:
                     _one(report, peer, SCENARIOS[key], sizes[key], chosen, number_of_round)
+        out.mkdir(parents=True, exist_ok=True)
+        report.write_json(out / "results.json")
+        (out / "chart.svg").write_text(svg(report))
     return report
 
 
@@ -185,18 +189,15 @@ def _end_in_order(number: int, frame: object) -> None:
 
 def main(words: list[str] | None = None) -> int:
     chosen = arguments(words)
+    out: Path = chosen.out or ROOT / "build" / "bench"
     before = signal.signal(signal.SIGTERM, _end_in_order)
     try:
-        report = run(chosen)
+        report = run(chosen, out)
     except ValueError as error:
         print(f"scripts/bench: {error}", file=sys.stderr)
         return 2
     finally:
         signal.signal(signal.SIGTERM, before)
-    out: Path = chosen.out or ROOT / "build" / "bench"
-    out.mkdir(parents=True, exist_ok=True)
-    report.write_json(out / "results.json")
-    (out / "chart.svg").write_text(svg(report))
     print(table(report))
     print(f"\nwritten: {out / 'results.json'}, {out / 'chart.svg'}")
     return 1 if any(result.failure for result in report.results) else 0
