@@ -123,6 +123,7 @@ class Broker:
         connection = Connection(self._next_connection, client_id, user, front_end, policies)
         self._next_connection += 1
         self.connections[connection.number] = connection
+        self.state.pager.rations.kept.add(connection.kept)
         if client_id:
             self._by_client[client_id] = connection
         return connection
@@ -133,6 +134,7 @@ class Broker:
             return
         connection.open = False
         del self.connections[connection.number]
+        self.state.pager.rations.kept.discard(connection.kept)
         if self._by_client.get(connection.client_id) is connection:
             del self._by_client[connection.client_id]
         for producer in list(connection.producers.values()):
@@ -226,6 +228,7 @@ class Broker:
             policy,
             options.get("session", 0),
             options.get("transacted", False),
+            connection.kept,
         )
         connection.consumers[number] = consumer
         queue.attach(consumer)
@@ -250,12 +253,23 @@ class Broker:
             return
         self.settlement.give_back(consumer, consumer.split_unsettled()[1])
         if consumer.unsettled:
-            connection.retired[consumer.number] = consumer
+            connection.retire(consumer)
 
     def release(self, connection: Connection, consumer: Consumer) -> None:
         """The session ends that kept what a closed consumer was given: it goes back, nobody is blamed."""
         connection.retired.pop(consumer.number, None)
         self.settlement.closed(consumer)
+
+    def check_get(self, connection: Connection, queue: Queue) -> None:
+        """Raises Refused while memory is short, where the next message is on disk and the connection keeps much that it got before."""
+        pending, kept = queue.pending, connection.kept.bytes
+        if pending.count or not (pending.disk_count or pending.overdue) or self.state.pager.rations.allow(kept):
+            return
+        raise Refused(
+            "memory-short",
+            f"memory-limit is near, and this connection keeps {kept >> 20} MiB that it got: acknowledge some of it, then get more",
+            "acknowledge what was got, or raise broker.memory-limit",
+        )
 
     def get(self, connection: Connection, number: int, queue: Queue) -> MessageReference | None:
         """The next message, if there is one, for a consumer of its own under ``number`` that exists only to hold it.
@@ -272,10 +286,10 @@ class Broker:
                 reference.where = Where.SETTLING
                 self.office.bury(reference, EXPIRED)
                 continue
-            consumer = Consumer(number, connection.name, connection.front_end, 1)
+            consumer = Consumer(number, connection.name, connection.front_end, 1, kept=connection.kept)
             consumer.queue = queue
             consumer.open = False
-            connection.retired[number] = consumer
+            connection.retire(consumer)
             consumer.assign((reference,), now_ms)
             consumer.given(reference.tag, now_ms)
             if queue.settings.persist_delivery_count_before_delivery:

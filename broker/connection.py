@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from broker.core.consumer import Consumer, Sink
+from broker.core.consumer import Consumer, Kept, Sink
 from broker.core.message import MessageReference
 from broker.core.redelivery import PolicyMap
 from broker.core.transaction import Transaction
@@ -30,6 +30,7 @@ class Connection:
         "client_id",
         "consumers",
         "front_end",
+        "kept",
         "name",
         "number",
         "open",
@@ -54,9 +55,16 @@ class Connection:
         self.open = True
         self.producers: dict[int, Producer] = {}
         self.consumers: dict[int, Consumer] = {}
-        #: Consumers of transacted sessions that were closed while the session still held messages of theirs.
+        #: Consumers that were closed while their session (or AMQP channel) still held messages of theirs, and those of single gets.
         self.retired: dict[int, Consumer] = {}
+        #: What these hold.
+        self.kept = Kept()
         self.transactions: dict[int, Transaction] = {}
+
+    def retire(self, consumer: Consumer) -> None:
+        """It is closed, and something that it was given is kept."""
+        self.retired[consumer.number] = consumer
+        consumer.retire()
 
     def consumers_of(self, session: int) -> list[Consumer]:
         """The session's consumers, closed ones that still hold messages included."""

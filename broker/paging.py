@@ -196,7 +196,7 @@ class Pager:
         """Whether this consumer wants messages, and something may be read for it."""
         if not consumer.wants(now_ms):
             return False
-        if self.rations.allow(consumer):
+        if self.rations.allow(consumer.held_bytes + consumer.kept.bytes):
             return True
         self._held_back[consumer.queue] = None
         if now_ms >= self._warned_ms + _WARN_EVERY_MS:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from broker.core.message import REFERENCE_BYTES
 
 if TYPE_CHECKING:
-    from broker.core.consumer import Consumer
+    from broker.core.consumer import Kept
     from broker.state import BrokerState
 
 #: Whoever holds less than this, and less than a 64th of the limit, gets more, however short memory is. A page is then at most as large.
@@ -29,7 +29,9 @@ class Rations:
         self._least_bytes = min(_LEAST_BYTES, memory_limit // _LEAST_PART)
         #: Pages that are on their way, at what they may take.
         self.coming_bytes = 0
-        #: What each consumer holds that holds anything, in order; counted now and then.
+        #: What closed consumers hold, by connection: as it may have any number of those, they are one holder.
+        self.kept: set[Kept] = set()
+        #: What each holder has that has anything, in order; counted now and then.
         self._held: list[int] = []
         self._held_bytes = 0
         self._count_at_ms = 0
@@ -39,13 +41,12 @@ class Rations:
         used = (self._state.memory_bytes + self.coming_bytes) / self._limit
         return min(1.0, max(0.0, 3.0 - 4.0 * used))
 
-    def allow(self, consumer: Consumer) -> bool:
-        """Whether a page may be read for this consumer.
+    def allow(self, held: int) -> bool:
+        """Whether a page may be read for whoever holds so many bytes.
 
         While memory is short: if it holds less than it would have of what is free, were that divided among those that hold as much.
         However many hold little or nothing, they take nothing from it; and what is free is never used up.
         """
-        held = consumer.held_bytes
         if held < max(1, self._least_bytes) or self.part() > 0.0:
             return True
         free = self._free()
@@ -66,5 +67,6 @@ class Rations:
         if now_ms >= self._count_at_ms:
             self._count_at_ms = now_ms + _COUNT_EVERY_MS
             queues = self._state.post_office.queues.values()
-            self._held = sorted(consumer.held_bytes for queue in queues for consumer in queue.consumers if consumer.unsettled)
+            held = [consumer.held_bytes for queue in queues for consumer in queue.consumers if consumer.unsettled]
+            self._held = sorted(held + [kept.bytes for kept in self.kept if kept.bytes])
             self._held_bytes = sum(self._held)

@@ -48,6 +48,15 @@ class SharedWindow:
         return self.limit - sum(len(consumer.unsettled) for consumer in self._consumers.values())
 
 
+class Kept:
+    """What the closed consumers of one connection hold still, those of single gets among them."""
+
+    __slots__ = ("bytes",)
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+
 class Consumer:
     __slots__ = (
         "candidates",
@@ -57,6 +66,7 @@ class Consumer:
         "given_to",
         "held_bytes",
         "isolated_until_ms",
+        "kept",
         "name",
         "next_tag",
         "number",
@@ -67,6 +77,7 @@ class Consumer:
         "priority",
         "pulls",
         "queue",
+        "retired",
         "scanned",
         "selector",
         "session",
@@ -88,6 +99,7 @@ class Consumer:
         policy: ConsumerPolicy | None = None,
         session: int = 0,
         transacted: bool = False,
+        kept: Kept | None = None,
     ) -> None:
         self.number = number
         self.connection = connection
@@ -113,6 +125,9 @@ class Consumer:
         self.unsettled: dict[int, MessageReference] = {}
         #: What it holds takes in memory.
         self.held_bytes = 0
+        #: What the closed consumers of its connection hold; once it is ``retired``, what it holds is a part of that.
+        self.kept = Kept() if kept is None else kept
+        self.retired = False
         #: It holds a suspect alone and gets nothing more until then, or until it settled it.
         self.isolated_until_ms = 0
         #: It gets nothing more until it is empty, to make room for a suspect, but not beyond this.
@@ -163,9 +178,19 @@ class Consumer:
             size += reference.message.size
             tag += 1
         self.next_tag = tag
-        self.held_bytes += REFERENCE_BYTES * (tag - first) + size
+        self._holds(REFERENCE_BYTES * (tag - first) + size)
         if not self.prefetch:
             self.pulls -= tag - first
+
+    def _holds(self, more: int) -> None:
+        self.held_bytes += more
+        if self.retired:
+            self.kept.bytes += more
+
+    def retire(self) -> None:
+        """It is closed; what it holds counts with what other closed ones of its connection hold."""
+        self.retired = True
+        self.kept.bytes += self.held_bytes
 
     def offer(self, reference: MessageReference) -> None:
         """A selector consumer is told of a pending reference; it is looked at when there is credit."""
@@ -221,7 +246,7 @@ class Consumer:
             reference.consumer = None
             size += reference.message.size
             count += 1
-        self.held_bytes -= REFERENCE_BYTES * count + size
+        self._holds(-REFERENCE_BYTES * count - size)
         self.extension = max(0, self.extension - count)
         if count:
             self.isolated_until_ms = 0

@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pika
+import pika.exceptions
 import pytest
 
 import client
 from client import AckMode
 from tests.acceptance.semantics_support import until
-from tests.amqp_support import AMQP, channel
+from tests.amqp_support import AMQP, channel, get
 from tests.process import Server
 
 #: More than the window and a page hold, and than a start reads.
 COUNT = 25_000
+DURABLE = pika.BasicProperties(delivery_mode=2)
 
 
 @pytest.fixture
@@ -124,6 +127,24 @@ async def test_amqp_reads_a_queue_of_which_nothing_is_in_memory(server: Server) 
             assert amqp.queue_delete("long") is not None
 
     await asyncio.to_thread(talk)
+
+
+def test_gets_that_nobody_acknowledges_end_near_the_memory_limit(start_server: Callable[..., Server]) -> None:
+    """64 MiB are allowed; 150 messages of 1 MiB wait, and a program gets them one by one without acknowledging any."""
+    server = start_server({**AMQP, "broker": {"memory-limit": "64MiB"}})
+    with channel(server) as amqp:
+        amqp.confirm_delivery()
+        amqp.queue_declare("long", durable=True)
+        for _ in range(150):
+            amqp.basic_publish("", "long", bytes(1 << 20), DURABLE)
+        got: list[bytes] = []
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker) as closed:
+            got.extend(get(amqp, "long", auto_ack=False)[2] for _ in range(150))
+        assert 16 <= len(got) <= 64
+        assert (closed.value.reply_code, "acknowledge some" in closed.value.reply_text) == (406, True)
+        again = amqp.connection.channel()
+        for _ in range(150):
+            assert get(again, "long")[0] is not None, "what it got has gone back"
 
 
 async def test_what_is_to_come_waits_on_disk_and_comes_in_time(server: Server) -> None:

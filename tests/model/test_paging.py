@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from broker.broker import BrokerLimits
+from broker.core.consumer import Consumer
 from broker.core.message import MessageReference, Where
 from broker.core.redelivery import Failure
+from broker.errors import Refused
 from broker.management.messages import peek
 from broker.steps import Steps
 from tests.model.test_regressions import Life
@@ -325,6 +327,66 @@ def test_who_holds_much_of_a_short_memory_gets_no_more_until_it_settles_some() -
     life.seen.clear()
     assert life.acknowledge_all(hog)[-1] == "m199", "what it settles makes room for more"
     assert life.queue("a").count == life.queue("b").count == 0
+
+
+def get_until_refused(life: LongLife, client: Client) -> list[Consumer]:
+    """Single gets from queue a, nothing settled, until the broker refuses one: the consumers that hold them."""
+    broker, queue, connection = life.world.broker, life.queue("a"), client.connection
+    assert connection is not None
+    got: list[Consumer] = []
+    while True:
+        try:
+            broker.check_get(connection, queue)
+        except Refused:
+            return got
+        reference = broker.get(connection, 1_000_000 + queue.count + len(got), queue)
+        if reference is None:
+            assert broker.when_read(queue, lambda: None), "the queue came to its end"
+            life.world.commit()
+        else:
+            assert reference.consumer is not None
+            got.append(reference.consumer)
+
+
+def test_single_gets_of_one_connection_hold_no_more_of_a_short_memory_than_a_consumer() -> None:
+    life = LongLife(window_messages=100, memory_bytes=40_000)
+    life.world.journal.page_rows = 10
+    sender, hog, modest = life.client(), life.client(), life.client()
+    for start in range(0, 200, 10):
+        life.send(sender, "a", *numbers(10, start))
+        life.world.commit()
+    got = get_until_refused(life, hog)
+    life.world.check_books()
+    assert 0 < len(got) < 100
+    life.send(sender, "b", *numbers(40, 200))
+    life.world.commit()
+    life.subscribe(modest, "b", prefetch=2)
+    assert [key for key in life.acknowledge_all(modest) if int(key[1:]) >= 200] == numbers(40, 200), "others are served"
+    assert life.world.broker.state.memory_bytes < 40_000
+    for consumer in got[:20]:
+        life.world.broker.acknowledge(consumer, list(consumer.unsettled.values()))
+    life.world.time_ms += 1_000
+    life.world.commit()
+    assert 0 < len(get_until_refused(life, hog)) <= 40, "what it settles makes room for more"
+    life.world.check_books()
+
+
+def test_closed_consumers_that_keep_what_they_were_given_hold_together_no_more_than_one() -> None:
+    life = LongLife(window_messages=100, memory_bytes=40_000)
+    life.world.journal.page_rows = 10
+    sender, hog = life.client(), life.client()
+    for start in range(0, 400, 10):
+        life.send(sender, "a", *numbers(10, start))
+        life.world.commit()
+    assert hog.connection is not None
+    for _ in range(100):
+        consumer = life.subscribe(hog, "a", prefetch=4)
+        life.world.commit()
+        consumer.given(consumer.next_tag - 1, life.world.time_ms)
+        life.world.broker.unsubscribe(hog.connection, consumer, keep_given=True)
+        life.world.check_books()
+    assert 0 < len(hog.connection.retired) < 100
+    assert life.world.broker.state.memory_bytes < 40_000
 
 
 def test_many_long_queues_read_no_more_into_memory_than_there_is_room_for() -> None:

@@ -260,11 +260,12 @@ class World:
                 return
 
     def _check_nobody_starves(self) -> None:
-        """Nobody who holds nothing waits for what is ready, however short memory is."""
+        """Nobody who holds nothing, also not by closed consumers, waits for what is ready, however short memory is."""
         for queue in self.broker.state.post_office.queues.values():
             if queue.pending.total and not queue.paused:
                 for consumer in queue.consumers:
-                    assert consumer.selector is not None or consumer.unsettled or not consumer.wants(self.time_ms), f"{queue.name} starves"
+                    waits = consumer.wants(self.time_ms) and not consumer.unsettled and not consumer.kept.bytes
+                    assert consumer.selector is not None or not waits, f"{queue.name} starves"
 
     def crash(self) -> None:
         """The process dies; a new one goes on with what is on disk."""
@@ -301,6 +302,9 @@ class World:
         consumers = [c for each in self.broker.connections.values() for c in (*each.consumers.values(), *each.retired.values())]
         for consumer in consumers:
             assert consumer.held_bytes == sum(400 + reference.message.size for reference in consumer.unsettled.values())
+        for each in self.broker.connections.values():
+            assert each.kept.bytes == sum(consumer.held_bytes for consumer in each.retired.values())
+        assert pager.rations.kept == {each.kept for each in self.broker.connections.values()}
         held = sum(t.bytes for c in self.broker.connections.values() for t in c.transactions.values())
         assert self.broker.state.memory_bytes == memory + held
 

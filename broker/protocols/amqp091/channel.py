@@ -264,6 +264,10 @@ class Channel:
         return shape
 
     def get(self, queue: Queue, no_ack: bool) -> None:
+        self.session.broker.check_get(self.session.connection, queue)
+        self._get(queue, no_ack)
+
+    def _get(self, queue: Queue, no_ack: bool) -> None:
         session = self.session
         number = session.next_consumer()
         reference = session.broker.get(session.connection, number, queue)
@@ -294,7 +298,7 @@ class Channel:
     def _get_again(self, queue: Queue, no_ack: bool) -> None:
         """A page of the queue has come from disk."""
         if not self.closed:
-            self.get(queue, no_ack)
+            self._get(queue, no_ack)
         self.session.go_on()
 
     def qos(self, prefetch: int, for_channel: bool) -> None:
