@@ -263,7 +263,7 @@ class Broker:
     def check_get(self, connection: Connection, queue: Queue) -> None:
         """Raises Refused while memory is short, where the next message is on disk and the connection keeps much that it got before."""
         pending, kept = queue.pending, connection.kept.bytes
-        if pending.count or not (pending.disk_count or pending.overdue) or self.state.pager.rations.allow(kept):
+        if queue.paused or pending.count or not (pending.disk_count or pending.overdue) or self.state.pager.rations.allow(kept):
             return
         raise Refused(
             "memory-short",

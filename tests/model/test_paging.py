@@ -358,6 +358,11 @@ def test_single_gets_of_one_connection_hold_no_more_of_a_short_memory_than_a_con
     got = get_until_refused(life, hog)
     life.world.check_books()
     assert 0 < len(got) < 100
+    assert hog.connection is not None
+    life.queue("a").paused = True
+    life.world.broker.check_get(hog.connection, life.queue("a"))
+    assert life.world.broker.get(hog.connection, 1, life.queue("a")) is None, "a paused queue is empty for it, and refuses nothing"
+    life.queue("a").paused = False
     life.send(sender, "b", *numbers(40, 200))
     life.world.commit()
     life.subscribe(modest, "b", prefetch=2)
