@@ -186,35 +186,18 @@ class Ledger:
         """The plain case of sending: fresh references to as many messages, all in one queue."""
         if not queue.durable:
             return
-        queue_id, records, size = queue.queue_id, {}, 0
+        arrivals: dict[int, MessageReference] = {}
+        size = 0
         for reference in references:
             message = reference.message
-            if not message.durable:
-                continue
-            message.stored = 1
-            size += len(message.body)
-            number, priority, expires_at_ms = message.message_id, message.priority, reference.expires_at_ms
-            record = make(
-                MessageRecord,
-                (
-                    number,
-                    message.address,
-                    message.body,
-                    message.properties,
-                    priority,
-                    message.sent_at_ms,
-                    message.expires_at_ms,
-                    message.producer,
-                ),
-            )
-            records[number] = make(
-                ReferenceRecord,
-                (queue_id, priority, number, 0, 0, 0, 0, None, expires_at_ms, reference.entered_at_ms, None, record, False),
-            )
-        if records:
+            if message.durable:
+                message.stored = 1
+                size += len(message.body)
+                arrivals[reference.sequence] = reference
+        if arrivals:
             group = self.group
-            group.add_fresh(records, size)
-            group.counts(queue_id, self._now_ms() // _MINUTE_MS)[MinuteColumn.SENT] += len(records)
+            group.add_arrivals(arrivals, size, arrival_record)
+            group.counts(queue.queue_id, self._now_ms() // _MINUTE_MS)[MinuteColumn.SENT] += len(arrivals)
 
     def arrived_on_disk(self, queue: Queue, messages: list[Message], expiries: list[int | None]) -> None:
         """The same for durable messages of which there is no reference in memory."""
@@ -459,6 +442,14 @@ def message_record(message: Message) -> MessageRecord:
         message.producer,
     )
     return make(MessageRecord, values)
+
+
+def arrival_record(reference: MessageReference) -> ReferenceRecord:
+    """As it came, with a body of its own: what has become of it since then is on the books apart. Called on the writer's thread."""
+    record = message_record(reference.message)
+    queue_id, priority, expires_at_ms = reference.queue.queue_id, reference.priority, reference.expires_at_ms
+    values = (queue_id, priority, reference.sequence, 0, 0, 0, 0, None, expires_at_ms, reference.entered_at_ms, None, record, False)
+    return make(ReferenceRecord, values)
 
 
 def reference_record(reference: MessageReference, message: MessageRecord) -> ReferenceRecord:

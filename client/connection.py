@@ -265,6 +265,7 @@ class Connection:
             "client_id": self.client_id,
             "product": self.options.product,
             "heartbeat_ms": self.options.heartbeat_ms,
+            "joins_bodies": True,
         }
         if self._user is not None:
             options["user"] = self._user

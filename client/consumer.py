@@ -341,14 +341,25 @@ class Consumer:
             self._end(error)
 
     def _deliver(self, first_tag: int, messages: list[list[Any]]) -> None:
+        if self._takes(len(messages)):
+            inbox = self._inbox
+            for tag, fields in enumerate(messages, first_tag):
+                inbox.append(Message(self, tag, *fields))
+            self._arrived.wake(len(messages))
+
+    def _deliver_bodies(self, first_tag: int, first_id: int, address: str, priority: int, sent_at_ms: int, bodies: list[bytes]) -> None:
+        """First deliveries that differ only in their bodies."""
+        if self._takes(len(bodies)):
+            inbox, behind = self._inbox, first_id - first_tag
+            for tag, body in enumerate(bodies, first_tag):
+                inbox.append(Message(self, tag, behind + tag, 1, address, body, None, priority, sent_at_ms))
+            self._arrived.wake(len(bodies))
+
+    def _takes(self, messages: int) -> bool:
+        """False: the broker takes them back by itself."""
         if self.prefetch == 0:
-            self._pulls = max(0, self._pulls - len(messages))
-        if self._voiding or self._ended is not None:
-            return  # the broker takes them back by itself
-        inbox = self._inbox
-        for tag, fields in enumerate(messages, first_tag):
-            inbox.append(Message(self, tag, *fields))
-        self._arrived.wake(len(messages))
+            self._pulls = max(0, self._pulls - messages)
+        return not self._voiding and self._ended is None
 
     def _pull_was_empty(self) -> None:
         self._pulls = max(0, self._pulls - 1)

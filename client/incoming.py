@@ -33,6 +33,7 @@ class Incoming:
             Op.CREDIT: self._on_credit,
             Op.CONFIRM: self._on_confirm,
             Op.DELIVER: self._on_deliver,
+            Op.DELIVER_BODIES: self._on_deliver_bodies,
             Op.NOT_HELD: self._on_not_held,
             Op.PULL_EMPTY: self._on_pull_empty,
             Op.CANCELLED: self._on_cancelled,
@@ -83,6 +84,12 @@ class Incoming:
     def _on_deliver(self, consumer: int, first_tag: int, messages: list[list[Any]]) -> None:
         if (found := self._connection._consumers.get(consumer)) is not None:
             found._deliver(first_tag, messages)
+
+    def _on_deliver_bodies(
+        self, consumer: int, first_tag: int, first_id: int, address: str, priority: int, sent_at_ms: int, bodies: list[bytes]
+    ) -> None:
+        if (found := self._connection._consumers.get(consumer)) is not None:
+            found._deliver_bodies(first_tag, first_id, address, priority, sent_at_ms, bodies)
 
     def _on_not_held(self, consumer: int, ranges: list[int], request: int = 0) -> None:
         if (found := self._connection._consumers.get(consumer)) is not None:

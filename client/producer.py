@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.protocols.native.codec import MESSAGE_OVERHEAD_BYTES, Op
+from broker.protocols.native.codec import MESSAGE_OVERHEAD_BYTES, Op, encode_bodies
 
 from .errors import HomingError, SendError, UsageError
 from .options import ProducerOptions
@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 #: Messages are cut into frames of about this size, so that the broker can act on the first while the last is still being written.
 SEND_FRAME_BYTES: Final = 128 * 1024
 
+#: A message as it goes into a frame (docs/protocol.md 2.2): its fields, or only its body.
+Fields = list[Any] | bytes
 #: Of a confirmed message: its body need not live as long as its Confirmation.
-_NO_FIELDS: Final[list[Any]] = []
+_NO_FIELDS: Final = b""
 
 Body = bytes | bytearray | memoryview
 
@@ -42,7 +44,7 @@ class Confirmation:
 
     __slots__ = ("_done", "_error", "_fields", "_producer", "_size", "_waiters")
 
-    def __init__(self, producer: Producer, fields: list[Any], size: int) -> None:
+    def __init__(self, producer: Producer, fields: Fields, size: int) -> None:
         self._producer = producer
         self._fields = fields
         self._size = size
@@ -162,8 +164,9 @@ class Producer:
         Raises UsageError ``too-many-unconfirmed`` beyond 2 × ``max_unconfirmed``: call ``drain()`` between sends.
         """
         bare = properties is None and priority is None and ttl_ms is None and durable is None and duplicate_id is None
+        fields: Fields
         if bare and delay_ms == 0 and type(body) is bytes:
-            fields, size = [body, *self._tail], len(body) + ENVELOPE_BYTES
+            fields, size = [body, *self._tail] if self._tail else body, len(body) + ENVELOPE_BYTES
             if size > self._connection.max_message_bytes:
                 raise self._too_large(size)
         else:
@@ -249,7 +252,7 @@ class Producer:
         if transaction is not None and transaction.broken is not None:
             raise transaction.broken.with_traceback(None)
 
-    def _accept(self, fields: list[Any], size: int) -> Confirmation:
+    def _accept(self, fields: Fields, size: int) -> Confirmation:
         confirmation = Confirmation(self, fields, size)
         self._waiting.append(confirmation)
         self._gathered += size
@@ -275,7 +278,11 @@ class Producer:
             messages = [each._fields for each in batch]
             if transaction is None:
                 self._unconfirmed.extend(batch)
-                wire.append((Op.SEND, self.number, first, messages))
+                bodies = [fields for fields in messages if isinstance(fields, bytes)]
+                if len(bodies) == len(messages):
+                    wire.append_encoded(encode_bodies((Op.SEND, self.number, first), bodies))
+                else:
+                    wire.append((Op.SEND, self.number, first, messages))
             else:
                 wire.append((Op.SEND, self.number, 0, messages, transaction.number))
                 transaction.sends += len(batch)
@@ -293,7 +300,8 @@ class Producer:
             if batch and size > limit:
                 break
             batch.append(waiting.popleft())
-            cost += len(head._fields[0]) + MESSAGE_OVERHEAD_BYTES
+            fields = head._fields
+            cost += len(fields if isinstance(fields, bytes) else fields[0]) + MESSAGE_OVERHEAD_BYTES
         self._messages_credit -= len(batch)
         self._bytes_credit -= cost
         return batch

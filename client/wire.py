@@ -94,7 +94,11 @@ class Wire(asyncio.Protocol):
 
     def append(self, frame: tuple[Any, ...]) -> None:
         """For write_pending: queue a frame without gathering first."""
-        self._out.append(encode(frame))
+        self.append_encoded(encode(frame))
+
+    def append_encoded(self, data: bytes) -> None:
+        """The same for a frame that is bytes already."""
+        self._out.append(data)
         if not self._scheduled:
             self._schedule()
 

@@ -12,11 +12,12 @@ Records are handed over: neither they nor the maps and lists inside them may cha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from journal.records import (
     AddressRecord,
+    Arrival,
     Attempts,
     DeclarationRecord,
     MessageRecord,
@@ -38,6 +39,10 @@ def _nothing() -> None:
     """Stands for "already awake"."""
 
 
+def _no_arrivals(arrival: Any) -> ReferenceRecord:
+    raise TypeError(f"{type(arrival).__name__} joined a group without a way to make its record")
+
+
 class Group:
     """Everything between two commits. ``wake`` is called at the first touch; ``elide``: add and delete cancel out.
 
@@ -46,6 +51,7 @@ class Group:
 
     __slots__ = (
         "_after",
+        "_as_record",
         "_older",
         "_wake",
         "added",
@@ -89,7 +95,9 @@ class Group:
         self.elided = 0
         #: Bytes of the bodies in it, about.
         self.size = 0
-        self.added: dict[int, ReferenceRecord] = {}
+        #: What came new, as a record or as its owner has it (``records``).
+        self.added: dict[int, ReferenceRecord | Arrival] = {}
+        self._as_record: Callable[[Any], ReferenceRecord] = _no_arrivals
         self.changed: dict[int, ReferenceCounts] = {}
         self.deleted: set[int] = set()
         #: Deleted, then added again under the same sequence: deleted before the insert instead of after it.
@@ -161,6 +169,24 @@ class Group:
         self.added.update(records)
         self.size += size
 
+    def add_arrivals(self, arrivals: dict[int, Any], size: int, as_record: Callable[[Any], ReferenceRecord]) -> None:
+        """The same for what has a body of its own. ``as_record`` is always the same function, and is called on any thread."""
+        if not self.touched:
+            self.touch()
+        self.added.update(arrivals)
+        self.size += size
+        self._as_record = as_record
+
+    def records(self) -> Iterator[ReferenceRecord]:
+        """What was added."""
+        as_record = self._as_record
+        for added in self.added.values():
+            yield added if isinstance(added, ReferenceRecord) else as_record(added)
+
+    def shared_bodies(self) -> set[int]:
+        """Bodies in rows of their own that something added points at, by message id."""
+        return {each.message.message_id for each in self.added.values() if isinstance(each, ReferenceRecord) and each.shared}
+
     def change(self, sequences: Iterable[int], counts: ReferenceCounts) -> None:
         """Set counts, state and times in place; where a reference was added in this group, in what will be written."""
         if not self.touched:
@@ -173,8 +199,9 @@ class Group:
             self.changed.update(changed)
             return
         for sequence, counts in changed.items():
-            record = added.get(sequence)
-            if record is not None:
+            fresh = added.get(sequence)
+            if fresh is not None:
+                record = fresh if isinstance(fresh, ReferenceRecord) else self._as_record(fresh)
                 added[sequence] = make(ReferenceRecord, (*record[:3], *counts, *record[9:]))
             elif sequence not in deleted:
                 self.changed[sequence] = counts
@@ -188,8 +215,7 @@ class Group:
         if not self.touched:
             self.touch()
         if self.elide and not self.added.keys().isdisjoint(sequences):
-            for sequence in sequences:
-                self._delete(sequence)
+            self._elide(sequences)
             return
         if self.changed:
             for sequence in self.changed.keys() & sequences:
@@ -199,17 +225,30 @@ class Group:
     def _delete(self, sequence: int) -> None:
         if not self.touched:
             self.touch()
-        if self.elide and (added := self.added.pop(sequence, None)) is not None:
-            self.elided += 1
-            if not added.shared:
-                self.size -= len(added.message.body)
+        if self.elide:
+            self._elide((sequence,))
+        else:
+            self.changed.pop(sequence, None)
+            self.deleted.add(sequence)
+
+    def _elide(self, sequences: Iterable[int]) -> None:
+        """What was added here is as if it had never been; the rest is deleted."""
+        added, size, number = self.added, 0, 0
+        for sequence in sequences:
+            fresh = added.pop(sequence, None)
+            if fresh is None:
+                self.changed.pop(sequence, None)
+                self.deleted.add(sequence)
+                continue
+            number += 1
+            if not isinstance(fresh, ReferenceRecord) or not fresh.shared:
+                size += len(fresh.message.body)
             # Re-added over a row that is on disk: that row still has to go.
             if sequence in self.deleted_first:
                 self.deleted_first.discard(sequence)
                 self.deleted.add(sequence)
-            return
-        self.changed.pop(sequence, None)
-        self.deleted.add(sequence)
+        self.elided += number
+        self.size -= size
 
     def succeed(self, queue_id: int, minute: int, sequences: set[int], alone: bool, consumer: str = "", held_ms: int = 0) -> None:
         """First deliveries that ``consumer`` acknowledged: the references go, the minute counts them.
@@ -348,11 +387,11 @@ class Group:
         for sequence in later.deleted_first:
             self._delete(sequence)
         size = self.size + later.size
-        if not self.deleted.isdisjoint(later.added):
-            for record in later.added.values():
-                self.add(record)
-        else:
-            self.added.update(later.added)
+        come_back = self.deleted & later.added.keys()
+        self.deleted -= come_back
+        self.deleted_first |= come_back
+        self.added.update(later.added)
+        self._as_record = later._as_record if self._as_record is _no_arrivals else self._as_record
         self.size = size
         self._change(later.changed)
         for sequence in later.deleted:
@@ -383,7 +422,7 @@ class Group:
         """Shared bodies that nothing here points at any more, and that a later group deletes, need not be written."""
         if not self.elide:
             return
-        needed = {record.message.message_id for record in self.added.values() if record.shared}
+        needed = self.shared_bodies()
         for group in later:
             for message_id in (self.messages.keys() & group.messages_deleted) - needed:
                 del self.messages[message_id]

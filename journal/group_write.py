@@ -226,7 +226,7 @@ def _write_references(connection: sqlite3.Connection, group: Group, written: Wri
     # Added and already unused: need not be written, unless a reference that is written points at it.
     unused = group.messages_deleted & group.messages.keys() if group.elide else set[int]()
     if unused:
-        unused -= {record.message.message_id for record in group.added.values() if record.shared}
+        unused -= group.shared_bodies()
     for message in group.messages.values():
         if message.message_id in unused:
             continue
@@ -239,7 +239,7 @@ def _write_references(connection: sqlite3.Connection, group: Group, written: Wri
     written.bytes += size
     run_values(connection, INSERT_MESSAGE, 3, bodies)
     leaving = deletes - group.added.keys()
-    records = iter(group.added.values())
+    records = group.records()
     while True:
         fresh: list[Any] = []
         moved: list[ReferenceRecord] = []

@@ -125,6 +125,20 @@ class ReferenceRecord(NamedTuple):
     shared: bool
 
 
+class Arrival(Protocol):
+    """A reference that has just come, with a body of its own, as whoever keeps it knows it. Its record is made when it is written; most
+    are not (group_commit.py). What the record is made of may not change.
+    """
+
+    @property
+    def message(self) -> HasBody: ...
+
+
+class HasBody(Protocol):
+    @property
+    def body(self) -> bytes: ...
+
+
 class ReferenceCounts(NamedTuple):
     """What changes of a reference while it stays where it is. Messages that fail together very often share one."""
 

@@ -266,6 +266,7 @@ HELLOS: dict[str, tuple[list[Any], str]] = {
     "heartbeat is negative": ([1, "homing", 1, {"heartbeat_ms": -1}], "malformed-frame"),
     "heartbeat is huge": ([1, "homing", 1, {"heartbeat_ms": 2**64 - 1}], "malformed-frame"),
     "heartbeat is NaN": ([1, "homing", 1, {"heartbeat_ms": float("nan")}], "malformed-frame"),
+    "joins_bodies is a number": ([1, "homing", 1, {"joins_bodies": 1}], "malformed-frame"),
     "user is a list": ([1, "homing", 1, {"user": ["a"]}], "malformed-frame"),
     "policies are a list": ([1, "homing", 1, {"redelivery_policies": [1]}], "invalid-redelivery-policy"),
     "policy with NaN": (

@@ -56,7 +56,7 @@ class DictJournal:
 
     def rows(self) -> dict[int, ReferenceRecord]:
         """What the disk will hold when the open group is there."""
-        rows = self.references | self.group.added
+        rows = self.references | {record.sequence: record for record in self.group.records()}
         return {sequence: record for sequence, record in rows.items() if sequence not in self.group.deleted}
 
     def read(self, wanted: Wanted, take: Callable[[Page], None]) -> None:
@@ -93,13 +93,14 @@ class DictJournal:
         """The open group is on disk; what waited for that is told, in order."""
         group, self.group = self.group, Group()
         leaving = group.deleted - group.added.keys()
-        for added in group.added.values():
+        records = list(group.records())
+        for added in records:
             old = added.hops[0][0] if added.hops and not added.shared else None
             assert old not in leaving or self.references[old].message == added.message, "it takes a body along that is not its own"
         for sequence in group.deleted_first:
             self.references.pop(sequence, None)
         self.messages.update(group.messages)
-        self.references.update(group.added)
+        self.references.update((record.sequence, record) for record in records)
         for sequence, changed in group.changed.items():
             self.references[sequence] = self.references[sequence]._replace(**changed._asdict())
         for sequence in group.deleted:

@@ -50,6 +50,8 @@ class Peer(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         for frame in self.decoder.feed(data):
+            if frame[0] == Op.SEND:  # a message may be only its body: the same as an array with that alone
+                frame[3] = [[each] if isinstance(each, bytes) else each for each in frame[3]]
             self.frames.append(frame)
             self.broker.frames.append(frame)
             handler = self.broker.handlers.get(frame[0])

@@ -19,6 +19,7 @@ from broker.protocols.native.codec import (
     ProtocolError,
     check_ranges,
     encode,
+    encode_bodies,
     holds_more_values,
     ranges_of,
 )
@@ -34,6 +35,13 @@ def values_in(value: Any) -> int:
     if isinstance(value, dict):
         return 1 + len(value) + sum(values_in(each) for each in value.values())
     return 1
+
+
+@given(st.lists(scalars, min_size=1, max_size=14), st.lists(st.binary() | st.sampled_from([b"x" * 255, b"x" * 256, b"x" * 70_000])))
+def test_a_frame_that_ends_with_bodies_is_the_frame_that_it_stands_for(head: list[Any], bodies: list[bytes]) -> None:
+    data = encode_bodies(tuple(head), bodies)
+    assert int.from_bytes(data[:4], "big") == len(data) - 4
+    assert msgpack.unpackb(data[4:]) == msgpack.unpackb(encode([*head, bodies])[4:])
 
 
 @given(st.lists(st.integers(1, 6000), max_size=12), st.integers(0, 2**32))
@@ -186,4 +194,5 @@ def test_op_numbers_are_the_protocol() -> None:
         "COMMIT": 30,
         "ROLLBACK": 31,
         "SESSION_ENDED": 32,
+        "DELIVER_BODIES": 33,
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 from journal.group_commit import Group
 from journal.records import MinuteColumn
 from tests.unit.journal_support import counted, hop, message, reference
@@ -35,6 +37,36 @@ def test_the_size_is_that_of_the_bodies_that_will_be_written() -> None:
     assert set(earlier.messages) == {8, 9}
 
 
+def arrivals(group: Group, *sequences: int) -> None:
+    """References as their owner has them; the record is made when it is asked for."""
+    come = {sequence: SimpleNamespace(message=message(sequence), sequence=sequence) for sequence in sequences}
+    size = sum(len(each.message.body) for each in come.values())
+    group.add_arrivals(come, size, lambda arrival: reference(arrival.sequence, message=arrival.message))
+
+
+def test_an_arrival_becomes_a_record_when_it_is_written_changed_or_joins_another_group() -> None:
+    group, later, size = Group(), Group(), len(message(1).body)
+    arrivals(group, 1, 2, 3)
+    group.delete_all({1})
+    assert (group.size, group.elided, group.deleted) == (2 * size, 1, set())
+    group.change([2], counted(failed=5))
+    arrivals(later, 4)
+    later.delete_all({3})
+    group.absorb(later)
+    changed, as_it_came = group.records()
+    assert (changed.sequence, changed[3:9], changed.message) == (2, counted(failed=5), message(2))
+    assert as_it_came == reference(4)
+    assert (group.size, group.elided, group.shared_bodies()) == (2 * size, 2, set())
+
+
+def test_a_group_without_arrivals_absorbs_some() -> None:
+    group, later = Group(), Group()
+    group.delete(1, 4, 9)
+    arrivals(later, 4)
+    group.absorb(later)
+    assert list(group.records()) == [reference(4)]
+
+
 def test_without_elision_both_are_kept() -> None:
     group = Group(elide=False)
     group.add(reference(7))
@@ -66,7 +98,7 @@ def test_one_change_of_several_meets_what_is_added_deleted_and_on_disk() -> None
     group.delete(1, 4, 8)
     group.change([7, 8, 9], counted(failed=2))
     assert group.changed == {9: counted(failed=2)}
-    assert (group.added[7].failed, group.added[7].message) == (2, message(7))
+    assert [(record.failed, record.message) for record in group.records()] == [(2, message(7))]
 
 
 def test_last_change_wins_and_delete_ends_it() -> None:

@@ -60,11 +60,11 @@ class House:
         self.broker = Broker(self.journal, AddressSettingsRepository({}), lambda: self.now_ms, Random(1), lambda: None, limits)
         self.calls = Calls(self.broker, NoHost())
 
-    def session(self, client_id: str) -> tuple[NativeSession, Socket]:
+    def session(self, client_id: str, **more: Any) -> tuple[NativeSession, Socket]:
         socket = Socket()
         options = NativeOptions("id", "test", max_frame_bytes=MAX_FRAME)
         session = NativeSession(self.broker, socket, options, lambda user, password, done: done(""), self.calls.run)
-        session.receive([[Op.HELLO, "homing", 1, {"client_id": client_id}]])
+        session.receive([[Op.HELLO, "homing", 1, {"client_id": client_id, **more}]])
         return session, socket
 
     def turn(self) -> None:
@@ -85,6 +85,57 @@ def test_small_messages_in_front_of_a_large_one_do_not_make_a_frame_that_no_clie
     _say(session, [Op.SEND, 1, 1, [[b"x" * 1000]] * 200], [Op.SEND, 1, 201, [[large]]], [Op.SUBSCRIBE, 2, 1, "a", {}])
     house.turn()
     assert sum(len(frame[3]) for frame in socket.of(Op.DELIVER)) == 201
+
+
+def _handed_over(socket: Socket) -> list[tuple[Any, ...]]:
+    """(tag, everything DELIVER says of the message, with its defaults), whichever frame it came in."""
+    found: list[tuple[Any, ...]] = []
+    for frame in socket.frames:
+        if frame[0] == Op.DELIVER:
+            for tag, fields in enumerate(frame[3], frame[2]):
+                found.append((tag, *fields, *(True,) * (9 - len(fields))))
+        elif frame[0] == Op.DELIVER_BODIES:
+            _, _, first, number, address, priority, sent_at_ms, bodies = frame
+            assert len(bodies) > 1
+            for at, body in enumerate(bodies):
+                found.append((first + at, number + at, 1, address, body, None, priority, sent_at_ms, 0, True))
+    return found
+
+
+_KINDS: list[Any] = [
+    *[b"body"] * 8,
+    [b"body"],
+    [b"body", {"k": 1}],
+    [b"body", None, 7],
+    [b"body", None, 4, False],
+    [b"body", None, 4, True, 60_000],
+    b"x" * 200_000,
+]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_who_joins_bodies_is_told_the_same(seed: int) -> None:
+    told = []
+    for joins in (False, True):
+        rng, house = Random(seed), House()
+        session, socket = house.session("one", joins_bodies=joins)
+        _say(session, [Op.PRODUCER, 1, 1, "a"], [Op.SUBSCRIBE, 2, 1, "a", {"prefetch": 500}])
+        number, acknowledged = 1, 0
+        for _ in range(12):
+            messages = [rng.choice(_KINDS)] * rng.randint(1, 30) if rng.random() < 0.6 else rng.choices(_KINDS, k=rng.randint(1, 12))
+            _say(session, [Op.SEND, 1, number, messages])
+            number += len(messages)
+            house.now_ms += rng.randint(0, 1)
+            house.turn()
+            given = len(_handed_over(socket))
+            if given > acknowledged + 2:  # what fails comes again among what is new
+                _say(session, [Op.GIVEN, 1, given], [Op.ACK, 1, 3, [acknowledged + 1, acknowledged + 2], {"delay_ms": 0}])
+                _say(session, [Op.ACK, 1, 4, [acknowledged + 3, given]])
+                acknowledged = given
+        told.append(_handed_over(socket))
+        assert bool(socket.of(Op.DELIVER_BODIES)) is joins
+        assert len(told[-1]) > number
+    assert told[0] == told[1]
 
 
 def test_a_page_of_peek_fits_into_a_frame() -> None:

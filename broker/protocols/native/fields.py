@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgpack
 
-from broker.core.message import DEFAULT_PRIORITY, Message, MessageReference
+from broker.core.message import DEFAULT_PRIORITY, Message
 from broker.core.redelivery import ConsumerPolicy
 from broker.errors import Refused
 from broker.properties import checked
@@ -25,9 +25,6 @@ MAX_SEQUENCE: Final = 1 << 62
 MAX_SESSION: Final = 1 << 31
 #: What a delivery may need beyond the frame its message came in: address, numbers, and where a dead letter has been.
 _DELIVERY_BYTES: Final = 64 * 1024
-#: What the numbers of a delivery may take; and the properties that tell where a dead letter came from, all hops excepted.
-_NUMBERS_BYTES: Final = 64
-_OVERLAY_BYTES: Final = 4096
 #: ttl and delay: more than this is a mistake (100 years).
 MAX_DURATION_MS: Final = 100 * 365 * 86_400_000
 
@@ -87,12 +84,13 @@ def messages(
     read: list[Message] = []
     cost = 0
     for item in items:
-        if type(item) is not list or not 1 <= (number := len(item)) <= 7 or type(body := item[0]) is not bytes:
-            raise malformed("a message must be an array of 1 to 7 fields that begins with its body as binary")
-        cost += len(body) + MESSAGE_OVERHEAD_BYTES
-        if number == 1:
-            read.append(Message(0, address, body, None, DEFAULT_PRIORITY, True, now_ms, None, producer))
+        if type(item) is bytes:
+            cost += len(item) + MESSAGE_OVERHEAD_BYTES
+            read.append(Message(0, address, item, None, DEFAULT_PRIORITY, True, now_ms, None, producer))
             continue
+        if type(item) is not list or not 1 <= len(item) <= 7 or type(item[0]) is not bytes:
+            raise malformed("a message must be its body as binary, or an array of 1 to 7 fields that begins with it")
+        cost += len(item[0]) + MESSAGE_OVERHEAD_BYTES
         try:
             read.append(_message(item, address, producer, now_ms, max_properties))
         except Refused as refusal:
@@ -200,27 +198,3 @@ def consumer_options(options: dict[str, Any]) -> dict[str, Any]:
     if "redelivery_policy" in read:
         read["redelivery_policy"] = ConsumerPolicy.from_map(read["redelivery_policy"])
     return read
-
-
-def delivery(reference: MessageReference) -> tuple[list[Any], int]:
-    """A message as DELIVER carries it, trailing defaults left out, and about how many bytes it takes in the frame."""
-    message = reference.message
-    address, properties, hops = message.address, message.properties, reference.hops
-    takes = message.size + 4 * len(address) + _NUMBERS_BYTES
-    if properties is not None or hops:
-        properties = reference.visible_properties()
-        if hops and properties is not None:
-            takes += len(str(properties["_HOMING_HOPS"])) + _OVERLAY_BYTES
-    delivery = [
-        message.message_id,
-        reference.delivery_count + (not reference.counted),
-        address,
-        message.body,
-        properties,
-        reference.priority,
-        message.sent_at_ms,
-        reference.expires_at_ms or 0,
-    ]
-    if not message.durable:
-        delivery.append(False)
-    return delivery, takes

@@ -18,15 +18,13 @@ from broker.core.message import Message, MessageReference
 from broker.core.redelivery import Failure, PolicyError, PolicyMap
 from broker.errors import Refused
 from broker.producers import Producer
-from broker.protocols.native import fields
+from broker.protocols.native import deliveries, fields
 from broker.protocols.native.codec import MAGIC, PROTOCOL_VERSION, AckType, Frame, Op, ProtocolError, check_ranges, encode
 from broker.protocols.native.fields import MAX_SEQUENCE, MAX_SESSION, malformed, take, unsigned
 from broker.protocols.output import Output
 
 log = logging.getLogger("homing")
 
-#: Deliveries are cut into frames of about this size.
-DELIVER_FRAME_BYTES: Final = 1024 * 1024
 #: Sessions of one connection that may have a transaction open at once.
 _MAX_TRANSACTIONS: Final = 1000
 #: What a client may make the broker's heartbeat; the broker's own setting may be less.
@@ -36,6 +34,14 @@ _MAX_PULLS: Final = 10_000
 #: What an error says is for people; what it quotes came from a client and may be long.
 _MAX_WORDS: Final = 1000
 _LAST_ACK_TYPE: Final = int(AckType.EXPIRED)
+_HELLO_OPTIONS: Final[dict[str, type]] = {
+    "client_id": str,
+    "product": str,
+    "heartbeat_ms": int,
+    "user": str,
+    "password": str,
+    "joins_bodies": bool,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,8 @@ class NativeSession:
         self._connection: Connection | None = None
         self._waiting: list[Frame] | None = None
         self._cancel_login: Callable[[], object] | None = None
+        #: The client understands DELIVER_BODIES.
+        self._joins_bodies = False
         #: CLOSE came: nothing after it is looked at.
         self._closing = False
         #: Nothing is written any more.
@@ -154,9 +162,10 @@ class NativeSession:
                 "upgrade the older of the two",
             )
         fields.nested(options, self._options.max_nesting - 1, self._options.max_nesting)
-        for name, kind in (("client_id", str), ("product", str), ("heartbeat_ms", int), ("user", str), ("password", str)):
+        for name, kind in _HELLO_OPTIONS.items():
             if options.get(name) is not None and type(options[name]) is not kind:
                 raise malformed(f"HELLO's {name} must be {kind.__name__}")
+        self._joins_bodies = options.get("joins_bodies") or False
         unsigned(options.get("heartbeat_ms") or 0, "heartbeat_ms", 86_400_000)
         options["client_id"] = fields.checked_client_id(options.get("client_id"))
         self._waiting = []
@@ -446,17 +455,9 @@ class NativeSession:
         return self._output.writable
 
     def deliver(self, consumer: Consumer, references: list[MessageReference]) -> None:
-        first, size = references[0].tag, 0
-        batch: list[list[Any]] = []
-        for reference in references:
-            delivery, takes = fields.delivery(reference)
-            # A large message goes alone: with small ones in front of it the frame might be above what the client takes.
-            if batch and (size + takes > DELIVER_FRAME_BYTES or reference.tag != first + len(batch)):
-                self._write([int(Op.DELIVER), consumer.number, first, batch])
-                first, size, batch = reference.tag, 0, []
-            batch.append(delivery)
-            size += takes
-        self._write([int(Op.DELIVER), consumer.number, first, batch])
+        if not self._ended:
+            for frame in deliveries.frames(consumer.number, references, self._joins_bodies):
+                self._output.write(frame)
 
     def grant(self, producer: Producer, messages: int, size: int, reason: str | None) -> None:
         self._write([int(Op.CREDIT), producer.number, messages, size, reason])
