@@ -7,6 +7,7 @@ is stored once.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 from typing import Final
 
 from broker.core.message import REFERENCE_BYTES, Message, MessageReference
@@ -43,10 +44,10 @@ def fan_out(state: BrokerState, messages: list[Message], queues: list[Queue]) ->
     size = sum([message.size for message in messages])
     if not all(state.pager.room(queue, len(messages), size) for queue in queues):
         return False
-    next_id, group, joins = state.ledger.next_id, state.ledger.group, len(queues)
+    group, joins = state.ledger.group, len(queues)
     records: list[MessageRecord | None] = []
-    for message in messages:
-        message.message_id = next_id()
+    for number, message in enumerate(messages, state.ledger.next_ids(len(messages))):
+        message.message_id = number
         message.references = joins
         cost = message.size + REFERENCE_BYTES * joins
         if message.durable:
@@ -66,14 +67,15 @@ def fan_out(state: BrokerState, messages: list[Message], queues: list[Queue]) ->
 
 
 def _join(state: BrokerState, queue: Queue, messages: list[Message], records: list[MessageRecord | None], first: bool) -> None:
-    """One queue's references; in the first queue they have the messages' own numbers."""
-    now_ms, next_id, contents, settings = state.now_ms(), state.ledger.next_id, queue.references, queue.settings
+    """One queue's references."""
+    now_ms, contents, settings = state.now_ms(), queue.references, queue.settings
     bounded = settings.no_expiry or not (settings.message_ttl_ms is settings.min_ttl_ms is settings.max_ttl_ms is None)
     references: list[MessageReference] = []
     stored: dict[int, ReferenceRecord] = {}
     queue_id = queue.queue_id
-    for message, record in zip(messages, records, strict=True):
-        sequence = message.message_id if first else next_id()
+    # In the first queue they have the messages' own numbers.
+    sequences = count(messages[0].message_id if first else state.ledger.next_ids(len(messages)))
+    for sequence, message, record in zip(sequences, messages, records, strict=False):
         reference = MessageReference(message, queue, sequence, now_ms)
         if bounded:
             reference.expires_at_ms = expires_at(settings, now_ms, message.expires_at_ms)

@@ -59,6 +59,8 @@ class JournalPort(Protocol):
 
     def next_id(self) -> int: ...
 
+    def next_ids(self, count: int) -> int: ...
+
     def busy(self) -> bool: ...
 
     @property
@@ -89,6 +91,10 @@ class Ledger:
 
     def next_id(self) -> int:
         return self._journal.next_id()
+
+    def next_ids(self, count: int) -> int:
+        """The first of so many in a row."""
+        return self._journal.next_ids(count)
 
     def when_safe(self, callback: Callable[[], None]) -> None:
         """Calls back once everything entered so far is on disk; at once when it is already."""
@@ -182,22 +188,11 @@ class Ledger:
             group.add_fresh(records, size)
             group.counts(queue.queue_id, self._now_ms() // _MINUTE_MS)[MinuteColumn.MOVED_IN] += len(records)
 
-    def arrived(self, queue: Queue, references: list[MessageReference]) -> None:
-        """The plain case of sending: fresh references to as many messages, all in one queue."""
-        if not queue.durable:
-            return
-        arrivals: dict[int, MessageReference] = {}
-        size = 0
-        for reference in references:
-            message = reference.message
-            if message.durable:
-                message.stored = 1
-                size += len(message.body)
-                arrivals[reference.sequence] = reference
-        if arrivals:
-            group = self.group
-            group.add_arrivals(arrivals, size, arrival_record)
-            group.counts(queue.queue_id, self._now_ms() // _MINUTE_MS)[MinuteColumn.SENT] += len(arrivals)
+    def arrived(self, queue: Queue, arrivals: dict[int, MessageReference], size: int) -> None:
+        """The plain case of sending: fresh durable references, by sequence, to as many messages of ``size`` bytes, all in one queue."""
+        group = self.group
+        group.add_arrivals(arrivals, size, arrival_record)
+        group.counts(queue.queue_id, self._now_ms() // _MINUTE_MS)[MinuteColumn.SENT] += len(arrivals)
 
     def arrived_on_disk(self, queue: Queue, messages: list[Message], expiries: list[int | None]) -> None:
         """The same for durable messages of which there is no reference in memory."""

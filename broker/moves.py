@@ -15,13 +15,13 @@ def move_all(state: BrokerState, queues: list[Queue], moved: list[Moved]) -> lis
     """Their new references, on the books too and in SETTLING until they are placed. What they were is still to leave."""
     if len(queues) > 1:
         return [new for old, hops in moved for new in state.enter(old.message, queues, MinuteColumn.MOVED_IN, hops=hops)]
-    queue, now_ms, next_id = queues[0], state.now_ms(), state.ledger.next_id
+    queue, now_ms = queues[0], state.now_ms()
     contents, expires_at_ms = queue.references, expires_when_moved(queue, now_ms)
     references: list[MessageReference] = []
     durable = 0
-    for old, hops in moved:
+    for sequence, (old, hops) in enumerate(moved, state.ledger.next_ids(len(moved))):
         message = old.message
-        reference = MessageReference(message, queue, next_id(), now_ms)
+        reference = MessageReference(message, queue, sequence, now_ms)
         reference.hops = hops
         reference.expires_at_ms = expires_at_ms
         contents[reference.sequence] = reference

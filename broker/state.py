@@ -112,8 +112,8 @@ class BrokerState:
         """There is no room in memory: they are in the open group, and nowhere else."""
         now_ms, settings, arrived = self.now_ms(), queue.settings, self.pager.arrived
         expiries: list[int | None] = []
-        for message in messages:
-            message.message_id = number = self.ledger.next_id()
+        for number, message in enumerate(messages, self.ledger.next_ids(len(messages))):
+            message.message_id = number
             expires_at_ms = expires_at(settings, now_ms, message.expires_at_ms)
             expiries.append(expires_at_ms)
             arrived(queue, message.priority, number, message.size, expires_at_ms)
@@ -122,29 +122,33 @@ class BrokerState:
 
     def _arrive_in_memory(self, messages: list[Message], queue: Queue) -> None:
         now_ms = self.now_ms()
-        settings, next_id, contents = queue.settings, self.ledger.next_id, queue.references
+        settings, stored = queue.settings, int(queue.durable)
         bounded = settings.no_expiry or not (settings.message_ttl_ms is settings.min_ttl_ms is settings.max_ttl_ms is None)
-        references: list[MessageReference] = []
-        durable = transient = 0
-        for message in messages:
-            message.message_id = number = next_id()
+        arrived: dict[int, MessageReference] = {}
+        durable = durable_bytes = transient_bytes = 0
+        for number, message in enumerate(messages, self.ledger.next_ids(len(messages))):
+            message.message_id = number
             message.references = 1
             reference = MessageReference(message, queue, number, now_ms)
             if bounded:
                 reference.expires_at_ms = expires_at(settings, now_ms, message.expires_at_ms)
             if reference.expires_at_ms is not None:
                 self.expiries.add(reference)
-            contents[number] = reference
+            arrived[number] = reference
             if message.durable:
-                durable += REFERENCE_BYTES + message.size
+                message.stored = stored
+                durable += 1
+                durable_bytes += message.size
             else:
-                transient += REFERENCE_BYTES + message.size
-            references.append(reference)
-        self.durable_bytes += durable
-        self.transient_bytes += transient
-        self.memory_bytes += durable + transient
-        self.ledger.arrived(queue, references)
-        queue.append_all(references)
+                transient_bytes += message.size
+        self.durable_bytes += durable_bytes + REFERENCE_BYTES * durable
+        self.transient_bytes += transient_bytes + REFERENCE_BYTES * (len(arrived) - durable)
+        self.memory_bytes += durable_bytes + transient_bytes + REFERENCE_BYTES * len(arrived)
+        queue.references.update(arrived)
+        if durable and stored:
+            kept = arrived if durable == len(arrived) else {number: each for number, each in arrived.items() if each.durable}
+            self.ledger.arrived(queue, kept, durable_bytes)
+        queue.append_all(list(arrived.values()))
         self.mark_ready(queue)
 
     def hold(self, reference: MessageReference) -> None:

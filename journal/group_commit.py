@@ -93,7 +93,7 @@ class Group:
         self.closed_s = 0.0
         #: References that were added and deleted within this group and so never reach the disk.
         self.elided = 0
-        #: Bytes of the bodies in it, about.
+        #: Bytes of the bodies in it, and of some properties.
         self.size = 0
         #: What came new, as a record or as its owner has it (``records``).
         self.added: dict[int, ReferenceRecord | Arrival] = {}
@@ -170,7 +170,10 @@ class Group:
         self.size += size
 
     def add_arrivals(self, arrivals: dict[int, Any], size: int, as_record: Callable[[Any], ReferenceRecord]) -> None:
-        """The same for what has a body of its own. ``as_record`` is always the same function, and is called on any thread."""
+        """The same for what has a body of its own. ``as_record`` is always the same function, and is called on any thread.
+
+        ``size``: of the messages.
+        """
         if not self.touched:
             self.touch()
         self.added.update(arrivals)
@@ -235,16 +238,19 @@ class Group:
         """What was added here is as if it had never been; the rest is deleted."""
         added, size, number = self.added, 0, 0
         for sequence in sequences:
-            fresh = added.pop(sequence, None)
+            fresh = added.get(sequence)
             if fresh is None:
                 self.changed.pop(sequence, None)
                 self.deleted.add(sequence)
                 continue
+            del added[sequence]
             number += 1
-            if not isinstance(fresh, ReferenceRecord) or not fresh.shared:
+            if not isinstance(fresh, ReferenceRecord):
+                size += fresh.message.size
+            elif not fresh.shared:
                 size += len(fresh.message.body)
             # Re-added over a row that is on disk: that row still has to go.
-            if sequence in self.deleted_first:
+            if self.deleted_first and sequence in self.deleted_first:
                 self.deleted_first.discard(sequence)
                 self.deleted.add(sequence)
         self.elided += number

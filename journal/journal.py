@@ -135,8 +135,12 @@ class Journal:
 
     def next_id(self) -> int:
         """A message id or sequence. Reserved on disk before use, so that none ever comes twice, whatever happens."""
+        return self.next_ids(1)
+
+    def next_ids(self, count: int) -> int:
+        """The first of so many in a row."""
         next_id = self._next_id
-        if next_id >= self._reserved_up_to:
+        if next_id + count > self._reserved_up_to:
             # Whoever asked has done a part of what it wanted, perhaps of a transaction: none of it may be written.
             error = JournalError(
                 "journal-ids",
@@ -145,7 +149,7 @@ class Journal:
             )
             self._fail(error)
             raise error
-        self._next_id = next_id + 1
+        self._next_id = next_id + count
         return next_id
 
     def wake(self) -> None:

@@ -131,12 +131,13 @@ class Arrival(Protocol):
     """
 
     @property
-    def message(self) -> HasBody: ...
+    def message(self) -> Sized: ...
 
 
-class HasBody(Protocol):
+class Sized(Protocol):
     @property
-    def body(self) -> bytes: ...
+    def size(self) -> int:
+        """Of body and properties, in bytes."""
 
 
 class ReferenceCounts(NamedTuple):

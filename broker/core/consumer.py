@@ -225,15 +225,15 @@ class Consumer:
             tags: Iterable[int] = range(start, stop + 1)
             if stop - start > 2 * len(unsettled):
                 tags = [tag for tag in unsettled if start <= tag <= stop]
+            found = [reference for tag in tags if (reference := unsettled.get(tag)) is not None]
+            held += found
+            if len(found) == last - first + 1:
+                continue
             expected = first
-            for tag in tags:
-                reference = unsettled.get(tag)
-                if reference is None:
-                    continue
-                if tag != expected:
-                    missing += (expected, tag - 1)
-                held.append(reference)
-                expected = tag + 1
+            for reference in found:
+                if reference.tag != expected:
+                    missing += (expected, reference.tag - 1)
+                expected = reference.tag + 1
             if expected <= last:
                 missing += (expected, last)
         return held, missing

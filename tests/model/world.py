@@ -44,8 +44,12 @@ class DictJournal:
         self.load_limit = 1 << 30
 
     def next_id(self) -> int:
-        self._next_id += 1
-        return self._next_id
+        return self.next_ids(1)
+
+    def next_ids(self, count: int) -> int:
+        first = self._next_id + 1
+        self._next_id += count
+        return first
 
     def busy(self) -> bool:
         return self.group.touched
