@@ -121,6 +121,7 @@ class Connection:
         self.broker_id: str | None = None
         self.number: int | None = None
         self.max_message_bytes = 2**24 - FRAME_HEAD_BYTES
+        self.joins_bodies = False  # the broker understands SEND_BODIES
         self.wire: Wire | None = None
         self._dialling: Wire | None = None
         self._welcome: asyncio.Future[dict[str, Any]] | None = None
@@ -288,6 +289,7 @@ class Connection:
         self.number = options["connection"]
         limit = options["max_frame_bytes"]
         self.max_message_bytes = limit - FRAME_HEAD_BYTES
+        self.joins_bodies = options.get("joins_bodies", False)
         wire.allow_frames_of(limit)
         wire.start_heartbeat(options["heartbeat_ms"])
         self._connected_at = self.loop.time()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: Messages are cut into frames of about this size, so that the broker can act on the first while the last is still being written.
 SEND_FRAME_BYTES: Final = 128 * 1024
 
-#: A message as it goes into a frame (docs/protocol.md 2.2): its fields, or only its body.
+#: A message as it goes into a frame (docs/protocol.md 2.2): its fields, or its body, where the rest is the producer's own.
 Fields = list[Any] | bytes
 #: Of a confirmed message: its body need not live as long as its Confirmation.
 _NO_FIELDS: Final = b""
@@ -101,7 +101,7 @@ class Producer:
         self.max_unconfirmed = options.max_unconfirmed
         self._most_out = 2 * options.max_unconfirmed
         self._transaction = session._transaction
-        #: What stands behind the body of a message that leaves everything to the defaults.
+        #: What stands behind the body of a message that leaves everything to the producer.
         self._tail = message_fields(b"", None, options.priority, options.durable, options.ttl_ms, 0, None)[0][1:]
         self.blocked_reason: str | None = None
         self._connection = session.connection
@@ -166,7 +166,7 @@ class Producer:
         bare = properties is None and priority is None and ttl_ms is None and durable is None and duplicate_id is None
         fields: Fields
         if bare and delay_ms == 0 and type(body) is bytes:
-            fields, size = [body, *self._tail] if self._tail else body, len(body) + ENVELOPE_BYTES
+            fields, size = body, len(body) + ENVELOPE_BYTES
             if size > self._connection.max_message_bytes:
                 raise self._too_large(size)
         else:
@@ -275,20 +275,22 @@ class Producer:
         while self._waiting and self._messages_credit > 0 and self._bytes_credit > 0:
             first = self._base + len(self._unconfirmed)
             batch = self._batch(limit)
-            messages = [each._fields for each in batch]
             if transaction is None:
                 self._unconfirmed.extend(batch)
-                bodies = [fields for fields in messages if isinstance(fields, bytes)]
-                if len(bodies) == len(messages):
-                    wire.append_encoded(encode_bodies((Op.SEND, self.number, first), bodies))
+                bodies = [fields for each in batch if isinstance(fields := each._fields, bytes)]
+                if len(bodies) == len(batch) and self._connection.joins_bodies:
+                    wire.append_encoded(encode_bodies((Op.SEND_BODIES, self.number, first, self._tail), bodies))
                 else:
-                    wire.append((Op.SEND, self.number, first, messages))
+                    wire.append((Op.SEND, self.number, first, self._in_full(batch)))
             else:
-                wire.append((Op.SEND, self.number, 0, messages, transaction.number))
+                wire.append((Op.SEND, self.number, 0, self._in_full(batch), transaction.number))
                 transaction.sends += len(batch)
                 for each in batch:
                     each._settle(None)
                 self._progress()
+
+    def _in_full(self, batch: list[Confirmation]) -> list[list[Any]]:
+        return [[fields, *self._tail] if isinstance(fields := each._fields, bytes) else fields for each in batch]
 
     def _batch(self, limit: int) -> list[Confirmation]:
         batch: list[Confirmation] = []

@@ -101,7 +101,9 @@ class House:
     def session(self) -> tuple[NativeSession, Socket]:
         socket = Socket()
         session = NativeSession(self.broker, socket, NativeOptions("id", "fuzz"), lambda user, password, done: done(""), self.calls.run)
-        session.receive([[Op.HELLO, "homing", 1, {"client_id": f"c{self.chance.randrange(1 << 60)}"}]])
+        session.receive(
+            [[Op.HELLO, "homing", 1, {"client_id": f"c{self.chance.randrange(1 << 60)}", "joins_bodies": self.chance.random() < 0.5}]]
+        )
         assert socket.frames[-1][0] == Op.WELCOME
         return session, socket
 
@@ -204,6 +206,7 @@ class House:
             Op.CALL: self.call(),
             Op.PRODUCER: [self.number(), self.number(), self.odd(self.name())],
             Op.SEND: [self.number(), self.odd(0 if session else self.next_sequence()), [self.message() for _ in range(3)], session],
+            Op.SEND_BODIES: [self.number(), self.odd(self.next_sequence()), self.message()[1:], [self.odd(b"b"), b"c"]],
             Op.END_PRODUCER: [self.number()],
             Op.SUBSCRIBE: [self.number(), self.number(), self.odd(self.name()), self.odd(self.options())],
             Op.GIVEN: [self.number(), self.odd(chance.randrange(30))],

@@ -50,8 +50,6 @@ class Peer(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         for frame in self.decoder.feed(data):
-            if frame[0] == Op.SEND:  # a message may be only its body: the same as an array with that alone
-                frame[3] = [[each] if isinstance(each, bytes) else each for each in frame[3]]
             self.frames.append(frame)
             self.broker.frames.append(frame)
             handler = self.broker.handlers.get(frame[0])
@@ -83,11 +81,14 @@ class FakeBroker:
         self.marks: dict[int, int] = {}
         self.credit = (4000, 4 * 1024 * 1024)
         self.heartbeat_ms = 0
+        #: Said in WELCOME besides.
+        self.welcome: dict[str, Any] = {}
         self.port = 0
         self.handlers: dict[int, Callable[[Peer, Frame], None]] = {
             Op.HELLO: self.on_hello,
             Op.PRODUCER: self.on_producer,
             Op.SEND: self.on_send,
+            Op.SEND_BODIES: self.on_send_bodies,
             Op.SUBSCRIBE: lambda peer, frame: peer.send([Op.RESULT, frame[1], {"queue": frame[3], "address": frame[3], "prefetch": 1000}]),
             Op.UNSUBSCRIBE: self.answer,
             Op.COMMIT: self.answer,
@@ -109,7 +110,7 @@ class FakeBroker:
 
     def on_hello(self, peer: Peer, frame: Frame) -> None:
         options = {"broker_id": "fake", "connection": len(self.peers), "heartbeat_ms": self.heartbeat_ms, "max_frame_bytes": 2**24}
-        peer.send([Op.WELCOME, 1, options])
+        peer.send([Op.WELCOME, 1, options | self.welcome])
 
     def on_producer(self, peer: Peer, frame: Frame) -> None:
         _, request, number, _ = frame
@@ -121,6 +122,10 @@ class FakeBroker:
         if not session:
             self.marks[number] = first + len(messages) - 1
             peer.send([Op.CONFIRM, number, self.marks[number]])
+
+    def on_send_bodies(self, peer: Peer, frame: Frame) -> None:
+        _, number, first, said, bodies = frame
+        self.on_send(peer, [Op.SEND, number, first, [[body, *said] for body in bodies]])
 
     def on_ack(self, peer: Peer, frame: Frame) -> None:
         if len(frame) > 5 and frame[5]:

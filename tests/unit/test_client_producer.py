@@ -10,7 +10,7 @@ import pytest
 import client
 from broker.protocols.native.codec import Op
 from client import AckMode, ReconnectPolicy, SendError, UsageError
-from tests.unit.client_fake import FakeBroker, Frame, Peer, connected, on_both_loops
+from tests.unit.client_fake import FakeBroker, Frame, Peer, connected, fake_broker, on_both_loops
 
 FAST = ReconnectPolicy(initial_delay_ms=1, maximum_delay_ms=5)
 
@@ -41,6 +41,38 @@ async def test_fields_keep_their_places_and_trailing_defaults_are_left_out() -> 
             [b"c", {"n": 1, "x": None}, 4, False, 60_000],
             [b"d", None, 4, True, 0, 0, "id-1"],
         ]
+
+
+@on_both_loops
+async def test_messages_that_differ_only_in_their_bodies_leave_as_these_where_the_broker_understands_it() -> None:
+    async with fake_broker() as broker:
+        broker.welcome = {"joins_bodies": True}
+        async with client.connect(broker.url) as connection, connection.session() as session:
+            producer = session.producer("orders", priority=7, durable=False)
+            for bodies in ([b"a", b"b"], [b"c"]):
+                for body in bodies:
+                    producer.send_nowait(body)
+                await producer.flush()
+            producer.send_nowait(b"d")
+            producer.send_nowait(b"e", properties={"n": 1})
+            await producer.flush()
+        assert broker.of(Op.SEND_BODIES) == [[34, 1, 1, [None, 7, False], [b"a", b"b"]], [34, 1, 3, [None, 7, False], [b"c"]]]
+        assert broker.of(Op.SEND) == [[12, 1, 4, [[b"d", None, 7, False], [b"e", {"n": 1}, 7, False]]]]
+
+
+@on_both_loops
+async def test_bodies_are_sent_again_in_full_to_a_broker_that_does_not_understand_them() -> None:
+    async with fake_broker() as broker:
+        broker.welcome = {"joins_bodies": True}
+        async with client.connect(broker.url, reconnect=FAST) as connection, connection.session() as session:
+            producer = session.producer("orders")
+            broker.silent(Op.SEND_BODIES)
+            confirmation = producer.send_nowait(b"a")
+            await broker.seen(Op.SEND_BODIES)
+            broker.welcome = {}
+            broker.peer.drop()
+            await confirmation
+        assert broker.of(Op.SEND) == [[12, 1, 1, [[b"a"]]]]
 
 
 @on_both_loops

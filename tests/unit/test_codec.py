@@ -195,4 +195,5 @@ def test_op_numbers_are_the_protocol() -> None:
         "ROLLBACK": 31,
         "SESSION_ENDED": 32,
         "DELIVER_BODIES": 33,
+        "SEND_BODIES": 34,
     }

@@ -95,22 +95,55 @@ def _handed_over(socket: Socket) -> list[tuple[Any, ...]]:
             for tag, fields in enumerate(frame[3], frame[2]):
                 found.append((tag, *fields, *(True,) * (9 - len(fields))))
         elif frame[0] == Op.DELIVER_BODIES:
-            _, _, first, number, address, priority, sent_at_ms, bodies = frame
+            _, _, first, number, address, priority, sent_at_ms, durable, bodies = frame
             assert len(bodies) > 1
             for at, body in enumerate(bodies):
-                found.append((first + at, number + at, 1, address, body, None, priority, sent_at_ms, 0, True))
+                found.append((first + at, number + at, 1, address, body, None, priority, sent_at_ms, 0, durable))
     return found
 
 
 _KINDS: list[Any] = [
-    *[b"body"] * 8,
-    [b"body"],
+    *[[b"body"]] * 8,
     [b"body", {"k": 1}],
     [b"body", None, 7],
     [b"body", None, 4, False],
     [b"body", None, 4, True, 60_000],
-    b"x" * 200_000,
+    [b"x" * 200_000],
 ]
+
+
+@pytest.mark.parametrize("said", [[], [None, 7], [{"k": 1}, 2, False], [None, 4, True, 60_000], [None, 4, True, 0, 5_000]])
+def test_bodies_are_the_messages_that_they_stand_for(said: list[Any]) -> None:
+    stored = []
+    for frame in ([Op.SEND, 1, 1, [[b"one", *said], [b"two", *said]]], [Op.SEND_BODIES, 1, 1, said, [b"one", b"two"]]):
+        house = House()
+        session, socket = house.session("one")
+        _say(session, [Op.PRODUCER, 1, 1, "a"], frame)
+        house.turn()
+        assert socket.of(Op.CONFIRM) == [[Op.CONFIRM, 1, 2]]
+        stored.append((house.journal.references, house.broker.state.memory_bytes))
+    assert stored[0] == stored[1]
+
+
+def test_bodies_that_are_refused_are_refused_as_the_first_of_them() -> None:
+    house = House()
+    session, socket = house.session("one")
+    _say(session, [Op.PRODUCER, 1, 1, "a"], [Op.SEND_BODIES, 1, 1, [None, 10], [b"one", b"two"]])
+    house.turn()
+    ((_, _, up_to, refused),) = socket.of(Op.CONFIRM)
+    assert (up_to, refused[:2]) == (0, [1, "invalid-message"])
+
+
+@pytest.mark.parametrize(
+    "fields", [[[], [[b"one"]]], [[], ["one"]], [[None, 4, True, 0, 0, "id"], [b"one"]], [{}, [b"one"]], [[None, "4"], []]]
+)
+def test_what_are_no_bodies(fields: list[Any]) -> None:
+    house = House()
+    session, _ = house.session("one")
+    _say(session, [Op.PRODUCER, 1, 1, "a"])
+    with pytest.raises(ProtocolError) as caught:
+        _say(session, [Op.SEND_BODIES, 1, 1, *fields])
+    assert caught.value.code == "malformed-frame"
 
 
 @pytest.mark.parametrize("seed", range(20))

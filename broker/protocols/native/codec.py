@@ -60,6 +60,7 @@ class Op(IntEnum):
     ROLLBACK = 31
     SESSION_ENDED = 32
     DELIVER_BODIES = 33
+    SEND_BODIES = 34
 
 
 class AckType(IntEnum):

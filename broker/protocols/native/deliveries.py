@@ -35,7 +35,7 @@ def frames(consumer: int, references: list[MessageReference], joins_bodies: bool
             apart = []
         first = references[at]
         message = first.message
-        said = (message.message_id, message.address, first.priority, message.sent_at_ms)
+        said = (message.message_id, message.address, first.priority, message.sent_at_ms, message.durable)
         found.append(encode_bodies((int(Op.DELIVER_BODIES), consumer, first.tag, *said), bodies))
         at += len(bodies)
     if apart:
@@ -44,11 +44,11 @@ def frames(consumer: int, references: list[MessageReference], joins_bodies: bool
 
 
 def _alike(references: list[MessageReference], start: int) -> list[bytes]:
-    """The bodies of the messages from ``start`` on of which nothing is to be said that is not said of the first: durable, on their first
-    delivery, without properties, expiration or hops, numbered without a gap.
+    """The bodies of the messages from ``start`` on of which nothing is to be said that is not said of the first: on their first delivery,
+    without properties, expiration or hops, numbered without a gap.
     """
     first = references[start]
-    address, priority, sent_at_ms = first.message.address, first.priority, first.message.sent_at_ms
+    address, priority, sent_at_ms, durable = first.message.address, first.priority, first.message.sent_at_ms, first.message.durable
     number, tag, size = first.message.message_id, first.tag, 0
     bodies: list[bytes] = []
     for at in range(start, len(references)):
@@ -64,7 +64,7 @@ def _alike(references: list[MessageReference], start: int) -> list[bytes]:
             or message.sent_at_ms != sent_at_ms
             or reference.priority != priority
             or message.address != address
-            or not message.durable
+            or message.durable is not durable
         ):
             break
         size += message.size + _NUMBERS_BYTES

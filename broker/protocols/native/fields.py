@@ -84,17 +84,36 @@ def messages(
     read: list[Message] = []
     cost = 0
     for item in items:
-        if type(item) is bytes:
-            cost += len(item) + MESSAGE_OVERHEAD_BYTES
-            read.append(Message(0, address, item, None, DEFAULT_PRIORITY, True, now_ms, None, producer))
-            continue
         if type(item) is not list or not 1 <= len(item) <= 7 or type(item[0]) is not bytes:
-            raise malformed("a message must be its body as binary, or an array of 1 to 7 fields that begins with it")
+            raise malformed("a message must be an array of 1 to 7 fields that begins with its body as binary")
         cost += len(item[0]) + MESSAGE_OVERHEAD_BYTES
         try:
             read.append(_message(item, address, producer, now_ms, max_properties))
         except Refused as refusal:
             return read, cost, refusal
+    return read, cost, None
+
+
+def messages_alike(
+    said: list[Any], bodies: list[Any], address: str, producer: str, now_ms: int, max_properties: int = MAX_PROPERTIES_BYTES
+) -> tuple[list[Message], int, Refused | None]:
+    """The same of a SEND_BODIES: ``said`` holds of every message what SEND has behind its body."""
+    if len(said) > 5:
+        raise malformed("messages that share a duplicate_id would be one message")
+    cost = MESSAGE_OVERHEAD_BYTES * len(bodies)
+    for body in bodies:
+        if type(body) is not bytes:
+            raise malformed("bodies must be binary")
+        cost += len(body)
+    try:
+        like = _message([b"", *said], address, producer, now_ms, max_properties)
+    except Refused as refusal:
+        return [], cost, refusal
+    properties, priority, durable, expires_at_ms, delay_ms = like.properties, like.priority, like.durable, like.expires_at_ms, like.delay_ms
+    read = [Message(0, address, body, properties, priority, durable, now_ms, expires_at_ms, producer, None, delay_ms) for body in bodies]
+    if like.size:
+        for message in read:
+            message.size += like.size
     return read, cost, None
 
 

@@ -79,6 +79,7 @@ class NativeSession:
         self._ended = False
         self._handlers: dict[int, Callable[[Connection, Frame], object]] = {
             Op.SEND: self._on_send,
+            Op.SEND_BODIES: self._on_send_bodies,
             Op.ACK: self._on_ack,
             Op.GIVEN: self._on_given,
             Op.PULL: self._on_pull,
@@ -202,6 +203,7 @@ class NativeSession:
                     "broker_id": self._options.broker_id,
                     "connection": self._connection.number,
                     "heartbeat_ms": heartbeat_ms,
+                    "joins_bodies": True,
                     "max_frame_bytes": self._options.max_frame_bytes,
                     "product": self._options.product,
                 },
@@ -238,19 +240,25 @@ class NativeSession:
 
     def _on_send(self, connection: Connection, frame: Frame) -> None:
         number, first, items, session = take(frame, "SEND", int, int, list, int, defaults=(0,))
+        if session:
+            self._check_session(connection, session)
+        self._send(connection, number, unsigned(first, "first_sequence", MAX_SEQUENCE, 0 if session else 1), None, items, session)
+
+    def _on_send_bodies(self, connection: Connection, frame: Frame) -> None:
+        number, first, said, bodies = take(frame, "SEND_BODIES", int, int, list, list)
+        self._send(connection, number, unsigned(first, "first_sequence", MAX_SEQUENCE, 1), said, bodies, 0)
+
+    def _send(self, connection: Connection, number: int, first: int, said: list[Any] | None, items: list[Any], session: int) -> None:
+        """``said``: of all of them, behind their bodies; None: each item says it itself."""
         producer = connection.producers.get(number)
         if producer is None:
             raise malformed(f"SEND names producer {number}, which is not open")
-        unsigned(first, "first_sequence", MAX_SEQUENCE, 0 if session else 1)
-        if session:
-            self._check_session(connection, session)
         broker = self._broker
         # Before the messages are looked at: a frame may hold very many small ones.
         if not broker.flow.charge(producer, len(items), 0):
             raise _credit_exceeded()
-        messages, cost, refusal = fields.messages(
-            items, producer.address, producer.name, broker.now_ms(), self._options.max_properties_bytes
-        )
+        whose = (producer.address, producer.name, broker.now_ms(), self._options.max_properties_bytes)
+        messages, cost, refusal = fields.messages(items, *whose) if said is None else fields.messages_alike(said, items, *whose)
         if not broker.flow.charge(producer, 0, cost):
             raise _credit_exceeded()
         if cost + self._options.max_properties_bytes > fields.largest_message(self._options.max_frame_bytes):
