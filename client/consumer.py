@@ -348,13 +348,13 @@ class Consumer:
             self._arrived.wake(len(messages))
 
     def _deliver_bodies(
-        self, first_tag: int, first_id: int, address: str, priority: int, sent_at_ms: int, durable: bool, bodies: list[bytes]
+        self, first_tag: int, first_id: int, count: int, address: str, priority: int, sent_at_ms: int, durable: bool, bodies: list[bytes]
     ) -> None:
-        """First deliveries that differ only in their bodies."""
+        """Messages that differ only in their bodies."""
         if self._takes(len(bodies)):
             inbox, behind = self._inbox, first_id - first_tag
             for tag, body in enumerate(bodies, first_tag):
-                inbox.append(Message(self, tag, behind + tag, 1, address, body, None, priority, sent_at_ms, 0, durable))
+                inbox.append(Message(self, tag, behind + tag, count, address, body, None, priority, sent_at_ms, 0, durable))
             self._arrived.wake(len(bodies))
 
     def _takes(self, messages: int) -> bool:

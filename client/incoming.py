@@ -86,10 +86,19 @@ class Incoming:
             found._deliver(first_tag, messages)
 
     def _on_deliver_bodies(
-        self, consumer: int, first_tag: int, first_id: int, address: str, priority: int, sent_at_ms: int, durable: bool, bodies: list[bytes]
+        self,
+        consumer: int,
+        first_tag: int,
+        first_id: int,
+        count: int,
+        address: str,
+        priority: int,
+        sent_at_ms: int,
+        durable: bool,
+        bodies: list[bytes],
     ) -> None:
         if (found := self._connection._consumers.get(consumer)) is not None:
-            found._deliver_bodies(first_tag, first_id, address, priority, sent_at_ms, durable, bodies)
+            found._deliver_bodies(first_tag, first_id, count, address, priority, sent_at_ms, durable, bodies)
 
     def _on_not_held(self, consumer: int, ranges: list[int], request: int = 0) -> None:
         if (found := self._connection._consumers.get(consumer)) is not None:

@@ -59,10 +59,10 @@ async def test_messages_that_differ_only_in_their_bodies_may_come_as_these() -> 
     async with connected() as (broker, connection), connection.session(AckMode.INDIVIDUAL) as session:
         assert broker.of(Op.HELLO)[0][3]["joins_bodies"] is True
         consumer = await session.consumer("orders").ready()
-        broker.peer.send([Op.DELIVER_BODIES, 1, 5, 70, "orders.eu", 6, 11, False, [b"a", b"b"]])
+        broker.peer.send([Op.DELIVER_BODIES, 1, 5, 70, 2, "orders.eu", 6, 11, False, [b"a", b"b"]])
         first, second = await take(consumer, 2)
         assert (first.message_id, first.body, first.properties, first.address, first.priority) == (70, b"a", {}, "orders.eu", 6)
-        assert (first.delivery_count, first.durable, first.sent_at_ms, first.expires_at_ms) == (1, False, 11, 0)
+        assert (first.delivery_count, first.durable, first.sent_at_ms, first.expires_at_ms) == (2, False, 11, 0)
         assert (second.message_id, second.body) == (71, b"b")
         await second.acknowledge()
         await broker.seen(Op.ACK)

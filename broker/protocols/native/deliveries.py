@@ -35,7 +35,7 @@ def frames(consumer: int, references: list[MessageReference], joins_bodies: bool
             apart = []
         first = references[at]
         message = first.message
-        said = (message.message_id, message.address, first.priority, message.sent_at_ms, message.durable)
+        said = (message.message_id, _count(first), message.address, first.priority, message.sent_at_ms, message.durable)
         found.append(encode_bodies((int(Op.DELIVER_BODIES), consumer, first.tag, *said), bodies))
         at += len(bodies)
     if apart:
@@ -44,10 +44,11 @@ def frames(consumer: int, references: list[MessageReference], joins_bodies: bool
 
 
 def _alike(references: list[MessageReference], start: int) -> list[bytes]:
-    """The bodies of the messages from ``start`` on of which nothing is to be said that is not said of the first: on their first delivery,
-    without properties, expiration or hops, numbered without a gap.
+    """The bodies of the messages from ``start`` on of which nothing is to be said that is not said of the first: without properties,
+    expiration or hops, delivered as often, numbered without a gap.
     """
     first = references[start]
+    count, counted = first.delivery_count, first.counted
     address, priority, sent_at_ms, durable = first.message.address, first.priority, first.message.sent_at_ms, first.message.durable
     number, tag, size = first.message.message_id, first.tag, 0
     bodies: list[bytes] = []
@@ -60,7 +61,8 @@ def _alike(references: list[MessageReference], start: int) -> list[bytes]:
             or message.properties is not None
             or reference.hops
             or reference.expires_at_ms is not None
-            or reference.delivery_count + (not reference.counted) != 1
+            or reference.delivery_count != count
+            or reference.counted is not counted
             or message.sent_at_ms != sent_at_ms
             or reference.priority != priority
             or message.address != address
@@ -74,6 +76,11 @@ def _alike(references: list[MessageReference], start: int) -> list[bytes]:
         number += 1
         tag += 1
     return bodies
+
+
+def _count(reference: MessageReference) -> int:
+    """Of deliveries, this one included."""
+    return reference.delivery_count + (not reference.counted)
 
 
 def _each(consumer: int, references: list[MessageReference]) -> list[bytes]:
@@ -103,7 +110,7 @@ def _delivery(reference: MessageReference) -> tuple[list[Any], int]:
             takes += len(str(properties["_HOMING_HOPS"])) + _OVERLAY_BYTES
     delivery = [
         message.message_id,
-        reference.delivery_count + (not reference.counted),
+        _count(reference),
         address,
         message.body,
         properties,
