@@ -7,7 +7,6 @@ is stored once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import count
 from typing import Final
 
 from broker.core.message import REFERENCE_BYTES, Message, MessageReference
@@ -74,8 +73,8 @@ def _join(state: BrokerState, queue: Queue, messages: list[Message], records: li
     stored: dict[int, ReferenceRecord] = {}
     queue_id = queue.queue_id
     # In the first queue they have the messages' own numbers.
-    sequences = count(messages[0].message_id if first else state.ledger.next_ids(len(messages)))
-    for sequence, message, record in zip(sequences, messages, records, strict=False):
+    begin = messages[0].message_id if first else state.ledger.next_ids(len(messages))
+    for sequence, (message, record) in enumerate(zip(messages, records, strict=True), begin):
         reference = MessageReference(message, queue, sequence, now_ms)
         if bounded:
             reference.expires_at_ms = expires_at(settings, now_ms, message.expires_at_ms)

@@ -189,7 +189,7 @@ class Ledger:
             group.counts(queue.queue_id, self._now_ms() // _MINUTE_MS)[MinuteColumn.MOVED_IN] += len(records)
 
     def arrived(self, queue: Queue, arrivals: dict[int, MessageReference], size: int) -> None:
-        """The plain case of sending: fresh durable references, by sequence, to as many messages of ``size`` bytes, all in one queue."""
+        """The plain case of sending: fresh durable references, by sequence, of as many messages, with bodies of ``size``, in one queue."""
         group = self.group
         group.add_arrivals(arrivals, size, arrival_record)
         group.counts(queue.queue_id, self._now_ms() // _MINUTE_MS)[MinuteColumn.SENT] += len(arrivals)

@@ -125,7 +125,7 @@ class BrokerState:
         settings, stored = queue.settings, int(queue.durable)
         bounded = settings.no_expiry or not (settings.message_ttl_ms is settings.min_ttl_ms is settings.max_ttl_ms is None)
         arrived: dict[int, MessageReference] = {}
-        durable = durable_bytes = transient_bytes = 0
+        durable = durable_bytes = transient_bytes = bodies = 0
         for number, message in enumerate(messages, self.ledger.next_ids(len(messages))):
             message.message_id = number
             message.references = 1
@@ -139,6 +139,7 @@ class BrokerState:
                 message.stored = stored
                 durable += 1
                 durable_bytes += message.size
+                bodies += len(message.body)
             else:
                 transient_bytes += message.size
         self.durable_bytes += durable_bytes + REFERENCE_BYTES * durable
@@ -147,7 +148,7 @@ class BrokerState:
         queue.references.update(arrived)
         if durable and stored:
             kept = arrived if durable == len(arrived) else {number: each for number, each in arrived.items() if each.durable}
-            self.ledger.arrived(queue, kept, durable_bytes)
+            self.ledger.arrived(queue, kept, bodies)
         queue.append_all(list(arrived.values()))
         self.mark_ready(queue)
 

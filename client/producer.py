@@ -30,7 +30,7 @@ SEND_FRAME_BYTES: Final = 128 * 1024
 #: A message as it goes into a frame (docs/protocol.md 2.2): its fields, or its body, where the rest is the producer's own.
 Fields = list[Any] | bytes
 #: Of a confirmed message: its body need not live as long as its Confirmation.
-_NO_FIELDS: Final = b""
+_NO_FIELDS: Final[list[Any]] = []
 
 Body = bytes | bytearray | memoryview
 
@@ -223,7 +223,7 @@ class Producer:
         ttl_ms: int | None,
         delay_ms: int,
         duplicate_id: str | None,
-    ) -> tuple[list[Any], int]:
+    ) -> tuple[Fields, int]:
         options = self.options
         fields, size = message_fields(
             body,
@@ -236,7 +236,7 @@ class Producer:
         )
         if size > self._connection.max_message_bytes:
             raise self._too_large(size)
-        return fields, size
+        return fields[0] if fields[1:] == self._tail else fields, size
 
     def _too_large(self, size: int) -> UsageError:
         return UsageError(
@@ -279,7 +279,7 @@ class Producer:
                 self._unconfirmed.extend(batch)
                 bodies = [fields for each in batch if isinstance(fields := each._fields, bytes)]
                 if len(bodies) == len(batch) and self._connection.joins_bodies:
-                    wire.append_encoded(encode_bodies((Op.SEND_BODIES, self.number, first, self._tail), bodies))
+                    wire.append_encoded(encode_bodies((Op.SEND_BODIES, self.number, first, self._tail[1:]), bodies))
                 else:
                     wire.append((Op.SEND, self.number, first, self._in_full(batch)))
             else:

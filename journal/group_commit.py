@@ -12,7 +12,7 @@ Records are handed over: neither they nor the maps and lists inside them may cha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from journal.records import (
@@ -93,7 +93,7 @@ class Group:
         self.closed_s = 0.0
         #: References that were added and deleted within this group and so never reach the disk.
         self.elided = 0
-        #: Bytes of the bodies in it, and of some properties.
+        #: Bytes of the bodies in it, about.
         self.size = 0
         #: What came new, as a record or as its owner has it (``records``).
         self.added: dict[int, ReferenceRecord | Arrival] = {}
@@ -169,11 +169,8 @@ class Group:
         self.added.update(records)
         self.size += size
 
-    def add_arrivals(self, arrivals: dict[int, Any], size: int, as_record: Callable[[Any], ReferenceRecord]) -> None:
-        """The same for what has a body of its own. ``as_record`` is always the same function, and is called on any thread.
-
-        ``size``: of the messages.
-        """
+    def add_arrivals(self, arrivals: Mapping[int, Arrival], size: int, as_record: Callable[[Any], ReferenceRecord]) -> None:
+        """The same for what has a body of its own. ``as_record`` is always the same function, and is called on any thread."""
         if not self.touched:
             self.touch()
         self.added.update(arrivals)
@@ -245,9 +242,7 @@ class Group:
                 continue
             del added[sequence]
             number += 1
-            if not isinstance(fresh, ReferenceRecord):
-                size += fresh.message.size
-            elif not fresh.shared:
+            if not isinstance(fresh, ReferenceRecord) or not fresh.shared:
                 size += len(fresh.message.body)
             # Re-added over a row that is on disk: that row still has to go.
             if self.deleted_first and sequence in self.deleted_first:

@@ -131,13 +131,12 @@ class Arrival(Protocol):
     """
 
     @property
-    def message(self) -> Sized: ...
+    def message(self) -> HasBody: ...
 
 
-class Sized(Protocol):
+class HasBody(Protocol):
     @property
-    def size(self) -> int:
-        """Of body and properties, in bytes."""
+    def body(self) -> bytes: ...
 
 
 class ReferenceCounts(NamedTuple):

@@ -140,6 +140,7 @@ class MessageReference:
     )
 
     def __init__(self, message: Message, queue: Queue, sequence: int, now_ms: int) -> None:
+        # From here to entered_at_ms nothing changes once it is on the books: its record may be made of it later (journal.records.Arrival).
         self.message = message
         self.queue = queue
         self.sequence = sequence

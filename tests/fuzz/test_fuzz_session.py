@@ -206,7 +206,7 @@ class House:
             Op.CALL: self.call(),
             Op.PRODUCER: [self.number(), self.number(), self.odd(self.name())],
             Op.SEND: [self.number(), self.odd(0 if session else self.next_sequence()), [self.message() for _ in range(3)], session],
-            Op.SEND_BODIES: [self.number(), self.odd(self.next_sequence()), self.message()[1:], [self.odd(b"b"), b"c"]],
+            Op.SEND_BODIES: [self.number(), self.odd(self.next_sequence()), self.message()[2:6], [self.odd(b"b"), b"c"]],
             Op.END_PRODUCER: [self.number()],
             Op.SUBSCRIBE: [self.number(), self.number(), self.odd(self.name()), self.odd(self.options())],
             Op.GIVEN: [self.number(), self.odd(chance.randrange(30))],

@@ -39,9 +39,9 @@ def test_the_size_is_that_of_the_bodies_that_will_be_written() -> None:
 
 def arrivals(group: Group, *sequences: int) -> None:
     """References as their owner has them; the record is made when it is asked for."""
-    sizes = {sequence: len(message(sequence).body) for sequence in sequences}
-    come = {sequence: SimpleNamespace(sequence=sequence, message=SimpleNamespace(size=size)) for sequence, size in sizes.items()}
-    group.add_arrivals(come, sum(sizes.values()), lambda arrival: reference(arrival.sequence))
+    come = {sequence: SimpleNamespace(sequence=sequence, message=message(sequence)) for sequence in sequences}
+    size = sum(len(each.message.body) for each in come.values())
+    group.add_arrivals(come, size, lambda arrival: reference(arrival.sequence))
 
 
 def test_an_arrival_becomes_a_record_when_it_is_written_changed_or_joins_another_group() -> None:

@@ -20,8 +20,8 @@ MAX_FRAME = 1024 * 1024
 
 
 class Socket:
-    def __init__(self) -> None:
-        self.decoder = FrameDecoder(MAX_FRAME)  # refuses what a client would refuse
+    def __init__(self, limit: int) -> None:
+        self.decoder = FrameDecoder(limit)  # refuses what a client would refuse
         self.frames: list[list[Any]] = []
         self.writable = True
 
@@ -60,9 +60,9 @@ class House:
         self.broker = Broker(self.journal, AddressSettingsRepository({}), lambda: self.now_ms, Random(1), lambda: None, limits)
         self.calls = Calls(self.broker, NoHost())
 
-    def session(self, client_id: str, **more: Any) -> tuple[NativeSession, Socket]:
-        socket = Socket()
-        options = NativeOptions("id", "test", max_frame_bytes=MAX_FRAME)
+    def session(self, client_id: str, limit: int = MAX_FRAME, **more: Any) -> tuple[NativeSession, Socket]:
+        socket = Socket(limit)
+        options = NativeOptions("id", "test", max_frame_bytes=limit)
         session = NativeSession(self.broker, socket, options, lambda user, password, done: done(""), self.calls.run)
         session.receive([[Op.HELLO, "homing", 1, {"client_id": client_id, **more}]])
         return session, socket
@@ -112,10 +112,10 @@ _KINDS: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("said", [[], [None, 7], [{"k": 1}, 2, False], [None, 4, True, 60_000], [None, 4, True, 0, 5_000]])
+@pytest.mark.parametrize("said", [[], [7], [2, False], [4, True, 60_000], [4, True, 0, 5_000]])
 def test_bodies_are_the_messages_that_they_stand_for(said: list[Any]) -> None:
     stored = []
-    for frame in ([Op.SEND, 1, 1, [[b"one", *said], [b"two", *said]]], [Op.SEND_BODIES, 1, 1, said, [b"one", b"two"]]):
+    for frame in ([Op.SEND, 1, 1, [[b"one", None, *said], [b"two", None, *said]]], [Op.SEND_BODIES, 1, 1, said, [b"one", b"two"]]):
         house = House()
         session, socket = house.session("one")
         _say(session, [Op.PRODUCER, 1, 1, "a"], frame)
@@ -128,14 +128,14 @@ def test_bodies_are_the_messages_that_they_stand_for(said: list[Any]) -> None:
 def test_bodies_that_are_refused_are_refused_as_the_first_of_them() -> None:
     house = House()
     session, socket = house.session("one")
-    _say(session, [Op.PRODUCER, 1, 1, "a"], [Op.SEND_BODIES, 1, 1, [None, 10], [b"one", b"two"]])
+    _say(session, [Op.PRODUCER, 1, 1, "a"], [Op.SEND_BODIES, 1, 1, [10], [b"one", b"two"]])
     house.turn()
     ((_, _, up_to, refused),) = socket.of(Op.CONFIRM)
     assert (up_to, refused[:2]) == (0, [1, "invalid-message"])
 
 
 @pytest.mark.parametrize(
-    "fields", [[[], [[b"one"]]], [[], ["one"]], [[None, 4, True, 0, 0, "id"], [b"one"]], [{}, [b"one"]], [[None, "4"], []]]
+    "fields", [[[], [[b"one"]]], [[], ["one"]], [[4, True, 0, 0, "id"], [b"one"]], [{}, [b"one"]], [["4"], []], [[{"k": "v"}], []]]
 )
 def test_what_are_no_bodies(fields: list[Any]) -> None:
     house = House()
@@ -177,6 +177,20 @@ def test_who_joins_bodies_is_told_the_same() -> None:
             first, again = first + (frame[4] == 1), again + (frame[4] > 1)
     assert first, "some came as bodies"
     assert again, "some of what came again did"
+
+
+@pytest.mark.parametrize("joins", [False, True])
+@pytest.mark.parametrize(
+    ("limit", "bodies"),
+    [(64 * 1024, [1000] * 200), (MAX_FRAME, [80_000] * 3 + [808_320]), (MAX_FRAME, [260_000] * 9), (64 * 1024, [20, 61_000, 20] * 3)],
+)
+def test_no_delivery_is_larger_than_what_the_client_takes(limit: int, bodies: list[int], joins: bool) -> None:
+    house = House()
+    session, socket = house.session("one", limit, joins_bodies=joins)
+    _say(session, [Op.PRODUCER, 1, 1, "ü" * 400], [Op.SUBSCRIBE, 2, 1, "ü" * 400, {}])
+    session.receive([[Op.SEND, 1, 1, [[b"x" * size] for size in bodies]]])
+    house.turn()
+    assert len(_handed_over(socket)) == len(bodies)
 
 
 def test_a_page_of_peek_fits_into_a_frame() -> None:

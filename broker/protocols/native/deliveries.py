@@ -7,8 +7,8 @@ from typing import Any, Final
 from broker.core.message import MessageReference
 from broker.protocols.native.codec import Op, encode, encode_bodies
 
-#: Deliveries are cut into frames of about this size.
-DELIVER_FRAME_BYTES: Final = 1024 * 1024
+#: Deliveries are cut into frames of about this size, if the client takes frames of it.
+FRAME_BYTES: Final = 1024 * 1024
 #: Fewer messages that differ only in their bodies do not get a frame of their own.
 _WORTH_A_FRAME: Final = 4
 #: What the numbers of a delivery may take; and the properties that tell where a dead letter came from, all hops excepted.
@@ -16,22 +16,25 @@ _NUMBERS_BYTES: Final = 64
 _OVERLAY_BYTES: Final = 4096
 
 
-def frames(consumer: int, references: list[MessageReference], joins_bodies: bool) -> list[bytes]:
-    """The frames that hand these over, in order. ``joins_bodies``: the client understands DELIVER_BODIES."""
+def frames(consumer: int, references: list[MessageReference], joins_bodies: bool, most: int) -> list[bytes]:
+    """The frames that hand these over, in order.
+
+    ``joins_bodies``: the client understands DELIVER_BODIES. ``most``: bytes for several messages in a frame; one alone may take more.
+    """
     if not joins_bodies:
-        return _each(consumer, references)
+        return _each(consumer, references, most)
     found: list[bytes] = []
     apart: list[MessageReference] = []
     at = 0
     while at < len(references):
-        bodies = _alike(references, at)
+        bodies = _alike(references, at, most)
         if len(bodies) < _WORTH_A_FRAME:
             stop = at + max(1, len(bodies))
             apart += references[at:stop]
             at = stop
             continue
         if apart:
-            found += _each(consumer, apart)
+            found += _each(consumer, apart, most)
             apart = []
         first = references[at]
         message = first.message
@@ -39,18 +42,18 @@ def frames(consumer: int, references: list[MessageReference], joins_bodies: bool
         found.append(encode_bodies((int(Op.DELIVER_BODIES), consumer, first.tag, *said), bodies))
         at += len(bodies)
     if apart:
-        found += _each(consumer, apart)
+        found += _each(consumer, apart, most)
     return found
 
 
-def _alike(references: list[MessageReference], start: int) -> list[bytes]:
+def _alike(references: list[MessageReference], start: int, most: int) -> list[bytes]:
     """The bodies of the messages from ``start`` on of which nothing is to be said that is not said of the first: without properties,
     expiration or hops, delivered as often, numbered without a gap.
     """
     first = references[start]
     count, counted = first.delivery_count, first.counted
     address, priority, sent_at_ms, durable = first.message.address, first.priority, first.message.sent_at_ms, first.message.durable
-    number, tag, size = first.message.message_id, first.tag, 0
+    number, tag, size = first.message.message_id, first.tag, 4 * len(address) + _NUMBERS_BYTES
     bodies: list[bytes] = []
     for at in range(start, len(references)):
         reference = references[at]
@@ -70,7 +73,7 @@ def _alike(references: list[MessageReference], start: int) -> list[bytes]:
         ):
             break
         size += message.size + _NUMBERS_BYTES
-        if size > DELIVER_FRAME_BYTES:
+        if size > most:
             break
         bodies.append(message.body)
         number += 1
@@ -83,14 +86,14 @@ def _count(reference: MessageReference) -> int:
     return reference.delivery_count + (not reference.counted)
 
 
-def _each(consumer: int, references: list[MessageReference]) -> list[bytes]:
+def _each(consumer: int, references: list[MessageReference], most: int) -> list[bytes]:
     first, size = references[0].tag, 0
     found: list[bytes] = []
     batch: list[list[Any]] = []
     for reference in references:
         delivery, takes = _delivery(reference)
         # A large message goes alone: with small ones in front of it the frame might be above what the client takes.
-        if batch and (size + takes > DELIVER_FRAME_BYTES or reference.tag != first + len(batch)):
+        if batch and (size + takes > most or reference.tag != first + len(batch)):
             found.append(encode([int(Op.DELIVER), consumer, first, batch]))
             first, size, batch = reference.tag, 0, []
         batch.append(delivery)

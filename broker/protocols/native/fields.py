@@ -95,25 +95,22 @@ def messages(
 
 
 def messages_alike(
-    said: list[Any], bodies: list[Any], address: str, producer: str, now_ms: int, max_properties: int = MAX_PROPERTIES_BYTES
+    said: list[Any], bodies: list[Any], address: str, producer: str, now_ms: int
 ) -> tuple[list[Message], int, Refused | None]:
-    """The same of a SEND_BODIES: ``said`` holds of every message what SEND has behind its body."""
-    if len(said) > 5:
-        raise malformed("messages that share a duplicate_id would be one message")
+    """The same of a SEND_BODIES: ``said`` holds priority, durable, ttl and delay of every message. Properties would be stored with each."""
+    if len(said) > 4:
+        raise malformed("bodies share priority, durable, ttl and delay, and nothing else")
     cost = MESSAGE_OVERHEAD_BYTES * len(bodies)
     for body in bodies:
         if type(body) is not bytes:
             raise malformed("bodies must be binary")
         cost += len(body)
     try:
-        like = _message([b"", *said], address, producer, now_ms, max_properties)
+        like = _message([b"", None, *said], address, producer, now_ms, 0)
     except Refused as refusal:
         return [], cost, refusal
-    properties, priority, durable, expires_at_ms, delay_ms = like.properties, like.priority, like.durable, like.expires_at_ms, like.delay_ms
-    read = [Message(0, address, body, properties, priority, durable, now_ms, expires_at_ms, producer, None, delay_ms) for body in bodies]
-    if like.size:
-        for message in read:
-            message.size += like.size
+    priority, durable, expires_at_ms, delay_ms = like.priority, like.durable, like.expires_at_ms, like.delay_ms
+    read = [Message(0, address, body, None, priority, durable, now_ms, expires_at_ms, producer, None, delay_ms) for body in bodies]
     return read, cost, None
 
 

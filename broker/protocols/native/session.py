@@ -252,13 +252,16 @@ class NativeSession:
         """``said``: of all of them, behind their bodies; None: each item says it itself."""
         producer = connection.producers.get(number)
         if producer is None:
-            raise malformed(f"SEND names producer {number}, which is not open")
+            raise malformed(f"producer {number} is not open")
         broker = self._broker
         # Before the messages are looked at: a frame may hold very many small ones.
         if not broker.flow.charge(producer, len(items), 0):
             raise _credit_exceeded()
-        whose = (producer.address, producer.name, broker.now_ms(), self._options.max_properties_bytes)
-        messages, cost, refusal = fields.messages(items, *whose) if said is None else fields.messages_alike(said, items, *whose)
+        whose = (producer.address, producer.name, broker.now_ms())
+        if said is None:
+            messages, cost, refusal = fields.messages(items, *whose, self._options.max_properties_bytes)
+        else:
+            messages, cost, refusal = fields.messages_alike(said, items, *whose)
         if not broker.flow.charge(producer, 0, cost):
             raise _credit_exceeded()
         if cost + self._options.max_properties_bytes > fields.largest_message(self._options.max_frame_bytes):
@@ -464,7 +467,8 @@ class NativeSession:
 
     def deliver(self, consumer: Consumer, references: list[MessageReference]) -> None:
         if not self._ended:
-            for frame in deliveries.frames(consumer.number, references, self._joins_bodies):
+            most = min(deliveries.FRAME_BYTES, fields.largest_message(self._options.max_frame_bytes))
+            for frame in deliveries.frames(consumer.number, references, self._joins_bodies, most):
                 self._output.write(frame)
 
     def grant(self, producer: Producer, messages: int, size: int, reason: str | None) -> None:
