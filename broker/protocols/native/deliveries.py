@@ -27,6 +27,12 @@ def frames(consumer: int, references: list[MessageReference], joins_bodies: bool
     apart: list[MessageReference] = []
     at = 0
     while at < len(references):
+        first = references[at]
+        message = first.message
+        if message.properties is not None:
+            apart.append(first)
+            at += 1
+            continue
         bodies = _alike(references, at, most)
         if len(bodies) < _WORTH_A_FRAME:
             stop = at + max(1, len(bodies))
@@ -36,8 +42,6 @@ def frames(consumer: int, references: list[MessageReference], joins_bodies: bool
         if apart:
             found += _each(consumer, apart, most)
             apart = []
-        first = references[at]
-        message = first.message
         said = (message.message_id, _count(first), message.address, first.priority, message.sent_at_ms, message.durable)
         found.append(encode_bodies((int(Op.DELIVER_BODIES), consumer, first.tag, *said), bodies))
         at += len(bodies)
