@@ -84,9 +84,12 @@ def messages(
     read: list[Message] = []
     cost = 0
     for item in items:
-        if type(item) is not list or not 1 <= len(item) <= 7 or type(item[0]) is not bytes:
+        if type(item) is not list or not 1 <= (number := len(item)) <= 7 or type(body := item[0]) is not bytes:
             raise malformed("a message must be an array of 1 to 7 fields that begins with its body as binary")
-        cost += len(item[0]) + MESSAGE_OVERHEAD_BYTES
+        cost += len(body) + MESSAGE_OVERHEAD_BYTES
+        if number == 1:
+            read.append(Message(0, address, body, None, DEFAULT_PRIORITY, True, now_ms, None, producer))
+            continue
         try:
             read.append(_message(item, address, producer, now_ms, max_properties))
         except Refused as refusal:
