@@ -240,6 +240,8 @@ class Ledger:
         """Acknowledged references of one queue leave it for good. ``alone``: not as a part of a transaction."""
         group, now_ms, held_ms = self.group, self._now_ms(), 0
         first_tries: set[int] = set()
+        recorded: list[int] = []
+        untried = recorded_ms = 0
         told: _Stays = {}
         for reference in references:
             if not reference.durable:
@@ -247,12 +249,9 @@ class Ledger:
             # A redrive puts ``failed`` back to 0; the hops tell that it has failed before.
             tried = reference.failed or reference.hops
             if tried or self._keep_all:
-                counts = group.counts(queue.queue_id, now_ms // _MINUTE_MS)
-                counts[MinuteColumn.DELIVERED] += 1
-                counts[MinuteColumn.SUCCEEDED] += 1
-                counts[MinuteColumn.FIRST_TRY] += not tried
-                group.serve(queue.queue_id, now_ms // _MINUTE_MS, consumer, 1, now_ms - (reference.given_at_ms or reference.assigned_at_ms))
-                group.delete(queue.queue_id, reference.priority, reference.sequence)
+                untried += not tried
+                recorded.append(reference.sequence)
+                recorded_ms += now_ms - (reference.given_at_ms or reference.assigned_at_ms)
                 reference.delivery_count += not reference.counted
                 self._outcome(reference, "succeeded", now_ms, {}, told)
             else:
@@ -262,8 +261,16 @@ class Ledger:
             message.stored -= 1
             if message.shared:
                 self._body_unused(message)
+        minute = now_ms // _MINUTE_MS
+        if recorded:
+            counts, number = group.counts(queue.queue_id, minute), len(recorded)
+            counts[MinuteColumn.DELIVERED] += number
+            counts[MinuteColumn.SUCCEEDED] += number
+            counts[MinuteColumn.FIRST_TRY] += untried
+            group.serve(queue.queue_id, minute, consumer, number, recorded_ms)
+            group.delete_all(recorded)
         if first_tries:
-            group.succeed(queue.queue_id, now_ms // _MINUTE_MS, first_tries, alone, consumer, held_ms)
+            group.succeed(queue.queue_id, minute, first_tries, alone, consumer, held_ms)
 
     def left(self, queue: Queue, references: Iterable[MessageReference], outcome: str, detail: dict[str, Any]) -> None:
         """References leave their queue otherwise: dead-lettered, expired, dropped, purged or redriven."""

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 #: What is due within this time is in memory; half of it before it runs out, the next of it is read.
 AHEAD_MS: Final = 3_000
-#: What is due is read in larger pieces: each waits for the open group, as what is ready need not.
-_DUE_PAGES: Final = 4
+#: What is due already is read in larger pieces: between two of them is a commit, and its fixed part is for more messages then.
+_OVERDUE_PAGES: Final = 4
 #: Rows that are looked at for one selector, purged or redriven in one step.
 _SCAN_ROWS: Final = 250
 _LAST: Final = (1 << 63) - 1
@@ -122,7 +122,7 @@ class Pager:
         return True
 
     def leave_until(self, reference: MessageReference, due_at_ms: int) -> bool:
-        """The same for one that waits for its time, and whose due time is on the books."""
+        """The same for one that waits for its time, and whose due time is on disk."""
         queue = reference.queue
         if not reference.durable or reference.suspect:
             return False
@@ -346,7 +346,8 @@ class Pager:
         room = part > 0.0 and waiting <= 4 * self._windows.scheduled * part
         if not room and not (queue.pending.overdue and self._starves(queue, now_ms)):
             return
-        (after_ms, after), until_ms, (rows, size) = queue.due_horizon, now_ms + AHEAD_MS, self._page_of(queue, _DUE_PAGES)
+        (after_ms, after), until_ms = queue.due_horizon, now_ms + AHEAD_MS
+        rows, size = self._page_of(queue, _OVERDUE_PAGES if queue.pending.overdue else 1)
         wanted = Wanted(queue.queue_id, "due", after_ms=after_ms, after=after, until_ms=until_ms, rows=rows, size=size)
         if self._read(queue, "due", wanted, partial(self._take_due, queue)):
             # What is given a time up to here from now on stays in memory: the page could miss it.

@@ -149,7 +149,7 @@ class Intake:
         references = state.enter(message, queues, due_at_ms=due_at_ms, expires_at_ms=message.expires_at_ms)
         later: list[MessageReference] = []
         for reference in references:
-            if after_commit or reference.queue.settings.persist_delivery_count_before_delivery:
+            if after_commit or due_at_ms is not None or reference.queue.settings.persist_delivery_count_before_delivery:
                 reference.queue.expect(1, message.size)
                 later.append(reference)
             else:

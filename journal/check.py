@@ -16,6 +16,7 @@ from typing import Any
 
 from journal.disk import DATABASE_NAME
 from journal.errors import JournalError
+from journal.gone import NO_ROW, THERE
 from journal.history import OUTCOMES, VALID_STAYS
 from journal.migrations import version_of
 from journal.packing import Damaged, unpack, unpack_hops, unpack_message
@@ -135,13 +136,14 @@ def _pragma(connection: sqlite3.Connection, name: str, report: CheckReport, prog
             report.problems.append(f"SQLite's {name}: {finding}.")
 
 
-def _paged(connection: sqlite3.Connection, table: str, key: str, columns: str) -> Iterator[tuple[Any, ...]]:
-    """Rows in key order, a page at a time by key, so that no snapshot stands for the whole table and no page holds many bodies."""
+def _paged(connection: sqlite3.Connection, table: str, key: str, columns: str, where: str = "true") -> Iterator[tuple[Any, ...]]:
+    """Rows r in key order, a page at a time by key, so that no snapshot stands for the whole table and no page holds many bodies."""
     last = -(2**63)
-    sizes = f"SELECT {key} AS k, coalesce(length(message_blob), 0) AS n FROM {table} WHERE {key} > ?1 ORDER BY {key} LIMIT {_PAGE_ROWS}"
+    rows = f"FROM {table} r WHERE {where} AND {key} > ?1"
+    sizes = f"SELECT {key} AS k, coalesce(length(message_blob), 0) AS n {rows} ORDER BY {key} LIMIT {_PAGE_ROWS}"
     passed = f"SELECT k, sum(n) OVER (ORDER BY k ROWS UNBOUNDED PRECEDING) - n AS passed FROM ({sizes})"
     until = f"SELECT max(k) FROM ({passed}) WHERE passed < {_PAGE_BODY_BYTES}"
-    sql = f"SELECT {key}, {columns} FROM {table} WHERE {key} > ?1 AND {key} <= ({until}) ORDER BY {key}"
+    sql = f"SELECT {key}, {columns} {rows} AND {key} <= ({until}) ORDER BY {key}"
     while page := connection.execute(sql, (last,)).fetchall():
         yield from page
         last = page[-1][0]
@@ -165,18 +167,20 @@ class _Findings:
 
 
 def _references(connection: sqlite3.Connection, report: CheckReport, progress: Progress) -> None:
-    """Each reference: its queue is there, its counts are possible, its body is what was written."""
+    """Each reference: its queue is there, its counts are possible, its body is what was written. What is gone has its row still."""
     findings = _Findings(report)
     seen = 0
-    total = connection.execute("SELECT count(*) FROM reference").fetchone()[0]
+    total = connection.execute(f"SELECT count(*) FROM reference r WHERE {THERE}").fetchone()[0]
     columns = "queue_id, rank, message_id, delivery_count, failed, assigned, overlay_blob, message_blob, checksum"
-    for row in _paged(connection, "reference", "sequence", columns):
+    for row in _paged(connection, "reference", "sequence", columns, THERE):
         seen += 1
         if seen % _PAGE_ROWS == 0:
             progress("messages", seen, total)
         problem = _reference_problem(connection, row)
         if problem:
             findings.add(f"Message {row[3]} in queue {row[1]} (row {row[0]} of table reference) {problem}.")
+    for (sequence,) in connection.execute(NO_ROW):
+        findings.add(f"Row {sequence} of table reference is said to be gone and is not there.")
     findings.close()
     report.rows["reference"] = seen
     progress("messages", seen, seen)
@@ -206,7 +210,7 @@ def _there(connection: sqlite3.Connection, sql: str, key: int, sequence: int) ->
     """Whether a row is there; or the reference that needs it has gone meanwhile, beside a running broker."""
     if connection.execute(sql, (key,)).fetchone():
         return True
-    return connection.execute("SELECT 1 FROM reference WHERE sequence = ?", (sequence,)).fetchone() is None
+    return connection.execute(f"SELECT 1 FROM reference r WHERE sequence = ? AND {THERE}", (sequence,)).fetchone() is None
 
 
 def _shared_bodies(connection: sqlite3.Connection, report: CheckReport, progress: Progress) -> None:
@@ -259,9 +263,9 @@ def _messages(stays: str) -> list[int]:
         return []
 
 
-_EQUATION = """
+_EQUATION = f"""
 SELECT q.name, total.came, total.went,
-       (SELECT count(*) FROM reference r WHERE r.queue_id = q.queue_id),
+       (SELECT count(*) FROM reference r WHERE r.queue_id = q.queue_id AND {THERE}),
        (SELECT count(*) FROM quarantine x WHERE x.queue_id = q.queue_id)
 FROM queue q JOIN (
   SELECT queue_id, sum(sent + moved_in) AS came, sum(succeeded + dead_lettered + expired + dropped + purged + moved_out) AS went
@@ -270,7 +274,7 @@ ORDER BY q.name
 """
 # What is no list of stays is told of elsewhere.
 _TOLD = OUTCOMES.replace("outcome.stays", VALID_STAYS)
-_BOTH = f"SELECT r.message_id, r.queue_id, o.outcome FROM {_TOLD} o JOIN reference r ON r.sequence = o.sequence LIMIT 20"
+_BOTH = f"SELECT r.message_id, r.queue_id, o.outcome FROM {_TOLD} o JOIN reference r ON r.sequence = o.sequence WHERE {THERE} LIMIT 20"
 _BELOW_ZERO = "SELECT count(*) FROM minute WHERE min(sent, moved_in, succeeded, dead_lettered, expired, dropped, purged, moved_out) < 0"
 
 
@@ -284,7 +288,7 @@ def _sums(connection: sqlite3.Connection, report: CheckReport, progress: Progres
         below = connection.execute(_BELOW_ZERO).fetchone()[0]
         doubled = connection.execute(_BOTH).fetchall()
         uncounted = connection.execute(
-            "SELECT DISTINCT queue_id FROM reference WHERE queue_id NOT IN (SELECT queue_id FROM minute)"
+            f"SELECT DISTINCT queue_id FROM reference r WHERE queue_id NOT IN (SELECT queue_id FROM minute) AND {THERE}"
         ).fetchall()
     finally:
         connection.execute("ROLLBACK")

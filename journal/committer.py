@@ -15,6 +15,7 @@ from typing import Any
 
 from journal.disk import Disk, damaged
 from journal.errors import JournalError
+from journal.gone import Clearing
 from journal.group_commit import Group
 from journal.group_write import GroupWriter, Written
 from journal.options import JournalOptions
@@ -40,6 +41,7 @@ class Statistics:
     references_changed: int = 0
     references_deleted: int = 0
     references_elided: int = 0
+    references_cleared: int = 0
     references_not_found: int = 0
     bytes_written: int = 0
     commit_ms: float = 0.0
@@ -74,6 +76,7 @@ class Committer:
     def __post_init__(self) -> None:
         self.retention = Retention(self.options)
         self.sweep = Sweep()
+        self.clearing = Clearing()
         self._group_bytes = _LEAST_GROUP_BYTES
         self._low_look_s = 0.0
         self._checkpoint_next_s = 0.0
@@ -121,10 +124,10 @@ class Committer:
             ) from first
 
     def upkeep(self, connection: sqlite3.Connection, idle: bool) -> Standing:
-        """One bounded step of each: checkpoint, history, giving pages back, free space."""
+        """One bounded step of each: checkpoint, rows of what is gone, history, giving pages back, free space. ``idle``: for some time."""
         try:
             self._low_look_s = time.monotonic() + _LOW_LOOK_S
-            self._tolerating_full(connection, self._tidy)
+            self._tolerating_full(connection, partial(self._tidy, idle=idle))
             # Where space is low, the file gets shorter only by a checkpoint.
             limit = _IDLE_CHECKPOINT_BYTES if idle or self.disk.space_low else self.options.checkpoint_every_bytes
             if self.meter.pending_bytes() >= limit and time.monotonic() >= self._checkpoint_next_s:
@@ -133,12 +136,23 @@ class Committer:
                     self._checkpoint_next_s = time.monotonic() + _HELD_UP_S
         except sqlite3.DatabaseError as error:
             raise _failure(connection, error) from error
-        return self.standing(connection)
+        return self.standing(connection, idle)
 
-    def _tidy(self, connection: sqlite3.Connection) -> None:
+    def _tidy(self, connection: sqlite3.Connection, idle: bool) -> None:
+        if self._clearing_due(connection, idle):
+            self._clear(connection)
         self.sweep.step(connection, self.writer.state)
         self.statistics.history_rows_removed += self.retention.step(connection, self.writer.state)
         self.statistics.pages_given_back += self.retention.give_back(connection, self.disk.space_low)
+
+    def _clear(self, connection: sqlite3.Connection) -> None:
+        state, statistics = self.writer.state, self.statistics
+        bits, rows = self.clearing.step(connection)
+        # What left twice was counted twice.
+        state.gone = state.gone - bits if bits else 0
+        state.references -= rows
+        statistics.references_cleared += rows
+        statistics.references_not_found += bits - rows
 
     def _tolerating_full(self, connection: sqlite3.Connection, step: Callable[[sqlite3.Connection], Any]) -> None:
         """Upkeep that finds the disk full is put off; the next group finds the same and deals with it."""
@@ -163,12 +177,17 @@ class Committer:
         _, _, copied = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         self.meter.note_checkpoint(max(copied, 0))
 
-    def standing(self, connection: sqlite3.Connection) -> Standing:
+    def _clearing_due(self, connection: sqlite3.Connection, idle: bool) -> bool:
+        state = self.writer.state
+        return state.gone > 0 and (idle or self.disk.space_low or self.clearing.pressing(connection, state.references, state.gone))
+
+    def standing(self, connection: sqlite3.Connection, idle: bool = False) -> Standing:
         pending = self.meter.pending_bytes()
         space_low = self.disk.look(pending, self._group_bytes, partial(_unused_bytes, connection))
         now_s = time.monotonic()
         due = pending >= self.options.checkpoint_every_bytes and now_s >= self._checkpoint_next_s
         due = due or self.retention.due() or self.sweep.due() or (space_low and now_s >= self._low_look_s)
+        due = due or self._clearing_due(connection, idle)
         return Standing(space_low, self.meter.used_bytes(), due)
 
     def _count(self, group: Group, written: Written, elapsed_ms: float) -> None:

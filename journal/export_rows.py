@@ -15,6 +15,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+from journal.gone import THERE
 from journal.history import ATTEMPTS, FAILURES_OF_MESSAGE, OUTCOMES
 from journal.packing import Damaged, unpack, unpack_hops, unpack_message
 from journal.records import AttemptDetail, HopRecord, ReferenceState
@@ -75,11 +76,11 @@ def error_class(outcome: str, fault: dict[str, Any] | None) -> str:
 
 # --- messages -------------------------------------------------------------------------------------------------------
 
-_HERE = """
+_HERE = f"""
 SELECT r.queue_id, r.rank, r.sequence, r.message_id, r.delivery_count, r.failed, r.state, r.due_at_ms, r.expires_at_ms,
        r.entered_at_ms, r.overlay_blob, coalesce(r.message_blob, m.message_blob), iif(r.message_blob IS NULL, m.checksum, r.checksum)
 FROM reference r LEFT JOIN message m ON m.message_id = r.message_id AND r.message_blob IS NULL
-ORDER BY r.sequence
+WHERE {THERE} ORDER BY r.sequence
 """
 
 
@@ -169,7 +170,10 @@ def attempt_detail(blob: bytes) -> AttemptDetail:
 # SQLite sorts both through its own temporary file where they are long.
 _DEATHS = f"SELECT message_id, sequence, outcome_id FROM {OUTCOMES} WHERE outcome = 'dead-lettered' ORDER BY message_id, sequence"
 _DEATH = "SELECT queue_id, at_ms, outcome_blob FROM outcome WHERE outcome_id = ?"
-_COPIES = "SELECT message_id, queue_id, sequence, overlay_blob FROM reference WHERE overlay_blob IS NOT NULL ORDER BY message_id, sequence"
+_COPIES = (
+    "SELECT message_id, queue_id, sequence, overlay_blob FROM reference r"
+    f" WHERE overlay_blob IS NOT NULL AND {THERE} ORDER BY message_id, sequence"
+)
 
 
 def dead_letters(snapshot: Snapshot) -> Iterator[Row]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from zlib import crc32
 
+from journal import gone
 from journal.group_commit import MINUTE_COLUMNS, Group
 from journal.history import NEAR, VALID_STAYS, as_json, close_together, rows
 from journal.packing import pack, pack_hops, pack_message, packer
@@ -53,7 +54,10 @@ CHANGE_RUN = (
     " WHERE sequence BETWEEN ? AND ?"
 )
 INSERT_MESSAGE = "INSERT OR REPLACE INTO message VALUES {values}"
-BODIES_IN_USE = "SELECT message_id FROM reference INDEXED BY reference_message WHERE message_blob IS NULL AND message_id IN ({values})"
+BODIES_IN_USE = (
+    "SELECT message_id FROM reference r INDEXED BY reference_message"
+    f" WHERE message_blob IS NULL AND message_id IN ({{values}}) AND {gone.THERE}"
+)
 INSERT_FAILURE = "INSERT INTO failure (queue_id, attempt, at_ms, first_message, last_message, stays, failure_blob) VALUES {values}"
 FAILURE_BYTES = "coalesce(sum(length(stays) + length(failure_blob)), 0)"
 # Attempts that stand alone: (message_id, attempt, stays).
@@ -109,6 +113,8 @@ class Written:
     added: int = 0
     changed: int = 0
     deleted: int = 0
+    #: Of those, the ones whose rows are still there.
+    gone: int = 0
     bytes: int = 0
     #: Changes and deletes of references that were not there: a fault of the caller's bookkeeping, harmless to the journal.
     not_found: int = 0
@@ -124,9 +130,13 @@ class WriterState:
     history_bytes: int
     #: address -> rows in table duplicate (never fewer than there are).
     duplicates: dict[str, int]
+    #: Rows of table reference, about, and those among them that are gone.
+    references: int
+    gone: int
 
-    def copy(self) -> WriterState:
-        return replace(self, duplicates=dict(self.duplicates))
+    def copy(self, duplicates: bool) -> WriterState:
+        """For a group that may fail; ``duplicates``: it adds some."""
+        return replace(self, duplicates=dict(self.duplicates)) if duplicates else replace(self)
 
 
 class GroupWriter:
@@ -143,14 +153,9 @@ class GroupWriter:
         Raises whatever SQLite or packing raise, with the transaction still open if there is one: the caller decides.
         """
         connection.execute("BEGIN IMMEDIATE")
-        state = self.state.copy() if group.duplicates else self.state
-        before = (state.clock_ms, state.next_queue_id, state.next_duplicate, state.history_bytes)
-        try:
-            written = self._statements(connection, group, state, reserve_up_to, history)
-            connection.execute("COMMIT")
-        except BaseException:
-            state.clock_ms, state.next_queue_id, state.next_duplicate, state.history_bytes = before
-            raise
+        state = self.state.copy(duplicates=bool(group.duplicates))
+        written = self._statements(connection, group, state, reserve_up_to, history)
+        connection.execute("COMMIT")
         self.state = state
         return written
 
@@ -173,6 +178,8 @@ class GroupWriter:
         if reserve_up_to is not None:
             meta += ["reserved_up_to", reserve_up_to]
         run_values(connection, SET_META, 2, meta)
+        state.references += written.added - (written.deleted - written.gone)
+        state.gone += written.gone
         return written
 
     def _write_marks(self, connection: sqlite3.Connection, group: Group, state: WriterState) -> None:
@@ -220,7 +227,7 @@ def _queue_row(record: QueueRecord) -> tuple[Any, ...]:
 
 
 def _write_references(connection: sqlite3.Connection, group: Group, written: Written, deletes: set[int]) -> None:
-    _delete_references(connection, group.deleted_first, written)
+    _remove_references(connection, sorted(group.deleted_first), written)
     bodies: list[Any] = []
     size = 0
     # Added and already unused: need not be written, unless a reference that is written points at it.
@@ -367,10 +374,20 @@ def _change_references(connection: sqlite3.Connection, changed: dict[int, Refere
 
 
 def _delete_references(connection: sqlite3.Connection, sequences: set[int], written: Written) -> None:
-    if sequences:
-        deleted = delete_integers(connection, "reference", "sequence", sequences)
+    ordered = sorted(sequences)
+    if not gone.scattered(ordered):
+        _remove_references(connection, ordered, written)
+        return
+    gone.leave(connection, ordered)
+    written.deleted += len(ordered)
+    written.gone += len(ordered)
+
+
+def _remove_references(connection: sqlite3.Connection, ordered: list[int], written: Written) -> None:
+    if ordered:
+        deleted = delete_integers(connection, "reference", "sequence", ordered)
         written.deleted += deleted
-        written.not_found += len(sequences) - deleted
+        written.not_found += len(ordered) - deleted
 
 
 def _write_history(connection: sqlite3.Connection, group: Group, state: WriterState, meta: list[Any]) -> None:

@@ -29,8 +29,15 @@ _ENCODE: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False).e
 VALID_STAYS: Final = "iif(json_valid(stays), stays, '[]')"
 
 
-def rows(stays: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, str]]:
+def rows(stays: list[tuple[int, int]]) -> Iterable[tuple[int, int, str]]:
     """(first_message, last_message, stays) of the rows that stays which are alike take."""
+    if len(stays) == 1:
+        message_id, sequence = stays[0]
+        return ((message_id, message_id, f"[[{message_id},{sequence}]]"),)
+    return _rows(stays)
+
+
+def _rows(stays: list[tuple[int, int]]) -> Iterator[tuple[int, int, str]]:
     for near in close_together(stays):
         yield near[0][0], max(near)[0], as_json(near)
 

@@ -120,7 +120,7 @@ class Journal:
             disk.take_reserve()
             writer = GroupWriter(state, options.duplicate_ids_per_address)
             committer = Committer(writer, disk, WalMeter(directory / DATABASE_NAME), options)
-            standing = await store.run(committer.upkeep, True)
+            standing = await store.run(committer.upkeep, False)
         except BaseException:
             await store.close()
             raise
@@ -170,10 +170,10 @@ class Journal:
     def read(self, wanted: Wanted, take: Callable[[Page], None]) -> None:
         """Reads a page between two commits and hands it over on the loop, before anything else is committed.
 
-        ``ready`` pages show what is on disk by then; all others everything appended before this call. Rows that are deleted in a group
-        that is not on disk yet are left out; what else the caller knows better than the disk, it must pass over itself.
+        ``ready`` and ``due`` pages show what is on disk by then; others everything appended before this call. Rows that are deleted in a
+        group that is not on disk yet are left out; what else the caller knows better than the disk, it must pass over itself.
         """
-        if wanted.kind != "ready" and self.busy():
+        if wanted.kind not in ("ready", "due") and self.busy():
             self.group.after.append(lambda: self._want(wanted, take))
         else:
             self._want(wanted, take)
@@ -276,7 +276,7 @@ class Journal:
                 elif self._closing:
                     return
                 elif self._upkeep_due:
-                    self._take(await self._store.run(self._committer.upkeep, True))
+                    self._take(await self._store.run(self._committer.upkeep, self._idle_seconds > 1))
                 else:
                     await self._rest()
         except JournalError as error:

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from journal import quarantine
 from journal.disk import damaged
+from journal.gone import THERE
 from journal.packing import Damaged, unpack_hops, unpack_message
 from journal.records import ReferenceRecord, make
 
@@ -32,10 +33,10 @@ FROM (SELECT r.queue_id, r.rank, r.sequence, r.message_id, r.delivery_count, r.f
              r.entered_at_ms, r.message_blob IS NULL AS shared, r.overlay_blob, {_BODY} AS body, {_CHECKSUM} AS checksum
       FROM reference r {{rows}} LIMIT ?)
 """
-_READY: Final = "WHERE r.queue_id = ? AND r.rank = ? AND r.sequence > ? AND r.due_at_ms IS NULL ORDER BY r.sequence"
-_ALL: Final = "WHERE r.queue_id = ? AND r.rank = ? AND r.sequence > ? ORDER BY r.sequence"
+_READY: Final = f"WHERE r.queue_id = ? AND r.rank = ? AND r.sequence > ? AND r.due_at_ms IS NULL AND {THERE} ORDER BY r.sequence"
+_ALL: Final = f"WHERE r.queue_id = ? AND r.rank = ? AND r.sequence > ? AND {THERE} ORDER BY r.sequence"
 _DUE: Final = (
-    "WHERE r.queue_id = ? AND (r.due_at_ms, r.sequence) > (?, ?) AND r.due_at_ms <= ? AND r.due_at_ms IS NOT NULL"
+    f"WHERE r.queue_id = ? AND (r.due_at_ms, r.sequence) > (?, ?) AND r.due_at_ms <= ? AND r.due_at_ms IS NOT NULL AND {THERE}"
     " ORDER BY r.due_at_ms, r.sequence"
 )
 _EXPIRED: Final = _DUE.replace("due_at_ms", "expires_at_ms")
@@ -163,7 +164,7 @@ def _next_ms(connection: sqlite3.Connection, wanted: Wanted, records: list[Refer
     else:
         at_ms, sequence = wanted.after_ms, wanted.after
     found = connection.execute(
-        f"SELECT {column} FROM reference WHERE queue_id = ? AND ({column}, sequence) > (?, ?) AND {column} IS NOT NULL"
+        f"SELECT {column} FROM reference r WHERE queue_id = ? AND ({column}, sequence) > (?, ?) AND {column} IS NOT NULL AND {THERE}"
         f" ORDER BY {column}, sequence LIMIT 1",
         (wanted.queue_id, at_ms, sequence),
     ).fetchone()

@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from journal.disk import DATABASE_NAME, damaged
 from journal.errors import JournalError
+from journal.gone import THERE
 from journal.history import ATTEMPTS, ATTEMPTS_OF_MESSAGE, OUTCOMES, OUTCOMES_OF_MESSAGE
 from journal.migrations import VERSION, version_of
 from journal.packing import Damaged, told, unpack, unpack_hops, unpack_message
@@ -24,13 +25,15 @@ from journal.sqlite_store import APPLICATION_ID
 _BUSY_S = 5.0
 _REFERENCE = (
     "SELECT sequence, queue_id, rank, message_id, delivery_count, failed, assigned, state, due_at_ms, expires_at_ms, entered_at_ms,"
-    " overlay_blob, message_blob, checksum FROM reference"
+    " overlay_blob, message_blob, checksum FROM reference r"
 )
 # By key: the stays that attempts name, and moved or shared references. Written out so that each uses its index.
-_BY_STAY = f"{_REFERENCE} WHERE sequence IN (SELECT sequence FROM {ATTEMPTS} WHERE {ATTEMPTS_OF_MESSAGE}) AND message_id = ?1"
-_BY_MESSAGE = f"{_REFERENCE} INDEXED BY reference_message WHERE message_id = ?1 AND (overlay_blob IS NOT NULL OR message_blob IS NULL)"
+_BY_STAY = f"{_REFERENCE} WHERE sequence IN (SELECT sequence FROM {ATTEMPTS} WHERE {ATTEMPTS_OF_MESSAGE}) AND message_id = ?1 AND {THERE}"
+_BY_MESSAGE = (
+    f"{_REFERENCE} INDEXED BY reference_message WHERE message_id = ?1 AND (overlay_blob IS NOT NULL OR message_blob IS NULL) AND {THERE}"
+)
 # What never failed, moved or was shared has its only reference without an index: one scan, and only when nothing else is known of it.
-_BY_SCAN = f"{_REFERENCE} WHERE message_id = ?1"
+_BY_SCAN = f"{_REFERENCE} WHERE message_id = ?1 AND {THERE}"
 _ATTEMPTS = (
     f"SELECT message_id, sequence, attempt, queue_id, at_ms, failure_blob FROM {ATTEMPTS}"
     f" WHERE {ATTEMPTS_OF_MESSAGE} ORDER BY +at_ms, sequence, attempt"
@@ -195,7 +198,7 @@ class _QueueNames:
 
 
 def _count(connection: sqlite3.Connection, where: str, queue_id: int) -> int:
-    return int(connection.execute(f"SELECT count(*) FROM reference WHERE {where}", (queue_id,)).fetchone()[0])
+    return int(connection.execute(f"SELECT count(*) FROM reference r WHERE {where} AND {THERE}", (queue_id,)).fetchone()[0])
 
 
 @contextmanager

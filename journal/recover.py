@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from journal import gone
 from journal.disk import damaged
 from journal.group_write import WriterState
 from journal.packing import Damaged, unpack, unpack_hops, unpack_message
@@ -28,7 +29,10 @@ _PAGE_ROWS = 2_000
 _LOAD_BYTES = 64 << 20
 #: Queue, rank and sequence have no checksum, but they stand in the index too: one flipped bit on either side changes this sum.
 _PRIME = 1_000_000_007
-_INDEXED = f"SELECT count(*), coalesce(sum((queue_id * 10 + rank + sequence * 7) % {_PRIME}), 0) FROM reference INDEXED BY reference_order"
+_INDEXED = (
+    f"SELECT count(*), coalesce(sum((queue_id * 10 + rank + sequence * 7) % {_PRIME}), 0)"
+    f" FROM reference r INDEXED BY reference_order WHERE {gone.THERE}"
+)
 
 
 def recover(
@@ -55,8 +59,10 @@ def _recover(
 ) -> tuple[Recovered, WriterState, int]:
     meta = dict(connection.execute("SELECT key, value FROM meta"))
     reader = _References(connection, quarantine, now_ms)
-    counted = _counted(connection)
-    whole = sum(counted.values()) <= load_limit and _body_bytes(connection) <= _LOAD_BYTES
+    left = gone.count(connection)
+    counted = _counted(connection, _there(left))
+    rows_there = left + sum(counted.values())
+    whole = rows_there <= load_limit and _body_bytes(connection) <= _LOAD_BYTES
     references = reader.read() if whole else reader.read_apart()
     queues = _queues(connection)
     live = {queue.queue_id for queue in queues}
@@ -80,7 +86,7 @@ def _recover(
         committed=dict(connection.execute("SELECT transaction_id, at_ms FROM committed ORDER BY at_ms")),
         quarantined=reader.quarantined,
         declarations=_declarations(connection),
-        on_disk=[] if whole else _on_disk(connection, {key: n for key, n in counted.items() if key[0] in live}, references),
+        on_disk=[] if whole else _on_disk(connection, {key: n for key, n in counted.items() if key[0] in live}, references, left),
     )
     first_id = int(meta.get("reserved_up_to", 1))
     fresh = {"broker_id": recovered.broker_id, "clean_stop": 0, "reserved_up_to": first_id + 2 * id_block}
@@ -89,7 +95,8 @@ def _recover(
     connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", fresh.items())
     clock_ms = max(now_ms, recovered.clock_ms)
     history_bytes = int(meta.get("history_bytes", 0))
-    return recovered, WriterState(clock_ms, recovered.next_queue_id, next_duplicate, history_bytes, counts), first_id
+    state = WriterState(clock_ms, recovered.next_queue_id, next_duplicate, history_bytes, counts, rows_there, left)
+    return recovered, state, first_id
 
 
 def rows(connection: sqlite3.Connection, sql: str) -> Iterator[tuple[Any, ...]]:
@@ -98,9 +105,15 @@ def rows(connection: sqlite3.Connection, sql: str) -> Iterator[tuple[Any, ...]]:
         yield from page
 
 
-def _counted(connection: sqlite3.Connection) -> dict[tuple[int, int], int]:
+def _there(left: int) -> str:
+    """What is not gone. Where nothing is, nothing is looked up."""
+    return gone.THERE if left else "true"
+
+
+def _counted(connection: sqlite3.Connection, where: str) -> dict[tuple[int, int], int]:
     """(queue, rank) -> messages, from the order index alone."""
-    counts = connection.execute("SELECT queue_id, rank, count(*) FROM reference INDEXED BY reference_order GROUP BY queue_id, rank")
+    rows = f"FROM reference r INDEXED BY reference_order WHERE {where}"
+    counts = connection.execute(f"SELECT queue_id, rank, count(*) {rows} GROUP BY queue_id, rank")
     return {(queue_id, rank): count for queue_id, rank, count in counts}
 
 
@@ -110,19 +123,26 @@ def _body_bytes(connection: sqlite3.Connection) -> int:
     return sum(int(found.fetchone()[0]) for found in sums)
 
 
-def _on_disk(connection: sqlite3.Connection, counted: dict[tuple[int, int], int], read: list[ReferenceRecord]) -> list[OnDisk]:
+def _on_disk(connection: sqlite3.Connection, counted: dict[tuple[int, int], int], read: list[ReferenceRecord], left: int) -> list[OnDisk]:
     """What was not read, queue by queue. A message's size is reckoned as the mean of the whole file: the bodies are not looked at."""
+    there = _there(left)
+    # Not grouped by rank, which the index does not have in front: that would sort all of it.
+    by_rank = ", ".join(f"count(*) FILTER (WHERE rank = {rank})" for rank in range(10))
     due = (
-        "SELECT queue_id, rank, count(*), min(due_at_ms) FROM reference INDEXED BY reference_due WHERE due_at_ms IS NOT NULL GROUP BY 1, 2"
+        f"SELECT queue_id, min(due_at_ms), {by_rank} FROM reference r INDEXED BY reference_due"
+        f" WHERE due_at_ms IS NOT NULL AND {there} GROUP BY 1"
     )
-    expiring = "SELECT queue_id, min(expires_at_ms) FROM reference INDEXED BY reference_expires WHERE expires_at_ms IS NOT NULL GROUP BY 1"
+    expiring = (
+        "SELECT queue_id, min(expires_at_ms) FROM reference r INDEXED BY reference_expires"
+        f" WHERE expires_at_ms IS NOT NULL AND {there} GROUP BY 1"
+    )
     ready = Counter(counted)
     waiting: Counter[int] = Counter()
     first_due: dict[int, int] = {}
-    for queue_id, rank, count, first_ms in connection.execute(due):
-        ready[queue_id, rank] -= count
-        waiting[queue_id] += count
-        first_due[queue_id] = min(first_ms, first_due.get(queue_id, first_ms))
+    for queue_id, first_ms, *counts in connection.execute(due):
+        ready.subtract({(queue_id, rank): count for rank, count in enumerate(counts)})
+        waiting[queue_id] = sum(counts)
+        first_due[queue_id] = first_ms
     for reference in read:
         if reference.due_at_ms is None:
             ready[reference.queue_id, 9 - reference.priority] -= 1
@@ -130,7 +150,7 @@ def _on_disk(connection: sqlite3.Connection, counted: dict[tuple[int, int], int]
             waiting[reference.queue_id] -= 1
     expiries = dict(connection.execute(expiring))
     pages, unused = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count"))
-    mean = (pages - unused) * PAGE_BYTES // max(1, sum(counted.values()))
+    mean = (pages - unused) * PAGE_BYTES // max(1, left + sum(counted.values()))
     found = []
     for queue_id in sorted({queue_id for queue_id, _ in counted}):
         by_priority = {9 - rank: count for (queue, rank), count in ready.items() if queue == queue_id and count}
@@ -200,7 +220,7 @@ class _References:
         found: list[ReferenceRecord] = []
         bad: list[tuple[tuple[Any, ...], Damaged]] = []
         keys = 0
-        for row in rows(self._connection, f"SELECT {REFERENCE_COLUMNS} FROM reference ORDER BY sequence"):
+        for row in rows(self._connection, f"SELECT {REFERENCE_COLUMNS} FROM reference r WHERE {gone.THERE} ORDER BY sequence"):
             try:
                 keys += (row[0] * 10 + row[1] + row[2] * 7) % _PRIME
                 found.append(self._reference(row))
@@ -222,7 +242,7 @@ class _References:
     def read_apart(self) -> list[ReferenceRecord]:
         """Only what is parked or suspect. Bodies without a reference are left to the check of a stopped journal."""
         found: list[ReferenceRecord] = []
-        sql = f"SELECT {REFERENCE_COLUMNS} FROM reference INDEXED BY reference_apart WHERE state <> 0"
+        sql = f"SELECT {REFERENCE_COLUMNS} FROM reference r INDEXED BY reference_apart WHERE state <> 0 AND {gone.THERE}"
         for row in self._connection.execute(sql).fetchall():
             try:
                 if row[12] is None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sqlite3
 import time
 
+from journal.gone import THERE
 from journal.group_write import FAILURE_BYTES, WriterState
 from journal.history import VALID_STAYS
 from journal.options import JournalOptions
@@ -44,9 +45,9 @@ _FOLD = (
 
 #: A stay of table failure whose message is in a queue.
 _ALIVE = (
-    "(EXISTS (SELECT 1 FROM reference r WHERE r.sequence = json_extract(stay.value, '$[1]'))"
+    f"(EXISTS (SELECT 1 FROM reference r WHERE r.sequence = json_extract(stay.value, '$[1]') AND {THERE})"
     " OR EXISTS (SELECT 1 FROM reference r INDEXED BY reference_message"
-    " WHERE r.message_id = json_extract(stay.value, '$[0]') AND (r.overlay_blob IS NOT NULL OR r.message_blob IS NULL)))"
+    f" WHERE r.message_id = json_extract(stay.value, '$[0]') AND (r.overlay_blob IS NOT NULL OR r.message_blob IS NULL) AND {THERE}))"
 )
 
 

@@ -1,4 +1,4 @@
--- The journal, version 6. One read-write connection; every other opens the file mode=ro.
+-- The journal, version 7. One read-write connection; every other opens the file mode=ro.
 -- Times are milliseconds since 1970 UTC; *_blob columns are msgpack. A page is 16 KiB (set before the first table).
 
 CREATE TABLE meta (
@@ -65,6 +65,13 @@ CREATE INDEX reference_expires ON reference (queue_id, expires_at_ms, sequence) 
 CREATE INDEX reference_apart ON reference (queue_id) WHERE state <> 0;
 -- Where a message went: moved and shared ones only, since an index over all costs every send (the rest have one reference, the first).
 CREATE INDEX reference_message ON reference (message_id) WHERE overlay_blob IS NOT NULL OR message_blob IS NULL;
+
+-- References that left while their rows stay until they are removed in the order in which they lie (gone.py): bit n of bits stands for
+-- sequence 32 * block + n.
+CREATE TABLE gone (
+  block INTEGER PRIMARY KEY,
+  bits  INTEGER NOT NULL
+) STRICT;
 
 -- Bodies that several queues share, and large ones.
 CREATE TABLE message (

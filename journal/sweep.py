@@ -10,6 +10,7 @@ import logging
 import sqlite3
 from typing import Any, Final
 
+from journal.gone import THERE
 from journal.group_write import BODIES_IN_USE, MINUTE_NAMES, WriterState, write_outcomes
 from journal.packing import Damaged, unpack_message
 from journal.records import Outcomes
@@ -20,13 +21,13 @@ log = logging.getLogger("homing.journal")
 _STEP_ROWS: Final = 1_000
 _DELETED: Final = (
     "SELECT queue_id FROM queue q WHERE deleted_at_ms IS NOT NULL AND EXISTS"
-    " (SELECT 1 FROM reference r INDEXED BY reference_order WHERE r.queue_id = q.queue_id)"
+    f" (SELECT 1 FROM reference r INDEXED BY reference_order WHERE r.queue_id = q.queue_id AND {THERE})"
 )
 _ROWS: Final = (
     "SELECT sequence, message_id, failed, overlay_blob IS NOT NULL, message_blob IS NULL, entered_at_ms, delivery_count,"
     " coalesce(message_blob, (SELECT m.message_blob FROM message m WHERE m.message_id = r.message_id)),"
     " iif(message_blob IS NULL, (SELECT m.checksum FROM message m WHERE m.message_id = r.message_id), checksum)"
-    " FROM reference r INDEXED BY reference_order WHERE queue_id = ? LIMIT ?"
+    f" FROM reference r INDEXED BY reference_order WHERE queue_id = ? AND {THERE} LIMIT ?"
 )
 _PURGED: Final = (
     f"INSERT INTO minute (queue_id, minute, {', '.join(MINUTE_NAMES)}) VALUES (?, ?, {', '.join('?' * len(MINUTE_NAMES))})"
@@ -61,20 +62,20 @@ class Sweep:
             return 0
         now_ms = state.clock_ms
         outcomes = [_outcome(queue_id, row, now_ms) for row in found if row[2] or row[3]]
-        before = state.history_bytes
+        before = state.history_bytes, state.references
         connection.execute("BEGIN IMMEDIATE")
         try:
             self._remove(connection, state, queue_id, found, outcomes)
             connection.execute("COMMIT")
         except BaseException:
-            state.history_bytes = before
+            state.history_bytes, state.references = before
             raise
         return len(found)
 
     def _remove(
         self, connection: sqlite3.Connection, state: WriterState, queue_id: int, found: list[tuple[Any, ...]], outcomes: list[Outcomes]
     ) -> None:
-        delete_integers(connection, "reference", "sequence", [row[0] for row in found])
+        state.references -= delete_integers(connection, "reference", "sequence", [row[0] for row in found])
         write_outcomes(connection, outcomes, state)
         counts = [len(found) if name == "purged" else 0 for name in MINUTE_NAMES]
         connection.execute(_PURGED, (queue_id, state.clock_ms // 60_000, *counts))

@@ -11,7 +11,7 @@ from journal.errors import JournalError
 from journal.sqlite_store import APPLICATION_ID
 
 #: The version that schema.sql makes.
-VERSION = 6
+VERSION = 7
 
 
 def bring_up(connection: sqlite3.Connection) -> int:

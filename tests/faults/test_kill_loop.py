@@ -52,6 +52,19 @@ def test_the_same_with_every_queue_read_back_from_disk_all_the_time(tmp_path: Pa
     assert result.figures["redeliveries"] > 0
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_the_same_with_the_rows_of_all_that_leaves_removed_later(tmp_path: Path) -> None:
+    seed = int(os.environ.get("HOMING_SEED") or secrets.randbits(32))
+    options = Options(rounds=4, seed=seed, paged=True, module="tests.faults.leaves_rows")
+    print(options)
+    result = KillLoop(tmp_path, options).run()
+    print(result.figures)
+    assert not result.violations, "\n".join(map(str, result.violations[:20]))
+    assert result.figures["sends confirmed"] > 80
+    assert result.figures["redeliveries"] > 0
+
+
 @pytest.mark.parametrize("whole_session", [True, False])
 async def test_a_confirmed_acknowledgement_tells_that_a_lost_connection_took_the_messages(
     start_server: Callable[..., Server], whole_session: bool

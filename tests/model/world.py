@@ -65,7 +65,7 @@ class DictJournal:
 
     def read(self, wanted: Wanted, take: Callable[[Page], None]) -> None:
         assert all(-(1 << 63) <= value < 1 << 63 for value in wanted if isinstance(value, int)), "no number for SQLite"
-        if wanted.kind != "ready" and self.busy():
+        if wanted.kind not in ("ready", "due") and self.busy():
             self.group.after.append(lambda: self.reads.append((wanted, take)))
         else:
             self.reads.append((wanted, take))

@@ -53,6 +53,8 @@ async def test_pages_by_time_go_on_where_the_last_one_ended(tmp_path: Path) -> N
         journal.group.queue(queue())
         for n, due_ms in ((1, 50), (2, 30), (3, 30), (4, None), (5, 90)):
             send(journal, n, due_at_ms=due_ms, expires_at_ms=None if due_ms is None else due_ms + 1)
+        assert sequences(await page(journal, Wanted(1, "due", until_ms=60))) == []  # nothing of it is on disk, and nothing is waited for
+        await journal.flush()
         first = await page(journal, Wanted(1, "due", until_ms=60, rows=2))
         assert (sequences(first), first.more, first.next_ms) == ([2, 3], True, 50)
         last = await page(journal, Wanted(1, "due", after_ms=30, after=3, until_ms=60))

@@ -6,15 +6,16 @@ from pathlib import Path
 from typing import Final
 
 from journal.check import check
+from journal.gone import THERE
 from journal.packing import unpack_message
 from journal.reader import open_read_only
 from tests.faults.kill_loop.events import Entry, Snapshot, now_ms
 
-_REFERENCES: Final = """
+_REFERENCES: Final = f"""
 SELECT q.name, r.message_id, r.delivery_count, r.failed,
        coalesce(r.message_blob, m.message_blob), iif(r.message_blob IS NULL, m.checksum, r.checksum)
 FROM reference r JOIN queue q USING (queue_id) LEFT JOIN message m USING (message_id)
-ORDER BY r.sequence
+WHERE {THERE} ORDER BY r.sequence
 """
 
 

@@ -1,0 +1,258 @@
+"""What leaves scattered is gone for everybody at once, though its rows go later, in the order in which they lie."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from journal import gone
+from journal.check import check
+from journal.export import export
+from journal.journal import Journal
+from journal.paging import Wanted
+from journal.reader import JournalReader
+from tests.unit.journal_support import NOW_MS, message, opened, query, queue, send, settle
+from tests.unit.test_journal_paging import page
+from tests.unit.test_journal_paging import sequences as on_page
+
+EVERY = 10
+NUMBER = 4_000
+LEFT = set(range(1, NUMBER + 1, EVERY))
+STAY = [n for n in range(1, NUMBER + 1) if n not in LEFT]
+
+
+async def fill(journal: Journal) -> None:
+    """``NUMBER`` messages, each tenth of which then leaves."""
+    journal.group.queue(queue())
+    for n in range(1, NUMBER + 1):
+        send(journal, n, due_at_ms=NOW_MS + n)
+    await journal.flush()
+    for n in sorted(LEFT, key=lambda n: n * 7919 % 1009):
+        settle(journal, n)
+    await journal.flush()
+
+
+def rows(directory: Path) -> int:
+    return int(query(directory, "SELECT count(*) FROM reference")[0][0])
+
+
+def bits(directory: Path) -> int:
+    return sum(value.bit_count() for (value,) in query(directory, "SELECT bits FROM gone"))
+
+
+async def clear(journal: Journal, idle: bool = True) -> None:
+    """Upkeep until it wants no more."""
+    while (await journal._store.run(journal._committer.upkeep, idle)).upkeep_due:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("sequences", "expected"),
+    [
+        ([], False),
+        (range(0, 31 * 1000, 1000), False),  # few
+        (range(0, 32 * 1000, 1000), True),
+        (range(5_000), False),
+        (range(0, 5_000, 2), False),
+        (range(0, 5_000, 7), False),
+        (range(0, 5_000, 9), True),
+        ([*range(100), *range(1_000_000, 1_000_100)], False),  # in two places, and close together in both
+        ([*range(100), *range(1_000_000, 9_000_000, 10_000)], True),
+    ],
+)
+def test_what_is_scattered(sequences: list[int], expected: bool) -> None:
+    assert gone.scattered(list(sequences)) is expected
+
+
+async def test_what_left_scattered_is_gone_for_every_reader_and_its_rows_stay(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        await fill(journal)
+        assert (rows(tmp_path), bits(tmp_path)) == (NUMBER, len(LEFT))
+        assert journal.statistics.references_deleted == len(LEFT)
+        assert journal.statistics.references_not_found == 0
+        found = await page(journal, Wanted(1, "due", until_ms=NOW_MS + NUMBER, rows=500))
+        assert on_page(found) == STAY[:500]
+        assert on_page(await page(journal, Wanted(1, "due", until_ms=NOW_MS + 1))) == []
+        assert (await page(journal, Wanted(1, "due", after_ms=NOW_MS, after=0, until_ms=NOW_MS))).next_ms == NOW_MS + 2
+        assert on_page(await page(journal, Wanted(1, "all", 4, rows=20))) == STAY[:20]
+        with JournalReader(tmp_path) as reader:
+            (here,) = reader.queues()
+            assert (here["messages"], here["scheduled"]) == (len(STAY), len(STAY))
+            assert reader.history(1) is None
+            assert reader.history(2) is not None
+        report = check(tmp_path)
+        assert (report.problems, report.rows["reference"]) == ([], len(STAY))
+
+
+@pytest.mark.parametrize("load_limit", [NUMBER, 10])
+async def test_a_start_brings_nothing_back(tmp_path: Path, load_limit: int) -> None:
+    async with opened(tmp_path) as (journal, _):
+        await fill(journal)
+    async with opened(tmp_path, load_limit=load_limit) as (journal, recovered):
+        if load_limit == NUMBER:
+            assert [record.sequence for record in recovered.references] == STAY
+        else:
+            (on_disk,) = recovered.on_disk
+            assert (on_disk.due, on_disk.first_due_ms, on_disk.ready) == (len(STAY), NOW_MS + 2, {})
+        # More of them leave, close together; those rows go at once, and others are still only gone.
+        for n in range(2, 10):
+            settle(journal, n)
+        await journal.flush()
+        assert (rows(tmp_path), bits(tmp_path)) == (NUMBER - 8, len(LEFT))
+        await clear(journal)
+        assert (rows(tmp_path), bits(tmp_path)) == (len(STAY) - 8, 0)
+    assert check(tmp_path).problems == []
+
+
+async def test_rows_go_when_there_is_time_in_the_order_in_which_they_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gone, "_STEP_BLOCKS", 16)
+    async with opened(tmp_path) as (journal, _):
+        await fill(journal)
+        await clear(journal, idle=False)
+        assert bits(tmp_path) == len(LEFT)
+        before = rows(tmp_path)
+        standing = await journal._store.run(journal._committer.upkeep, True)
+        assert standing.upkeep_due
+        first = {n for n in LEFT if n < 16 * 32}
+        assert before - rows(tmp_path) == len(first)
+        assert query(tmp_path, "SELECT min(block) FROM gone") == [(16,)]
+        # What is behind has its turn when the end was reached.
+        with closing(sqlite3.connect(tmp_path / "homing.db", isolation_level=None)) as connection:
+            gone.leave(connection, [3])
+        journal._committer.writer.state.gone += 1
+        await journal._store.run(journal._committer.upkeep, True)
+        assert query(tmp_path, "SELECT min(block) FROM gone") == [(0,)]
+        await clear(journal)
+        assert (rows(tmp_path), bits(tmp_path)) == (len(STAY) - 1, 0)
+        assert journal.statistics.references_cleared == len(LEFT) + 1
+        state = journal._committer.writer.state
+        assert (state.references, state.gone) == (len(STAY) - 1, 0)
+
+
+async def test_what_leaves_twice_through_a_fault_of_the_caller_does_no_harm(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with opened(tmp_path) as (journal, _):
+        await fill(journal)
+        for n in LEFT:
+            journal.group.delete(1, 4, n)
+        await journal.flush()
+        await clear(journal)
+        for n in LEFT:
+            journal.group.delete(1, 4, n)
+        await journal.flush()
+        await clear(journal)
+        state = journal._committer.writer.state
+        assert (state.references, state.gone) == (rows(tmp_path), bits(tmp_path)) == (len(STAY), 0)
+        assert journal.statistics.references_not_found == len(LEFT)
+        assert "rows of messages that had left were not there" in caplog.text
+    assert check(tmp_path).problems == []
+
+
+async def test_rows_go_while_there_is_work_when_they_are_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gone, "_MOST_LEAST", 100)
+    monkeypatch.setattr(gone, "_MOST_BYTES", 10_000)
+    async with opened(tmp_path) as (journal, _):
+        await fill(journal)
+        assert not journal._upkeep_due, "they are fewer than those that stay"
+        for n in STAY[: len(STAY) - 100]:
+            if n % EVERY in (4, 7):
+                settle(journal, n)
+        await journal.flush()
+        for n in STAY[: len(STAY) - 100]:
+            if n % EVERY in (2, 3):
+                settle(journal, n)
+        await journal.flush()
+        for n in STAY[: len(STAY) - 100]:
+            if n % EVERY == 9:
+                settle(journal, n)
+        await journal.flush()
+        await clear(journal, idle=False)
+        state = journal._committer.writer.state
+        assert 2 * state.gone < state.references
+        assert (state.references, state.gone) == (rows(tmp_path), bits(tmp_path))
+    assert check(tmp_path).problems == []
+
+
+async def test_little_space_is_a_reason_too(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        await fill(journal)
+        journal._committer.disk.space_low = True
+        await journal._store.run(journal._committer.upkeep, False)
+        assert bits(tmp_path) < len(LEFT)
+
+
+async def test_a_deleted_queue_purges_what_was_still_there(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        await fill(journal)
+        journal.group.queue(queue(deleted_at_ms=NOW_MS))
+        await journal.flush()
+        await clear(journal)
+        assert query(tmp_path, "SELECT sum(purged), sum(succeeded) FROM minute") == [(len(STAY), len(LEFT))]
+        assert (rows(tmp_path), bits(tmp_path)) == (0, 0)
+    assert check(tmp_path).problems == []
+
+
+async def test_a_shared_body_goes_with_the_last_that_left(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        for number in (1, 2):
+            journal.group.queue(queue(number))
+        for n in range(1, NUMBER, EVERY):
+            body = message(n + 100_000)
+            journal.group.add_message(body)
+            for number in (1, 2):
+                send(journal, n + number, number, of=body, shared=True)
+        await journal.flush()
+        for number, left in ((1, len(LEFT)), (2, 0)):
+            for n in range(1, NUMBER, EVERY):
+                settle(journal, n + number, number)
+                journal.group.delete_message(n + 100_000)
+            await journal.flush()
+            assert bits(tmp_path) == number * len(LEFT)
+            assert query(tmp_path, "SELECT count(*) FROM message") == [(left,)]
+    assert check(tmp_path).problems == []
+
+
+async def test_an_export_holds_only_what_is_there(tmp_path: Path) -> None:
+    async with opened(tmp_path / "data") as (journal, _):
+        await fill(journal)
+        assert export(tmp_path / "data", tmp_path / "out").rows["messages"] == len(STAY)
+
+
+async def test_a_bit_without_a_row_is_found(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        await fill(journal)
+    with closing(sqlite3.connect(tmp_path / "homing.db", isolation_level=None)) as connection:
+        gone.leave(connection, [NUMBER + 31])
+    assert check(tmp_path).problems == [f"Row {NUMBER + 31} of table reference is said to be gone and is not there."]
+
+
+@pytest.fixture
+def everything_is_scattered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gone, "scattered", bool)
+
+
+@pytest.mark.usefixtures("everything_is_scattered")
+@pytest.mark.parametrize("seed", range(6))
+async def test_whatever_happens_in_whichever_order_the_journal_holds_what_is_there(tmp_path: Path, seed: int) -> None:
+    chance, there, next_sequence = random.Random(seed), set[int](), 1
+    for _ in range(4):
+        async with opened(tmp_path, load_limit=chance.choice((0, 10_000))) as (journal, recovered):
+            if not recovered.on_disk:
+                assert {record.sequence for record in recovered.references} == there
+            journal.group.queue(queue())
+            for _ in range(12):
+                for _ in range(chance.randrange(60)):
+                    send(journal, next_sequence)
+                    there.add(next_sequence)
+                    next_sequence += 1
+                for sequence in chance.sample(sorted(there), chance.randrange(len(there) + 1)):
+                    settle(journal, sequence)
+                    there.discard(sequence)
+                await journal.flush()
+                if chance.random() < 0.3:
+                    await journal._store.run(journal._committer.upkeep, True)
+                assert on_page(await page(journal, Wanted(1, "ready", 4))) == sorted(there)
+        assert check(tmp_path).problems == []
