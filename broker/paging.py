@@ -349,17 +349,18 @@ class Pager:
         (after_ms, after), until_ms = queue.due_horizon, now_ms + AHEAD_MS
         rows, size = self._page_of(queue, _OVERDUE_PAGES if queue.pending.overdue else 1)
         wanted = Wanted(queue.queue_id, "due", after_ms=after_ms, after=after, until_ms=until_ms, rows=rows, size=size)
-        if self._read(queue, "due", wanted, partial(self._take_due, queue)):
+        if self._read(queue, "due", wanted, partial(self._take_due, queue, queue.due_horizon)):
             # What is given a time up to here from now on stays in memory: the page could miss it.
             queue.due_horizon = max(queue.due_horizon, (until_ms, _LAST))
             queue.first_due_ms = None
 
-    def _take_due(self, queue: Queue, page: Page) -> None:
+    def _take_due(self, queue: Queue, after: tuple[int, int], page: Page) -> None:
         if not self._ended(queue, "due", page):
             return
-        if page.more and page.records:
-            last = page.records[-1]
-            queue.due_horizon = (last.due_at_ms or 0, last.sequence)
+        if page.more:
+            # A page of which all is leaving says nothing of where it ended: it is read again.
+            last = page.records[-1] if page.records else None
+            queue.due_horizon = after if last is None else (last.due_at_ms or 0, last.sequence)
         times = [at_ms for at_ms in (page.next_ms, queue.first_due_ms) if at_ms is not None]
         queue.first_due_ms = min(times) if times and queue.due_on_disk else None
         self._state.place([self.adopt(queue, record) for record in page.records if record.sequence not in queue.references])
@@ -369,8 +370,10 @@ class Pager:
         self._state.mark_ready(queue)
         self._tell(queue)
 
-    def _look_expired(self, queue: Queue, now_ms: int, after: tuple[int, int] = (0, 0)) -> None:
+    def _look_expired(self, queue: Queue, now_ms: int, after: tuple[int, int] | None = None) -> None:
         rows, size = self._page_of(queue)
+        # Nothing that is only on disk expires earlier; rows that are gone may, and are not to be passed over each time.
+        after = after or ((queue.expiry_on_disk_ms or 0) - 1, _LAST)
         wanted = Wanted(queue.queue_id, "expired", after_ms=after[0], after=after[1], until_ms=now_ms, rows=rows, size=size)
         if self._read(queue, "expired", wanted, partial(self._take_expired, queue, now_ms)):
             queue.expiry_on_disk_ms = None

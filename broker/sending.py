@@ -147,9 +147,13 @@ class Intake:
         self._note_duplicate_id(message)
         due_at_ms = now_ms + message.delay_ms if message.delay_ms > 0 else None
         references = state.enter(message, queues, due_at_ms=due_at_ms, expires_at_ms=message.expires_at_ms)
+        if due_at_ms is not None:
+            # It may go on to wait on disk only: its time must be there (paging.py). Length limits do not count it.
+            state.place_when_safe(references)
+            return
         later: list[MessageReference] = []
         for reference in references:
-            if after_commit or due_at_ms is not None or reference.queue.settings.persist_delivery_count_before_delivery:
+            if after_commit or reference.queue.settings.persist_delivery_count_before_delivery:
                 reference.queue.expect(1, message.size)
                 later.append(reference)
             else:

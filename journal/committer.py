@@ -15,7 +15,7 @@ from typing import Any
 
 from journal.disk import Disk, damaged
 from journal.errors import JournalError
-from journal.gone import Clearing
+from journal.gone import STEP_ROWS, Clearing, pressing
 from journal.group_commit import Group
 from journal.group_write import GroupWriter, Written
 from journal.options import JournalOptions
@@ -30,6 +30,11 @@ _IDLE_CHECKPOINT_BYTES = 1 << 20
 _HELD_UP_S = 0.25
 #: How often space is made while there is little of it.
 _LOW_LOOK_S = 0.1
+#: How long upkeep that found the disk full is put off.
+_FULL_S = 1.0
+#: A commit of fewer rows is little work: rows that are gone are removed between such commits too, a step a second.
+_LITTLE_ROWS = 128
+_BETWEEN_S = 1.0
 
 
 @dataclass(slots=True)
@@ -80,6 +85,10 @@ class Committer:
         self._group_bytes = _LEAST_GROUP_BYTES
         self._low_look_s = 0.0
         self._checkpoint_next_s = 0.0
+        self._put_off_s = 0.0
+        #: Rows of the last commit, those of them that are gone, and when there may be a step of clearing between two commits.
+        self._rows = self._left = 0
+        self._between_s = time.monotonic() + _BETWEEN_S
 
     def commit(self, connection: sqlite3.Connection, group: Group, reserve_up_to: int | None) -> Standing:
         """Write the group and say how things stand. Raises JournalError when the broker must stop."""
@@ -87,8 +96,8 @@ class Committer:
         written = self._attempt(connection, group, reserve_up_to)
         self.on_disk(group)
         elapsed_ms = (time.perf_counter() - started) * 1000
-        if group.queues and any(queue.deleted_at_ms is not None for queue in group.queues.values()):
-            self.sweep.deleted()
+        self.sweep.deleted([queue.queue_id for queue in group.queues.values() if queue.deleted_at_ms is not None])
+        self._rows, self._left = written.added + written.changed + written.deleted, written.gone
         self._count(group, written, elapsed_ms)
         self._group_bytes = max(_LEAST_GROUP_BYTES, 2 * written.bytes, self._group_bytes * 7 // 8)
         return self.standing(connection)
@@ -127,7 +136,7 @@ class Committer:
         """One bounded step of each: checkpoint, rows of what is gone, history, giving pages back, free space. ``idle``: for some time."""
         try:
             self._low_look_s = time.monotonic() + _LOW_LOOK_S
-            self._tolerating_full(connection, partial(self._tidy, idle=idle))
+            self._tidy(connection, idle)
             # Where space is low, the file gets shorter only by a checkpoint.
             limit = _IDLE_CHECKPOINT_BYTES if idle or self.disk.space_low else self.options.checkpoint_every_bytes
             if self.meter.pending_bytes() >= limit and time.monotonic() >= self._checkpoint_next_s:
@@ -139,15 +148,25 @@ class Committer:
         return self.standing(connection, idle)
 
     def _tidy(self, connection: sqlite3.Connection, idle: bool) -> None:
+        for step in (self._sweep, self._forget, self._give_back):
+            self._tolerating_full(connection, step)
         if self._clearing_due(connection, idle):
-            self._clear(connection)
+            self._tolerating_full(connection, self._clear)
+
+    def _sweep(self, connection: sqlite3.Connection) -> None:
         self.sweep.step(connection, self.writer.state)
+
+    def _forget(self, connection: sqlite3.Connection) -> None:
         self.statistics.history_rows_removed += self.retention.step(connection, self.writer.state)
+
+    def _give_back(self, connection: sqlite3.Connection) -> None:
         self.statistics.pages_given_back += self.retention.give_back(connection, self.disk.space_low)
 
     def _clear(self, connection: sqlite3.Connection) -> None:
         state, statistics = self.writer.state, self.statistics
-        bits, rows = self.clearing.step(connection)
+        # Faster than they become more.
+        bits, rows = self.clearing.step(connection, max(STEP_ROWS, 2 * self._left))
+        self._between_s = time.monotonic() + _BETWEEN_S
         # What left twice was counted twice.
         state.gone = state.gone - bits if bits else 0
         state.references -= rows
@@ -164,6 +183,7 @@ class Committer:
             roll_back(connection)
             self.disk.space_low = True
             self.retention.put_off()
+            self._put_off_s = time.monotonic() + _FULL_S
 
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
         started = time.perf_counter()
@@ -178,16 +198,20 @@ class Committer:
         self.meter.note_checkpoint(max(copied, 0))
 
     def _clearing_due(self, connection: sqlite3.Connection, idle: bool) -> bool:
-        state = self.writer.state
-        return state.gone > 0 and (idle or self.disk.space_low or self.clearing.pressing(connection, state.references, state.gone))
+        state, now_s = self.writer.state, time.monotonic()
+        if not state.gone or now_s < self._put_off_s:
+            return False
+        if idle or self.disk.space_low or (self._rows < _LITTLE_ROWS and now_s >= self._between_s):
+            return True
+        return pressing(connection, state.references, state.gone)
 
     def standing(self, connection: sqlite3.Connection, idle: bool = False) -> Standing:
         pending = self.meter.pending_bytes()
         space_low = self.disk.look(pending, self._group_bytes, partial(_unused_bytes, connection))
         now_s = time.monotonic()
         due = pending >= self.options.checkpoint_every_bytes and now_s >= self._checkpoint_next_s
-        due = due or self.retention.due() or self.sweep.due() or (space_low and now_s >= self._low_look_s)
-        due = due or self._clearing_due(connection, idle)
+        due = due or self.retention.due() or (space_low and now_s >= self._low_look_s)
+        due = due or (self.sweep.due() and now_s >= self._put_off_s) or self._clearing_due(connection, idle)
         return Standing(space_low, self.meter.used_bytes(), due)
 
     def _count(self, group: Group, written: Written, elapsed_ms: float) -> None:

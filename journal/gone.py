@@ -29,25 +29,29 @@ NO_ROW: Final = (
     "SELECT sequence FROM (SELECT block << 5 | bit.value AS sequence FROM gone JOIN json_each("
     f"'{list(range(32))}') AS bit ON gone.bits >> bit.value & 1) WHERE sequence NOT IN (SELECT sequence FROM reference)"
 )
-_BLOCKS: Final = "SELECT block, bits FROM gone WHERE block > ? ORDER BY block LIMIT ?"
 
 #: Fewer than these are removed at once, whichever they are.
 _LEAST: Final = 32
-#: As many of a block of 32, on the average, lie close enough to be removed at once.
+#: As many of 32 rows, on the average, lie close enough to be removed at once.
 _TOGETHER: Final = 4
-#: Blocks in one step of clearing: 2,048 rows at most.
-_STEP_BLOCKS: Final = 64
+#: Rows removed in one step of clearing, about.
+STEP_ROWS: Final = 2_048
 #: Rows that are gone are removed also while there is other work, once they are as many as those that are not and take so much of the file.
-_MOST_BYTES: Final = 1 << 30
-_MOST_LEAST: Final = 65_536
+_MOST_BYTES: Final = 2 << 30
 
 
-def scattered(ordered: list[int]) -> bool:
-    """Whether these sequences, in ascending order, are better left than removed at once."""
+def scattered(ordered: list[int], gap: int = 1) -> bool:
+    """Whether these sequences, in ascending order, are better left than removed at once. ``gap``: from one row to the next."""
     number = len(ordered)
-    if number < _LEAST or ordered[-1] - ordered[0] < 32 // _TOGETHER * number:
+    if number < _LEAST or ordered[-1] - ordered[0] < 32 // _TOGETHER * number * gap:
         return False
-    return len({sequence >> 5 for sequence in ordered}) * _TOGETHER > number
+    return len({sequence // (32 * gap) for sequence in ordered}) * _TOGETHER > number
+
+
+def gap(connection: sqlite3.Connection, references: int) -> int:
+    """What lies between one of so many rows and the next, about: other things have numbers too."""
+    first, last = connection.execute("SELECT (SELECT min(sequence) FROM reference), (SELECT max(sequence) FROM reference)").fetchone()
+    return 1 if first is None else max(1, (last - first) // max(1, references))
 
 
 def leave(connection: sqlite3.Connection, sequences: Iterable[int]) -> None:
@@ -59,33 +63,40 @@ def count(connection: sqlite3.Connection) -> int:
     return sum(bits.bit_count() for (bits,) in connection.execute("SELECT bits FROM gone"))
 
 
+def pressing(connection: sqlite3.Connection, references: int, gone: int) -> bool:
+    """Whether rows must go while there is other work. ``references``: rows of that table, those that are ``gone`` among them."""
+    if 2 * gone < references:
+        return False
+    pages, unused = (int(connection.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("page_count", "freelist_count"))
+    return (pages - unused) * PAGE_BYTES // max(1, references) * gone > _MOST_BYTES
+
+
 class Clearing:
     """Removes the rows of what is gone, a step at a time, from the lowest sequence to the highest and again."""
 
     def __init__(self) -> None:
         self._after = -1
 
-    def pressing(self, connection: sqlite3.Connection, references: int, gone: int) -> bool:
-        """Whether it must go on while there is other work. ``references``: rows of that table, those that are ``gone`` among them."""
-        if gone < _MOST_LEAST or 2 * gone < references:
-            return False
-        pages = int(connection.execute("PRAGMA page_count").fetchone()[0])
-        return pages * PAGE_BYTES // references * gone > _MOST_BYTES
-
-    def step(self, connection: sqlite3.Connection) -> tuple[int, int]:
+    def step(self, connection: sqlite3.Connection, rows: int = STEP_ROWS) -> tuple[int, int]:
         """One transaction; returns how many bits and how many rows went. None: there are no more."""
-        found = connection.execute(_BLOCKS, (self._after, _STEP_BLOCKS)).fetchall()
-        if not found:
-            self._after = -1
-            found = connection.execute(_BLOCKS, (self._after, _STEP_BLOCKS)).fetchall()
+        found = self._blocks(connection, self._after, rows) or self._blocks(connection, -1, rows)
         if not found:
             return 0, 0
-        sequences = [block << 5 | bit for block, bits in found for bit in range(32) if bits >> bit & 1]
+        sequences: list[int] = []
+        blocks: list[int] = []
+        for block, bits in found:
+            if len(sequences) >= rows:
+                break
+            blocks.append(block)
+            sequences += [block << 5 | bit for bit in range(32) if bits >> bit & 1]
         connection.execute("BEGIN IMMEDIATE")
         removed = delete_integers(connection, "reference", "sequence", sequences)
-        delete_integers(connection, "gone", "block", [block for block, _ in found])
+        delete_integers(connection, "gone", "block", blocks)
         connection.execute("COMMIT")
-        self._after = found[-1][0] if len(found) == _STEP_BLOCKS else -1
+        self._after = blocks[-1]
         if removed != len(sequences):
             log.error("%d rows of messages that had left were not there any more", len(sequences) - removed)
         return len(sequences), removed
+
+    def _blocks(self, connection: sqlite3.Connection, after: int, most: int) -> list[tuple[int, int]]:
+        return connection.execute("SELECT block, bits FROM gone WHERE block > ? ORDER BY block LIMIT ?", (after, most)).fetchall()

@@ -165,9 +165,10 @@ class GroupWriter:
         written = Written()
         meta: list[Any] = []
         if not history:
-            _delete_references(connection, group.deleted - group.added.keys(), written)
+            _delete_references(connection, group.deleted - group.added.keys(), written, state.references)
         _write_declarations(connection, group, state, meta)
-        _write_references(connection, group, written, deletes=group.deleted if history else group.deleted & group.added.keys())
+        deletes = group.deleted if history else group.deleted & group.added.keys()
+        _write_references(connection, group, written, deletes, state.references)
         if history:
             _write_history(connection, group, state, meta)
         _write_counts(connection, group)
@@ -183,8 +184,7 @@ class GroupWriter:
         return written
 
     def _write_marks(self, connection: sqlite3.Connection, group: Group, state: WriterState) -> None:
-        gone = [(name,) for name, mark in group.producers.items() if mark is None]
-        run_keys(connection, DELETE_PRODUCER, 1, gone)
+        run_keys(connection, DELETE_PRODUCER, 1, [(name,) for name, mark in group.producers.items() if mark is None])
         run_values(connection, SET_PRODUCER, 3, [v for name, mark in group.producers.items() if mark for v in (name, *mark)])
         run_values(connection, SET_COMMITTED, 2, [value for row in group.transactions.items() for value in row])
         if not group.duplicates:
@@ -226,7 +226,7 @@ def _queue_row(record: QueueRecord) -> tuple[Any, ...]:
     return (*record[:8], pack(record.options), record.created_at_ms, record.deleted_at_ms)
 
 
-def _write_references(connection: sqlite3.Connection, group: Group, written: Written, deletes: set[int]) -> None:
+def _write_references(connection: sqlite3.Connection, group: Group, written: Written, deletes: set[int], references: int) -> None:
     _remove_references(connection, sorted(group.deleted_first), written)
     bodies: list[Any] = []
     size = 0
@@ -262,7 +262,7 @@ def _write_references(connection: sqlite3.Connection, group: Group, written: Wri
         changed = _change_references(connection, group.changed)
         written.changed += changed
         written.not_found += len(group.changed) - changed
-    _delete_references(connection, deletes, written)
+    _delete_references(connection, deletes, written, references)
     if group.messages_deleted:
         _delete_bodies(connection, group.messages_deleted)
 
@@ -373,9 +373,10 @@ def _change_references(connection: sqlite3.Connection, changed: dict[int, Refere
     return written + run_values(connection, CHANGE_REFERENCE, 7, single)
 
 
-def _delete_references(connection: sqlite3.Connection, sequences: set[int], written: Written) -> None:
+def _delete_references(connection: sqlite3.Connection, sequences: set[int], written: Written, references: int) -> None:
+    """``references``: rows there are."""
     ordered = sorted(sequences)
-    if not gone.scattered(ordered):
+    if not (gone.scattered(ordered) and gone.scattered(ordered, gone.gap(connection, references))):
         _remove_references(connection, ordered, written)
         return
     gone.leave(connection, ordered)
@@ -420,8 +421,8 @@ def write_outcomes(connection: sqlite3.Connection, outcomes: Iterable[Outcomes],
     run_values(connection, INSERT_OUTCOME, 7, flat)
 
 
-def _delete_attempts(connection: sqlite3.Connection, gone: Iterable[tuple[int, int, int]], state: WriterState) -> None:
-    keys = [(message_id, attempt, as_json([(message_id, sequence)])) for message_id, sequence, attempt in gone]
+def _delete_attempts(connection: sqlite3.Connection, leaving: Iterable[tuple[int, int, int]], state: WriterState) -> None:
+    keys = [(message_id, attempt, as_json([(message_id, sequence)])) for message_id, sequence, attempt in leaving]
     alone = 0
     for start in range(0, len(keys), 2048):
         part = keys[start : start + 2048]
@@ -432,19 +433,19 @@ def _delete_attempts(connection: sqlite3.Connection, gone: Iterable[tuple[int, i
     if alone:
         run_keys(connection, DELETE_ALONE, 3, keys)
     if alone < len(keys):
-        _leave_out(connection, gone, state)
+        _leave_out(connection, leaving, state)
 
 
-def _leave_out(connection: sqlite3.Connection, gone: Iterable[tuple[int, int, int]], state: WriterState) -> None:
+def _leave_out(connection: sqlite3.Connection, leaving: Iterable[tuple[int, int, int]], state: WriterState) -> None:
     """Attempts that stand in a row with others."""
     by_attempt: dict[int, list[tuple[int, int]]] = {}
-    for message_id, sequence, attempt in gone:
+    for message_id, sequence, attempt in leaving:
         by_attempt.setdefault(attempt, []).append((message_id, sequence))
     for attempt, stays in by_attempt.items():
         for near in close_together(sorted(stays)):
-            leaving = list(map(list, near))
+            parting = list(map(list, near))
             for failure_id, text, size in connection.execute(HOLDING, (attempt, near[0][0], near[-1][0], as_json(near))).fetchall():
-                left = [stay for stay in json.loads(text) if stay not in leaving]
+                left = [stay for stay in json.loads(text) if stay not in parting]
                 if left:
                     rest = as_json(left)
                     state.history_bytes -= len(text) - len(rest)

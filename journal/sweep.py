@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+from collections.abc import Iterable
 from typing import Any, Final
 
 from journal.gone import THERE
@@ -24,10 +25,11 @@ _DELETED: Final = (
     f" (SELECT 1 FROM reference r INDEXED BY reference_order WHERE r.queue_id = q.queue_id AND {THERE})"
 )
 _ROWS: Final = (
-    "SELECT sequence, message_id, failed, overlay_blob IS NOT NULL, message_blob IS NULL, entered_at_ms, delivery_count,"
+    "SELECT sequence, rank, message_id, failed, overlay_blob IS NOT NULL, message_blob IS NULL, entered_at_ms, delivery_count,"
     " coalesce(message_blob, (SELECT m.message_blob FROM message m WHERE m.message_id = r.message_id)),"
     " iif(message_blob IS NULL, (SELECT m.checksum FROM message m WHERE m.message_id = r.message_id), checksum)"
-    f" FROM reference r INDEXED BY reference_order WHERE queue_id = ? AND {THERE} LIMIT ?"
+    f" FROM reference r INDEXED BY reference_order WHERE queue_id = ? AND (rank, sequence) > (?, ?) AND {THERE}"
+    " ORDER BY rank, sequence LIMIT ?"
 )
 _PURGED: Final = (
     f"INSERT INTO minute (queue_id, minute, {', '.join(MINUTE_NAMES)}) VALUES (?, ?, {', '.join('?' * len(MINUTE_NAMES))})"
@@ -41,10 +43,12 @@ class Sweep:
     def __init__(self) -> None:
         #: None: to be looked up.
         self._queues: list[int] | None = None
+        #: How far the last of them was swept: (rank, sequence). Nothing joins it any more.
+        self._after = (-1, 0)
 
-    def deleted(self) -> None:
-        """A queue was deleted: look again."""
-        self._queues = None
+    def deleted(self, queue_ids: Iterable[int]) -> None:
+        if self._queues is not None:
+            self._queues[:0] = queue_ids
 
     def due(self) -> bool:
         return self._queues is None or bool(self._queues)
@@ -56,12 +60,13 @@ class Sweep:
         if not self._queues:
             return 0
         queue_id = self._queues[-1]
-        found = connection.execute(_ROWS, (queue_id, _STEP_ROWS)).fetchall()
+        found = connection.execute(_ROWS, (queue_id, *self._after, _STEP_ROWS)).fetchall()
         if not found:
             self._queues.pop()
+            self._after = (-1, 0)
             return 0
         now_ms = state.clock_ms
-        outcomes = [_outcome(queue_id, row, now_ms) for row in found if row[2] or row[3]]
+        outcomes = [_outcome(queue_id, row, now_ms) for row in found if row[3] or row[4]]
         before = state.history_bytes, state.references
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -70,6 +75,7 @@ class Sweep:
         except BaseException:
             state.history_bytes, state.references = before
             raise
+        self._after = (found[-1][1], found[-1][0])
         return len(found)
 
     def _remove(
@@ -79,13 +85,13 @@ class Sweep:
         write_outcomes(connection, outcomes, state)
         counts = [len(found) if name == "purged" else 0 for name in MINUTE_NAMES]
         connection.execute(_PURGED, (queue_id, state.clock_ms // 60_000, *counts))
-        _delete_bodies(connection, [row[1] for row in found if row[4]])
+        _delete_bodies(connection, [row[2] for row in found if row[5]])
         connection.execute("INSERT OR REPLACE INTO meta VALUES ('history_bytes', ?)", (state.history_bytes,))
 
 
 def _outcome(queue_id: int, row: tuple[Any, ...], now_ms: int) -> Outcomes:
     """The outcome of a message with a history."""
-    sequence, message_id, failed, _, _, entered_at_ms, delivery_count, blob, checksum = row
+    sequence, _, message_id, failed, _, _, entered_at_ms, delivery_count, blob, checksum = row
     detail: dict[str, Any] = {"entered_at_ms": entered_at_ms, "attempts": failed, "delivery_count": delivery_count}
     try:
         message = unpack_message(blob or b"", checksum or 0, message_id)

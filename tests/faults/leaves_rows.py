@@ -10,5 +10,5 @@ from broker.cli import main
 from journal import gone
 
 if __name__ == "__main__":
-    with patch.object(gone, "scattered", bool):
+    with patch.object(gone, "scattered", lambda ordered, gap=1: bool(ordered)):
         main()

@@ -492,3 +492,32 @@ def test_a_consumer_that_was_held_back_is_served_when_somebody_else_makes_room()
     life.world.time_ms += 1_000
     life.world.commit()
     assert len(other.unsettled) > held
+
+
+def test_a_page_of_which_all_is_leaving_strands_nothing_behind_it() -> None:
+    life = LongLife({"redelivery-delay": 5000})
+    world = life.world
+    world.journal.page_rows = 1
+    life.send(life.client(), "a", *numbers(6))
+    consumer = life.subscribe(life.client(), "a", prefetch=6)
+    life.world.commit()
+    for held in list(consumer.unsettled.values()):
+        world.time_ms += 1
+        world.broker.fail(consumer, [held], Failure(), "nack", {})
+    world.commit()
+    life.keys()
+    world.time_ms += 5000
+    world.broker.tick()
+    world.broker.drain()
+    came = life.keys()
+    assert came[0] == "m0"
+    # Acknowledged while a page with only its row is on its way.
+    world.broker.acknowledge(consumer, list(consumer.unsettled.values()))
+    assert world.journal.read_pages()
+    for _ in range(20):
+        world.time_ms += 1000
+        world.commit()
+        came += life.keys()
+        world.broker.acknowledge(consumer, list(consumer.unsettled.values()))
+    assert sorted(came) == numbers(6)
+    assert life.queue("a").due_on_disk == 0

@@ -384,6 +384,25 @@ def test_there_are_only_so_many_queues() -> None:
     assert caught.value.code == "too-many-queues"
 
 
+@pytest.mark.parametrize("delayed", [0, 5])
+def test_what_is_sent_with_a_delay_pushes_nothing_out_of_a_full_queue(delayed: int) -> None:
+    life = Life({"max-length": 10, "overflow": "drop-head"})
+    client = life.client()
+    life.send(client, "a", *[f"m{n}" for n in range(10)])
+    life.world.commit()
+    life.send(client, "a", *[f"d{n}" for n in range(delayed)], delay_ms=60_000)
+    life.send(client, "a", "last")
+    life.world.commit()
+    assert (life.queue("a").ready, life.queue("a").scheduled) == (10, delayed)
+
+
+def test_a_full_queue_takes_what_is_sent_with_a_delay() -> None:
+    life = Life({"max-length": 10, "overflow": "reject-publish"})
+    life.send(life.client(), "a", *[f"d{n}" for n in range(50)], delay_ms=60_000)
+    life.world.commit()
+    assert life.queue("a").scheduled == 50
+
+
 def test_a_reload_that_a_queue_cannot_follow_changes_nothing() -> None:
     life = Life()
     client = life.client()

@@ -6,10 +6,11 @@ import random
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
-from journal import gone
+from journal import committer, gone
 from journal.check import check
 from journal.export import export
 from journal.journal import Journal
@@ -50,10 +51,16 @@ async def clear(journal: Journal, idle: bool = True) -> None:
         pass
 
 
+@pytest.fixture
+def everything_is_scattered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gone, "scattered", lambda ordered, gap=1: bool(ordered))
+
+
 @pytest.mark.parametrize(
     ("sequences", "expected"),
     [
         ([], False),
+        ([7], False),
         (range(0, 31 * 1000, 1000), False),  # few
         (range(0, 32 * 1000, 1000), True),
         (range(5_000), False),
@@ -66,6 +73,7 @@ async def clear(journal: Journal, idle: bool = True) -> None:
 )
 def test_what_is_scattered(sequences: list[int], expected: bool) -> None:
     assert gone.scattered(list(sequences)) is expected
+    assert gone.scattered([20 * sequence for sequence in sequences], 20) is expected
 
 
 async def test_what_left_scattered_is_gone_for_every_reader_and_its_rows_stay(tmp_path: Path) -> None:
@@ -109,17 +117,19 @@ async def test_a_start_brings_nothing_back(tmp_path: Path, load_limit: int) -> N
 
 
 async def test_rows_go_when_there_is_time_in_the_order_in_which_they_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gone, "_STEP_BLOCKS", 16)
+    monkeypatch.setattr(committer, "STEP_ROWS", 50)
+    monkeypatch.setattr(committer, "_LITTLE_ROWS", 0)
     async with opened(tmp_path) as (journal, _):
         await fill(journal)
         await clear(journal, idle=False)
         assert bits(tmp_path) == len(LEFT)
         before = rows(tmp_path)
+        journal._committer._left = 0
         standing = await journal._store.run(journal._committer.upkeep, True)
         assert standing.upkeep_due
-        first = {n for n in LEFT if n < 16 * 32}
-        assert before - rows(tmp_path) == len(first)
-        assert query(tmp_path, "SELECT min(block) FROM gone") == [(16,)]
+        (block,) = query(tmp_path, "SELECT min(block) FROM gone")[0]
+        first = {n for n in LEFT if n < 32 * block}
+        assert 50 <= before - rows(tmp_path) == len(first) < 60
         # What is behind has its turn when the end was reached.
         with closing(sqlite3.connect(tmp_path / "homing.db", isolation_level=None)) as connection:
             gone.leave(connection, [3])
@@ -151,29 +161,69 @@ async def test_what_leaves_twice_through_a_fault_of_the_caller_does_no_harm(tmp_
     assert check(tmp_path).problems == []
 
 
-async def test_rows_go_while_there_is_work_when_they_are_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gone, "_MOST_LEAST", 100)
+async def life_of_a_queue(journal: Journal, spacing: int, per_commit: int, rounds: int, stays: int = 0) -> None:
+    """First in, first out: of each group some messages stay, and the rest leave two groups later."""
+    groups: list[list[int]] = []
+    for number in range(rounds):
+        first = 1 + number * per_commit * spacing
+        groups.append([send(journal, n).sequence for n in range(first, first + per_commit * spacing, spacing)])
+        if number > 1:
+            for n in groups[number - 2][stays::10] if stays else groups[number - 2]:
+                settle(journal, n)
+        await journal.flush()
+        while journal._upkeep_due:
+            journal._take(await journal._store.run(journal._committer.upkeep, False))
+
+
+@pytest.mark.usefixtures("everything_is_scattered")
+async def test_rows_go_while_there_is_work_and_faster_than_they_become_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gone, "_MOST_BYTES", 10_000)
+    monkeypatch.setattr(committer, "STEP_ROWS", 10)
     async with opened(tmp_path) as (journal, _):
-        await fill(journal)
-        assert not journal._upkeep_due, "they are fewer than those that stay"
-        for n in STAY[: len(STAY) - 100]:
-            if n % EVERY in (4, 7):
-                settle(journal, n)
-        await journal.flush()
-        for n in STAY[: len(STAY) - 100]:
-            if n % EVERY in (2, 3):
-                settle(journal, n)
-        await journal.flush()
-        for n in STAY[: len(STAY) - 100]:
-            if n % EVERY == 9:
-                settle(journal, n)
-        await journal.flush()
-        await clear(journal, idle=False)
+        journal.group.queue(queue())
+        await life_of_a_queue(journal, 10, 100, 30)
         state = journal._committer.writer.state
+        assert journal.statistics.references_cleared > 2_000
         assert 2 * state.gone < state.references
         assert (state.references, state.gone) == (rows(tmp_path), bits(tmp_path))
     assert check(tmp_path).problems == []
+
+
+async def test_what_leaves_in_order_is_removed_at_once_however_far_apart_its_numbers_are(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        journal.group.queue(queue())
+        await life_of_a_queue(journal, 50, 100, 10)
+        assert (rows(tmp_path), bits(tmp_path)) == (200, 0)
+
+
+async def test_rows_go_between_commits_of_a_few_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(tmp_path) as (journal, _):
+        await fill(journal)
+        send(journal, NUMBER + 1)
+        await journal.flush()
+        assert not journal._upkeep_due, "not before a second has passed"
+        journal._committer._between_s = 0.0
+        settle(journal, NUMBER + 1)
+        await journal.flush()
+        await clear(journal, idle=False)
+        assert bits(tmp_path) == 0
+
+
+async def test_clearing_that_finds_the_disk_full_rests(tmp_path: Path) -> None:
+    def full(connection: sqlite3.Connection, rows: int) -> tuple[int, int]:
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise error
+
+    async with opened(tmp_path) as (journal, _):
+        await fill(journal)
+        clearing = journal._committer.clearing
+        with patch.object(clearing, "step", full):
+            await journal._store.run(journal._committer.upkeep, True)
+            assert not journal._committer._clearing_due(journal._store._conn, idle=True)
+        journal._committer._put_off_s = 0.0
+        await clear(journal)
+        assert bits(tmp_path) == 0
 
 
 async def test_little_space_is_a_reason_too(tmp_path: Path) -> None:
@@ -195,6 +245,7 @@ async def test_a_deleted_queue_purges_what_was_still_there(tmp_path: Path) -> No
     assert check(tmp_path).problems == []
 
 
+@pytest.mark.usefixtures("everything_is_scattered")
 async def test_a_shared_body_goes_with_the_last_that_left(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
         for number in (1, 2):
@@ -227,11 +278,6 @@ async def test_a_bit_without_a_row_is_found(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "homing.db", isolation_level=None)) as connection:
         gone.leave(connection, [NUMBER + 31])
     assert check(tmp_path).problems == [f"Row {NUMBER + 31} of table reference is said to be gone and is not there."]
-
-
-@pytest.fixture
-def everything_is_scattered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gone, "scattered", bool)
 
 
 @pytest.mark.usefixtures("everything_is_scattered")

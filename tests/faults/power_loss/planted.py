@@ -43,11 +43,11 @@ def early() -> None:
 def torn() -> None:
     delete = group_write._delete_references
 
-    def apart(connection: sqlite3.Connection, sequences: set[int], written: Any) -> None:
+    def apart(connection: sqlite3.Connection, sequences: set[int], written: Any, references: int) -> None:
         if sequences:
             connection.execute("COMMIT")
             connection.execute("BEGIN IMMEDIATE")
-        delete(connection, sequences, written)
+        delete(connection, sequences, written, references)
 
     group_write._delete_references = apart
 
