@@ -205,8 +205,10 @@ class _Segment(NamedTuple):
 
     def find(self, value: str, start: int, end: int) -> int:
         """The first place in ``value[start:end]`` where it stands, or -1."""
+        if start + self.length > end:
+            return -1
         if not self.runs:
-            return start if start + self.length <= end else -1
+            return start
         if len(self.runs) > 1:
             return self._find_with_gaps(value, start, end)
         offset, text = self.runs[0]

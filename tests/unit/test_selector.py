@@ -8,7 +8,7 @@ import threading
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from broker.core import selector_terms as terms
@@ -283,6 +283,7 @@ def _like_by_definition(pattern: str, value: str) -> bool:
     return reachable[-1]
 
 
+@example("%a____%", "aaa")  # more than there is, in the middle
 @given(st.text("ab%_", max_size=10), st.text("ab", max_size=12))
 def test_like_agrees_with_its_definition(pattern: str, value: str) -> None:
     run = terms.like(terms.constant(value), pattern, None)
