@@ -71,7 +71,10 @@ class Journal:
         #: Seconds since the last commit, about.
         self._idle_seconds = 0
         self._second()
+        #: Pages that are wanted: for consumers, and by those who look at everything; one of each in turn.
         self._reads: deque[tuple[Wanted, Callable[[Page], None]]] = deque()
+        self._scans: deque[tuple[Wanted, Callable[[Page], None]]] = deque()
+        self._scan_is_next = False
         self._flushes: set[asyncio.Future[None]] = set()
         #: Of these: everything is on disk, and it was not looked yet how things stand since.
         self._flushed: list[asyncio.Future[None]] = []
@@ -179,15 +182,16 @@ class Journal:
             self._want(wanted, take)
 
     def _want(self, wanted: Wanted, take: Callable[[Page], None]) -> None:
-        # Consumers wait for what is ready and due; who looks at everything can wait a little longer.
-        if wanted.kind == "all":
-            self._reads.append((wanted, take))
-        else:
-            self._reads.appendleft((wanted, take))
+        (self._scans if wanted.kind == "all" else self._reads).append((wanted, take))
         self._wakeup.set()
 
+    def _next_read(self) -> tuple[Wanted, Callable[[Page], None]]:
+        wanted = (self._scans or self._reads) if self._scan_is_next else (self._reads or self._scans)
+        self._scan_is_next = not self._scan_is_next
+        return wanted.popleft()
+
     async def _read_page(self) -> None:
-        wanted, take = self._reads.popleft()
+        wanted, take = self._next_read()
         quarantine_at_ms = self._committer.writer.state.clock_ms if self._options.on_damage == "quarantine" else None
         page = await self._store.run(read_page, wanted, quarantine_at_ms)
         leaving = [group.deleted for group in (*self._gathering.waiting, self.group) if group.deleted]
@@ -267,11 +271,11 @@ class Journal:
         """The writer: commit what has gathered, answer, look after the file, repeat."""
         try:
             while not self.failed.done():
-                if self._reads:
+                if self._reads or self._scans:
                     await self._read_page()
                 if self.group.touched or self._gathering.waiting:
                     await self._commit()
-                elif self._reads:
+                elif self._reads or self._scans:
                     continue
                 elif self._closing:
                     return
@@ -297,7 +301,7 @@ class Journal:
         if group is None:
             if self._alarm is None:
                 self._alarm = loop.call_at(self._gathering.look_again_s(), self._ring)
-            if not self._reads:
+            if not (self._reads or self._scans):
                 await self._wakeup.wait()
             return
         reserve = self._reserve_wanted()

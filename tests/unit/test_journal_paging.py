@@ -76,6 +76,20 @@ async def test_what_is_being_deleted_is_left_out_of_a_page(tmp_path: Path) -> No
         assert sequences(await taken) == [1, 3]
 
 
+async def test_pages_come_in_turn_and_none_waits_for_ever(tmp_path: Path) -> None:
+    order: list[str] = []
+    async with opened(tmp_path) as (journal, _):
+        journal.group.queue(queue())
+        send(journal, 1)
+        await journal.flush()
+        journal.read(Wanted(1, "all", 4), lambda _: order.append("look"))
+        for name in ("first", "second", "third"):
+            journal.read(Wanted(1, "ready", 4), lambda _, name=name: order.append(name))  # type: ignore[misc]
+        await page(journal, Wanted(1, "all", 5))
+        await page(journal, Wanted(1, "ready", 4))
+    assert order == ["first", "look", "second", "third"]
+
+
 async def test_a_shared_body_stays_while_a_reference_on_disk_needs_it(tmp_path: Path) -> None:
     shared = message(50, b"shared")
     async with opened(tmp_path) as (journal, _):
