@@ -78,7 +78,7 @@ class Clearing:
         self._after = -1
 
     def step(self, connection: sqlite3.Connection, rows: int = STEP_ROWS) -> tuple[int, int]:
-        """One transaction; returns how many bits and how many rows went. None: there are no more."""
+        """One transaction; returns how many bits and how many rows went, (0, 0) when there were none."""
         found = self._blocks(connection, self._after, rows) or self._blocks(connection, -1, rows)
         if not found:
             return 0, 0

@@ -57,13 +57,15 @@ class Sweep:
         """Removes up to a thousand rows, in one transaction; returns how many."""
         if self._queues is None:
             self._queues = [queue_id for (queue_id,) in connection.execute(_DELETED)]
-        if not self._queues:
-            return 0
-        queue_id = self._queues[-1]
-        found = connection.execute(_ROWS, (queue_id, *self._after, _STEP_ROWS)).fetchall()
+        found: list[tuple[Any, ...]] = []
+        queue_id = -1
+        while self._queues and not found:
+            queue_id = self._queues[-1]
+            found = connection.execute(_ROWS, (queue_id, *self._after, _STEP_ROWS)).fetchall()
+            if not found:
+                self._queues.pop()
+                self._after = (-1, 0)
         if not found:
-            self._queues.pop()
-            self._after = (-1, 0)
             return 0
         now_ms = state.clock_ms
         outcomes = [_outcome(queue_id, row, now_ms) for row in found if row[3] or row[4]]
