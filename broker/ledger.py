@@ -263,12 +263,7 @@ class Ledger:
                 self._body_unused(message)
         minute = now_ms // _MINUTE_MS
         if recorded:
-            counts, number = group.counts(queue.queue_id, minute), len(recorded)
-            counts[MinuteColumn.DELIVERED] += number
-            counts[MinuteColumn.SUCCEEDED] += number
-            counts[MinuteColumn.FIRST_TRY] += untried
-            group.serve(queue.queue_id, minute, consumer, number, recorded_ms)
-            group.delete_all(recorded)
+            group.remove(queue.queue_id, minute, recorded, untried, consumer, recorded_ms)
         if first_tries:
             group.succeed(queue.queue_id, minute, first_tries, alone, consumer, held_ms)
 

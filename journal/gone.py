@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Iterable
 from typing import Final
 
 from journal.sqlite_store import PAGE_BYTES
@@ -54,9 +53,9 @@ def gap(connection: sqlite3.Connection, references: int) -> int:
     return 1 if first is None else max(1, (last - first) // max(1, references))
 
 
-def leave(connection: sqlite3.Connection, sequences: Iterable[int]) -> None:
+def leave(connection: sqlite3.Connection, sequences: list[int]) -> None:
     """They are gone from here on; their rows stay."""
-    run_values(connection, _LEAVE, 1, list(sequences))
+    run_values(connection, _LEAVE, 1, sequences)
 
 
 def count(connection: sqlite3.Connection) -> int:

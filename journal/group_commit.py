@@ -262,18 +262,19 @@ class Group:
                 if older.added:
                     found = older.added.keys() & sequences
                     if found:
-                        older._remove(queue_id, minute, found, consumer, held_ms)
+                        older.remove(queue_id, minute, found, len(found), consumer, held_ms)
                         held_ms = 0  # told once
                         sequences -= found
                         if not sequences:
                             return
-        self._remove(queue_id, minute, sequences, consumer, held_ms)
+        self.remove(queue_id, minute, sequences, len(sequences), consumer, held_ms)
 
-    def _remove(self, queue_id: int, minute: int, sequences: set[int], consumer: str, held_ms: int) -> None:
+    def remove(self, queue_id: int, minute: int, sequences: Collection[int], first_tries: int, consumer: str, held_ms: int) -> None:
+        """Deliveries that ``consumer`` acknowledged, so many of them first ones: the same, in this group and no older one."""
         counts, number = self.counts(queue_id, minute), len(sequences)
         counts[MinuteColumn.DELIVERED] += number
         counts[MinuteColumn.SUCCEEDED] += number
-        counts[MinuteColumn.FIRST_TRY] += number
+        counts[MinuteColumn.FIRST_TRY] += first_tries
         self.serve(queue_id, minute, consumer, number, held_ms)
         self.delete_all(sequences)
         if self.closed_s and not self.added:

@@ -16,7 +16,7 @@ from zlib import crc32
 
 from journal import gone
 from journal.group_commit import MINUTE_COLUMNS, Group
-from journal.history import NEAR, VALID_STAYS, as_json, close_together, rows
+from journal.history import NEAR, VALID_STAYS, as_json, close_together, one_as_json, rows
 from journal.packing import pack, pack_hops, pack_message, packer
 from journal.records import MinuteColumn, Outcomes, QueueRecord, ReferenceCounts, ReferenceRecord
 from journal.statements import LONG_RUN, delete_integers, run_keys, run_values, runs
@@ -422,7 +422,7 @@ def write_outcomes(connection: sqlite3.Connection, outcomes: Iterable[Outcomes],
 
 
 def _delete_attempts(connection: sqlite3.Connection, leaving: Iterable[tuple[int, int, int]], state: WriterState) -> None:
-    keys = [(message_id, attempt, as_json([(message_id, sequence)])) for message_id, sequence, attempt in leaving]
+    keys = [(message_id, attempt, one_as_json(message_id, sequence)) for message_id, sequence, attempt in leaving]
     alone = 0
     for start in range(0, len(keys), 2048):
         part = keys[start : start + 2048]

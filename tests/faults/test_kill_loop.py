@@ -42,21 +42,10 @@ def test_ten_brokers_killed_and_every_promise_kept(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_the_same_with_every_queue_read_back_from_disk_all_the_time(tmp_path: Path) -> None:
-    options = Options(rounds=4, seed=int(os.environ.get("HOMING_SEED") or secrets.randbits(32)), paged=True)
-    print(options)
-    result = KillLoop(tmp_path, options).run()
-    print(result.figures)
-    assert not result.violations, "\n".join(map(str, result.violations[:20]))
-    assert result.figures["sends confirmed"] > 80
-    assert result.figures["redeliveries"] > 0
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(120)
-def test_the_same_with_the_rows_of_all_that_leaves_removed_later(tmp_path: Path) -> None:
-    seed = int(os.environ.get("HOMING_SEED") or secrets.randbits(32))
-    options = Options(rounds=4, seed=seed, paged=True, module="tests.faults.leaves_rows")
+@pytest.mark.parametrize("module", ["broker", "tests.faults.leaves_rows"])
+def test_the_same_with_every_queue_read_back_from_disk_all_the_time(tmp_path: Path, module: str) -> None:
+    """Also where the rows of all that leaves are removed later."""
+    options = Options(rounds=4, seed=int(os.environ.get("HOMING_SEED") or secrets.randbits(32)), paged=True, module=module)
     print(options)
     result = KillLoop(tmp_path, options).run()
     print(result.figures)
