@@ -41,6 +41,7 @@ log = logging.getLogger("homing")
 #: The writer's thread must win the interpreter's lock back often (docs/performance.md): the default of 5 ms starves it beside a busy loop.
 _SWITCH_INTERVAL_S: Final = 0.0002
 _SHUTDOWN_S: Final = 5.0
+_SELECTORS_AFTER_S: Final = 1.0
 
 
 class Server:
@@ -347,6 +348,8 @@ async def serve(config: Config, json_ready: bool) -> int:
         loop.add_signal_handler(signal.SIGHUP, _reload_on_signal, server)
         print(_ready_line(config, listener, amqp, json_ready), flush=True)
         server._turn()
+        # What reads selectors takes as long to load as the rest of the start: beside the first messages, and before most first selectors.
+        loop.call_later(_SELECTORS_AFTER_S, loop.run_in_executor, None, compile_selector, "TRUE")
         if not clean_stop:
             server.look_for_damage()
         return await _until_stopped(server, journal, [each for each in (listener, amqp) if each is not None], stop)
@@ -405,7 +408,6 @@ def run_server(config: Config, *, json_ready: bool = False) -> int:
     """The process: logging to stderr, uvloop, and the exit code of semantics section 13. Raises JournalError when it cannot start."""
     import uvloop
 
-    compile_selector("TRUE")  # the grammar is loaded now, not in the middle of the first dead letter
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     # Messages are freed by their counts, not by the collector: let it look at what is new only seldom, and at the program never.

@@ -45,9 +45,9 @@ def setup(project: Path, **environment: str) -> subprocess.CompletedProcess[str]
     )
 
 
-def asked(project: Path) -> list[str]:
+def asked(project: Path, module: str = "pip") -> list[str]:
     log = project / "asked"
-    return log.read_text().splitlines() if log.exists() else []
+    return [line for line in log.read_text().splitlines() if line.startswith(f"-m {module} ")] if log.exists() else []
 
 
 def test_it_installs_the_lock_with_hashes_once(project: Path) -> None:
@@ -59,6 +59,8 @@ def test_it_installs_the_lock_with_hashes_once(project: Path) -> None:
     second = setup(project)
     assert (second.returncode, second.stdout, second.stderr) == (0, "", "")
     assert len(asked(project)) == 2
+    # Bytecode each time: sources change in between.
+    assert asked(project, "compileall") == 2 * ["-m compileall -q analytics broker client journal"]
 
 
 def test_a_changed_lock_is_installed(project: Path) -> None:
