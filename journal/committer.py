@@ -148,8 +148,10 @@ class Committer:
         return self.standing(connection, idle)
 
     def _tidy(self, connection: sqlite3.Connection, idle: bool) -> None:
-        for step in (self._sweep, self._forget, self._give_back):
-            self._tolerating_full(connection, step)
+        for step in (self._sweep, self._forget):
+            if time.monotonic() >= self._put_off_s:
+                self._tolerating_full(connection, step)
+        self._tolerating_full(connection, self._give_back)
         if self._clearing_due(connection, idle):
             self._tolerating_full(connection, self._clear)
 
@@ -182,7 +184,6 @@ class Committer:
                 raise
             roll_back(connection)
             self.disk.space_low = True
-            self.retention.put_off()
             self._put_off_s = time.monotonic() + _FULL_S
 
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
@@ -210,8 +211,8 @@ class Committer:
         space_low = self.disk.look(pending, self._group_bytes, partial(_unused_bytes, connection))
         now_s = time.monotonic()
         due = pending >= self.options.checkpoint_every_bytes and now_s >= self._checkpoint_next_s
-        due = due or self.retention.due() or (space_low and now_s >= self._low_look_s)
-        due = due or (self.sweep.due() and now_s >= self._put_off_s) or self._clearing_due(connection, idle)
+        due = due or (space_low and now_s >= self._low_look_s) or self._clearing_due(connection, idle)
+        due = due or (now_s >= self._put_off_s and (self.retention.due() or self.sweep.due()))
         return Standing(space_low, self.meter.used_bytes(), due)
 
     def _count(self, group: Group, written: Written, elapsed_ms: float) -> None:

@@ -22,7 +22,6 @@ _STEP_ROWS = 4_096
 #: The same of tables failure and outcome, whose rows are of up to a thousand stays.
 _HISTORY_ROWS = 256
 _PERIOD_S = 60.0
-_PUT_OFF_S = 1.0
 _MINUTE_MS = 60_000
 #: Pages moved in one step, and the free pages worth the work: a quarter of the file and 16 MiB.
 _VACUUM_PAGES = 64
@@ -67,11 +66,6 @@ class Retention:
 
     def due(self) -> bool:
         return self._giving_back or time.monotonic() >= self._next_s
-
-    def put_off(self) -> None:
-        """Rest for a moment: the disk is full."""
-        self._giving_back = False
-        self._next_s = max(self._next_s, time.monotonic() + _PUT_OFF_S)
 
     def step(self, connection: sqlite3.Connection, state: WriterState) -> int:
         """Remove up to a few thousand rows in one transaction. Returns how many went; when all is done, rests for a minute."""
