@@ -111,8 +111,12 @@ class DirectoryLock:
                 f"Another broker, process {holder}, uses the journal in {directory}.",
                 "Stop that broker first, or give this one a data directory of its own.",
             ) from None
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+        # Over what the last one wrote, all of it: on a full disk, too, there is room for that.
+        try:
+            os.pwrite(self._descriptor, f"{os.getpid():<20}\n".encode(), 0)
+        except OSError:
+            self.release()
+            raise
 
     def release(self) -> None:
         if self._descriptor >= 0:

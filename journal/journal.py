@@ -7,6 +7,7 @@ which of those that wait go to disk next is decided in gathering.py.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import sqlite3
 from collections import deque
@@ -86,24 +87,29 @@ class Journal:
 
     @classmethod
     async def open(cls, directory: Path, options: JournalOptions, now_ms: int) -> tuple[Journal, Recovered]:
-        """Lock the directory, create or migrate or recover what is in it, and start the writer.
+        """Lock the directory, create or migrate or recover what is in it (on a full disk with the reserve's room), and start the writer.
 
         Raises JournalError: ``journal-locked``, ``journal-newer``, ``journal-damaged``, ``journal-io``, ``journal-full``.
         """
         prepare_directory(directory)
-        lock = DirectoryLock(directory)
+        lock = None
         try:
+            lock = DirectoryLock(directory)
             check_header(directory / DATABASE_NAME)
-            return await cls._open(directory, options, now_ms, lock)
-        except sqlite3.Error as error:
+            try:
+                return await cls._open(directory, options, now_ms, lock)
+            except sqlite3.Error as error:
+                if not is_full(error):
+                    raise
+                Disk(directory, 0).release_reserve()
+                return await cls._open(directory, options, now_ms, lock)
+        except (sqlite3.Error, OSError) as error:
             raise _open_error(error) from error
         except UnicodeDecodeError as error:
             # SQLite's own words about a damaged schema quote from it.
             raise damaged("its schema is no text") from error
-        except OSError as error:
-            raise io_failure(f"{error.strerror} ({error.filename})") from error
         finally:
-            if not lock.held_by_journal:
+            if lock is not None and not lock.held_by_journal:
                 lock.release()
 
     @classmethod
@@ -400,14 +406,16 @@ def _mark_clean_stop(connection: sqlite3.Connection, next_id: int) -> None:
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
-def _open_error(error: sqlite3.Error) -> JournalError:
+def _open_error(error: sqlite3.Error | OSError) -> JournalError:
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return damaged(str(error))
-    if code == sqlite3.SQLITE_FULL:
+    if code == sqlite3.SQLITE_FULL or getattr(error, "errno", None) == errno.ENOSPC:
         return JournalError(
             "journal-full",
             "The disk is too full to open the journal.",
             "Free space on the data directory's file system, then start again; nothing confirmed is lost.",
         )
+    if isinstance(error, OSError):
+        return io_failure(f"{error.strerror} ({error.filename})")
     return io_failure(f"{getattr(error, 'sqlite_errorname', type(error).__name__)}, {error}")

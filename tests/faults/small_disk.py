@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -28,3 +28,13 @@ def small_file_system(place: Path, mebibytes: int) -> Iterator[Path]:
     finally:
         # Lazily: after a failure the journal keeps its files open until the process ends.
         subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def fill_up(place: Path) -> Path:
+    """Somebody else's file, which takes all room that is left."""
+    theirs = place / "theirs"
+    with theirs.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(b"\0" * 4_096)
+    assert os.statvfs(place).f_bavail == 0
+    return theirs

@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from journal.journal import Journal, JournalOptions
 from journal.records import ReferenceRecord
 from journal.sqlite_store import PAGE_BYTES
 from tests.faults.journal_child import body, expected
-from tests.faults.small_disk import small_file_system
+from tests.faults.small_disk import fill_up, small_file_system
 from tests.unit.journal_support import NOW_MS, message, opened, query, queue, send, sequences, settle
 
 ROOT = Path(__file__).parents[2]
@@ -180,6 +179,13 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield place
 
 
+async def test_a_first_start_on_a_full_disk_says_so(small_disk: Path) -> None:
+    fill_up(small_disk)
+    with pytest.raises(JournalError) as caught:
+        await Journal.open(small_disk / "j", JournalOptions(**SMALL), NOW_MS)
+    assert caught.value.code == "journal-full"
+
+
 SMALL: dict[str, Any] = {"disk_reserve_bytes": 4 << 20, "checkpoint_every_bytes": 4 << 20}
 
 
@@ -214,13 +220,13 @@ async def test_a_disk_filled_by_somebody_else_still_takes_acknowledgements(small
         for sequence in range(1, 401):
             send(journal, sequence, of=message(sequence, os.urandom(10_000)))
         await journal.flush()
-        _fill(small_disk / "theirs")
+        theirs = fill_up(small_disk)
         for start in range(1, 401, 10):
             for sequence in range(start, start + 10):
                 settle(journal, sequence)
             await journal.flush()
         assert sequences(small_disk / "j") == []
-        (small_disk / "theirs").unlink()
+        theirs.unlink()
         await _space(journal)
         assert (small_disk / "j" / "homing.reserve").exists()
 
@@ -259,16 +265,6 @@ async def _space(journal: Journal) -> None:
         journal.on_space = tell
         await asyncio.wait_for(there.wait(), 20)
         journal.on_space = told
-
-
-def _fill(path: Path) -> None:
-    with path.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
-        _write_for_ever(file)
-
-
-def _write_for_ever(file: FileIO) -> None:
-    while True:
-        file.write(b"\0" * 65_536)
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -357,6 +357,14 @@ async def test_a_second_open_names_the_holder(tmp_path: Path) -> None:
         pass
 
 
+async def test_a_lock_that_cannot_be_taken_is_the_journal_s_error(tmp_path: Path) -> None:
+    (tmp_path / "homing.lock").mkdir()
+    with pytest.raises(JournalError) as caught:
+        await Journal.open(tmp_path, JournalOptions(**OPTIONS), NOW_MS)
+    assert caught.value.code == "journal-io"
+    assert "homing.lock" in caught.value.message
+
+
 def test_a_directory_that_others_use_keeps_its_mode(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     tmp_path.chmod(0o755)
     (tmp_path / "letters.txt").write_text("mine")
