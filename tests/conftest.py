@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadFileScheduling
 
 import broker.core.queue
 from tests.process import HomingCommand, Server
@@ -53,21 +53,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--expected-skips", type=int, default=None, help="fail when more tests than this are skipped")
 
 
+class _OneSession(LoadFileScheduling):  # type: ignore[misc]
+    """A file's tests stay with one process, and so do all that share a Spark session: there is one Java, which gets warm once."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        return "spark" if "/test_spark_" in file else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    return _OneSession(config, log) if config.getoption("dist") == "loadfile" else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that start Spark are spread among the others, which mostly wait: two at once would take the cores from each other, as they did
-    when they were left for the end.
-    """
+    """Those that start Spark come first: together they take the longest."""
     if broker.core.queue.__file__.endswith(".so"):
         _skip_plain(items)
-    light: dict[Path, list[pytest.Item]] = {}
-    heavy: dict[Path, list[pytest.Item]] = {}
-    for path, group in groupby(items, lambda item: item.path):
-        mine = list(group)
-        (heavy if any(item.get_closest_marker("spark") for item in mine) else light)[path] = mine
-    files = list(light.values())
-    for number, mine in enumerate(heavy.values()):
-        files.insert(number + number * len(light) // len(heavy), mine)
-    items[:] = chain.from_iterable(files)
+    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
 
 
 def _skip_plain(items: list[pytest.Item]) -> None:
