@@ -14,7 +14,7 @@ OURS, THEIRS, INK, PALE = "#1f6f5c", "#a9b4bd", "#1d2429", "#5d6a73"
 def svg(report: Report) -> str:
     parts: list[str] = []
     top = 58
-    for key in dict.fromkeys(result.scenario for result in report.results):
+    for key in sorted({result.scenario for result in report.results}):
         results = [result for result in report.of(key) if result.median(SCENARIOS[key].main) is not None]
         if results:
             parts.append(_panel(SCENARIOS[key], results, top))

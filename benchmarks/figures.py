@@ -95,7 +95,6 @@ def _scenario_lines(scenario: Scenario, results: list[Result]) -> Iterable[str]:
     for result in results:
         values = result.values(scenario.main)
         if values:
-            spread = f"{number(min(values))} … {number(max(values))}"
             value, spread = number(result.median(scenario.main)), f"{number(min(values))} … {number(max(values))}"
             yield f"  {result.peer:<24} {value:>10} {scenario.unit:<13} {spread:<22} {_ratio(scenario, ours, result)}".rstrip()
             also = [f"{LABELS.get(name, name)} {number(result.median(name))}" for name in scenario.also if result.median(name) is not None]
