@@ -67,10 +67,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those that start Spark come first: together they take the longest."""
+    """Those that start Spark come first, then the harness: they take the longest."""
     if broker.core.queue.__file__.endswith(".so"):
         _skip_plain(items)
-    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+    items.sort(key=lambda item: (item.get_closest_marker("spark") is None, item.path.parent.name != "performance"))
 
 
 def _skip_plain(items: list[pytest.Item]) -> None:

@@ -48,12 +48,13 @@ def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.timeout(400)  # seconds of work, but on a machine that is shared
 def test_the_truth_lies_where_it_says_and_the_control_does_not(spark: SparkSession, tmp_path: Path) -> None:
-    """One seed of the long form's three workloads. Its bar is 51 of 60; of three cases one may miss by chance."""
-    found = measure(spark, tmp_path / "dump", range(201, 202), messages=150)
-    assert found.cases == 3
+    """Three seeds of the long form's three workloads. Its bar is 51 of 60; of nine cases one more may miss by chance."""
+    found = measure(spark, tmp_path / "dump", range(201, 204), messages=150)
+    assert found.cases == 9
     assert found.misread == []
-    assert all(count >= 2 for count in found.within.values()), found
+    assert all(count >= 7 for count in found.within.values()), found
     assert sum(found.control.values()) < 0.75 * sum(found.within.values()), found
     assert found.width["deliveries"] < 0.5
 
