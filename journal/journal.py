@@ -99,8 +99,9 @@ class Journal:
             try:
                 return await cls._open(directory, options, now_ms, lock)
             except sqlite3.Error as error:
-                if not is_full(error):
+                if not _no_room(error):
                     raise
+                log.warning("the disk is full: the reserve is given up for this start")
                 Disk(directory, 0).release_reserve()
                 return await cls._open(directory, options, now_ms, lock)
         except (sqlite3.Error, OSError) as error:
@@ -406,11 +407,18 @@ def _mark_clean_stop(connection: sqlite3.Connection, next_id: int) -> None:
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
+def _no_room(error: sqlite3.Error | OSError) -> bool:
+    """While opening, when no commit can have been cut short: the second is said of the file that SQLite shares its memory in."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOSPC
+    return is_full(error) or getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_IOERR_SHMSIZE
+
+
 def _open_error(error: sqlite3.Error | OSError) -> JournalError:
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return damaged(str(error))
-    if code == sqlite3.SQLITE_FULL or getattr(error, "errno", None) == errno.ENOSPC:
+    if _no_room(error):
         return JournalError(
             "journal-full",
             "The disk is too full to open the journal.",
