@@ -425,5 +425,6 @@ def _open_error(error: sqlite3.Error | OSError) -> JournalError:
             "Free space on the data directory's file system, then start again; nothing confirmed is lost.",
         )
     if isinstance(error, OSError):
-        return io_failure(f"{error.strerror} ({error.filename})")
+        fix = "See that this user may read and write what lies in the data directory, or name another one (data-directory, or --data)."
+        return JournalError("journal-io", f"The journal could not be opened: {error.strerror} ({error.filename}).", fix)
     return io_failure(f"{getattr(error, 'sqlite_errorname', type(error).__name__)}, {error}")
