@@ -116,6 +116,7 @@ async def test_a_start_brings_nothing_back(tmp_path: Path, load_limit: int) -> N
     assert check(tmp_path).problems == []
 
 
+@pytest.mark.plain
 async def test_rows_go_when_there_is_time_in_the_order_in_which_they_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(committer, "STEP_ROWS", 50)
     monkeypatch.setattr(committer, "_LITTLE_ROWS", 0)
