@@ -38,7 +38,8 @@ from journal.reader import JournalReader
 
 log = logging.getLogger("homing")
 
-#: The writer's thread must win the interpreter's lock back often (docs/performance.md): the default of 5 ms starves it beside a busy loop.
+#: The writer's thread must win the interpreter's lock back often: the default of 5 ms starves it beside a busy loop
+#: (docs/performance-budget.md).
 _SWITCH_INTERVAL_S: Final = 0.0002
 _SHUTDOWN_S: Final = 5.0
 _SELECTORS_AFTER_S: Final = 1.0

@@ -149,11 +149,15 @@ class Committer:
 
     def _tidy(self, connection: sqlite3.Connection, idle: bool) -> None:
         for step in (self._sweep, self._forget):
-            if time.monotonic() >= self._put_off_s:
+            if not self._resting():
                 self._tolerating_full(connection, step)
         self._tolerating_full(connection, self._give_back)
         if self._clearing_due(connection, idle):
             self._tolerating_full(connection, self._clear)
+
+    def _resting(self) -> bool:
+        """Upkeep found the disk full a moment ago."""
+        return time.monotonic() < self._put_off_s
 
     def _sweep(self, connection: sqlite3.Connection) -> None:
         self.sweep.step(connection, self.writer.state)
@@ -199,10 +203,10 @@ class Committer:
         self.meter.note_checkpoint(max(copied, 0))
 
     def _clearing_due(self, connection: sqlite3.Connection, idle: bool) -> bool:
-        state, now_s = self.writer.state, time.monotonic()
-        if not state.gone or now_s < self._put_off_s:
+        state = self.writer.state
+        if not state.gone or self._resting():
             return False
-        if idle or self.disk.space_low or (self._rows < _LITTLE_ROWS and now_s >= self._between_s):
+        if idle or self.disk.space_low or (self._rows < _LITTLE_ROWS and time.monotonic() >= self._between_s):
             return True
         return pressing(connection, state.references, state.gone)
 
@@ -212,7 +216,7 @@ class Committer:
         now_s = time.monotonic()
         due = pending >= self.options.checkpoint_every_bytes and now_s >= self._checkpoint_next_s
         due = due or (space_low and now_s >= self._low_look_s) or self._clearing_due(connection, idle)
-        due = due or (now_s >= self._put_off_s and (self.retention.due() or self.sweep.due()))
+        due = due or (not self._resting() and (self.retention.due() or self.sweep.due()))
         return Standing(space_low, self.meter.used_bytes(), due)
 
     def _count(self, group: Group, written: Written, elapsed_ms: float) -> None:

@@ -6,7 +6,8 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 
 import pytest
@@ -33,8 +34,11 @@ def small_file_system(place: Path, mebibytes: int) -> Iterator[Path]:
 def fill_up(place: Path) -> Path:
     """Somebody else's file, which takes all room that is left."""
     theirs = place / "theirs"
-    with theirs.open("wb", buffering=0) as file, suppress(OSError):
-        while True:
-            file.write(b"\0" * 4_096)
-    assert os.statvfs(place).f_bavail == 0
+    with theirs.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
+        _write_for_ever(file)
     return theirs
+
+
+def _write_for_ever(file: FileIO) -> None:
+    while True:
+        file.write(b"\0" * 4_096)

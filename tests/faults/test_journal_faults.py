@@ -179,14 +179,14 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield place
 
 
+SMALL: dict[str, Any] = {"disk_reserve_bytes": 4 << 20, "checkpoint_every_bytes": 4 << 20}
+
+
 async def test_a_first_start_on_a_full_disk_says_so(small_disk: Path) -> None:
     fill_up(small_disk)
     with pytest.raises(JournalError) as caught:
         await Journal.open(small_disk / "j", JournalOptions(**SMALL), NOW_MS)
     assert caught.value.code == "journal-full"
-
-
-SMALL: dict[str, Any] = {"disk_reserve_bytes": 4 << 20, "checkpoint_every_bytes": 4 << 20}
 
 
 async def test_producers_wait_in_time_consumers_drain_and_service_resumes(small_disk: Path) -> None:
