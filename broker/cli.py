@@ -71,6 +71,7 @@ def serve(
     raise typer.Exit(run_server(loaded, json_ready=as_json))
 
 
+app.command(rich_help_panel=BROKER)(cli_settings.reload)
 app.command(rich_help_panel=MESSAGES)(cli_messages.send)
 app.command(rich_help_panel=MESSAGES)(cli_messages.receive)
 app.command(rich_help_panel=MESSAGES)(cli_queues.peek)

@@ -33,7 +33,7 @@ def load_config(path: Path | None, *, data: Path | None = None) -> Config:
     from broker.config import default_config, load
 
     config = load(path or DEFAULT_FILE) if path is not None or DEFAULT_FILE.is_file() else default_config(Path.cwd())
-    return config.model_copy(update={"data_directory": data.absolute()}) if data is not None else config
+    return config.with_data(data) if data is not None else config
 
 
 def data_directory(data: Path | None) -> Path:
@@ -175,6 +175,22 @@ def _ending(settings: AddressSettings, allowed: int | None, life: tuple[int, int
     if settings.dead_letter_address is None:
         return f"After {times}, {total}, it is [bold red]removed[/] and counted: no dead-letter-address is set."
     return f"After {times}, {total}, it goes to [bold]{escape(settings.dead_letter_address)}[/]."
+
+
+def reload(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Have the running broker read its configuration file again: all of it takes effect, or nothing (exit code 5)."""
+    from broker.cli_client import call
+    from broker.config_source import shown
+
+    changed: list[dict[str, Any]] = call(url, "reload")["changed"]
+    if as_json:
+        print_json(changed)
+        return
+    if not changed:
+        stdout.print("nothing changed")
+    for each in changed:
+        later = "  [yellow]after a restart[/]" if each["needs_restart"] else ""
+        stdout.print(f"{escape(each['path'])}  {escape(shown(each['before']))} → [bold]{escape(shown(each['after']))}[/]{later}")
 
 
 @config_app.command("check")

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from pydantic import Field, PrivateAttr, ValidationError
 
 from broker.config_checks import layer_problems, settings_warnings
+from broker.config_cut import NO_FILE, Outline, outline, signs_of_a_cut
 from broker.config_models import (
     AddressDeclaration,
     AmqpSection,
@@ -28,13 +29,25 @@ from broker.config_models import (
     UserHash,
     VirtualHostNames,
 )
-from broker.config_source import ConfigError, ConfigProblem, KeyPath, Source, read_source, show_path, shown
+from broker.config_source import MAX_FILE_BYTES, TOO_LARGE, ConfigError, ConfigProblem, KeyPath, Source, read_source, show_path, shown
 from broker.core.address_settings import DECLARABLE_SETTINGS, FIELD_OF_KEY, KEY_OF_FIELD, AddressSettingsRepository, read_setting
 from broker.core.setting_values import SettingError
 from broker.core.units import format_duration_ms, format_size_bytes
 from broker.core.wildcard import pattern_problem
 
-__all__ = ["Change", "Config", "ConfigError", "ConfigProblem", "changes", "check", "default_config", "load", "parse", "reloaded"]
+__all__ = [
+    "Change",
+    "Config",
+    "ConfigError",
+    "ConfigProblem",
+    "changes",
+    "check",
+    "check_reload",
+    "default_config",
+    "load",
+    "parse",
+    "reloaded",
+]
 
 #: The layer that the shipped broker.yaml sets: failed messages go somewhere.
 _SHIPPED_LAYERS: Final[Mapping[str, Mapping[str, Any]]] = {"#": {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True}}
@@ -42,6 +55,9 @@ _SHIPPED_LAYERS: Final[Mapping[str, Mapping[str, Any]]] = {"#": {"dead-letter-ad
 RESTART_SECTIONS: Final = frozenset({"native", "amqp", "http", "data_directory", "journal", "broker", "limits"})
 #: Of ``limits`` these take effect at reload all the same.
 RELOADED_LIMITS: Final = frozenset({"window_messages", "window_bytes", "window_scheduled"})
+
+
+_NO_USERS_FIX: Final = "keep at least one; only a restart takes the last user away"
 
 
 class Config(Section):
@@ -67,11 +83,25 @@ class Config(Section):
 
     _lines: Mapping[KeyPath, int] = PrivateAttr(default_factory=dict)
     _source_path: Path | None = PrivateAttr(default=None)
+    #: What the file sets at all, and how it ends: see config_cut.
+    _outline: Outline = PrivateAttr(default=NO_FILE)
+    _data_given: bool = PrivateAttr(default=False)
 
     @property
     def source_path(self) -> Path | None:
         """The file it was loaded from, which a reload reads again; None without one."""
         return self._source_path
+
+    @property
+    def data_given(self) -> bool:
+        """Whether the data directory was named beside the file, which does not count then."""
+        return self._data_given
+
+    def with_data(self, directory: Path) -> Config:
+        """The same with its journal in another place than the file says."""
+        config = self.model_copy(update={"data_directory": directory.absolute()})
+        config._data_given = True
+        return config
 
     def settings_repository(self) -> AddressSettingsRepository:
         """The address settings; ``explain`` names the line of each value."""
@@ -111,7 +141,11 @@ class Change(NamedTuple):
 def load(path: Path) -> Config:
     """The configuration in the file ``path``. Raises ConfigError (``config-not-found``, ``config-invalid``)."""
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
+            raise ConfigError([TOO_LARGE], str(path))
+        text = data.decode("utf-8-sig")
     except FileNotFoundError:
         problem = ConfigProblem(
             "", None, "there is no such file", "name the file with --config, or start from the broker.yaml that is shipped"
@@ -153,6 +187,7 @@ def parse(text: str, directory: Path | None = None, source: str = "broker.yaml")
     if problems or config is None:
         raise ConfigError(_without_secrets(sorted(problems, key=lambda each: each.line or 0), users), source)
     config._lines = read.lines
+    config._outline = outline(text, read.values)
     return config
 
 
@@ -172,6 +207,15 @@ def check(config: Config | Path) -> list[str]:
     """What is valid but perhaps not meant, a sentence each, with line and path. A path is loaded first: raises ConfigError."""
     loaded = load(config) if isinstance(config, Path) else config
     return [f"{warning} ({warning.fix})" for warning in settings_warnings(loaded.address_settings, loaded._lines)]
+
+
+def check_reload(running: Config, read: Config) -> None:
+    """Raises ConfigError where the file that was read again looks cut, or would let everybody in."""
+    problems = signs_of_a_cut(running._outline, read._outline)
+    if running.users and not read.users and not any(each.path == "users" for each in problems):
+        problems.append(ConfigProblem("users", read.line_of("users"), "no user is left, and anybody could come in", _NO_USERS_FIX))
+    if problems:
+        raise ConfigError(problems, str(read.source_path or "broker.yaml"))
 
 
 def reloaded(running: Config, read: Config) -> Config:

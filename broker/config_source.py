@@ -29,6 +29,9 @@ class ConfigProblem(NamedTuple):
         return f"{where}: {self.message}" if where else self.message
 
 
+TOO_LARGE: Final = ConfigProblem("", None, f"the file is larger than {MAX_FILE_BYTES} bytes", "a configuration is a few hundred lines")
+
+
 class ConfigError(Exception):
     """A configuration that cannot be used, with everything that is wrong with it. Nothing of it takes effect."""
 
@@ -88,8 +91,7 @@ def _load(text: str, source: str) -> Any:
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
     if len(text) > MAX_FILE_BYTES:
-        problem = ConfigProblem("", None, f"the file is larger than {MAX_FILE_BYTES} bytes", "a configuration is a few hundred lines")
-        raise ConfigError([problem], source)
+        raise ConfigError([TOO_LARGE], source)
     try:
         return YAML(typ="rt").load(text)
     except DuplicateKeyError as error:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from itertools import product
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from broker.core import dead_letter
 from broker.core.address_settings import (
@@ -36,6 +36,17 @@ _MAX_NAME: Final = 512
 
 #: Every second looks at every queue, and a call lists them all.
 MAX_QUEUES: Final = 20_000
+
+
+class Declaration(NamedTuple):
+    """A queue made by hand, as it was read."""
+
+    name: str
+    address: str
+    routing_type: str
+    selector: Selector | None
+    durable: bool
+    options: dict[str, Any]
 
 
 class Resources:
@@ -75,6 +86,11 @@ class Resources:
         state.ledger.address_made(address)
         return address
 
+    def declare_address(self, name: str, routing_types: RoutingTypes) -> Address:
+        """One that broker.yaml names. Raises Refused for a bad name."""
+        self.check_name(name, "address")
+        return self.make_address(name, routing_types, auto_created=False)
+
     def make_queue(
         self,
         name: str,
@@ -88,12 +104,8 @@ class Resources:
     ) -> Queue:
         """Binds a new queue. Raises Refused for a bad option; the name must be free."""
         state = self._state
-        self.check_name(name, "queue")
-        self.check_name(address_name, "address")
-        if split(name)[0] != split(address_name)[0]:
-            raise Refused("invalid-name", f"queue {name} and address {address_name} are in two virtual hosts", "name both in one")
-        if len(state.post_office.queues) >= self._max_queues:
-            raise Refused("too-many-queues", f"there are {self._max_queues} queues, as many as there may be", "raise limits: max-queues")
+        self._check_place(name, address_name)
+        self.check_room()
         policy = self._policies.for_queue(name)
         settings = with_policy(settings_for(state.settings, address_name, options or {}), options or {}, policy)
         address = self.make_address(address_name, ROUTING_TYPE_OF[routing_type], auto_created)
@@ -149,9 +161,19 @@ class Resources:
 
     def declare(self, arguments: dict[str, Any]) -> Queue:
         """A queue made by hand (CALL create-queue, broker.yaml). The same declaration again is no error; another one is."""
+        read = self.read_declaration(arguments)
+        if (existing := self._state.post_office.queues.get(read.name)) is not None:
+            self._keep(existing)
+            return existing
+        return self.make_queue(
+            read.name, read.address, read.routing_type, selector=read.selector, durable=read.durable, options=read.options
+        )
+
+    def read_declaration(self, arguments: dict[str, Any], new_prefixes: Collection[str] = ()) -> Declaration:
+        """A declaration that could be made now, ``new_prefixes`` being those of virtual hosts that are made before. Raises Refused."""
         given = dict(arguments)
         name = given.pop("queue", None)
-        self.check_name(name, "queue")
+        self.check_name(name, "queue", new_prefixes)
         address = given.pop("address", None) or name
         routing_type = given.pop("routing_type", None) or ANYCAST
         if routing_type not in (ANYCAST, MULTICAST):
@@ -163,13 +185,26 @@ class Resources:
         if AMQP in options:
             raise Refused("invalid-argument", f"a queue has no option {AMQP!r}", "declare the queue over AMQP to use its arguments")
         existing = self._state.post_office.queues.get(name)
-        if existing is not None:
+        if existing is None:
+            self._check_place(name, address, new_prefixes)
+            with_options(DEFAULTS, options)
+        else:
             same = (existing.address, existing.routing_type, existing.selector.text if existing.selector else None, existing.durable)
             if same != (address, routing_type, text, durable) or existing.options != options:
                 raise Refused("queue-exists", f"queue {name} exists and was declared otherwise", "delete it first, or declare it as it is")
-            self._keep(existing)
-            return existing
-        return self.make_queue(name, address, routing_type, selector=self.read_selector(text), durable=durable, options=options)
+        return Declaration(name, address, routing_type, self.read_selector(text), durable, options)
+
+    def _check_place(self, name: str, address: str, new_prefixes: Collection[str] = ()) -> None:
+        """Raises Refused unless a queue of that name can be bound to that address."""
+        self.check_name(name, "queue", new_prefixes)
+        self.check_name(address, "address", new_prefixes)
+        if split(name)[0] != split(address)[0]:
+            raise Refused("invalid-name", f"queue {name} and address {address} are in two virtual hosts", "name both in one")
+
+    def check_room(self, more: int = 1) -> None:
+        """Raises Refused unless so many more queues may be made."""
+        if len(self._state.post_office.queues) + more > self._max_queues:
+            raise Refused("too-many-queues", f"there are {self._max_queues} queues, as many as there may be", "raise limits: max-queues")
 
     def _keep(self, queue: Queue) -> None:
         """What made itself and is declared by hand now does not remove itself any more."""
@@ -182,10 +217,10 @@ class Resources:
         """A client's selector, compiled; None for none. Raises Refused."""
         return parse_selector(text, *self._selector_limits)
 
-    def check_name(self, name: Any, what: str) -> None:
+    def check_name(self, name: Any, what: str, new_prefixes: Collection[str] = ()) -> None:
         """The same as the function of that name; a virtual host that is there may stand before it. Raises Refused."""
         prefix, local = split(name) if type(name) is str else ("", name)
-        check_name(local if prefix in self.prefixes else name, what)
+        check_name(local if prefix in self.prefixes or prefix in new_prefixes else name, what)
 
     # -- found -------------------------------------------------------------------------------------------------------
 

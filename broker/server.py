@@ -18,15 +18,16 @@ from typing import Any, Final
 from broker import __version__
 from broker.broker import Broker, BrokerLimits
 from broker.clock import BrokerClock
-from broker.config import Config, ConfigError, changes, load, reloaded
-from broker.core.post_office import RoutingTypes
+from broker.config import Change, Config, changes
 from broker.core.selector import compile_selector
+from broker.declarations import declare
 from broker.errors import Refused
 from broker.management.calls import Calls
 from broker.protocols.amqp091.session import AmqpOptions, AmqpSession
 from broker.protocols.native.session import NativeOptions, NativeSession
 from broker.protocols.output import Output
 from broker.recovery import recover
+from broker.reload import read_again, take_up, tell
 from broker.start_check import StartCheck
 from broker.transport import NativeTransport, SocketTransport, TransportLimits
 from broker.transport_amqp import AmqpTransport
@@ -58,6 +59,7 @@ class Server:
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for_ms = 0
         self._last_beat = 0.0
+        self._reloading = asyncio.Lock()
         self._login_pool = ThreadPoolExecutor(config.limits.login_threads, thread_name_prefix="login")
         self._reader: JournalReader | None = None
         self._start_check: StartCheck | None = None
@@ -141,22 +143,6 @@ class Server:
             self._journal.failed.set_exception(error)
 
     # -- start -------------------------------------------------------------------------------------------------------
-
-    def declare(self) -> None:
-        """Virtual hosts, policies, addresses and queues that broker.yaml names."""
-        for name in self.config.virtual_hosts:
-            self.broker.virtual_hosts.add(name)
-        self.broker.policies.configure(policy.read(name) for name, policy in self.config.policies.items())
-        for name, address in self.config.addresses.items():
-            types = RoutingTypes(0)
-            for routing_type in address.routing_types:
-                types |= RoutingTypes[routing_type.upper()]
-            self.broker.resources.make_address(name, types, auto_created=False)
-        for name, queue in self.config.queues.items():
-            try:
-                self.broker.resources.declare(queue.arguments(name))
-            except Refused as refusal:
-                log.error("queue %s of broker.yaml: %s; %s", name, refusal.message, refusal.fix)
 
     def _transport_limits(self) -> TransportLimits:
         limits = self.config.limits
@@ -272,23 +258,22 @@ class Server:
         memory = {"memory_bytes": state.memory_bytes, "durable_bytes": state.durable_bytes, "transient_bytes": state.transient_bytes}
         return {"journal": asdict(self._journal.statistics), **memory}
 
-    def reload(self) -> list[dict[str, Any]]:
-        """Reads the file again; all or nothing. Raises Refused when it cannot be used."""
-        path = self.config.source_path
-        if path is None:
-            raise Refused("no-config-file", "the broker was started without a file", "start it with --config broker.yaml")
-        try:
-            config = load(path)
-        except ConfigError as error:
-            raise Refused("config-invalid", str(error), "mend the file; nothing was changed") from None
-        changed = changes(self.config, config)
-        self.broker.apply_settings(config.settings_repository())
-        self.config = reloaded(self.config, config)
-        limits = self.config.limits
-        self.broker.state.pager.resize(limits.window_messages, limits.window_bytes, limits.window_scheduled)
-        self.declare()
-        self.record_settings()
-        return [change._asdict() for change in changed]
+    async def reload(self) -> list[Change]:
+        """Reads the file again, beside the loop; all of it takes effect or nothing. Raises Refused when it cannot be used."""
+        async with self._reloading:
+            try:
+                read = await asyncio.to_thread(read_again, self.config)
+                changed = changes(self.config, read)
+                self.config = take_up(self.broker, self.config, read)
+            except Refused as refusal:
+                log.error("not reloaded: %s; %s", refusal.message, refusal.fix)
+                raise
+            self.record_settings()
+            tell(self.config.source_path, changed)
+            return changed
+
+    def reload_on_signal(self) -> None:
+        self._calls.start(self.reload(), lambda answer: None)  # the log tells what came of it
 
     def record_settings(self) -> None:
         self.broker.ledger.group.settings(self._clock.now_ms(), self.config.journal_settings())
@@ -341,12 +326,12 @@ async def serve(config: Config, json_ready: bool) -> int:
         recover(server.broker, recovered)
         broker_id, clean_stop = recovered.broker_id, recovered.clean_stop
         del recovered  # every message as it was read; the broker has its own by now
-        server.declare()
+        declare(server.broker, config)
         server.record_settings()
         await journal.flush()
         listener = await server.listen(broker_id)
         amqp = await server.listen_amqp()
-        loop.add_signal_handler(signal.SIGHUP, _reload_on_signal, server)
+        loop.add_signal_handler(signal.SIGHUP, server.reload_on_signal)
         print(_ready_line(config, listener, amqp, json_ready), flush=True)
         server._turn()
         # What reads selectors takes a fifth of a second to load: not before the first message, and not in the middle of most dead letters.
@@ -357,14 +342,6 @@ async def serve(config: Config, json_ready: bool) -> int:
     finally:
         server.close()
         await journal.close()
-
-
-def _reload_on_signal(server: Server) -> None:
-    try:
-        changed = server.reload()
-        log.info("reloaded: %d values changed", len(changed))
-    except Refused as refusal:
-        log.error("not reloaded: %s; %s", refusal.message, refusal.fix)
 
 
 async def _until_stopped(server: Server, journal: Journal, listeners: list[asyncio.Server], stop: asyncio.Event) -> int:

@@ -59,17 +59,27 @@ class VirtualHosts:
 
     def add(self, name: str) -> VirtualHost:
         """Makes a virtual host; one that is there already is no error. Raises Refused for what cannot be a name."""
+        self.check(name)
+        known = self._by_prefix.get(prefix_of(name))
+        if known is not None:
+            return known
+        self.check_room()
+        self._state.ledger.group.declare(DeclarationRecord(_KIND, name, {}))
+        return self._make(name)
+
+    def check(self, name: str) -> bool:
+        """Whether a virtual host of that name would be a new one. Raises Refused where it can be none."""
         if problem := name_problem(name):
             raise Refused("invalid-name", problem, "choose another name")
         known = self._by_prefix.get(prefix_of(name))
         if known is not None and not known.open:
             raise Refused("virtual-host-closing", f"the virtual host {name} is being deleted", "add it again when it is gone")
-        if known is not None:
-            return known
-        if len(self._by_prefix) >= _MOST:
+        return known is None
+
+    def check_room(self, more: int = 1) -> None:
+        """Raises Refused unless so many more may be made."""
+        if len(self._by_prefix) + more > _MOST:
             raise Refused("too-many-virtual-hosts", f"there are {_MOST} virtual hosts, as many as there may be", "delete some")
-        self._state.ledger.group.declare(DeclarationRecord(_KIND, name, {}))
-        return self._make(name)
 
     def _make(self, name: str) -> VirtualHost:
         made = VirtualHost(name, Exchanges(self._state, self._policies, name))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Final, Protocol
 
 from broker.broker import Broker
+from broker.config import Change
 from broker.connection import Connection
 from broker.errors import Refused
 from broker.management import arguments as read
@@ -21,6 +22,7 @@ Answer = Callable[[Any], None]
 _MAX_READS: Final = 256
 #: After so long, work that waits for a page from disk is looked at again.
 _LOOK_AGAIN_S: Final = 0.001
+_BROKEN: Final = Refused("internal-error", "the broker failed on this call", "report it with the broker's log")
 _AT_ONCE: Final[dict[str, Callable[[Broker, dict[str, Any]], Any]]] = {
     "queues": queues.list_queues,
     "consumers": queues.consumers,
@@ -55,7 +57,7 @@ class Host(Protocol):
 
     def statistics(self) -> dict[str, Any]: ...
 
-    def reload(self) -> list[dict[str, Any]]: ...
+    async def reload(self) -> list[Change]: ...
 
 
 class Calls:
@@ -87,8 +89,8 @@ class Calls:
                 answer(self._host.statistics())
             elif verb == "reload":
                 read.only(arguments)
-                changed = {"changed": self._host.reload()}
-                self._broker.ledger.when_safe(lambda: answer(changed))
+                self._check_room()
+                self.start(self._reload(), lambda value: self._broker.ledger.when_safe(lambda: answer(value)))
             else:
                 known = ", ".join(sorted([*_AT_ONCE, *_CHANGES, "history", "transaction-outcome", "settings", "statistics", "reload"]))
                 raise Refused("unknown-verb", f"there is no verb {verb[:64]!r}", f"verbs: {known}")
@@ -114,28 +116,25 @@ class Calls:
             answer(refusal)
         except Exception:
             log.exception("a call broke in the middle of its work")
-            answer(Refused("internal-error", "the broker failed on this call", "report it with the broker's log"))
+            answer(_BROKEN)
+
+    def start(self, work: Coroutine[Any, Any, Any], answer: Answer) -> None:
+        """Runs it in a task of its own; ``answer`` gets what it returns, or a Refused."""
+        task = asyncio.get_running_loop().create_task(_answered(work, answer))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    def _check_room(self) -> None:
+        if len(self._running) >= _MAX_READS:
+            raise Refused("too-many-reads", f"{_MAX_READS} reads of the journal or the configuration are under way", "ask again later")
+
+    async def _reload(self) -> dict[str, Any]:
+        return {"changed": [change._asdict() for change in await self._host.reload()]}
 
     def _read(self, job: Callable[[], Any], answer: Answer) -> None:
         """Asks the journal in a thread, once it knows everything up to now."""
-
-        def start() -> None:
-            task = asyncio.get_running_loop().create_task(self._run(job, answer))
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
-
-        if len(self._running) >= _MAX_READS:
-            raise Refused("too-many-reads", f"{_MAX_READS} reads of the journal are under way", "ask again when some are answered")
-        self._broker.ledger.when_safe(start)
-
-    async def _run(self, job: Callable[[], Any], answer: Answer) -> None:
-        try:
-            answer(await asyncio.to_thread(job))
-        except Refused as refusal:
-            answer(refusal)
-        except Exception as error:  # a damaged row, a closed file: the caller is told, the broker goes on
-            log.exception("the journal could not be read")
-            answer(Refused("history-unreadable", f"the journal could not be read: {error}", "run homing journal check"))
+        self._check_room()
+        self._broker.ledger.when_safe(lambda: self.start(_read_journal(job), answer))
 
     def _history(self, message_id: int) -> dict[str, Any]:
         found = self._host.history(message_id)
@@ -146,3 +145,23 @@ class Calls:
                 "messages that succeed at the first attempt leave no history unless history: full is set",
             )
         return found
+
+
+async def _answered(work: Coroutine[Any, Any, Any], answer: Answer) -> None:
+    try:
+        answer(await work)
+    except Refused as refusal:
+        answer(refusal)
+    except Exception:
+        log.exception("a call broke in the middle of its work")
+        answer(_BROKEN)
+
+
+async def _read_journal(job: Callable[[], Any]) -> Any:
+    try:
+        return await asyncio.to_thread(job)
+    except Refused:
+        raise
+    except Exception as error:  # a damaged row, a closed file: the caller is told, the broker goes on
+        log.exception("the journal could not be read")
+        raise Refused("history-unreadable", f"the journal could not be read: {error}", "run homing journal check") from None

@@ -302,6 +302,34 @@ async def test_a_reload_with_a_broken_file_changes_nothing(start_server: StartSe
     assert "plain-password-5711" not in server.log_path.read_text()
 
 
+def test_a_reload_of_an_empty_or_cut_file_lets_nobody_in(start_server: StartServer, homing: HomingCommand) -> None:
+    server = start_server({"users": {"ann": hash_password(SECRET)}, "addresses": {"news": {}}})
+    whole = server.config_path.read_text()
+    assert "users:" in whole
+    url = server.url.replace("homing://", f"homing://ann:{SECRET}@")
+    for number, text in enumerate(["", whole.partition("users:")[0], whole.replace("ann:", "bob:")[: whole.index("$argon2") + 30]], 1):
+        server.config_path.write_text(text)
+        os.kill(server.pid, signal.SIGHUP)
+        wait_until("the log tells of it", lambda number=number: server.log_path.read_text().count("not reloaded") == number)
+        with Raw(server.url, hello=False) as raw:
+            raw.send(Op.HELLO, "homing", 1, {})
+            assert raw.error()[1] == "login-required"
+    done = homing("reload", url=url)
+    assert (done.returncode, done.stdout) == (5, "")
+    assert "nothing was changed" in done.stderr
+    server.config["addresses"]["sports"] = {}
+    server.config["limits"] = {"max-queues": 77}
+    server.write_config()
+    done = homing("reload", url=url)
+    assert done.returncode == 0, done.stderr
+    assert "addresses.sports" in done.stdout
+    assert "77  after a restart" in done.stdout
+    log = server.log_path.read_text()
+    assert "sets nothing" in log
+    assert "changed: addresses.sports" in log
+    assert "only a restart brings into force: limits.max_queues" in log
+
+
 CONFIGS: dict[str, tuple[str | bytes, str]] = {
     "broken yaml": ("native: {port: 0\nlimits: [", "broker.yaml"),
     "a tab": ("native:\n\tport: 0\n", "line 2"),

@@ -13,6 +13,7 @@ import time
 from typing import Any
 
 from broker.broker import Broker
+from broker.config import Change
 from broker.core.address_settings import AddressSettingsRepository
 from broker.errors import Refused
 from broker.management.calls import Calls
@@ -76,7 +77,7 @@ class NoHost:
     def statistics(self) -> dict[str, Any]:
         return {}
 
-    def reload(self) -> list[dict[str, Any]]:
+    async def reload(self) -> list[Change]:
         raise Refused("no-config-file", "there is none", "none is needed")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from broker.broker import Broker, BrokerLimits
+from broker.config import Change
 from broker.core.address_settings import AddressSettingsRepository
 from broker.errors import Refused
 from broker.management.calls import Calls
@@ -49,7 +50,7 @@ class NoHost:
     def settings_in_force(self) -> dict[str, Any]:
         return {}
 
-    def reload(self) -> list[dict[str, Any]]:
+    async def reload(self) -> list[Change]:
         raise Refused("no-config-file", "there is none", "none is needed")
 
 

@@ -1,0 +1,62 @@
+"""Virtual hosts, policies, addresses and queues that broker.yaml names: whether they can be made, and making them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from broker.broker import Broker
+from broker.config import Config, ConfigProblem
+from broker.core.post_office import RoutingTypes
+from broker.core.virtual_host import prefix_of
+from broker.errors import Refused
+
+log = logging.getLogger("homing")
+T = TypeVar("T")
+
+
+def problems(broker: Broker, config: Config) -> list[ConfigProblem]:
+    """Everything that could not be made now. Changes nothing."""
+    found: list[ConfigProblem] = []
+
+    def check(path: str, job: Callable[..., T], *arguments: Any) -> T | None:
+        try:
+            return job(*arguments)
+        except Refused as refusal:
+            found.append(ConfigProblem(path, config.line_of(*path.split(".", 1)), refusal.message, refusal.fix))
+            return None
+
+    hosts, resources = broker.virtual_hosts, broker.resources
+    new_hosts = [name for name in config.virtual_hosts if check("virtual-hosts", hosts.check, name)]
+    if new_hosts:
+        check("virtual-hosts", hosts.check_room, len(new_hosts))
+    prefixes = {prefix_of(name) for name in new_hosts}
+    for name in config.addresses:
+        check(f"addresses.{name}", resources.check_name, name, "address", prefixes)
+    for name, queue in config.queues.items():
+        check(f"queues.{name}", resources.read_declaration, queue.arguments(name), prefixes)
+    if new_queues := config.queues.keys() - broker.state.post_office.queues.keys():
+        check("queues", resources.check_room, len(new_queues))
+    return found
+
+
+def declare(broker: Broker, config: Config) -> None:
+    """Makes them. What cannot be made is told of and left out: at a start the others are wanted all the same."""
+
+    def make(path: str, job: Callable[..., object], *arguments: Any) -> None:
+        try:
+            job(*arguments)
+        except Refused as refusal:
+            log.error("%s of broker.yaml: %s; %s", path, refusal.message, refusal.fix)
+
+    for name in config.virtual_hosts:
+        make(f"virtual host {name}", broker.virtual_hosts.add, name)
+    broker.policies.configure(policy.read(name) for name, policy in config.policies.items())
+    for name, address in config.addresses.items():
+        types = RoutingTypes(0)
+        for routing_type in address.routing_types:
+            types |= RoutingTypes[routing_type.upper()]
+        make(f"address {name}", broker.resources.declare_address, name, types)
+    for name, queue in config.queues.items():
+        make(f"queue {name}", broker.resources.declare, queue.arguments(name))

@@ -1,0 +1,67 @@
+"""broker.yaml read again while the broker runs: what may take effect, in what order, and what is said of it."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Final
+
+from broker.broker import Broker
+from broker.config import Change, Config, ConfigError, check_reload, load, reloaded
+from broker.declarations import declare, problems
+from broker.errors import Refused
+
+log = logging.getLogger("homing")
+
+#: So many names stand in one line of the log.
+_MOST_NAMES: Final = 20
+
+
+def read_again(running: Config) -> Config:
+    """The file of the running configuration as it is now: takes a while, changes nothing. Raises Refused when it cannot be used."""
+    path = running.source_path
+    if path is None:
+        raise Refused("no-config-file", "the broker was started without a file", "start it with --config broker.yaml")
+    if path.exists() and not path.is_file():
+        raise Refused("no-config-file", f"{path} is no regular file and cannot be read again", "start it with a file of its own")
+    try:
+        read = load(path)
+        if running.data_given:
+            read = read.with_data(running.data_directory)
+        check_reload(running, read)
+    except ConfigError as error:
+        raise _refused(error) from None
+    return read
+
+
+def take_up(broker: Broker, running: Config, read: Config) -> Config:
+    """Brings into force what a reload can, and returns what is in force then. Raises Refused before anything has changed."""
+    try:
+        # Again: another reload may have been first.
+        check_reload(running, read)
+        if found := problems(broker, read):
+            raise ConfigError(found, str(read.source_path))
+    except ConfigError as error:
+        raise _refused(error) from None
+    broker.apply_settings(read.settings_repository())
+    config = reloaded(running, read)
+    limits = config.limits
+    broker.state.pager.resize(limits.window_messages, limits.window_bytes, limits.window_scheduled)
+    declare(broker, config)
+    return config
+
+
+def _refused(error: ConfigError) -> Refused:
+    return Refused(error.code, error.message, f"nothing was changed: {error.fix}")
+
+
+def tell(path: Path | None, changed: list[Change]) -> None:
+    """A line of the log: what changed, and what waits for a restart."""
+    now, later = ([each.path for each in changed if each.needs_restart is restart] for restart in (False, True))
+    waits = f"; only a restart brings into force: {_names(later)}" if later else ""
+    log.info("%s reloaded: %s%s", path, f"changed: {_names(now)}" if now else "nothing changed", waits)
+
+
+def _names(names: list[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(names[:_MOST_NAMES]) + more

@@ -1,0 +1,142 @@
+"""A reload: what a file that was cut, emptied or spoilt may never do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker.config import Config, ConfigError, check_reload, load, parse
+from broker.declarations import problems
+from broker.errors import Refused
+from broker.reload import read_again, take_up
+from broker.users import hash_password
+from tests.model.world import World
+
+HASH = hash_password("a password of ann")
+FILE = f"""\
+data-directory: data
+address-settings:
+  "#": {{dead-letter-address: DLA, auto-create-dead-letter-resources: true}}
+  "orders.#": {{max-delivery-attempts: 3}}
+queues:
+  orders.eu: {{durable: true}}
+limits:
+  window-messages: 500
+users:
+  ann: {HASH}
+"""
+
+
+def reread(path: Path, running: Config, text: str | bytes) -> Config:
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return read_again(running)
+
+
+@pytest.mark.parametrize("end", ["", "...\n"])
+def test_no_beginning_of_the_file_is_taken_for_the_file(tmp_path: Path, end: str) -> None:
+    path = tmp_path / "broker.yaml"
+    path.write_text(FILE + end)
+    running = load(path)
+    whole = (FILE + end).rstrip()
+    # Around each end of a line, and here and there within them.
+    near = {at + step for at, each in enumerate(whole) if each == "\n" for step in (-1, 0, 1, 2)}
+    for length in sorted({*near, *range(0, len(whole), 13), len(whole) - 1}):
+        with pytest.raises(Refused) as refused:
+            reread(path, running, whole[:length])
+        assert "nothing was changed" in refused.value.fix
+    assert reread(path, running, FILE + end).users == running.users != {}
+
+
+def test_the_end_mark_shows_a_cut_between_two_users(tmp_path: Path) -> None:
+    path = tmp_path / "broker.yaml"
+    path.write_text(f"{FILE}  bob: {HASH}\n...\n# the end\n")
+    running = load(path)
+    with pytest.raises(Refused, match=r"ends in \.\.\."):
+        reread(path, running, FILE)
+    assert list(reread(path, running, f"{FILE}...\n").users) == ["ann"]
+
+
+WRONG: dict[str, tuple[str | bytes, str]] = {
+    "empty": ("", "sets nothing"),
+    "comments only": ("# nothing\n", "sets nothing"),
+    "an end mark only": ("...\n", "document end"),
+    "zeroes": (b"\0" * 4096, "YAML"),
+    "no users": (FILE.replace(f"  ann: {HASH}", "  {}"), "no user is left"),
+    "no section of users": (FILE.partition("users:")[0], "users: the file in force sets it"),
+    "an empty section": (FILE.replace("  window-messages: 500\n", ""), "limits: the file in force sets it"),
+    "no address settings": (FILE.replace("address-settings", "addresses"), "addresses"),
+    "too large": ("#" * (5 << 20), "larger than"),
+    "another file's": ("- a\n", "expected a mapping"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_file_is_refused_with_a_sentence(tmp_path: Path, name: str) -> None:
+    text, said = WRONG[name]
+    path = tmp_path / "broker.yaml"
+    path.write_text(FILE)
+    running = load(path)
+    with pytest.raises(Refused, match=said) as refused:
+        reread(path, running, text)
+    assert refused.value.code == "config-invalid"
+    assert HASH not in str(refused.value)
+
+
+def test_a_file_that_is_gone_or_no_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "broker.yaml"
+    path.write_text(FILE)
+    running = load(path)
+    path.unlink()
+    with pytest.raises(Refused, match="no such file") as gone:
+        read_again(running)
+    assert gone.value.code == "config-not-found"
+    path.mkdir()
+    with pytest.raises(Refused, match="no regular file"):
+        read_again(running)
+
+
+def test_a_section_is_taken_away_by_saying_so() -> None:
+    running, without = parse(FILE), parse(FILE.replace("  orders.eu: {durable: true}", "  {}"))
+    check_reload(running, without)
+    with pytest.raises(ConfigError, match="no user is left"):
+        check_reload(running, parse(FILE.replace(f"  ann: {HASH}", "  {}")))
+    # Where there are none to lose, none are missed.
+    check_reload(parse("limits: {}\n"), parse("limits: {}\nusers: {}\n"))
+
+
+def test_what_cannot_be_declared_leaves_everything_as_it_was() -> None:
+    world = World({})
+    running = parse(FILE)
+    world.broker.resources.declare({"queue": "orders.eu", "durable": False})
+    read = parse(FILE.replace("max-delivery-attempts: 3", "max-delivery-attempts: 5") + "virtual-hosts: [shop]\n")
+    before = world.broker.state.settings
+    with pytest.raises(Refused, match=r"queues.orders\.eu: queue orders\.eu exists and was declared otherwise"):
+        take_up(world.broker, running, read)
+    assert world.broker.state.settings is before
+    assert [each.name for each in world.broker.virtual_hosts.all()] == ["/"]
+    assert "orders.eu" not in {name for name, address in world.broker.state.post_office.addresses.items() if not address.queues}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("addresses: {'a::b': {}}\n", "cannot name a"),
+        ("queues: {'#': {}}\n", "cannot name a"),
+        ("queues: {orders: {address: 'a::b'}}\n", "cannot name a"),
+        ("virtual-hosts: [" + ", ".join(f"v{number}" for number in range(999)) + "]\n", "as many as there may be"),
+    ],
+)
+def test_every_declaration_is_looked_at_before_any_is_made(text: str, said: str) -> None:
+    world = World({})
+    world.broker.virtual_hosts.add("one-already")
+    (problem,) = problems(world.broker, parse(text))
+    assert said in problem.message
+
+
+def test_a_queue_of_a_virtual_host_that_comes_with_it_can_be_declared() -> None:
+    world = World({})
+    text = "limits: {}\nvirtual-hosts: [shop]\nqueues: {'::shop.orders': {}}\n"
+    running = parse("limits: {}\n")
+    take_up(world.broker, running, parse(text))
+    assert "::shop.orders" in world.broker.state.post_office.queues
