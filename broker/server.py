@@ -23,7 +23,8 @@ from broker.core.selector import compile_selector
 from broker.declarations import declare
 from broker.errors import Refused
 from broker.management.calls import Calls
-from broker.protocols.amqp091.session import AmqpOptions, AmqpSession
+from broker.protocols.amqp091.options import AmqpOptions
+from broker.protocols.amqp091.session import AmqpSession
 from broker.protocols.native.session import NativeOptions, NativeSession
 from broker.protocols.output import Output
 from broker.recovery import recover

@@ -27,6 +27,8 @@ _MOST_UNSENT: Final = 64 * 1024 * 1024
 _SELDOM_S: Final = 2.5
 #: When a turn of the loop has taken this long, a connection with more frames goes on in the next: others have something to say too.
 _TURN_S: Final = 0.005
+#: So long a peer has to hang up after a goodbye, as with RabbitMQ.
+_TO_HANG_UP_S: Final = 30.0
 #: After a read of this size the loop reads the same socket again, up to 32 times, before it looks at any other.
 _FULL_READ: Final = 64 * 1024
 
@@ -75,7 +77,8 @@ class SocketTransport(asyncio.Protocol):
         self._logged_in = False
         self._deadline: asyncio.TimerHandle | None = None
         self._heartbeat_s = 0.0
-        self._ending = False
+        #: The goodbye is said, and the peer is to hang up; we have.
+        self._leaving = self._ending = False
         self._last_in = self._last_out = self._loop.time()
 
     # -- the socket speaks -------------------------------------------------------------------------------------------
@@ -150,7 +153,7 @@ class SocketTransport(asyncio.Protocol):
             self._deadline = None
 
     def end(self) -> None:
-        """Closes once what was written has left; a peer that does not read it is given the login time to do so.
+        """Hangs up once what was written has left; a peer that does not read it is given the login time to do so.
 
         What the peer is still sending is read and thrown away until it hangs up too: closing with something unread would reset the
         connection, and the peer might never see why.
@@ -165,9 +168,27 @@ class SocketTransport(asyncio.Protocol):
             transport.close()
         else:
             transport.write_eof()
+        self._cut_in(self._limits.login_timeout_ms / 1000)
+
+    def leave(self) -> None:
+        """What was written last is the goodbye, and the peer hangs up when it has read it.
+
+        Were the socket closed together with the goodbye, a client whose reader sees the end before the rest of it has understood the
+        goodbye would take it for a loss: some report an error then, some reconnect, some wait for ever.
+        """
+        self.flush()
+        transport = self._transport
+        if transport is None or transport.is_closing() or self._ending or self._leaving:
+            return
+        self._leaving = True
+        self.resume_reading()
+        self._cut_in(_TO_HANG_UP_S if self._logged_in else self._limits.login_timeout_ms / 1000)
+
+    def _cut_in(self, seconds: float) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
-        self._deadline = self._loop.call_later(self._limits.login_timeout_ms / 1000, transport.abort)
+        if self._transport is not None:
+            self._deadline = self._loop.call_later(seconds, self._transport.abort)
 
     def pause_reading(self) -> None:
         """What the peer sends waits in the socket from here on."""
@@ -185,7 +206,7 @@ class SocketTransport(asyncio.Protocol):
 
     def beat(self) -> None:
         """Sends a heartbeat when nothing else was sent, and gives up a peer that has been silent for too long."""
-        if not self._heartbeat_s or self._transport is None:
+        if not self._heartbeat_s or self._transport is None or self._leaving or self._ending:
             return
         now = self._loop.time()
         if not self._not_reading and now - self._last_in > self._heartbeat_s * self._limits.heartbeat_tolerance:
@@ -196,7 +217,7 @@ class SocketTransport(asyncio.Protocol):
 
     def _beat_often(self) -> None:
         """For heartbeats that the server's own look, once a second when nothing else happens, is too seldom for."""
-        if self._transport is not None and not self._ending:
+        if self._transport is not None and not self._leaving and not self._ending:
             self.beat()
             self._loop.call_later(self._heartbeat_s / 4, self._beat_often)
 
@@ -225,7 +246,7 @@ class NativeTransport(SocketTransport):
 
     def data_received(self, data: bytes) -> None:
         self._last_in = self._loop.time()
-        if self._ending:
+        if self._leaving or self._ending:
             return
         try:
             if not self._logged_in:
@@ -260,7 +281,7 @@ class NativeTransport(SocketTransport):
         """The next turn for frames that were too much for one."""
         frames, self._postponed = self._postponed, []
         transport = self._transport
-        if transport is None or transport.is_closing() or self._ending:
+        if transport is None or transport.is_closing() or self._leaving or self._ending:
             return
         try:
             self._act_on(frames)

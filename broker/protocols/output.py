@@ -12,7 +12,10 @@ class Output(Protocol):
     def write(self, data: bytes) -> None: ...
 
     def end(self) -> None:
-        """Closes the socket once everything written has left."""
+        """Hangs up once everything written has left."""
+
+    def leave(self) -> None:
+        """What was written last is the goodbye: it is the peer that hangs up, within a time."""
 
     def opened(self, heartbeat_ms: int) -> None:
         """Login is done: the wide limits and the heartbeat apply from here on."""

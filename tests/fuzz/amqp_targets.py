@@ -23,7 +23,8 @@ from broker.protocols.amqp091.codec import (
     method_frame,
 )
 from broker.protocols.amqp091.codec_methods import METHODS, NUMBER, write_arguments
-from broker.protocols.amqp091.session import AmqpOptions, AmqpSession
+from broker.protocols.amqp091.options import AmqpOptions
+from broker.protocols.amqp091.session import AmqpSession
 from tests.fuzz.journal_words import check_group
 from tests.model.world import World
 
@@ -192,6 +193,8 @@ class Socket:
 
     def end(self) -> None:
         self.ended = True
+
+    leave = end
 
     def opened(self, heartbeat_ms: int) -> None:
         assert heartbeat_ms >= 0

@@ -60,6 +60,8 @@ class Socket:
     def end(self) -> None:
         self.ended = True
 
+    leave = end
+
     def opened(self, heartbeat_ms: int) -> None:
         assert heartbeat_ms >= 0
 

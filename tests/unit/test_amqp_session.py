@@ -10,7 +10,8 @@ import pytest
 from broker.errors import Refused
 from broker.protocols.amqp091.codec import PROTOCOL_HEADER, AckEvent, FrameReader, MethodEvent, content_frames, method_frame
 from broker.protocols.amqp091.codec_methods import METHODS, NUMBER, write_arguments
-from broker.protocols.amqp091.session import AmqpOptions, AmqpSession
+from broker.protocols.amqp091.options import AmqpOptions
+from broker.protocols.amqp091.session import AmqpSession
 from broker.steps import at_once
 from tests.model.world import World
 
@@ -22,6 +23,8 @@ class Peer:
         self.world = world
         self.out = b""
         self.ended = False
+        #: The broker has hung up, and does not wait for the client to do so.
+        self.hung_up = False
         self.reading = True
         self.heartbeat_ms: int | None = None
         self.writable = True
@@ -36,6 +39,9 @@ class Peer:
         self.out += data
 
     def end(self) -> None:
+        self.ended = self.hung_up = True
+
+    def leave(self) -> None:
         self.ended = True
 
     def opened(self, heartbeat_ms: int) -> None:
@@ -104,6 +110,45 @@ def test_a_connection_opens_step_by_step(world: World) -> None:
     assert peer.call(0, "connection.close", 200, "bye", 0, 0) == [("connection.close-ok", [])]
     assert peer.ended
     assert not world.broker.connections
+
+
+def test_who_says_goodbye_hangs_up_himself(world: World) -> None:
+    peer = Peer(world)
+    peer.log_in()
+    assert peer.call(0, "connection.close", 200, "bye", 0, 0) == [("connection.close-ok", [])]
+    assert peer.send(method_frame(1, "channel.open", "") + b"junk") == []
+    assert (peer.ended, peer.hung_up) == (True, False)
+
+
+def test_an_error_of_the_connection_waits_for_its_answer(world: World) -> None:
+    peer = Peer(world)
+    peer.log_in()
+    assert codes(peer.call(0, "connection.tune-ok", 0, 0, 0)) == [("connection.close", 504)]
+    assert peer.call(1, "channel.open", "") == []
+    assert peer.call(0, "connection.close", 200, "bye", 0, 0) == [("connection.close-ok", [])], "both said goodbye at once"
+    assert (peer.ended, peer.hung_up) == (True, False)
+    assert peer.call(0, "connection.close-ok") == []
+    assert peer.hung_up
+
+
+def test_where_no_answer_can_be_read_none_is_waited_for(world: World) -> None:
+    peer = Peer(world)
+    peer.log_in()
+    assert codes(peer.send(b"\x01\x00\x00\x00\x00\x20\x00")) == [("connection.close", 501)]
+    assert peer.hung_up
+
+
+def test_an_error_while_an_answer_is_held_back_ends_the_waiting(world: World) -> None:
+    peer = Peer(world)
+    peer.log_in()
+    peer.call(1, "channel.open", "")
+    peer.session.hold()
+    peer.send(method_frame(1, "channel.close", 200, "", 0, 0))
+    peer.session.end("broker-stopping", "the broker is stopping", "")
+    assert codes(peer.methods()) == [("connection.close", 320)]
+    peer.session.go_on()
+    assert peer.call(0, "connection.close-ok") == []
+    assert peer.hung_up
 
 
 def test_amqplain_is_understood(world: World) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from broker.broker import Broker
@@ -19,7 +18,8 @@ from broker.core.queue import Queue
 from broker.errors import Refused
 from broker.exchanges import Route
 from broker.producers import Producer
-from broker.protocols.amqp091.channel import Channel, Held, Subscription
+from broker.protocols.amqp091.channel import Held, Subscription
+from broker.protocols.amqp091.channels import Channels
 from broker.protocols.amqp091.codec import (
     HEARTBEAT_FRAME,
     MIN_FRAME_BYTES,
@@ -38,6 +38,7 @@ from broker.protocols.amqp091.codec import (
 )
 from broker.protocols.amqp091.codec_methods import METHODS, NUMBER
 from broker.protocols.amqp091.login import credentials, server_properties
+from broker.protocols.amqp091.options import AmqpOptions
 from broker.protocols.amqp091.publishing import Pattern
 from broker.protocols.amqp091.replies import error_of
 from broker.protocols.amqp091.topology import METHODS as HANDLERS
@@ -57,20 +58,6 @@ _CHANNEL_CLOSE: Final = NUMBER["channel.close"]
 _CHANNEL_CLOSE_OK: Final = NUMBER["channel.close-ok"]
 #: What shows a queue's contents: it waits for what the same connection gave back, which is put there only once that is on disk.
 _SHOWING: Final = frozenset(NUMBER[name] for name in ("basic.get", "basic.consume", "queue.declare", "queue.purge", "queue.delete"))
-
-
-@dataclass(frozen=True, slots=True)
-class AmqpOptions:
-    product: str
-    version: str
-    cluster_name: str = "homing"
-    channel_max: int = 2047
-    frame_max: int = 131_072
-    #: What RabbitMQ proposes; the client decides.
-    heartbeat_s: int = 60
-    max_message_bytes: int = 16 * 1024 * 1024
-    max_transaction_operations: int = 10_000
-    max_transaction_bytes: int = 64 * 1024 * 1024
 
 
 #: (user, password, callback with the user's name or a refusal); the callback may come later.
@@ -94,14 +81,10 @@ class AmqpSession:
         self.turn = Turn(self)
         self._output = output
         self._authenticate = authenticate
-        self._channels: dict[int, Channel] = {}
-        self._open_channels: set[int] = set()
-        #: Channels we have closed and whose close-ok has not come yet.
-        self._closing: set[int] = set()
-        self._reader = FrameReader(self._open_channels, options.max_message_bytes)
+        self._channels = Channels(self, options.channel_max)
+        self._reader = FrameReader(self._channels.numbers, options.max_message_bytes)
         #: The method that must come next; 0: any (open), None: the protocol header.
         self._expected: int | None = None
-        self._channel_max = options.channel_max
         self._heartbeat_s = 0
         self._header = b""
         self._waiting: bytes | None = None
@@ -111,6 +94,7 @@ class AmqpSession:
         self._giving_back = 0
         self._waits_for_returns = False
         self._tells_blocked = False
+        #: We have sent connection.close: the answer to it is all that counts now.
         self._closed_by_us = False
         self._ended = False
         self._consumers = 0
@@ -165,6 +149,9 @@ class AmqpSession:
         for place, event in enumerate(events):
             if self._ended:
                 return
+            if self._closed_by_us:
+                self._after_our_close(event)
+                continue
             if self._held is not None:
                 self._held += events[place:]
                 break
@@ -174,19 +161,21 @@ class AmqpSession:
                 self._failed(event, error)
             except Refused as refusal:
                 self._failed(event, error_of(refusal, method_of(event)))
+        if self._channels.closed:
+            self._channels.after_reading()
         if not self._ended:
             self.turn.finish()
 
     def _event(self, event: Event) -> None:
+        channels = self._channels
+        if channels.closed and event.channel in channels.closed and channels.passes_over(event):
+            return
         if type(event) is PublishEvent or type(event) is PublishRun:
-            if event.channel not in self._closing:
-                self._channel(event.channel).publish(event)
+            channels.at(event.channel).publish(event)
         elif type(event) is AckEvent:
-            if event.channel not in self._closing:
-                self._channel(event.channel).acknowledge(event)
+            channels.at(event.channel).acknowledge(event)
         elif type(event) is NackEvent:
-            if event.channel not in self._closing:
-                self._channel(event.channel).refuse_each(event.tags, event.requeue)
+            channels.at(event.channel).refuse_each(event.tags, event.requeue)
         elif type(event) is MethodEvent:
             self.turn.finish()
             self._method(event)
@@ -194,40 +183,22 @@ class AmqpSession:
             self.turn.finish()
             raise event.error
 
-    def _channel(self, number: int) -> Channel:
-        channel = self._channels.get(number)
-        if channel is None:
-            raise AmqpError(504, f"CHANNEL_ERROR - expected 'channel.open' on channel {number}")
-        return channel
-
     def _method(self, event: MethodEvent) -> None:
         number = event.number
-        if self._closed_by_us:
-            # Only the end counts now.
-            if number in (_CLOSE, _CLOSE_OK):
-                self._end()
-            return
         if event.channel == 0:
             self._connection_method(event)
             return
         if self._expected:
             raise AmqpError(505, f"UNEXPECTED_FRAME - {METHODS[number].name} before the connection is open")
-        if event.channel in self._closing:
-            if number == _CHANNEL_CLOSE_OK:
-                self._closing.discard(event.channel)
-            elif number == _CHANNEL_CLOSE:
-                # Both say goodbye at once: either is answered, and the answer to ours may come or not.
-                self._closing.discard(event.channel)
-                self.write(method_frame(event.channel, "channel.close-ok"))
-            return
         if number == _CHANNEL_OPEN:
-            self._open_channel(event.channel)
-        elif number == _CHANNEL_CLOSE_OK and event.channel not in self._channels:
+            self._channels.add(event.channel)
+        elif number == _CHANNEL_CLOSE_OK and event.channel not in self._channels.open:
             return
         elif number == _CHANNEL_CLOSE:
-            self._close_channel(self._channel(event.channel))
+            self._channels.at(event.channel)
+            self._channels.close(event.channel)
         else:
-            channel = self._channel(event.channel)
+            channel = self._channels.at(event.channel)
             if self._giving_back and number in _SHOWING:
                 self.hold()
                 self._held, self._waits_for_returns = [event], True
@@ -265,7 +236,7 @@ class AmqpSession:
         self._authenticate(user, password, self._logged_in)
 
     def _logged_in(self, user: str | Refused) -> None:
-        if self._ended:
+        if self._ended or self._closed_by_us:
             return
         waiting, self._waiting = self._waiting or b"", None
         if isinstance(user, Refused):
@@ -284,7 +255,7 @@ class AmqpSession:
         if frame_max and not MIN_FRAME_BYTES <= frame_max <= self.options.frame_max:
             bound = "lower than the minimum" if frame_max < MIN_FRAME_BYTES else "higher than the maximum"
             raise AmqpError(530, f"NOT_ALLOWED - negotiated frame_max = {frame_max} is {bound}", _TUNE_OK)
-        self._channel_max = channel_max or self.options.channel_max
+        self._channels.most = channel_max or self.options.channel_max
         self.frame_max = self._reader.frame_max = frame_max or self.options.frame_max
         self._heartbeat_s = heartbeat_s
         self._expected = _OPEN
@@ -305,7 +276,8 @@ class AmqpSession:
 
         def closed() -> None:
             self.write(method_frame(0, "connection.close-ok"))
-            self._end()
+            self._ended = True
+            self._output.leave()
 
         self.broker.ledger.when_safe(closed)
 
@@ -314,56 +286,43 @@ class AmqpSession:
         if self._expected != 0 or not self.connection.open:
             return
         queues = [subscription.consumer.queue for subscription in self.subscriptions.values()]
-        for channel in self._channels.values():
+        for channel in self._channels.open.values():
             channel.closed = True
         self.broker.flow.close(self.producer)
         self.broker.disconnect(self.connection, lost)
         self.subscriptions.clear()
-        self._channels.clear()
-        self._open_channels.clear()
+        self._channels.let_go()
         for queue in self.broker.declared_queues.owned_by(self.connection):
             self.broker.delete_queue(queue)
         self.consumers_gone(queues)
 
-    # -- channels ----------------------------------------------------------------------------------------------------
-
-    def _open_channel(self, number: int) -> None:
-        if number in self._channels:
-            raise AmqpError(504, f"CHANNEL_ERROR - second 'channel.open' seen on channel {number}", _CHANNEL_OPEN)
-        if number > self._channel_max:
-            raise AmqpError(530, f"NOT_ALLOWED - channel {number} is above the negotiated {self._channel_max}", _CHANNEL_OPEN)
-        self._channels[number] = Channel(self, number)
-        self._open_channels.add(number)
-        self.write(method_frame(number, "channel.open-ok", b""))
-
-    def _close_channel(self, channel: Channel) -> None:
-        self._forget_channel(channel)
-        self.broker.ledger.when_safe(lambda: self.write(method_frame(channel.number, "channel.close-ok")))
-
-    def _forget_channel(self, channel: Channel) -> None:
-        del self._channels[channel.number]
-        self._open_channels.discard(channel.number)
-        self._reader.forget(channel.number)
-        channel.close()
-
     def _failed(self, event: Event, error: AmqpError) -> None:
         """An exception: of the channel it happened on, or of the whole connection."""
         self.turn.finish()
-        channel = self._channels.get(event.channel)
+        channel = self._channels.open.get(event.channel)
         number = error.method or (0 if self._expected else method_of(event))
         if error.hard or channel is None:
             self._close_connection(error, number)
+            if type(event) is ErrorEvent:
+                # Nothing that comes behind it can be read, the answer neither.
+                self._end()
             return
-        self._forget_channel(channel)
-        self._closing.add(channel.number)
-        self.write(method_frame(channel.number, "channel.close", error.code, error.text, number >> 16, number & 0xFFFF))
+        self._channels.close_for(channel.number, error, number)
 
     def _close_connection(self, error: AmqpError, number: int = 0) -> None:
         """``number``: the method that caused it."""
         self._let_go(lost=False)
         self.write(method_frame(0, "connection.close", error.code, error.text, number >> 16, number & 0xFFFF))
         self._closed_by_us = True
-        self._output.end()
+        self._held = self._waiting = None
+        self._output.leave()
+
+    def _after_our_close(self, event: Event) -> None:
+        if type(event) is MethodEvent and event.number == _CLOSE:
+            # Both say goodbye at once: either is answered.
+            self._output.write(method_frame(0, "connection.close-ok"))
+        elif type(event) is ErrorEvent or (type(event) is MethodEvent and event.number == _CLOSE_OK):
+            self._end()
 
     def _end(self) -> None:
         self._ended = True
@@ -414,6 +373,10 @@ class AmqpSession:
         if operations > self.options.max_transaction_operations or held.bytes > self.options.max_transaction_bytes:
             raise AmqpError(406, "PRECONDITION_FAILED - the transaction is larger than limits.max-transaction-* allow: commit sooner")
 
+    def forget_content(self, channel: int) -> None:
+        """What is half here of a message that comes on this channel is let go."""
+        self._reader.forget(channel)
+
     def finish_turn(self) -> None:
         self.turn.finish()
 
@@ -424,7 +387,7 @@ class AmqpSession:
             if subscription.channel.window.limit:
                 subscription.channel.settled(consumer)
             return
-        for channel in self._channels.values():
+        for channel in self._channels.open.values():
             if consumer.number in channel.holders:
                 channel.settled(consumer)
                 return

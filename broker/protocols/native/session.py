@@ -451,7 +451,7 @@ class NativeSession:
         def closed() -> None:
             self._write([int(Op.CLOSED), request])
             self._ended = True
-            self._output.end()
+            self._output.leave()
 
         self._broker.ledger.when_safe(closed)
 

@@ -1,0 +1,19 @@
+"""What an AMQP session says of the broker, and what it allows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class AmqpOptions:
+    product: str
+    version: str
+    cluster_name: str = "homing"
+    channel_max: int = 2047
+    frame_max: int = 131_072
+    #: What RabbitMQ proposes; the client decides.
+    heartbeat_s: int = 60
+    max_message_bytes: int = 16 * 1024 * 1024
+    max_transaction_operations: int = 10_000
+    max_transaction_bytes: int = 64 * 1024 * 1024
