@@ -26,7 +26,7 @@ from broker.ledger import JournalPort, Ledger
 from broker.paging import Windows
 from broker.permissions import Permitted, everybody
 from broker.policies import Policies
-from broker.producers import FlowControl, Producer
+from broker.producers import FlowControl, Producer, long_gone
 from broker.pulls import Pulls
 from broker.resources import Resources
 from broker.sending import Intake
@@ -38,11 +38,11 @@ from broker.virtual_hosts import VirtualHosts
 
 #: Messages one queue hands out in one turn of the loop.
 DISPATCH_BUDGET: Final = 2000
+#: What selectors may cost in one turn, over all queues: see Selector.cost.
+SELECTOR_BUDGET: Final = 10_000
 #: Due or expired references looked at in one turn.
 SWEEP_BUDGET: Final = 5000
 _SECOND_MS: Final = 1000
-#: A producer that has been gone this long is forgotten, with its mark.
-_FORGET_AFTER_MS: Final = 24 * 3_600_000
 #: An acknowledgement "expired" is believed when the message expires within this time: clocks differ.
 _CLOCK_SLACK_MS: Final = 60_000
 
@@ -380,10 +380,14 @@ class Broker:
         self.office.go_on()
         state.pager.look_again()
         now_ms = self.now_ms()
-        queues = list(state.ready)
+        queues, again, cost = list(state.ready), list[Queue](), 0
         state.ready.clear()
         for queue in queues:
+            if cost >= SELECTOR_BUDGET:
+                state.mark_ready(queue)
+                continue
             result = queue.dispatch(now_ms, DISPATCH_BUDGET)
+            cost += result.cost
             for consumer, references in result.deliveries:
                 if queue.settings.persist_delivery_count_before_delivery:
                     self._deliver_when_counted(consumer, references)
@@ -394,7 +398,9 @@ class Broker:
             if queue.pending.disk_count or queue.pending.overdue:
                 state.pager.look(queue)
             if result.more:
-                state.mark_ready(queue)
+                again.append(queue)
+        for queue in again:  # behind those that had no turn
+            state.mark_ready(queue)
         if self.flow.waiting:
             self.flow.relieve()
 
@@ -454,16 +460,11 @@ class Broker:
         if now_ms >= self._next_parked_ms:
             self._next_parked_ms = now_ms + self.limits.parked_retry_ms
             self.office.retry_parked()
-            self._forget_producers(now_ms)
-        if self.flow.waiting:
-            self.flow.relieve()
-
-    def _forget_producers(self, now_ms: int) -> None:
-        open_keys = {producer.key for producer in self.flow.producers}
-        for key, (_, used_ms) in list(self.marks.items()):
-            if now_ms - used_ms > _FORGET_AFTER_MS and key not in open_keys:
+            for key in long_gone(self.marks, self.flow.producers, now_ms):
                 del self.marks[key]
                 self.ledger.group.forget_producer(key)
+        if self.flow.waiting:
+            self.flow.relieve()
 
     # -- settings ----------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from broker.core.address_settings import AddressSettings
 from broker.core.message import REFERENCE_BYTES, Hop, Message, MessageReference
 from broker.core.pending import PRIORITIES
+from broker.core.queue import SCAN_BUDGET
 from broker.properties import size_of
 from broker.rations import Rations
 from broker.steps import Steps
@@ -407,14 +408,17 @@ class Pager:
         queue = consumer.queue
         if not self._ended(queue, f"all for {consumer.name}", page) or not consumer.open:
             return
-        room = consumer.credit
+        room, cost = consumer.credit, 0
         for record in page.records:
-            if room <= 0:
+            if room <= 0 or cost >= SCAN_BUDGET:
                 break
             consumer.scanned[priority] = record.sequence
-            if record.due_at_ms is None and record.sequence not in queue.references and consumer.takes(reference_of(queue, record)):
-                queue.put_back([self.adopt(queue, record)])
-                room -= 1
+            if record.due_at_ms is None and record.sequence not in queue.references:
+                reference = reference_of(queue, record)
+                cost += consumer.look_cost(reference)
+                if consumer.takes(reference):
+                    queue.put_back([self.adopt(queue, record)])
+                    room -= 1
         else:
             if not page.more:
                 consumer.scanned[priority] = max(newest, consumer.scanned[priority])

@@ -6,7 +6,7 @@ blocked producer can still send is bounded, and sockets are always read.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from broker.core.message import REFERENCE_BYTES
@@ -20,6 +20,10 @@ LEAST_WINDOW_BYTES: Final = 4 * 1024
 MOST_UNWRITTEN_BYTES: Final = 64 * 1024 * 1024
 #: Grants resume when this part of a limit is free again.
 _HYSTERESIS: Final = 0.95
+
+
+#: A producer that has been gone this long is forgotten, with its mark.
+_FORGET_AFTER_MS: Final = 24 * 3_600_000
 
 
 class CreditSink(Protocol):
@@ -174,3 +178,9 @@ class FlowControl:
             if room <= 0:
                 return f"queue-full: {queue.name} holds {queue.ready} messages; producers wait until consumers have taken some", 0
         return None, room
+
+
+def long_gone(marks: dict[str, list[int]], producers: Iterable[Producer], now_ms: int) -> list[str]:
+    """The keys of the producers that are to be forgotten."""
+    open_keys = {producer.key for producer in producers}
+    return [key for key, (_, used_ms) in marks.items() if now_ms - used_ms > _FORGET_AFTER_MS and key not in open_keys]

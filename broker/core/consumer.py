@@ -157,6 +157,10 @@ class Consumer:
     def takes(self, reference: MessageReference) -> bool:
         return self.selector is None or self.selector.matches(reference.lookup())
 
+    def look_cost(self, reference: MessageReference) -> int:
+        """What it costs to say whether it takes that: see Selector.cost."""
+        return 0 if self.selector is None else self.selector.cost(reference.message.properties_size)
+
     @property
     def slow(self) -> bool:
         """Its window is full and everything in it was given: the application is what others wait for."""

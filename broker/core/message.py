@@ -111,6 +111,11 @@ class Message:
         #: Stored once in a row of its own because several durable references point at it.
         self.shared = False
 
+    @property
+    def properties_size(self) -> int:
+        """What the properties take, in bytes."""
+        return self.size - len(self.body)
+
 
 class MessageReference:
     """One message in one queue. ``sequence`` is its place: queue order within its priority."""

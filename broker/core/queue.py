@@ -17,24 +17,29 @@ from broker.core.selector import Selector
 
 #: Bodies handed to one consumer in one dispatch; keeps a turn of the loop and a socket's buffer small.
 DISPATCH_BYTES: Final = 256 * 1024
-#: Candidates one selector consumer looks at in one dispatch.
+#: What one dispatch may look at: so many messages, or so many that ordinary selectors are asked about (Selector.cost).
 SCAN_BUDGET: Final = 2000
 #: Up to so many for each of several consumers are dealt out one by one, in turn; of more each gets its share at once, which costs less.
 FEW: Final = 16
-#: Suspects that are looked at in one dispatch.
+#: Suspects that are looked at in one dispatch, and what selectors may cost that.
 SUSPECTS: Final = 100
+SUSPECTS_BUDGET: Final = 10 * SCAN_BUDGET
 
 
 class Dispatch(NamedTuple):
-    """What one dispatch decided: deliveries in the order they are made, expired references met on the way, whether there is more to do."""
+    """What one dispatch decided: deliveries in the order they are made, expired references met on the way, whether there is more to do;
+    and what its selectors cost, as Selector.cost counts."""
 
     deliveries: list[tuple[Consumer, list[MessageReference]]]
     expired: list[MessageReference]
     more: bool
+    cost: int
 
 
 class Queue:
     __slots__ = (
+        "_cost",
+        "_suspects_asked",
         "_turn",
         "address",
         "arriving",
@@ -119,6 +124,10 @@ class Queue:
         self.idle_since_ms: int | None = None
         self.used_at_ms = created_at_ms
         self._turn = 0
+        #: What the selectors of this dispatch have cost so far.
+        self._cost = 0
+        #: Where the next look at the suspects goes on, after one that cost too much.
+        self._suspects_asked = 0
 
     @property
     def count(self) -> int:
@@ -249,7 +258,8 @@ class Queue:
         deliveries: list[tuple[Consumer, list[MessageReference]]] = []
         expired: list[MessageReference] = []
         if self.paused or not self.consumers:
-            return Dispatch([], expired, False)
+            return Dispatch([], expired, False, 0)
+        self._cost = 0
         if self.suspects:
             self._place_suspects(now_ms, deliveries, expired)
         begin = self._turn % len(self.consumers)
@@ -257,14 +267,18 @@ class Queue:
         ready = [consumer for consumer in turn if consumer.wants(now_ms)]
         if self._are_few(ready, budget):
             deliveries += self._deal(ready, now_ms, expired)
-            return Dispatch(deliveries, expired, False)
+            return Dispatch(deliveries, expired, False, self._cost)
         by_consumer: dict[Consumer, list[MessageReference]] = {}
         more = False
+        unasked: Consumer | None = None
         for level in by_priority(ready):
             while level and self.pending.count and budget > 0:
                 share = max(1, min(budget, self.pending.count) // len(level))
                 still: list[Consumer] = []
                 for consumer in level:
+                    if consumer.selector is not None and self._cost >= SCAN_BUDGET:
+                        unasked = unasked or consumer
+                        continue
                     limit, gone = min(consumer.credit, share, budget), len(expired)
                     taken = self._take(consumer, limit, now_ms, expired)
                     budget -= len(taken)
@@ -284,10 +298,12 @@ class Queue:
                 level = still
             if more:
                 break
-        if by_consumer:
+        if unasked is not None:
+            self._turn = self.consumers.index(unasked)
+        elif by_consumer:
             self._turn = begin + 1
         more = more or (self.pending.count > 0 and budget <= 0) or any(c.candidates and c.wants(now_ms) for c in turn)
-        return Dispatch([*deliveries, *by_consumer.items()], expired, more)
+        return Dispatch([*deliveries, *by_consumer.items()], expired, more, self._cost)
 
     def _are_few(self, ready: list[Consumer], budget: int) -> bool:
         """Whether there are several consumers that take whatever comes, and for each of them not more than a few of what is here."""
@@ -340,9 +356,9 @@ class Queue:
         self, consumer: Consumer, selector: Selector, limit: int, now_ms: int, expired: list[MessageReference]
     ) -> list[MessageReference]:
         taken: list[MessageReference] = []
-        size, budget = 0, max(1, SCAN_BUDGET // selector.weight)
-        while consumer.candidates and len(taken) < limit and size < DISPATCH_BYTES and budget:
-            budget -= 1
+        size, passed = 0, 0
+        while consumer.candidates and len(taken) < limit and size < DISPATCH_BYTES and self._cost < SCAN_BUDGET and passed < SCAN_BUDGET:
+            passed += 1
             reference = self._next_candidate(consumer, selector)
             if reference is not None and not _is_over(reference, now_ms, expired):
                 size += reference.message.size
@@ -352,7 +368,10 @@ class Queue:
     def _next_candidate(self, consumer: Consumer, selector: Selector) -> MessageReference | None:
         """Takes the next pending reference if the consumer's selector matches it; None when the one looked at was none."""
         reference = heapq.heappop(consumer.candidates)[2]
-        if reference.where is not PENDING or reference.suspect or not selector.matches(reference.lookup()):
+        if reference.where is not PENDING or reference.suspect:
+            return None
+        self._cost += selector.cost(reference.message.properties_size)
+        if not selector.matches(reference.lookup()):
             return None
         self.pending.remove(reference, Where.DELIVERING)
         return reference
@@ -378,12 +397,18 @@ class Queue:
         busy = {consumer.connection for consumer in self.consumers if consumer.unsettled}
         free = [consumer for consumer in able if consumer.credit > 0 and consumer.connection not in busy]
         chosen_by_selector = any(consumer.selector is not None for consumer in able)
-        for reference in heapq.nsmallest(SUSPECTS, self.suspects.values(), key=lambda each: (-each.priority, each.sequence)):
+        first = heapq.nsmallest(SUSPECTS, self.suspects.values(), key=lambda each: (-each.priority, each.sequence))
+        begin = self._suspects_asked % len(first)
+        self._suspects_asked = 0
+        for number, reference in enumerate(first[begin:] + first[:begin], begin):
+            if self._cost >= SUSPECTS_BUDGET:
+                self._suspects_asked = number
+                break
             if reference.expired(now_ms):
                 self.withdraw(reference, Where.SETTLING)
                 expired.append(reference)
                 continue
-            taker = next((consumer for consumer in free if consumer.takes(reference)), None)
+            taker = next((consumer for consumer in free if self._suits(consumer, reference)), None)
             if taker is not None:
                 self.withdraw(reference, Where.DELIVERING)
                 self.delivering += 1
@@ -393,7 +418,7 @@ class Queue:
                     sibling.isolated_until_ms = until_ms
                 free = [consumer for consumer in free if consumer.connection != taker.connection]
                 continue
-            takers = [consumer for consumer in able if consumer.takes(reference)]
+            takers = [consumer for consumer in able if self._suits(consumer, reference)]
             holding = [consumer for consumer in takers if consumer.connection in busy]
             # Draining that did not empty anybody is followed by as long a time of normal service: nobody starves.
             if holding and not any(c.draining_until_ms > now_ms - self.settings.suspect_timeout_ms for c in takers):
@@ -402,6 +427,10 @@ class Queue:
                     sibling.draining_until_ms = until_ms
             if not free and not chosen_by_selector:
                 break
+
+    def _suits(self, consumer: Consumer, reference: MessageReference) -> bool:
+        self._cost += consumer.look_cost(reference)
+        return consumer.takes(reference)
 
 
 def _is_over(reference: MessageReference, now_ms: int, expired: list[MessageReference]) -> bool:

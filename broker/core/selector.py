@@ -7,11 +7,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.core import selector_terms as terms
-from broker.core.selector_terms import Kind, Lookup, PropertyValue, Run, Term
+from broker.core.selector_terms import Kind, Like, Lookup, PropertyValue, Run, Term
 
 if TYPE_CHECKING:
     from lark import Lark, Token
@@ -24,6 +25,9 @@ __all__ = ["Lookup", "PropertyValue", "Selector", "SelectorError", "compile_sele
 MAX_CHARACTERS: Final = 4096
 MAX_DEPTH: Final = 64
 _CACHED_SELECTORS: Final = 1024
+#: Characters of a text times characters of patterns with ``_`` between texts, over all LIKEs of a selector: some 10 ms. By what the pattern
+#: allows, a longer text is not looked at. A pattern of 64 characters is compared with all that the properties of a message can hold.
+GAPPED_STEPS: Final = 1 << 22
 #: The largest magnitude a literal may have: that of the smallest 64-bit number, which is written as a minus and a literal.
 _LARGEST_INTEGER: Final = 2**63
 
@@ -98,14 +102,21 @@ class SelectorError(ValueError):
 class Selector:
     """A compiled selector; immutable, shared by everyone who wrote the same text."""
 
-    __slots__ = ("_run", "text", "weight")
+    __slots__ = ("_per_kibibyte", "_plain", "_run", "text")
 
-    def __init__(self, text: str, run: Run) -> None:
+    def __init__(self, text: str, run: Run, likes: Sequence[Like]) -> None:
         self.text = text
-        #: How many ordinary selectors' work one evaluation may be, roughly: whoever looks at many messages looks at fewer.
-        gaps = sum(quoted.count("_") for quoted in text.split("'")[1::2]) if "like" in text.lower() else 0
-        self.weight = 1 + len(text) // (2 if gaps else 64) + 64 * gaps
         self._run = run
+        self._plain = 1 + len(text) // 64
+        self._per_kibibyte = sum([1 + like.gapped for like in likes if like.searched])
+        gapped = sum([like.gapped for like in likes])
+        for like in likes:
+            if like.gapped:
+                like.longest = GAPPED_STEPS // gapped
+
+    def cost(self, size: int) -> int:
+        """How many ordinary selectors' work (a microsecond) one evaluation may be, roughly, where the properties take ``size`` bytes."""
+        return self._plain + min(self._per_kibibyte * size, 2 * GAPPED_STEPS) // 1024
 
     def matches(self, lookup: Lookup) -> bool:
         """Whether the condition is true; false and unknown are both no match. ``lookup`` gives a name's value, None where there is none."""
@@ -123,32 +134,35 @@ def compile_selector(text: str, max_characters: int = MAX_CHARACTERS, max_depth:
         raise SelectorError(message, max_characters, "shorten it, or raise limits.max-selector-characters in broker.yaml")
     if not text.strip():
         raise SelectorError("the selector is empty", 0, "leave it out to match every message")
-    term = _parse(text)
+    term, likes = _parse(text)
     if term.depth > max_depth:
         message = f"the selector is nested {term.depth} deep, more than {max_depth}"
         raise SelectorError(message, term.position, "flatten it, or raise limits.max-selector-depth in broker.yaml")
-    return Selector(text, term.run)
+    return Selector(text, term.run, likes)
 
 
-def _parse(text: str) -> Term:
-    parser = _parser()
+def _parse(text: str) -> tuple[Term, list[Like]]:
+    parser, builder = _parser()
     from lark.exceptions import UnexpectedInput
 
+    likes: list[Like] = []
+    builder.likes = likes
     try:
         parsed: Any = parser.parse(text)
     except UnexpectedInput as error:
         raise _syntax_error(text, error) from None
     term: Term = parsed
-    return _condition(term, "a selector")
+    return _condition(term, "a selector"), likes
 
 
 @lru_cache(maxsize=1)
-def _parser() -> Lark:
+def _parser() -> tuple[Lark, _Builder]:
     """Made at the first selector, so that a broker without any never loads lark. LALR with the builder run at each reduction: no
     syntax tree, no recursion, so nesting costs no stack."""
     from lark import Lark
 
-    return Lark(_GRAMMAR, parser="lalr", lexer="basic", transformer=_Builder(), maybe_placeholders=True)
+    builder = _Builder()
+    return Lark(_GRAMMAR, parser="lalr", lexer="basic", transformer=builder, maybe_placeholders=True), builder
 
 
 def _syntax_error(text: str, error: UnexpectedInput) -> SelectorError:
@@ -189,6 +203,10 @@ def _deepest(parts: list[Term]) -> int:
 
 class _Builder:
     """One method a rule of the grammar: the children's terms in, the term of the whole out. Kinds are checked here."""
+
+    def __init__(self) -> None:
+        #: The LIKEs of the selector that is being read.
+        self.likes: list[Like] = []
 
     def disjunction(self, children: Children) -> Term:
         return self._logic(children, terms.any_of, "OR")
@@ -234,9 +252,10 @@ class _Builder:
         if mark is not None and len(mark) != 1:
             raise SelectorError("ESCAPE takes exactly one character", escape.start_pos)
         try:
-            run = terms.like(value.run, _unquoted(pattern), mark)
+            run = Like(value.run, _unquoted(pattern), mark)
         except ValueError as error:
             raise SelectorError(str(error), pattern.start_pos) from None
+        self.likes.append(run)
         return self._perhaps_not(negated, run, [value])
 
     def is_null(self, children: Children) -> Term:

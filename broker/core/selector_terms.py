@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple
@@ -17,6 +18,8 @@ Lookup = Callable[[str], PropertyValue]
 Run = Callable[[Lookup], PropertyValue]
 
 _INT64_MAX: Final = 2**63 - 1
+#: Characters of a segment with gaps up to which a compiled pattern finds it sooner than shift-and does, whatever the text is like.
+_SHORT: Final = 64
 
 
 class Kind(Enum):
@@ -194,11 +197,27 @@ def _apply(sign: str, one: Any, other: Any) -> int | float | None:
     return result if fits else None
 
 
-class _Segment(NamedTuple):
+class _Segment:
     """What stands between two ``%``: text with gaps. ``runs`` are (offset, text); ``length`` includes every ``_``."""
 
-    runs: tuple[tuple[int, str], ...]
-    length: int
+    __slots__ = ("_pattern", "length", "runs")
+
+    def __init__(self, runs: tuple[tuple[int, str], ...], length: int) -> None:
+        self.runs = runs
+        self.length = length
+        self._pattern = self._compiled() if self.has_gaps and length <= _SHORT else None
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether it is texts with a ``_`` between them: str.find alone does not find those."""
+        return len(self.runs) > 1
+
+    def _compiled(self) -> re.Pattern[str]:
+        """Each character itself or any one: with nothing that repeats, there is nothing to go back to."""
+        characters = ["."] * self.length
+        for offset, text in self.runs:
+            characters[offset : offset + len(text)] = map(re.escape, text)
+        return re.compile("".join(characters), re.DOTALL)
 
     def stands_at(self, value: str, at: int) -> bool:
         return at >= 0 and at + self.length <= len(value) and all(value.startswith(text, at + offset) for offset, text in self.runs)
@@ -209,16 +228,22 @@ class _Segment(NamedTuple):
             return -1
         if not self.runs:
             return start
-        if len(self.runs) > 1:
+        if self.has_gaps:
             return self._find_with_gaps(value, start, end)
         offset, text = self.runs[0]
         at = value.find(text, start + offset, end - (self.length - offset - len(text)))
         return at - offset if at >= 0 else -1
 
     def _find_with_gaps(self, value: str, start: int, end: int) -> int:
-        """Shift-and (Baeza-Yates and Gonnet 1992): one step a character, whatever the text and the pattern are like."""
         if any(value.find(text, start, end) < 0 for _, text in self.runs):
             return -1
+        if self._pattern is not None:
+            found = self._pattern.search(value, start, end)
+            return found.start() if found else -1
+        return self._shift_and(value, start, end)
+
+    def _shift_and(self, value: str, start: int, end: int) -> int:
+        """Baeza-Yates and Gonnet 1992: one step a character, whatever the text and the pattern are like."""
         gaps = (1 << self.length) - 1
         for offset, text in self.runs:
             gaps &= ~(((1 << len(text)) - 1) << offset)
@@ -234,20 +259,34 @@ class _Segment(NamedTuple):
         return -1
 
 
-def like(inner: Run, pattern: str, escape: str | None) -> Run:
-    """``%`` is any text, ``_`` one character, ``escape`` makes the next one plain. No regular expression, so nothing to blow up.
+class Like:
+    """``%`` is any text, ``_`` one character, ``escape`` makes the next one plain. No regular expression with anything that repeats, so
+    nothing to blow up: a look at n characters costs n steps, and n times the pattern's length where there are ``_`` between texts.
 
     Raises ValueError for an escape that has nothing to escape.
     """
-    segments = _segments(pattern, escape)
 
-    def run(lookup: Lookup) -> PropertyValue:
-        value = inner(lookup)
+    __slots__ = ("_inner", "_segments", "gapped", "longest", "searched")
+
+    def __init__(self, inner: Run, pattern: str, escape: str | None) -> None:
+        self._inner = inner
+        self._segments = _segments(pattern, escape)
+        between = self._segments[1:-1]
+        #: The characters of the segments that are looked for, and of those that have gaps.
+        self.searched = sum(segment.length for segment in between)
+        self.gapped = sum(segment.length for segment in between if segment.has_gaps)
+        #: A text of more characters is not looked at, and the condition unknown; None: however long it is.
+        self.longest: int | None = None
+
+    def __call__(self, lookup: Lookup) -> PropertyValue:
+        value = self._inner(lookup)
         if value is None:
             return None
-        return isinstance(value, str) and _like(segments, value)
-
-    return run
+        if not isinstance(value, str):
+            return False
+        if self.longest is not None and len(value) > self.longest:
+            return None
+        return _like(self._segments, value)
 
 
 def _segments(pattern: str, escape: str | None) -> list[_Segment]:

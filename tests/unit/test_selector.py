@@ -286,22 +286,22 @@ def _like_by_definition(pattern: str, value: str) -> bool:
 @example("%a____%", "aaa")  # more than there is, in the middle
 @given(st.text("ab%_", max_size=10), st.text("ab", max_size=12))
 def test_like_agrees_with_its_definition(pattern: str, value: str) -> None:
-    run = terms.like(terms.constant(value), pattern, None)
+    run = terms.Like(terms.constant(value), pattern, None)
     assert run(MESSAGE.get) is _like_by_definition(pattern, value)
 
 
 @given(st.text("ab%_!", max_size=12))
 def test_an_escaped_pattern_matches_only_itself(value: str) -> None:
     pattern = "".join("!" + each for each in value)
-    assert terms.like(terms.constant(value), pattern, "!")(MESSAGE.get) is True
-    assert terms.like(terms.constant(value + "a"), pattern, "!")(MESSAGE.get) is False
+    assert terms.Like(terms.constant(value), pattern, "!")(MESSAGE.get) is True
+    assert terms.Like(terms.constant(value + "a"), pattern, "!")(MESSAGE.get) is False
 
 
 def test_like_does_not_blow_up() -> None:
     value = "a" * 65_536
     started = time.process_time()
     for pattern in ("%a" * 1000 + "%b", "%" + "a" * 2000 + "b%", "%a_a_a_a_b%", "%_" * 1000 + "b"):
-        assert terms.like(terms.constant(value), pattern, None)(MESSAGE.get) is False
+        assert terms.Like(terms.constant(value), pattern, None)(MESSAGE.get) is False
     # Backtracking would not end in a lifetime; this takes a fraction of a second, so the bound is no matter of luck.
     assert time.process_time() - started < 20
 
