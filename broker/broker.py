@@ -32,7 +32,7 @@ from broker.resources import Resources
 from broker.sending import Intake
 from broker.settlement import Settlement
 from broker.state import BrokerState
-from broker.steps import Steps, T
+from broker.steps import Work
 from broker.transactions import Transactions
 from broker.virtual_hosts import VirtualHosts
 
@@ -106,7 +106,7 @@ class Broker:
         self.marks: dict[str, list[int]] = {}
         self._pulls = Pulls()
         #: Long work that is under way; each returns whether there is more to do.
-        self._working: list[Callable[[], bool]] = []
+        self.work = Work(wake)
         self._next_second_ms = 0
         self._next_parked_ms = 0
 
@@ -351,31 +351,10 @@ class Broker:
 
     # -- the loop's side ---------------------------------------------------------------------------------------------
 
-    def work(self, steps: Steps[T], done: Callable[[T], None]) -> None:
-        """Long work, one step now and one in each turn from here on; ``done`` gets what it comes to."""
-        self._working.append(lambda: self._step(steps, done))
-        self._go_on_working()
-
-    def _step(self, steps: Steps[T], done: Callable[[T], None]) -> bool:
-        """Whether there is more to do."""
-        try:
-            waits = next(steps)
-        except StopIteration as result:
-            done(result.value)
-            return False
-        if not waits:
-            self.state.wake()
-        return True
-
-    def _go_on_working(self) -> None:
-        working, self._working = self._working, []
-        self._working += [step for step in working if step()]
-
     def drain(self) -> None:
         """Dispatches every queue of the ready set, each within its budget."""
         state = self.state
-        if self._working:
-            self._go_on_working()
+        self.work.go_on()
         self.office.retry_if_bindings_changed()
         self.office.go_on()
         state.pager.look_again()

@@ -252,11 +252,14 @@ class DeadLetterOffice:
             nonlocal sent
             for record in records:
                 if message_ids is None or record.message.message_id in message_ids:
-                    reference = self._state.pager.adopt(queue, record)
-                    if self._send_home(reference, message_ids):
-                        sent += 1
-                    else:
-                        self._state.place((reference,))
+                    reference, went = self._state.pager.adopt(queue, record), False
+                    try:
+                        went = self._send_home(reference, message_ids)
+                    finally:
+                        if went:
+                            sent += 1
+                        else:
+                            self._state.place((reference,))
             return True
 
         yield from self._state.pager.on_disk(queue, send_home, up_to)

@@ -11,12 +11,13 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from broker.core.address_settings import AddressSettings
 from broker.core.message import REFERENCE_BYTES, Hop, Message, MessageReference
 from broker.core.pending import PRIORITIES
 from broker.core.queue import SCAN_BUDGET
+from broker.page_reads import Look, PageReads, Reader, Scan
 from broker.properties import size_of
 from broker.rations import Rations
 from broker.steps import Steps
@@ -55,20 +56,12 @@ class Windows:
     memory_bytes: int
 
 
-class Reader(Protocol):
-    """The part of journal.Journal that pages are read through."""
-
-    def read(self, wanted: Wanted, take: Callable[[Page], None]) -> None: ...
-
-
 class Pager:
     def __init__(self, state: BrokerState, reader: Reader, windows: Windows) -> None:
         self._state = state
-        self._reader = reader
         self._windows = windows
         self.rations = Rations(state, windows.memory_bytes)
-        #: Pages that are on their way, by queue and kind, and what each may take of memory.
-        self.reading: dict[tuple[int, str], int] = {}
+        self.reads = PageReads(state, reader, self.rations)
         #: Queues whose consumers hold too much to be given more while memory is short, and when they are looked at again.
         self._held_back: dict[Queue, None] = {}
         self._look_again_ms = self._warned_ms = 0
@@ -223,7 +216,7 @@ class Pager:
         """The next page of one priority; the queue is marked ready when it is here."""
         rows, size = self._page_of(queue)
         wanted = Wanted(queue.queue_id, "ready", priority, after=queue.pending.cursor[priority], rows=rows, size=size)
-        self._read(queue, "ready", wanted, partial(self._take_ready, queue, priority))
+        self.reads.read(queue, "ready", wanted, partial(self._take_ready, queue, priority), _as_it_was)
 
     def _page_of(self, queue: Queue, pages: int = 1) -> tuple[int, int]:
         """Rows and bytes of its next page, or of so many read as one: no more than its windows, and little when memory is short."""
@@ -245,19 +238,13 @@ class Pager:
             self.fetch(queue, priority)
         return True
 
-    def _read(self, queue: Queue, kind: str, wanted: Wanted, take: Callable[[Page], None]) -> bool:
-        """Whether a page was asked for: one of a kind is on its way at a time."""
-        if (queue.queue_id, kind) in self.reading:
-            return False
-        size = wanted.size + REFERENCE_BYTES * wanted.rows
-        self.reading[queue.queue_id, kind] = size
-        self.rations.coming_bytes += size
-        self._reader.read(wanted, take)
-        return True
-
     def _ended(self, queue: Queue, kind: str, page: Page) -> bool:
         """Whether the queue is still there; rows that were set aside are counted out."""
-        self.rations.coming_bytes -= self.reading.pop((queue.queue_id, kind))
+        self.reads.ended(queue, kind)
+        return self.alive(queue, page)
+
+    def alive(self, queue: Queue, page: Page) -> bool:
+        """The same of a page that nothing was counted for."""
         if self._state.post_office.queues_by_id.get(queue.queue_id) is not queue:
             return False
         for priority, has_due_time in page.set_aside:
@@ -330,6 +317,7 @@ class Pager:
     def tick(self, now_ms: int) -> None:
         """At least once a second: reads what is due soon, and what has expired."""
         self.look_again()
+        self.reads.look_again(now_ms)
         for queue in list(self._timed):
             if queue.due_on_disk and queue.first_due_ms is not None:
                 self._look_due(queue, now_ms)
@@ -350,10 +338,16 @@ class Pager:
         (after_ms, after), until_ms = queue.due_horizon, now_ms + AHEAD_MS
         rows, size = self._page_of(queue, _OVERDUE_PAGES if queue.pending.overdue else 1)
         wanted = Wanted(queue.queue_id, "due", after_ms=after_ms, after=after, until_ms=until_ms, rows=rows, size=size)
-        if self._read(queue, "due", wanted, partial(self._take_due, queue, queue.due_horizon)):
+        was = queue.due_horizon, queue.first_due_ms
+        if self.reads.read(queue, "due", wanted, partial(self._take_due, queue, was[0]), lambda: self._due_as_it_was(queue, *was)):
             # What is given a time up to here from now on stays in memory: the page could miss it.
             queue.due_horizon = max(queue.due_horizon, (until_ms, _LAST))
             queue.first_due_ms = None
+
+    def _due_as_it_was(self, queue: Queue, horizon: tuple[int, int], first_due_ms: int | None) -> None:
+        queue.due_horizon = horizon
+        times = [at_ms for at_ms in (first_due_ms, queue.first_due_ms) if at_ms is not None]
+        queue.first_due_ms = min(times, default=None)
 
     def _take_due(self, queue: Queue, after: tuple[int, int], page: Page) -> None:
         if not self._ended(queue, "due", page):
@@ -376,7 +370,8 @@ class Pager:
         # Nothing that is only on disk expires earlier; rows that are gone may, and are not to be passed over each time.
         after = after or ((queue.expiry_on_disk_ms or 0) - 1, _LAST)
         wanted = Wanted(queue.queue_id, "expired", after_ms=after[0], after=after[1], until_ms=now_ms, rows=rows, size=size)
-        if self._read(queue, "expired", wanted, partial(self._take_expired, queue, now_ms)):
+        failed = partial(self._expires, queue, queue.expiry_on_disk_ms)
+        if self.reads.read(queue, "expired", wanted, partial(self._take_expired, queue, now_ms), failed):
             queue.expiry_on_disk_ms = None
 
     def _take_expired(self, queue: Queue, now_ms: int, page: Page) -> None:
@@ -401,7 +396,7 @@ class Pager:
                 rows, size = self._page_of(consumer.queue)
                 wanted = Wanted(consumer.queue.queue_id, "all", priority, after=scanned[priority], rows=min(rows, _SCAN_ROWS), size=size)
                 take = partial(self._take_scanned, consumer, priority, pending.newest[priority])
-                self._read(consumer.queue, f"all for {consumer.name}", wanted, take)
+                self.reads.read(consumer.queue, f"all for {consumer.name}", wanted, take, _as_it_was)
                 return
 
     def _take_scanned(self, consumer: Consumer, priority: int, newest: int, page: Page) -> None:
@@ -434,7 +429,7 @@ class Pager:
     def on_disk(
         self,
         queue: Queue,
-        act: Callable[[list[ReferenceRecord]], bool],
+        act: Look,
         up_to: int,
         priority: int = PRIORITIES - 1,
         after: int = 0,
@@ -442,32 +437,26 @@ class Pager:
     ) -> Steps[None]:
         """Hands over what of the queue is only on disk, in steps, in delivery order, from a place on and with sequences below ``up_to``.
 
-        ``act`` may adopt a record; what it does not is left where it is. It returns whether it wants more.
+        ``act`` may adopt a record; what it does not is left where it is. It returns whether it wants more. Raises what ``act`` raised, or
+        Refused where a page could not be read.
         """
         for rank in range(min(priority, PRIORITIES - 1), -1, -1):
             more = bool(queue.pending.on_disk[rank] or queue.due_on_disk)
             if not queue.due_on_disk:
                 after = max(after, queue.pending.cursor[rank])
+            scan = Scan(queue, act, up_to, after, self.alive)
             while more:
-                came: list[bool] = []
-
-                def take(page: Page, came: list[bool] = came) -> None:
-                    nonlocal after
-                    alive = self._state.post_office.queues_by_id.get(queue.queue_id) is queue
-                    there = [r for r in page.records if r.sequence not in queue.references and r.sequence < up_to]
-                    wants_more = alive and act(there)
-                    after = page.records[-1].sequence if page.records else up_to
-                    came.append(wants_more)
-                    came.append(page.more and after < up_to)
-                    self._state.wake()
-
-                self._reader.read(Wanted(queue.queue_id, "all", rank, after=after, rows=rows), take)
-                while not came:
+                asked = self.reads.ask(Wanted(queue.queue_id, "all", rank, after=scan.after, rows=rows), scan.look)
+                while not asked.came:
                     yield True
-                wants_more, more = came
-                if not wants_more:
+                more = asked.more()
+                if not scan.wants_more:
                     return
             after = 0
+
+
+def _as_it_was() -> None:
+    """A page that did not come has changed nothing."""
 
 
 def reference_of(queue: Queue, record: ReferenceRecord) -> MessageReference:

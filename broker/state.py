@@ -18,7 +18,8 @@ from broker.core.post_office import PostOffice
 from broker.core.queue import Queue
 from broker.core.schedule import Expiries, Schedule
 from broker.ledger import Ledger
-from broker.paging import Pager, Reader, Windows
+from broker.page_reads import Reader
+from broker.paging import Pager, Windows
 from journal.records import MinuteColumn
 
 log = logging.getLogger("homing")

@@ -6,7 +6,7 @@ it waits for something that will wake the loop: asked turn after turn, it would 
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
@@ -26,3 +26,36 @@ def at_once(work: Steps[T]) -> T:
         except StopIteration as done:
             value: T = done.value
             return value
+
+
+class Work:
+    """Long work under way, a step of each in each turn. ``wake``: there is to be another turn."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._under_way: list[Callable[[], bool]] = []
+
+    def begin(self, steps: Steps[T], done: Callable[[T], None], failed: Callable[[Exception], None]) -> None:
+        """``done`` gets what it comes to, ``failed`` what breaks it off. The first step is done now."""
+        self._under_way.append(lambda: self._step(steps, done, failed))
+        self.go_on()
+
+    def go_on(self) -> None:
+        if self._under_way:
+            steps, self._under_way = self._under_way, []
+            self._under_way += [step for step in steps if step()]
+
+    def _step(self, steps: Steps[T], done: Callable[[T], None], failed: Callable[[Exception], None]) -> bool:
+        """Whether there is more to do."""
+        try:
+            try:
+                waits = next(steps)
+            except StopIteration as result:
+                done(result.value)
+                return False
+        except Exception as error:
+            failed(error)
+            return False
+        if not waits:
+            self._wake()
+        return True

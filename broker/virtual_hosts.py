@@ -96,6 +96,11 @@ class VirtualHosts:
         self._resources.prefixes.discard(found.prefix)
         return found
 
+    def reopen(self, virtual_host: VirtualHost) -> None:
+        """Not all of it could be removed: the rest is a virtual host as before."""
+        virtual_host.open = True
+        self._resources.prefixes.add(virtual_host.prefix)
+
     def forget(self, virtual_host: VirtualHost) -> None:
         """Its queues are gone; now its exchanges, addresses and the virtual host itself, in one group."""
         virtual_host.exchanges.forget_all()

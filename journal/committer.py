@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from journal.disk import Disk, damaged
-from journal.errors import JournalError
+from journal.errors import JournalError, io_failure
 from journal.gone import STEP_ROWS, Clearing, pressing
 from journal.group_commit import Group
 from journal.group_write import GroupWriter, Written
@@ -243,13 +243,6 @@ def is_full(error: sqlite3.Error) -> bool:
 def roll_back(connection: sqlite3.Connection) -> None:
     if connection.in_transaction:
         connection.execute("ROLLBACK")
-
-
-_IO_FIX = "Nobody was answered for what is uncertain; check the disk and the kernel log, then start again: the broker reads what is there."
-
-
-def io_failure(what: str) -> JournalError:
-    return JournalError("journal-io", f"The journal could not be written: {what}.", _IO_FIX)
 
 
 def _failure(connection: sqlite3.Connection, error: sqlite3.DatabaseError) -> JournalError:

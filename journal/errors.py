@@ -30,3 +30,10 @@ class JournalError(Exception):
     @property
     def exit_code(self) -> int:
         return EXIT_CODES.get(self.code, 1)
+
+
+_IO_FIX = "Nobody was answered for what is uncertain; check the disk and the kernel log, then start again: the broker reads what is there."
+
+
+def io_failure(what: str, tried: str = "written") -> JournalError:
+    return JournalError("journal-io", f"The journal could not be {tried}: {what}.", _IO_FIX)

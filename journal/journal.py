@@ -14,16 +14,17 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
-from journal.committer import Committer, Standing, Statistics, io_failure, is_full
+from journal.committer import Committer, Standing, Statistics, is_full
 from journal.disk import DATABASE_NAME, DirectoryLock, Disk, check_header, damaged, prepare_directory
-from journal.errors import JournalError
+from journal.errors import JournalError, io_failure
 from journal.gathering import Gathering
 from journal.group_commit import Group
 from journal.group_write import GroupWriter
 from journal.migrations import bring_up
 from journal.options import JournalOptions
-from journal.paging import Page, Wanted, read_page
+from journal.paging import Page, Wanted, read_alone
 from journal.records import Recovered
 from journal.recover import recover
 from journal.sqlite_store import Store, WalMeter, open_store
@@ -33,6 +34,14 @@ __all__ = ["Journal", "JournalError", "JournalOptions"]
 log = logging.getLogger("homing.journal")
 
 _IDLE_S = 1.0
+
+
+class _Read(NamedTuple):
+    """A page that is wanted, who takes it, and who is told that it cannot be had."""
+
+    wanted: Wanted
+    take: Callable[[Page], None]
+    failed: Callable[[Exception], None]
 
 
 def _ignore(_: bool) -> None:
@@ -73,8 +82,8 @@ class Journal:
         self._idle_seconds = 0
         self._second()
         #: Pages that are wanted: for consumers, and by those who look at everything; one of each in turn.
-        self._reads: deque[tuple[Wanted, Callable[[Page], None]]] = deque()
-        self._scans: deque[tuple[Wanted, Callable[[Page], None]]] = deque()
+        self._reads: deque[_Read] = deque()
+        self._scans: deque[_Read] = deque()
         self._scan_is_next = False
         self._flushes: set[asyncio.Future[None]] = set()
         #: Of these: everything is on disk, and it was not looked yet how things stand since.
@@ -177,34 +186,48 @@ class Journal:
         in_flight = self._in_flight.size if self._in_flight is not None else 0
         return self.group.size + in_flight + sum([group.size for group in self._gathering.waiting])
 
-    def read(self, wanted: Wanted, take: Callable[[Page], None]) -> None:
+    def read(self, wanted: Wanted, take: Callable[[Page], None], failed: Callable[[Exception], None]) -> None:
         """Reads a page between two commits and hands it over on the loop, before anything else is committed.
 
         ``ready`` and ``due`` pages show what is on disk by then; others everything appended before this call. Rows that are deleted in a
         group that is not on disk yet are left out; what else the caller knows better than the disk, it must pass over itself.
-        """
-        if wanted.kind not in ("ready", "due") and self.busy():
-            self.group.after.append(lambda: self._want(wanted, take))
-        else:
-            self._want(wanted, take)
 
-    def _want(self, wanted: Wanted, take: Callable[[Page], None]) -> None:
-        (self._scans if wanted.kind == "all" else self._reads).append((wanted, take))
+        ``failed`` gets the error of a page that could not be read, or what ``take`` raised; the journal goes on. What says that the disk or
+        the file is damaged ends everything, as it does while writing, and so does an error that ``failed`` raises.
+        """
+        read = _Read(wanted, take, failed)
+        if wanted.kind not in ("ready", "due") and self.busy():
+            self.group.after.append(lambda: self._want(read))
+        else:
+            self._want(read)
+
+    def _want(self, read: _Read) -> None:
+        (self._scans if read.wanted.kind == "all" else self._reads).append(read)
         self._wakeup.set()
 
-    def _next_read(self) -> tuple[Wanted, Callable[[Page], None]]:
-        wanted = (self._scans or self._reads) if self._scan_is_next else (self._reads or self._scans)
+    def _next_read(self) -> _Read:
+        read = (self._scans or self._reads) if self._scan_is_next else (self._reads or self._scans)
         self._scan_is_next = not self._scan_is_next
-        return wanted.popleft()
+        return read.popleft()
 
     async def _read_page(self) -> None:
-        wanted, take = self._next_read()
+        wanted, take, failed = self._next_read()
         quarantine_at_ms = self._committer.writer.state.clock_ms if self._options.on_damage == "quarantine" else None
-        page = await self._store.run(read_page, wanted, quarantine_at_ms)
-        leaving = [group.deleted for group in (*self._gathering.waiting, self.group) if group.deleted]
-        if leaving:
-            page = page._replace(records=[r for r in page.records if not any(r.sequence in gone for gone in leaving)])
-        take(page)
+        try:
+            page = await self._store.run(read_alone, wanted, quarantine_at_ms)
+            leaving = [group.deleted for group in (*self._gathering.waiting, self.group) if group.deleted]
+            if leaving:
+                page = page._replace(records=[r for r in page.records if not any(r.sequence in gone for gone in leaving)])
+            take(page)
+        except JournalError:
+            raise
+        except Exception as error:
+            log.exception("a page of queue %d was not read or not taken", wanted.queue_id)
+            try:
+                failed(error)
+            except Exception as in_doubt:
+                if not self.failed.done():
+                    self.failed.set_exception(in_doubt)
 
     async def flush(self) -> None:
         """Wait until everything appended so far is on disk and its callbacks ran. Raises what ``failed`` holds after a failure."""

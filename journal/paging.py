@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from journal import quarantine
 from journal.disk import damaged
+from journal.errors import JournalError, io_failure
 from journal.gone import THERE
 from journal.packing import Damaged, unpack_hops, unpack_message
 from journal.records import ReferenceRecord, make
@@ -64,6 +65,33 @@ class Page(NamedTuple):
     next_ms: int | None = None
     #: (priority, has a due time) of rows that were not what was written and now stand in table quarantine.
     set_aside: list[tuple[int, bool]] = []  # noqa: RUF012 - replaced, never changed
+
+
+def read_alone(connection: sqlite3.Connection, wanted: Wanted, quarantine_at_ms: int | None = None) -> Page:
+    """``read_page``, whose errors are its own: whatever else goes wrong, nothing is left behind and the next page may be read.
+
+    JournalError where SQLite says that the disk or the file is not what it should be: then the broker must stop.
+    """
+    try:
+        return read_page(connection, wanted, quarantine_at_ms)
+    except Exception as error:
+        failure = _failure(error)
+        if failure is not None:
+            raise failure from error
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _failure(error: Exception) -> JournalError | None:
+    if isinstance(error, JournalError):
+        return error
+    code = getattr(error, "sqlite_errorcode", 0)
+    if code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return damaged(f"{error}, found while reading from it")
+    if code & 0xFF == sqlite3.SQLITE_IOERR and code != sqlite3.SQLITE_IOERR_NOMEM:
+        return io_failure(f"{getattr(error, 'sqlite_errorname', '')}, {error}", "read")
+    return None
 
 
 def read_page(connection: sqlite3.Connection, wanted: Wanted, quarantine_at_ms: int | None = None) -> Page:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from broker.broker import Broker
 from broker.core.queue import Queue
 from broker.errors import Refused
+
+#: The largest number that the journal can be asked for.
+MOST: Final = (1 << 63) - 1
 
 
 def only(arguments: dict[str, Any], *names: str) -> None:

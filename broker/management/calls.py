@@ -75,7 +75,7 @@ class Calls:
                 self._finish(_CHANGES[verb](self._broker, arguments), lambda value: self._broker.ledger.when_safe(lambda: answer(value)))
             elif verb == "history":
                 read.only(arguments, "message_id")
-                message_id = read.number(arguments, "message_id", 0, 1, (1 << 63) - 1)
+                message_id = read.number(arguments, "message_id", 0, 1, read.MOST)
                 self._read(lambda: self._history(message_id), answer)
             elif verb == "transaction-outcome":
                 read.only(arguments, "transaction_id")
@@ -94,8 +94,8 @@ class Calls:
             else:
                 known = ", ".join(sorted([*_AT_ONCE, *_CHANGES, "history", "transaction-outcome", "settings", "statistics", "reload"]))
                 raise Refused("unknown-verb", f"there is no verb {verb[:64]!r}", f"verbs: {known}")
-        except Refused as refusal:
-            answer(refusal)
+        except Exception as error:
+            answer(_refusal(error))
 
     def _finish(self, value: Any, answer: Answer) -> None:
         """Answers with the value; work that comes in steps does one now and each of the others in a turn of its own."""
@@ -112,11 +112,8 @@ class Calls:
     def _go_on(self, work: Steps[Any], answer: Answer) -> None:
         try:
             self._finish(work, answer)
-        except Refused as refusal:
-            answer(refusal)
-        except Exception:
-            log.exception("a call broke in the middle of its work")
-            answer(_BROKEN)
+        except Exception as error:
+            answer(_refusal(error))
 
     def start(self, work: Coroutine[Any, Any, Any], answer: Answer) -> None:
         """Runs it in a task of its own; ``answer`` gets what it returns, or a Refused."""
@@ -147,14 +144,19 @@ class Calls:
         return found
 
 
+def _refusal(error: Exception) -> Refused:
+    """What the caller is told; a fault of ours ends its call and nothing else."""
+    if isinstance(error, Refused):
+        return error
+    log.error("a call broke in the middle of its work", exc_info=error)
+    return _BROKEN
+
+
 async def _answered(work: Coroutine[Any, Any, Any], answer: Answer) -> None:
     try:
         answer(await work)
-    except Refused as refusal:
-        answer(refusal)
-    except Exception:
-        log.exception("a call broke in the middle of its work")
-        answer(_BROKEN)
+    except Exception as error:
+        answer(_refusal(error))
 
 
 async def _read_journal(job: Callable[[], Any]) -> Any:

@@ -50,9 +50,7 @@ def peek(broker: Broker, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
     read.only(arguments, "queue", "limit", "after", "selector")
     queue = read.queue(broker, arguments)
     limit = read.number(arguments, "limit", 20, 1, _MAX_PAGE)
-    after = arguments.get("after")
-    if after is not None and (type(after) is not list or len(after) != 2 or any(type(each) is not int for each in after)):
-        raise Refused("invalid-argument", "after must be what next was", "leave it out for the first page")
+    after = _place(arguments)
     ordered = yield from _first_after(list(queue.references.values()), after or [-PRIORITIES, 0], limit + 1)
     ordered = yield from _with_disk(broker, queue, ordered, after or [-PRIORITIES, 0], limit + 1)
     found: list[dict[str, Any]] = []
@@ -68,6 +66,17 @@ def peek(broker: Broker, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
 
 
 _Place = tuple[tuple[int, int], MessageReference]
+
+
+def _place(arguments: dict[str, Any]) -> list[int] | None:
+    after = arguments.get("after")
+    if after is None:
+        return None
+    if type(after) is list and len(after) == 2 and all(type(each) is int for each in after):
+        rank, sequence = after
+        if -PRIORITIES <= rank <= 0 <= sequence <= read.MOST:
+            return [rank, sequence]
+    raise Refused("invalid-argument", "after must be what next was", "leave it out for the first page")
 
 
 def _first_after(references: list[MessageReference], after: list[int], count: int) -> Steps[list[_Place]]:
@@ -116,7 +125,7 @@ def redrive(broker: Broker, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
     """Dead letters go back to the queue of their first death, failed count at 0; their history stays."""
     read.only(arguments, "queue", "message_ids")
     wanted = arguments.get("message_ids")
-    if wanted is not None and (type(wanted) is not list or any(type(each) is not int for each in wanted)):
+    if wanted is not None and (type(wanted) is not list or any(type(each) is not int or not 0 <= each <= read.MOST for each in wanted)):
         raise Refused("invalid-argument", "message_ids must be a list of message numbers", "leave it out for all")
     sent = yield from broker.office.redrive(read.queue(broker, arguments), None if wanted is None else set(wanted))
     return {"messages": sent}

@@ -76,11 +76,22 @@ def delete(broker: Broker, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
         raise Refused("queue-not-empty", f"queue {queue.name} holds {queue.count} messages", "purge it first")
     if read.flag(arguments, "if_unused") and queue.consumers:
         raise Refused("queue-in-use", f"queue {queue.name} has {len(queue.consumers)} consumers", "stop them first")
-    queue.paused = True  # nobody is handed what is about to go
-    count = yield from broker.resources.purge_steps(queue)
+    count = yield from delete_steps(broker, queue)
+    return {"messages": count}
+
+
+def delete_steps(broker: Broker, queue: Queue) -> Steps[int]:
+    """Deletes the queue with what is in it; returns how many messages went. Where that fails, what is left is a queue as before."""
+    paused, queue.paused = queue.paused, True  # nobody is handed what is about to go
+    try:
+        count = yield from broker.resources.purge_steps(queue)
+    except Exception:
+        queue.paused = paused
+        broker.state.mark_ready(queue)
+        raise
     if broker.state.post_office.queues_by_id.get(queue.queue_id) is queue:
         count += broker.delete_queue(queue)
-    return {"messages": count}
+    return count
 
 
 def purge(broker: Broker, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from broker.broker import Broker
 from broker.management import arguments as read
+from broker.management.queues import delete_steps
 from broker.steps import Steps
 from broker.virtual_hosts import VirtualHost
 
@@ -39,12 +40,13 @@ def delete(broker: Broker, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
     for connection in [each for each in broker.connections.values() if each.virtual_host == virtual_host.name]:
         connection.front_end.end("virtual-host-deleted", f"vhost '{virtual_host.name}' is deleted", "connect to another one")
     count = queues = 0
-    for queue in broker.virtual_hosts.queues_of(virtual_host):
-        queue.paused = True  # nobody is handed what is about to go
-        count += yield from broker.resources.purge_steps(queue)
-        if broker.state.post_office.queues_by_id.get(queue.queue_id) is queue:
-            count += broker.delete_queue(queue)
+    try:
+        for queue in broker.virtual_hosts.queues_of(virtual_host):
+            count += yield from delete_steps(broker, queue)
             queues += 1
-        yield
+            yield
+    except Exception:
+        broker.virtual_hosts.reopen(virtual_host)
+        raise
     broker.virtual_hosts.forget(virtual_host)
     return {"queues": queues, "messages": count}

@@ -29,6 +29,14 @@ OPERATIONS: Final[dict[Op, list[tuple[type, Any]]]] = {
     Op.ROLLBACK: [(int, 1), (int, 1)],
     Op.SESSION_ENDED: [(int, 1), (int, 1)],
 }
+#: Every call that takes a number, with arguments that are right.
+CALLS: Final[dict[str, dict[str, Any]]] = {
+    "peek": {"queue": "calls", "limit": 5, "after": [-4, 1]},
+    "redrive": {"queue": "calls", "message_ids": [1]},
+    "history": {"message_id": 1},
+    "set-policy": {"name": "calls", "pattern": "^calls$", "definition": {"message-ttl": 60_000}, "priority": 1},
+    "create-queue": {"name": "calls", "max_length": 9, "message_ttl_ms": 60_000, "expires_ms": 60_000, "redelivery_delay_ms": 5},
+}
 WRONG: Final[list[Any]] = [None, True, 0.5, float("nan"), float("inf"), -float("inf"), "text", "", b"bytes", [], [[]], {}, {"a": 1}]
 NUMBERS: Final[list[Any]] = [-1, -(2**31), -(2**63), 2**31 + 1, 2**53, 2**62 + 1, 2**63 - 1, 2**63, 2**64 - 1]
 TEXTS: Final[list[Any]] = ["", "x" * 513, "a\nb", "a\x00b", "\u202e", "a::b::c", "::", "*", "a.#", "\ud7ff", "x" * 70_000, "'", "é" * 512]
@@ -36,7 +44,7 @@ TEXTS: Final[list[Any]] = ["", "x" * 513, "a\nb", "a\x00b", "\u202e", "a::b::c",
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("fields") / "broker")
+    server = Server(tmp_path_factory.mktemp("fields") / "broker", {"limits": {"window-messages": 4}})
     yield server.start()
     assert server.process is not None
     assert server.process.poll() is None, server.log_path.read_text()[-4000:]
@@ -92,6 +100,40 @@ async def test_wrong_fields_end_the_connection_or_refuse_the_operation(server: S
 
     async with good_client(server.url, every_s=0.005):
         assert await asyncio.to_thread(attack) > 0
+
+
+def with_each_number(value: Any) -> Iterator[Any]:
+    """The value with each number in it, in turn, replaced by each that does not belong there."""
+    if type(value) is int:
+        yield from NUMBERS
+    elif isinstance(value, dict):
+        for name, each in value.items():
+            yield from ({**value, name: other} for other in with_each_number(each))
+    elif isinstance(value, list):
+        for place, each in enumerate(value):
+            yield from ([*value[:place], other, *value[place + 1 :]] for other in with_each_number(each))
+
+
+async def test_no_number_in_a_call_reaches_the_journal_unchecked(server: Server) -> None:
+    """On a queue of which most is on disk, so that a look at it is a look at the journal."""
+
+    def attack() -> None:
+        with Raw(server.url) as raw:
+            raw.producer("calls")
+            raw.send(Op.SEND, 1, 1, [[b"message"]] * 50)
+            raw.until(Op.CONFIRM)
+            for verb, right in CALLS.items():
+                for arguments in with_each_number(right):
+                    raw.send(Op.CALL, 5, verb, arguments)
+                    while (answer := raw.next()) is not None and answer[0] not in (Op.RESULT, Op.REFUSED):
+                        assert answer[0] != Op.ERROR, answer
+                    assert answer is not None, (verb, arguments)
+                    if answer[0] == Op.REFUSED:
+                        check_words(answer[2:])
+                        assert answer[2] not in ("internal-error", "journal-unreadable"), (verb, arguments)
+
+    async with good_client(server.url):
+        await asyncio.to_thread(attack)
 
 
 def outcome(raw: Raw) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from broker.core.message import MessageReference, Where
 from broker.core.redelivery import Failure
 from broker.errors import Refused
 from broker.management.messages import peek
+from broker.management.queues import delete
 from broker.steps import Steps
 from tests.model.test_regressions import Life
 from tests.model.world import Client, World
@@ -521,3 +523,99 @@ def test_a_page_of_which_all_is_leaving_strands_nothing_behind_it() -> None:
         world.broker.acknowledge(consumer, list(consumer.unsettled.values()))
     assert sorted(came) == numbers(6)
     assert life.queue("a").due_on_disk == 0
+
+
+def _disk_fails_for(life: LongLife, time_ms: int) -> None:
+    """Nothing can be read meanwhile, and it is looked at as often as a broker looks."""
+    life.world.journal.read_error = OSError("the disk does not answer")
+    for _ in range(4):
+        life.world.turn()
+        life.world.journal.commit()
+    life.world.check_books()
+    life.world.journal.read_error = None
+    life.world.time_ms += time_ms
+
+
+def test_pages_that_could_not_be_read_are_read_a_second_later() -> None:
+    life = LongLife({"expiry-address": "EXPIRED", "auto-create-expiry-resources": True})
+    sender, receiver, chooser = life.client(), life.client(), life.client()
+    life.send(sender, "a", *numbers(9))
+    life.send(sender, "timed", *numbers(9), delay_ms=5_000)
+    life.send(sender, "short", *numbers(9), expires_at_ms=life.world.time_ms + 5_000)
+    for number in range(9):
+        life.send(sender, "chosen", f"m{number}", properties={"last": number == 8})
+    life.world.commit()
+    life.world.time_ms += 5_000
+    life.subscribe(receiver, "a", prefetch=20)
+    life.subscribe(receiver, "timed", prefetch=20)
+    life.subscribe(chooser, "chosen", prefetch=1, selector="last = TRUE")
+    _disk_fails_for(life, 1_000)
+    in_memory = numbers(WINDOW) + numbers(2)
+    assert sorted(life.keys()) == sorted(in_memory)
+    for _ in range(3):
+        life.world.commit()
+        life.world.check_books()
+        life.world.time_ms += 1_000
+    assert Counter(life.keys()) == Counter([*numbers(9), *numbers(9), "m8"]) - Counter(in_memory)
+    assert life.queue("short").count == 0
+    assert life.queue("EXP.short").count == 9
+
+
+def test_a_call_that_cannot_read_is_refused_and_everything_stays_as_it_was() -> None:
+    life = LongLife()
+    life.send(life.client(), "a", *numbers(9))
+    life.world.commit()
+    queue, broker = life.queue("a"), life.world.broker
+    works: dict[str, Callable[[], Steps[Any]]] = {
+        "peek": lambda: peek(broker, {"queue": "a", "limit": 9}),
+        "redrive": lambda: broker.office.redrive(queue, {-1}),
+        "delete": lambda: delete(broker, {"queue": "a"}),
+    }
+    for name, work in works.items():
+        before = queue.count
+        life.world.journal.read_error = OSError("the disk does not answer")
+        with pytest.raises(Refused, match="could not be read") as refused:
+            life.run(work())
+        assert refused.value.code == "journal-unreadable"
+        life.world.journal.read_error = None
+        life.world.check_books()
+        assert not queue.paused
+        assert queue.count == before - (WINDOW if name == "delete" else 0)
+    assert life.run(works["delete"]()) == {"messages": 9 - WINDOW}
+
+
+def test_what_a_call_raises_over_a_page_is_its_own_affair() -> None:
+    life = LongLife()
+    life.send(life.client(), "a", *numbers(9))
+    life.world.commit()
+
+    def act(records: list[Any]) -> bool:
+        raise Refused("too-many", "the caller wants no more", "ask for less")
+
+    with pytest.raises(Refused, match="the caller wants no more"):
+        life.run(life.world.broker.state.pager.on_disk(life.queue("a"), act, 1 << 62))
+    life.subscribe(receiver := life.client(), "a", prefetch=1)
+    assert life.acknowledge_all(receiver) == numbers(9)
+
+
+def test_dead_letters_that_may_not_go_home_stay_where_they_are() -> None:
+    settings = {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True, "max-delivery-attempts": 1}
+    life = LongLife(settings, max_queues=2)
+    receiver = life.client()
+    life.send(life.client(), "a", *numbers(9))
+    consumer = life.subscribe(receiver, "a", prefetch=9)
+    life.world.commit()
+    life.world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
+    life.world.commit()
+    life.world.broker.delete_queue(life.queue("a"))
+    life.send(life.client(), "b", "one")
+    life.world.commit()
+    dead = life.queue("DLQ.a")
+    with pytest.raises(Refused, match="2 queues"):
+        life.run(life.world.broker.office.redrive(dead, None))
+    life.world.broker.delete_queue(life.queue("b"))
+    life.world.commit()
+    life.world.check_books()
+    assert dead.count == 9
+    assert life.run(life.world.broker.office.redrive(dead, None)) == 9
+    assert life.queue("a").count == 9

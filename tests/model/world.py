@@ -38,7 +38,9 @@ class DictJournal:
         self.minutes: dict[int, list[int]] = {}
         self._next_id = 1
         self.group = Group()
-        self.reads: list[tuple[Wanted, Callable[[Page], None]]] = []
+        self.reads: list[tuple[Wanted, Callable[[Page], None], Callable[[Exception], None]]] = []
+        #: What the disk says to whoever reads; None: it reads.
+        self.read_error: Exception | None = None
         self.page_rows = 2
         #: How many messages a start reads; of more it only counts.
         self.load_limit = 1 << 30
@@ -63,18 +65,24 @@ class DictJournal:
         rows = self.references | {record.sequence: record for record in self.group.records()}
         return {sequence: record for sequence, record in rows.items() if sequence not in self.group.deleted}
 
-    def read(self, wanted: Wanted, take: Callable[[Page], None]) -> None:
+    def read(self, wanted: Wanted, take: Callable[[Page], None], failed: Callable[[Exception], None]) -> None:
         assert all(-(1 << 63) <= value < 1 << 63 for value in wanted if isinstance(value, int)), "no number for SQLite"
         if wanted.kind not in ("ready", "due") and self.busy():
-            self.group.after.append(lambda: self.reads.append((wanted, take)))
+            self.group.after.append(lambda: self.reads.append((wanted, take, failed)))
         else:
-            self.reads.append((wanted, take))
+            self.reads.append((wanted, take, failed))
 
     def read_pages(self) -> bool:
         """Between two commits; whether there was anything to read."""
         reads, self.reads = self.reads, []
-        for wanted, take in reads:
-            take(self._page(wanted))
+        for wanted, take, failed in reads:
+            if self.read_error is not None:
+                failed(self.read_error)
+                continue
+            try:
+                take(self._page(wanted))
+            except Exception as error:
+                failed(error)
         return bool(reads)
 
     def _page(self, wanted: Wanted) -> Page:
@@ -300,7 +308,7 @@ class World:
             assert len(queue.parked) == by_place.get(Where.PARKED, 0), f"{queue.name}: parked"
             assert not by_place.get(Where.GONE)
         pager = self.broker.state.pager
-        assert pager.rations.coming_bytes == sum(pager.reading.values())
+        assert pager.rations.coming_bytes == sum(pager.reads.reading.values())
         # An estimate after a start that only counted; of nothing it is nothing.
         if not any(queue.pending.disk_count + queue.due_on_disk for queue in self.broker.state.post_office.queues.values()):
             assert self.broker.state.pager.disk_bytes == 0 or self.journal.load_limit == 0
@@ -321,6 +329,6 @@ class World:
         assert queue.pending.disk_count == sum(queue.pending.on_disk)
         assert queue.due_on_disk == sum(record.due_at_ms is not None for record in rows), f"{queue.name}: due on disk"
         assert all(r.sequence > queue.pending.cursor[r.priority] for r in rows if r.due_at_ms is None), f"{queue.name}: behind the cursor"
-        if (queue.queue_id, "due") not in self.broker.state.pager.reading:
+        if (queue.queue_id, "due") not in self.broker.state.pager.reads.reading:
             times = [(record.due_at_ms, record.sequence) for record in rows if record.due_at_ms is not None]
             assert all(at > queue.due_horizon for at in times), f"{queue.name}: due too early"

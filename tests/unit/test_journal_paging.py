@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from journal.errors import JournalError
 from journal.journal import Journal
-from journal.paging import Page, Wanted
+from journal.paging import Page, Wanted, read_alone
 from tests.unit.journal_support import NOW_MS, hop, message, opened, query, queue, send, settle
 
 
 async def page(journal: Journal, wanted: Wanted) -> Page:
     taken: asyncio.Future[Page] = asyncio.get_running_loop().create_future()
-    journal.read(wanted, taken.set_result)
+    journal.read(wanted, taken.set_result, taken.set_exception)
     return await taken
+
+
+def raise_(error: Exception) -> None:
+    raise error
 
 
 def sequences(found: Page) -> list[int]:
@@ -71,7 +78,7 @@ async def test_what_is_being_deleted_is_left_out_of_a_page(tmp_path: Path) -> No
             send(journal, n)
         await journal.flush()
         taken: asyncio.Future[Page] = asyncio.get_running_loop().create_future()
-        journal.read(Wanted(1, "ready", 4), taken.set_result)
+        journal.read(Wanted(1, "ready", 4), taken.set_result, taken.set_exception)
         settle(journal, 2)
         assert sequences(await taken) == [1, 3]
 
@@ -82,9 +89,9 @@ async def test_pages_come_in_turn_and_none_waits_for_ever(tmp_path: Path) -> Non
         journal.group.queue(queue())
         send(journal, 1)
         await journal.flush()
-        journal.read(Wanted(1, "all", 4), lambda _: order.append("look"))
+        journal.read(Wanted(1, "all", 4), lambda _: order.append("look"), raise_)
         for name in ("first", "second", "third"):
-            journal.read(Wanted(1, "ready", 4), lambda _, name=name: order.append(name))  # type: ignore[misc]
+            journal.read(Wanted(1, "ready", 4), lambda _, name=name: order.append(name), raise_)  # type: ignore[misc]
         await page(journal, Wanted(1, "all", 5))
         await page(journal, Wanted(1, "ready", 4))
     assert order == ["first", "look", "second", "third"]
@@ -178,7 +185,7 @@ async def test_a_damaged_row_ends_the_broker_or_is_set_aside(tmp_path: Path) -> 
         assert query(tmp_path, "SELECT sequence, reason FROM quarantine") == [(2, "fails its checksum")]
         await journal._store.run(lambda connection: connection.execute("UPDATE reference SET checksum = checksum + 1 WHERE sequence = 3"))
     journal, _ = await Journal.open(tmp_path, journal._options.__class__(disk_reserve_bytes=1 << 20, load_limit=1), NOW_MS)
-    journal.read(Wanted(1, "ready", 4), lambda found: None)
+    journal.read(Wanted(1, "ready", 4), lambda found: None, raise_)
     with pytest.raises(JournalError, match="row 3 of table reference") as raised:
         await journal.failed
     assert raised.value.code == "journal-damaged"
@@ -216,3 +223,50 @@ async def test_references_of_deleted_queues_are_not_recovered(tmp_path: Path) ->
         await journal.flush()
     async with opened(tmp_path) as (_, recovered):
         assert (recovered.references, recovered.queues) == ([], [])
+
+
+async def test_a_page_that_cannot_be_read_or_taken_fails_alone(tmp_path: Path) -> None:
+    def refuse(_: Page) -> None:
+        raise KeyError("the caller's own affair")
+
+    async with opened(tmp_path) as (journal, _):
+        journal.group.queue(queue())
+        send(journal, 1)
+        await journal.flush()
+        errors: list[Exception] = []
+        journal.read(Wanted(1, "all", 4, after=1 << 63), raise_, errors.append)  # type: ignore[arg-type]
+        journal.read(Wanted(1, "ready", 4), refuse, errors.append)
+        assert sequences(await page(journal, Wanted(1, "all", 4))) == [1]
+        assert {type(error) for error in errors} == {OverflowError, KeyError}
+        send(journal, 2)
+        await journal.flush()
+        assert query(tmp_path, "SELECT count(*) FROM reference") == [(2,)]
+
+
+async def test_a_page_that_is_to_be_set_aside_on_a_full_disk_leaves_nothing_half_done(tmp_path: Path) -> None:
+    async with opened(tmp_path, on_damage="quarantine") as (journal, _):
+        journal.group.queue(queue())
+        for n in (1, 2):
+            send(journal, n, of=message(n, bytes(20_000)))
+        await journal.flush()
+        await journal._store.run(lambda connection: connection.execute("UPDATE reference SET checksum = checksum + 1 WHERE sequence = 2"))
+        pages = await journal._store.run(lambda connection: connection.execute("PRAGMA page_count").fetchone()[0])
+        await journal._store.run(lambda connection: connection.execute(f"PRAGMA max_page_count = {pages}").fetchall())
+        with pytest.raises(sqlite3.OperationalError, match="full"):
+            await page(journal, Wanted(1, "ready", 4))
+        await journal._store.run(lambda connection: connection.execute("PRAGMA max_page_count = 1000000").fetchall())
+        assert (await page(journal, Wanted(1, "ready", 4))).set_aside == [(4, False)]
+
+
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_IOERR_NOMEM])
+def test_what_sqlite_says_of_the_disk_or_the_file_ends_the_broker_and_nothing_else(code: int) -> None:
+    class Failing(sqlite3.Connection):
+        def execute(self, *_: Any) -> Any:
+            error = sqlite3.OperationalError("what it says")
+            error.sqlite_errorcode = code
+            raise error
+
+    with closing(sqlite3.connect(":memory:", factory=Failing)) as connection, pytest.raises(Exception, match="what it says") as raised:
+        read_alone(connection, Wanted(1, "ready", 4))
+    told = {sqlite3.SQLITE_IOERR_READ: "journal-io", sqlite3.SQLITE_CORRUPT: "journal-damaged", sqlite3.SQLITE_IOERR_NOMEM: None}[code]
+    assert getattr(raised.value, "code", None) == told

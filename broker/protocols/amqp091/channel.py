@@ -297,9 +297,12 @@ class Channel:
 
     def _get_again(self, queue: Queue, no_ack: bool) -> None:
         """A page of the queue has come from disk."""
-        if not self.closed:
-            self._get(queue, no_ack)
-        self.session.go_on()
+        try:
+            if not self.closed:
+                self._get(queue, no_ack)
+            self.session.go_on()
+        except Exception as error:
+            self.session.broken(error)
 
     def qos(self, prefetch: int, for_channel: bool) -> None:
         if for_channel:

@@ -146,7 +146,7 @@ def _queue_purge(channel: Channel, values: _Values) -> None:
         session.go_on()
 
     session.hold()
-    session.broker.work(steps, purged)
+    session.broker.work.begin(steps, purged, session.broken)
 
 
 def _queue_delete(channel: Channel, values: _Values) -> None:

@@ -13,7 +13,7 @@ from journal.paging import read_page
 
 
 async def _read_page_as_it_is(journal: Journal) -> None:
-    wanted, take = journal._next_read()
+    wanted, take, _ = journal._next_read()
     take(await journal._store.run(read_page, wanted._replace(after=0), None))
 
 
