@@ -14,7 +14,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from .errors import HomingError, UsageError
-from .message import UNREAD, Message, State, failure_map
+from .failure import failure_map
+from .message import UNREAD, Message, State
 from .modes import AckMode
 from .validation import check_whole
 from .waiting import Waiters

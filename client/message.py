@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Awaitable, Generator
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from .errors import UsageError
-from .validation import HIGHEST_INT64, check_whole
+from .failure import failure_map
 
 if TYPE_CHECKING:
     from .consumer import Consumer
-
-#: A traceback longer than this is cut in its middle; the broker may cap it further.
-MAX_TRACEBACK_CHARACTERS: Final = 16_384
-MAX_FAULT_TEXT_CHARACTERS: Final = 4_096
 
 
 class State(IntEnum):
@@ -145,58 +139,3 @@ class Message:
         """Start the broker's consumer timeout (30 min) anew for this message."""
         self._consumer._touch(self)
         return DONE
-
-
-def failure_map(
-    outcome: str,
-    reason: str | None = None,
-    error: BaseException | str | None = None,
-    delay_ms: int | None = None,
-    until_ms: int | None = None,
-    retryable: bool = True,
-    count: bool = True,
-) -> dict[str, Any]:
-    """The ``failure`` of docs/protocol.md 2.4; only what differs from its default."""
-    failure: dict[str, Any] = {"outcome": outcome}
-    if not retryable and not count:
-        raise UsageError("invalid-argument", "retryable=False and count=False exclude each other", "choose one of them")
-    if delay_ms is not None and until_ms is not None:
-        raise UsageError("invalid-argument", "delay_ms and until_ms exclude each other", "choose one of them")
-    if delay_ms is not None:
-        failure["delay_ms"] = check_whole("delay_ms", delay_ms, 0, HIGHEST_INT64)
-    if until_ms is not None:
-        failure["until_ms"] = check_whole("until_ms", until_ms, 0, HIGHEST_INT64)
-    if reason is not None:
-        failure["reason"] = _clean(reason, MAX_FAULT_TEXT_CHARACTERS)
-    if isinstance(error, BaseException):
-        failure["error_type"] = _type_name(error)
-        failure["error_text"] = _clean(_text_of(error), MAX_FAULT_TEXT_CHARACTERS)
-        failure["traceback"] = _clean("".join(traceback.format_exception(error)), MAX_TRACEBACK_CHARACTERS)
-    elif error is not None:
-        failure["error_text"] = _clean(error, MAX_FAULT_TEXT_CHARACTERS)
-    if not retryable:
-        failure["retryable"] = False
-    if not count:
-        failure["count"] = False
-    return failure
-
-
-def _type_name(error: BaseException) -> str:
-    kind = type(error)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-
-
-def _text_of(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception as broken:  # a faulty __str__ must not hide the failure it describes
-        return f"(no text: {type(broken).__name__} in __str__)"
-
-
-def _clean(text: str, most: int) -> str:
-    """UTF-8 encodable and at most ``most`` characters, cut in the middle: both ends of a traceback matter."""
-    text = str(text).encode("utf-8", "backslashreplace").decode()
-    if len(text) <= most:
-        return text
-    half = most // 2 - 20
-    return f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"

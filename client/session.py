@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from .browser import Browser
 from .errors import HomingError, UsageError
+from .failure import failure_map
 from .listener import Handler, Listener
-from .message import DONE, Message, State, failure_map
+from .message import DONE, Message, State
 from .modes import AckMode
 from .options import CONSUMER, PRODUCER, consumer_options, given, policy_of, producer_options
 from .policy import RedeliveryPolicy

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from broker.protocols.native.codec import AckType, Op, ranges_of
 
 from .errors import SettleError, UsageError
+from .failure import ROOMY_BYTES, fitted
 from .message import ACKNOWLEDGED, HELD, Message, State
 from .modes import AckMode
 from .reply import Reply
@@ -187,6 +188,8 @@ class Settlement:
             message._state = State.RETURNED
         wire = self._connection.wire
         if messages and wire is not None:
+            if failure is not None and self._connection.max_message_bytes < ROOMY_BYTES:
+                failure = fitted(failure, self._connection.max_message_bytes)
             back = self._back
             if not back or back[-1][0] is not ack_type or back[-1][1] != failure:
                 back.append((ack_type, failure, []))

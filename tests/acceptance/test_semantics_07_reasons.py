@@ -22,7 +22,7 @@ SETTINGS: dict[str, Any] = {
     "none.#": {"max-redelivery-records": 0},
     "all.#": {"max-redelivery-records": -1},
     "ten.#": {"max-redelivery-records": 10},
-    "secret.#": {"traceback-redactions": ["password=\\S+"], "max-traceback-bytes": 2000},
+    "secret.#": {"traceback-redactions": ["password=\\S+", "[0-9a-f-]{20}KEY"], "max-traceback-bytes": 2000},
     "silent.#": {"keep-tracebacks": False},
 }
 
@@ -149,6 +149,21 @@ async def test_texts_are_capped_and_redacted(connection: Connection) -> None:
     assert "swordfish" not in fault["error_text"] + fault["traceback"]
     assert len(fault["traceback"]) < 2200
     assert "characters left out" in fault["traceback"]
+
+
+@pytest.mark.parametrize("at", [2040, 8164, 11_000])
+async def test_no_part_of_a_secret_is_kept_where_client_or_broker_cut(connection: Connection, at: int) -> None:
+    """2,048 characters are the broker's half of a text, 8,172 the client's."""
+    address = name("secret")
+    await send(connection, address, 1)
+    text = "." * at + "0123-4567-89ab-cdef-KEY" + "." * 9000
+    kind = type("password=hunter2", (Exception,), {"__module__": "app"})
+    (message,) = await fail(connection, address, 1, reason=text, error=kind(text))
+    await settled(connection, address)
+    fault = (await attempts_of(connection, message.message_id))[0]["fault"]
+    assert fault["error_type"] == "app.***"
+    assert not [part for part in ("0123", "4567", "89ab", "cdef", "KEY", "hunter2") if part in str(fault)]
+    assert 4000 < len(fault["reason"]) < 4200
 
 
 async def test_tracebacks_can_be_off(connection: Connection) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from broker.protocols.native.codec import Op
+from broker.protocols.native.codec import Op, encode
 from client import AckMode, RedeliveryPolicy, UsageError, connect
-from client.message import failure_map
+from client.failure import MAX_FAULT_TEXT_CHARACTERS, failure_map, fitted
 from client.options import CONSUMER, PRODUCER, consumer_options, given, parse, policy_of
 from client.policy import PolicyMap
 from client.url import parse_destination, parse_url
@@ -143,11 +143,22 @@ def test_failures_are_cut_and_cleaned() -> None:
     failure = failure_map("listener", error=Mute())
     assert failure["error_text"] == "(no text: ValueError in __str__)"
     long = failure_map("nack", error=ValueError("x" * 100_000 + "\ud800"))
-    assert len(long["error_text"]) <= 4096
+    assert len(long["error_text"]) <= MAX_FAULT_TEXT_CHARACTERS
     assert long["error_text"].endswith("\\ud800")
+    odd = type("é" * 20_000, (Exception,), {})
+    assert len(failure_map("nack", error=odd())["error_type"]) <= MAX_FAULT_TEXT_CHARACTERS
     assert failure_map("nack", error="plain words") == {"outcome": "nack", "error_text": "plain words"}
     with pytest.raises(UsageError):
         failure_map("nack", retryable=False, count=False)
+
+
+def test_a_failure_fits_into_the_smallest_frame() -> None:
+    short = failure_map("nack", "why", error=ValueError("x"))
+    assert fitted(short, 65_536) is short
+    cut = fitted(failure_map("nack", "\U0001f600" * 90_000, error=ValueError("\U0001f600" * 90_000)), 65_536 - 32)
+    assert len(encode([int(Op.ACK), 1, 3, [1, 1000], cut])) < 65_536 * 3 // 4
+    assert cut["error_type"] == "ValueError"
+    assert all("characters left out" in cut[name] for name in ("reason", "error_text", "traceback"))
 
 
 @on_both_loops
