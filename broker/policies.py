@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from broker.core.address_settings import AddressSettings
-from broker.core.policy import EXCHANGES, QUEUES, Policy, PolicyError, best, read_policy
+from broker.core.policy import DURATIONS, EXCHANGES, QUEUES, Policy, PolicyError, best, read_policy
 from broker.core.queue import Queue
+from broker.core.units import known_duration_ms
 from broker.core.virtual_host import split, virtual_host_of
 from broker.errors import Refused
 from broker.queue_arguments import AMQP, arguments_of
@@ -129,11 +130,18 @@ class Policies:
             if record.kind != _KIND:
                 continue
             try:
-                policy = read_policy(**record.content)
+                policy = read_policy(**_known(record.content))
             except (PolicyError, TypeError) as error:
                 log.error("policy %s in the journal is not understood any more (%s); it does not apply", record.name, error)
             else:
                 self._set[policy.virtual_host, policy.name] = policy
+
+
+def _known(content: dict[str, Any]) -> dict[str, Any]:
+    definition = content.get("definition")
+    if not isinstance(definition, dict):
+        return content
+    return {**content, "definition": definition | {key: known_duration_ms(definition[key]) for key in DURATIONS & definition.keys()}}
 
 
 def _in_file(name: str) -> Refused:

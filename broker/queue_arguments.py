@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from broker.core.queue import Queue
+from broker.core.units import MAX_DURATION_MS
 from broker.core.virtual_host import DEFAULT, local_name, virtual_host_of
 from broker.errors import Refused
 
@@ -21,6 +22,7 @@ _NUMBERS: Final = {
     "x-max-length": "max_length",
     "x-max-length-bytes": "max_length_bytes",
 }
+_TIMES: Final = ("x-message-ttl", "x-expires")
 _OVERFLOWS: Final = ("drop-head", "reject-publish", "reject-publish-dlx")
 _TEXTS: Final = ("x-dead-letter-exchange", "x-dead-letter-routing-key", "x-overflow", "x-queue-type", "x-queue-mode")
 #: What RabbitMQ compares when a queue is declared again.
@@ -93,7 +95,7 @@ def options_for(
 def _number(name: str, argument: str, value: object, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise _invalid(name, argument, f"{value!r} is not a number")
-    if not least <= value <= _MOST:
+    if not least <= value <= (MAX_DURATION_MS if argument in _TIMES else _MOST):
         raise _invalid(name, argument, f"{value} is out of range")
     return int(value)
 

@@ -6,6 +6,7 @@ from broker.broker import Broker
 from broker.core.message import Message
 from broker.core.post_office import Address, RoutingTypes
 from broker.core.queue import Queue
+from broker.core.units import known_duration_ms
 from broker.errors import Refused
 from broker.ledger import park_reason
 from broker.paging import reference_of
@@ -41,8 +42,9 @@ def recover(broker: Broker, recovered: Recovered) -> None:
 
 def _queue(broker: Broker, record: QueueRecord) -> None:
     settings, policy = broker.state.settings.resolve(record.address), broker.policies.for_queue(record.name)
+    options = {key: known_duration_ms(value) if key.endswith("_ms") else value for key, value in record.options.items()}
     try:
-        settings = with_policy(settings_for(broker.state.settings, record.address, record.options), record.options, policy)
+        settings = with_policy(settings_for(broker.state.settings, record.address, options), options, policy)
     except Refused as refusal:
         log.error("queue %s: what it was declared with is not understood any more (%s); the address's settings apply", record.name, refusal)
     queue = Queue(
@@ -54,7 +56,7 @@ def _queue(broker: Broker, record: QueueRecord) -> None:
         created_at_ms=record.created_at_ms,
         selector=parse_selector(record.selector),
         auto_created=record.auto_created,
-        options=record.options,
+        options=options,
     )
     queue.paused, queue.policy = record.paused, policy
     broker.state.post_office.add_queue(queue)

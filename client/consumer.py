@@ -21,7 +21,7 @@ from .options import ConsumerOptions
 from .policy import RedeliveryPolicy
 from .reply import Reply
 from .settlement import Settlement
-from .validation import HIGHEST_INT64, check_whole
+from .validation import HIGHEST_INT64, MAX_DURATION_MS, check_whole
 from .waiting import Waiters
 
 if TYPE_CHECKING:
@@ -268,7 +268,7 @@ class Consumer:
         mine = False
         wire = self._connection.wire
         if wire is not None and self._announced and self._pulls <= len(self._arrived):
-            left_ms = -1 if deadline is None else max(0, math.ceil((deadline - now) * 1000))
+            left_ms = -1 if deadline is None else min(MAX_DURATION_MS, max(0, math.ceil((deadline - now) * 1000)))
             wire.write(Op.PULL, self.number, left_ms)
             self._pulls += 1
             mine = True

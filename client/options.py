@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl
 
 from .errors import UsageError
 from .policy import POLICY_FIELDS, RedeliveryPolicy
+from .validation import MAX_DURATION_MS
 
 CONNECTION: Final = "connection"
 CONSUMER: Final = "consumer"
@@ -73,7 +74,7 @@ _KINDS: Final[dict[str, _Option]] = {
     "selector": _Option(str, 0, 4096),
     "max_unconfirmed": _Option(int, 1, 10_000_000),
     "priority": _Option(int, 0, 9),
-    "ttl_ms": _Option(int, 0, 100 * 365 * DAY_MS),
+    "ttl_ms": _Option(int, 0, MAX_DURATION_MS),
     "durable": _Option(bool),
 }
 _OWNERS: Final = {CONNECTION: ConnectionOptions, CONSUMER: ConsumerOptions, PRODUCER: ProducerOptions}

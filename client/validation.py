@@ -19,8 +19,8 @@ LOWEST_INT64: Final = -(2**63)
 HIGHEST_INT64: Final = 2**63 - 1
 RESERVED_PREFIXES: Final = ("_AMQ_", "JMSX", "_HOMING_")
 MAX_DUPLICATE_ID_CHARACTERS: Final = 256
-#: A ttl or delay beyond 100 years is a mistake.
-MAX_DURATION_MS: Final = 100 * 365 * 86_400_000
+#: The longest time that the broker takes: 10 years.
+MAX_DURATION_MS: Final = 10 * 365 * 86_400_000
 #: What the array around a message may take in a frame beyond body, properties and duplicate id.
 ENVELOPE_BYTES: Final = 64
 

@@ -157,6 +157,10 @@ _KEYS: Final[Mapping[str, Callable[[object], Any]]] = {
 }
 
 
+#: Keys whose values are ms.
+DURATIONS: Final = frozenset({"message-ttl", "expires"})
+
+
 # -- patterns ------------------------------------------------------------------------------------------------------------
 
 

@@ -15,11 +15,11 @@ from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol
 
 from broker.core.address_settings import AddressSettings
-from broker.core.units import format_duration_ms
+from broker.core.units import MAX_DURATION_MS, format_duration_ms
 from broker.core.wildcard import pattern_matches, pattern_problem, specificity
 
-#: No delay is longer, whatever the settings say: 10 years.
-MAX_DELAY_MS: Final = 10 * 365 * 86_400_000
+#: No delay is longer, whatever the settings say.
+MAX_DELAY_MS: Final = MAX_DURATION_MS
 #: The cap that the multiplying forms have when none is set: this many times the first delay (Artemis's default).
 _DEFAULT_CAP_FACTOR: Final = 10
 #: A message that lives shorter than this, in all, is gone before anyone has looked.
@@ -79,9 +79,9 @@ _POLICY_FLOATS: Final = frozenset(name for name, value in _POLICY_DEFAULTS.items
 #: field -> (lowest, highest, what it is)
 _POLICY_NUMBERS: Final[Mapping[str, tuple[float, float, str]]] = {
     "maximum_redeliveries": (-1, _INT64_MAX, "a whole number, -1 for without end"),
-    "initial_redelivery_delay_ms": (0, _INT64_MAX, "whole milliseconds, 0 or more"),
-    "redelivery_delay_ms": (0, _INT64_MAX, "whole milliseconds, 0 or more"),
-    "maximum_redelivery_delay_ms": (-1, _INT64_MAX, "whole milliseconds, -1 for no cap"),
+    "initial_redelivery_delay_ms": (0, MAX_DURATION_MS, "whole milliseconds, from 0 to 10 years"),
+    "redelivery_delay_ms": (0, MAX_DURATION_MS, "whole milliseconds, from 0 to 10 years"),
+    "maximum_redelivery_delay_ms": (-1, MAX_DURATION_MS, "whole milliseconds, at most 10 years, -1 for no cap"),
     "back_off_multiplier": (0, 1e9, "a number from 0 to 1e9"),
     "collision_avoidance_factor": (0, 1, "a number from 0 to 1"),
 }

@@ -8,8 +8,6 @@ from typing import Any, Final, NamedTuple
 from broker.core.units import DURATION_EXAMPLES, SIZE_EXAMPLES, parse_duration_ms, parse_size_bytes
 
 _INT64_MAX: Final = 2**63 - 1
-#: Any time from now must still be a 64-bit number of milliseconds: 1,000 years.
-_LONGEST_MS: Final = 1000 * 365 * 86_400_000
 
 
 class SettingError(ValueError):
@@ -114,8 +112,6 @@ def _read_quantity(key: str, bounds: Bounds, value: Any, optional: bool) -> int:
         read = parse_size_bytes(value) if size else parse_duration_ms(value)
     except ValueError:
         raise SettingError(key, value, expected, "") from None
-    if not size and read > _LONGEST_MS:
-        raise SettingError(key, value, "at most 1000 years" + (", or null for none" if optional else ""), "")
     _check_bounds(key, bounds, read)
     return read
 

@@ -4,24 +4,34 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Final
+from typing import Any, Final
 
 _DURATION_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SIZE_BYTES: Final = {"": 1, "b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 _QUANTITY: Final = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)[ ]?([A-Za-z]*)", re.ASCII)
-#: What every point in time and every size must fit into.
+#: What every size must fit into.
 _INT64_MAX: Final = 2**63 - 1
+#: The longest time that anybody may ask for, wherever it comes from: ten years. Any time from now must still be one that the journal keeps.
+MAX_DURATION_MS: Final = 10 * 365 * 86_400_000
 
-DURATION_EXAMPLES: Final = "a duration such as 250ms, 5s, 10m, 2h or 7d (a bare number is milliseconds)"
+DURATION_EXAMPLES: Final = "a duration such as 250ms, 5s, 10m, 2h or 7d (a bare number is milliseconds), at most 10 years"
 SIZE_EXAMPLES: Final = "a size such as 4096, 64KiB, 512MiB or 1GiB (a bare number is bytes)"
 
 
 def parse_duration_ms(value: object) -> int:
-    """``"5s"``, ``"250ms"``, ``"1.5h"``, or a bare number of milliseconds, as whole milliseconds ≥ 0.
+    """``"5s"``, ``"250ms"``, ``"1.5h"``, or a bare number of milliseconds, as whole milliseconds from 0 to MAX_DURATION_MS.
 
     Raises ValueError whose text says what was expected.
     """
-    return _parse(value, _DURATION_MS, "ms", DURATION_EXAMPLES)
+    duration_ms = _parse(value, _DURATION_MS, "ms", DURATION_EXAMPLES)
+    if duration_ms > MAX_DURATION_MS:
+        raise ValueError(f"is more than 10 years; expected {DURATION_EXAMPLES}")
+    return duration_ms
+
+
+def known_duration_ms(duration_ms: Any) -> Any:
+    """What an earlier version took and stored: no more than ten years."""
+    return min(duration_ms, MAX_DURATION_MS) if type(duration_ms) is int else duration_ms
 
 
 def parse_size_bytes(value: object) -> int:

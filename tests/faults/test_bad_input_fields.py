@@ -35,7 +35,7 @@ CALLS: Final[dict[str, dict[str, Any]]] = {
     "redrive": {"queue": "calls", "message_ids": [1]},
     "history": {"message_id": 1},
     "set-policy": {"name": "calls", "pattern": "^calls$", "definition": {"message-ttl": 60_000}, "priority": 1},
-    "create-queue": {"name": "calls", "max_length": 9, "message_ttl_ms": 60_000, "expires_ms": 60_000, "redelivery_delay_ms": 5},
+    "create-queue": {"queue": "calls.more", "max_length": 9, "message_ttl_ms": 60_000, "expires_ms": 60_000, "redelivery_delay_ms": 5},
 }
 WRONG: Final[list[Any]] = [None, True, 0.5, float("nan"), float("inf"), -float("inf"), "text", "", b"bytes", [], [[]], {}, {"a": 1}]
 NUMBERS: Final[list[Any]] = [-1, -(2**31), -(2**63), 2**31 + 1, 2**53, 2**62 + 1, 2**63 - 1, 2**63, 2**64 - 1]

@@ -17,7 +17,7 @@ from broker.core.address_settings import (
     read_setting,
 )
 from broker.core.setting_values import SettingError
-from broker.core.units import format_duration_ms, format_size_bytes, parse_duration_ms, parse_size_bytes
+from broker.core.units import MAX_DURATION_MS, format_duration_ms, format_size_bytes, parse_duration_ms, parse_size_bytes
 from broker.core.wildcard import pattern_matches, pattern_problem, specificity
 
 
@@ -207,7 +207,7 @@ def test_the_same_settings_in_field_names_or_yaml_keys() -> None:
     assert AddressSettingsRepository({"#": {"redelivery-delay": "5s"}}).layers == {"#": {"redelivery_delay_ms": 5000}}
 
 
-@given(st.integers(0, 10**13))
+@given(st.integers(0, MAX_DURATION_MS))
 def test_durations_and_sizes_survive_being_written(number: int) -> None:
     assert parse_duration_ms(format_duration_ms(number)) == number
     assert parse_size_bytes(format_size_bytes(number)) == number

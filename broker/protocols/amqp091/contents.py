@@ -15,6 +15,7 @@ from broker.core.death import Death, deaths
 from broker.core.exchange_origin import MOST_KEYS, Way, last_way, packed, unpacked
 from broker.core.message import AMQP_ORIGIN as ORIGIN
 from broker.core.message import DEFAULT_PRIORITY, Message, MessageReference, Properties, overlay
+from broker.core.units import MAX_DURATION_MS
 from broker.core.virtual_host import local_name
 from broker.declared_queues import REPLY_TO
 from broker.properties import RESERVED
@@ -34,7 +35,6 @@ from broker.protocols.amqp091.replies import precondition_failed
 NAMES: Final = {"JMSCorrelationID": "correlation_id", "JMSType": "type", "JMSReplyTo": "reply_to"}
 _INT64: Final = 1 << 63
 #: The longest time to live, 100 years: more is a mistake.
-_MAX_TTL_MS: Final = 100 * 365 * 86_400_000
 _PERSISTENT_ONLY: Final = b"\x10\x00\x02"
 _NOTHING: Final = b"\x00\x00"
 #: Origins up to this length are often the same for many messages.
@@ -46,8 +46,8 @@ def ttl_of(properties: ContentProperties) -> int | None:
     text = properties.expiration
     if text is None:
         return None
-    if not text.isascii() or not text.isdigit() or int(text) > _MAX_TTL_MS:
-        raise precondition_failed(f"invalid expiration '{text[:32]}': not a whole number of milliseconds")
+    if not text.isascii() or not text.isdigit() or int(text) > MAX_DURATION_MS:
+        raise precondition_failed(f"invalid expiration '{text[:32]}': not a whole number of milliseconds up to 10 years")
     return int(text)
 
 

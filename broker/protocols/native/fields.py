@@ -12,6 +12,7 @@ import msgpack
 
 from broker.core.message import DEFAULT_PRIORITY, Message
 from broker.core.redelivery import ConsumerPolicy
+from broker.core.units import MAX_DURATION_MS
 from broker.errors import Refused
 from broker.properties import checked
 from broker.protocols.native.codec import MESSAGE_OVERHEAD_BYTES, Frame, ProtocolError
@@ -25,8 +26,6 @@ MAX_SEQUENCE: Final = 1 << 62
 MAX_SESSION: Final = 1 << 31
 #: What a delivery may need beyond the frame its message came in: address, numbers, and where a dead letter has been.
 _DELIVERY_BYTES: Final = 64 * 1024
-#: ttl and delay: more than this is a mistake (100 years).
-MAX_DURATION_MS: Final = 100 * 365 * 86_400_000
 
 
 def malformed(message: str) -> ProtocolError:
@@ -125,7 +124,7 @@ def _message(item: list[Any], address: str, producer: str, now_ms: int, max_prop
     if not 0 <= priority <= 9:
         raise Refused("invalid-message", f"priority must be 0 to 9, not {priority}", "use 0 to 9; 4 is the default")
     if not (0 <= ttl_ms <= MAX_DURATION_MS and 0 <= delay_ms <= MAX_DURATION_MS):
-        raise Refused("invalid-message", "ttl and delay must be 0 or more, and below 100 years", "give milliseconds")
+        raise Refused("invalid-message", "ttl and delay must be 0 or more, and at most 10 years", "give milliseconds")
     if duplicate_id is not None and (
         type(duplicate_id) is not str or not 0 < len(duplicate_id) <= MAX_DUPLICATE_ID or not duplicate_id.isprintable()
     ):

@@ -16,6 +16,7 @@ from broker.connection import Connection
 from broker.core.consumer import Consumer
 from broker.core.message import Message, MessageReference
 from broker.core.redelivery import Failure, PolicyError, PolicyMap
+from broker.core.units import MAX_DURATION_MS
 from broker.errors import Refused
 from broker.producers import Producer
 from broker.protocols.native import deliveries, fields
@@ -322,7 +323,7 @@ class NativeSession:
 
     def _on_pull(self, connection: Connection, frame: Frame) -> None:
         number, timeout_ms = take(frame, "PULL", int, int)
-        unsigned(timeout_ms, "timeout_ms", fields.MAX_DURATION_MS, -1)
+        unsigned(timeout_ms, "timeout_ms", MAX_DURATION_MS, -1)
         consumer = connection.consumers.get(number)
         if consumer is None:
             # Its queue may have been deleted while the PULL was under way: that is nobody's fault.
