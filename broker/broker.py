@@ -21,6 +21,7 @@ from broker.core.redelivery import ConsumerPolicy, Failure, PolicyMap
 from broker.dead_letter_exchanges import DeadLetterExchanges
 from broker.dead_letter_office import DeadLetterOffice
 from broker.declared_queues import DeclaredQueues
+from broker.dispatching import Dispatcher
 from broker.errors import Refused
 from broker.ledger import JournalPort, Ledger
 from broker.paging import Windows
@@ -36,10 +37,6 @@ from broker.steps import Work
 from broker.transactions import Transactions
 from broker.virtual_hosts import VirtualHosts
 
-#: Messages one queue hands out in one turn of the loop.
-DISPATCH_BUDGET: Final = 2000
-#: What selectors may cost in one turn, over all queues: see Selector.cost.
-SELECTOR_BUDGET: Final = 10_000
 #: Due or expired references looked at in one turn.
 SWEEP_BUDGET: Final = 5000
 _SECOND_MS: Final = 1000
@@ -95,6 +92,7 @@ class Broker:
         self.declared_queues = DeclaredQueues(self.state, self.resources, permitted)
         self.office = DeadLetterOffice(self.state, self.resources, DeadLetterExchanges(self.state, self.resources, self.virtual_hosts))
         self.state.pager.expire = lambda reference: self.office.bury(reference, EXPIRED)
+        self._dispatcher = Dispatcher(self.state, self.office)
         self.settlement = Settlement(self.state, self.office)
         self.intake = Intake(self.state, self.resources, self.office, self.limits.duplicate_ids)
         self.flow = FlowControl(self.state, self.limits.memory_bytes, self.limits.store_bytes, self.limits.temp_bytes, disk_low)
@@ -164,7 +162,8 @@ class Broker:
         """The producer with its mark. Answer it through ``when_safe``; credit follows with ``flow.open``."""
         if number in connection.producers:
             raise Refused("producer-exists", f"producer {number} is open already", "choose another number")
-        self.resources.check_name(address, "address")
+        if address not in self.state.post_office.addresses:
+            self.resources.check_name(address, "address")
         key = f"{connection.client_id or connection.name}/{number}"
         mark = self.marks.get(key)
         producer = Producer(key, number, address, mark[0] if mark else 0, connection.front_end)
@@ -339,15 +338,21 @@ class Broker:
 
     # -- queues ------------------------------------------------------------------------------------------------------
 
-    def delete_queue(self, queue: Queue) -> int:
-        """Removes a queue with what is in it; its consumers are told. Returns how many messages went."""
+    def delete_queue(self, queue: Queue, answer: Callable[[], None] | None = None) -> int:
+        """Removes a queue with what is in it; its consumers are told, after ``answer``. Returns how many messages went."""
+        gone: list[tuple[Connection, Consumer]] = []
         for connection in list(self.connections.values()):
             for consumer in [c for c in connection.consumers.values() if c.queue is queue]:
                 del connection.consumers[consumer.number]
                 self._pulls.forget(consumer)
                 queue.detach(consumer, self.now_ms())
-                connection.front_end.cancelled(consumer, "queue-deleted", f"queue {queue.name} was deleted", "subscribe to another queue")
-        return self.resources.delete_queue(queue)
+                gone.append((connection, consumer))
+        count = self.resources.delete_queue(queue)
+        if answer is not None:
+            answer()
+        for connection, consumer in gone:
+            connection.front_end.cancelled(consumer, "queue-deleted", f"queue {queue.name} was deleted", "subscribe to another queue")
+        return count
 
     # -- the loop's side ---------------------------------------------------------------------------------------------
 
@@ -358,45 +363,13 @@ class Broker:
         self.office.retry_if_bindings_changed()
         self.office.go_on()
         state.pager.look_again()
-        now_ms = self.now_ms()
-        queues, again, cost = list(state.ready), list[Queue](), 0
-        state.ready.clear()
-        for queue in queues:
-            if cost >= SELECTOR_BUDGET:
-                state.mark_ready(queue)
-                continue
-            result = queue.dispatch(now_ms, DISPATCH_BUDGET)
-            cost += result.cost
-            for consumer, references in result.deliveries:
-                if queue.settings.persist_delivery_count_before_delivery:
-                    self._deliver_when_counted(consumer, references)
-                else:
-                    consumer.sink.deliver(consumer, references)
-            for reference in result.expired:
-                self.office.bury(reference, EXPIRED)
-            if queue.pending.disk_count or queue.pending.overdue:
-                state.pager.look(queue)
-            if result.more:
-                again.append(queue)
-        for queue in again:  # behind those that had no turn
-            state.mark_ready(queue)
+        self._dispatcher.ready()
         if self.flow.waiting:
             self.flow.relieve()
 
-    def _deliver_when_counted(self, consumer: Consumer, references: list[MessageReference]) -> None:
-        """persist-delivery-count-before-delivery: the count is on disk one group before the frame leaves."""
-        tags = [reference.tag for reference in references]
-        for reference in references:
-            reference.delivery_count += 1
-            reference.counted = True
-        self.ledger.changed(references)
-
-        def deliver() -> None:
-            held = [r for r, tag in zip(references, tags, strict=True) if r.consumer is consumer and r.tag == tag]
-            if held:
-                consumer.sink.deliver(consumer, held)
-
-        self.ledger.when_safe(deliver)
+    def serve(self, queue: Queue) -> None:
+        """See Dispatcher.serve."""
+        self._dispatcher.serve(queue)
 
     def next_ms(self) -> int:
         """When ``tick`` is wanted next."""

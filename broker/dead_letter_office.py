@@ -72,6 +72,8 @@ class DeadLetterOffice:
                 state.leave_all(queue, [reference for reference, _ in going], "expired" if reason == EXPIRED else "dead-lettered", detail)
                 state.arrive_when_safe(arrived)
                 self.trim_when_safe(queues)
+                queue.burying += 1
+                state.ledger.when_safe(partial(_buried, queue))
 
     def _expected(self, moved: list[Moved], queues: list[Queue]) -> int:
         """How many find room, the first of them; the queues expect these."""
@@ -283,3 +285,8 @@ class DeadLetterOffice:
         state.arrive_when_safe(back)
         self.trim_when_safe([home])
         return True
+
+
+def _buried(queue: Queue) -> None:
+    """What died together has come to where it went."""
+    queue.burying -= 1

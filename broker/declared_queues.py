@@ -44,12 +44,7 @@ class DeclaredQueues:
             raise _not_found(connection, name)
         owner = self._owners.get(queue)
         if owner is not None and owner != connection.name:
-            raise Refused(
-                "resource-locked",
-                f"cannot obtain exclusive access to locked {_shown(queue)}. It could be originally declared on another"
-                " connection or the exclusive property value does not match that of the original declaration.",
-                "use a queue of your own",
-            )
+            raise _locked(queue)
         return queue
 
     def _named(self, connection: Connection, name: str) -> Queue | None:
@@ -66,13 +61,15 @@ class DeclaredQueues:
         """Makes a queue, with a name of ours where ``name`` is empty; the same declaration again is no error, another one is."""
         if self._named(connection, name) is not None:
             queue = self.find(connection, name)
-            check_same(queue, durable, auto_delete, exclusive, arguments)
+            if exclusive is not (queue in self._owners):
+                raise _locked(queue)
+            check_same(queue, durable and not exclusive, auto_delete, arguments)
             queue.used_at_ms = self._state.now_ms()
             return queue
         if name.startswith("amq."):
             raise Refused("access-refused", f"queue name '{name}' contains reserved prefix 'amq.*'", "use another name, or an empty one")
         name = name or _GENERATED + secrets.token_urlsafe(16)
-        check_name(name, "queue")
+        check_name(name, "queue", colons=True)
         options = options_for(name, arguments, durable, auto_delete, exclusive, connection.virtual_host)
         self._check_dead_letter_exchange(connection, name, arguments.get("x-dead-letter-exchange"))
         name = prefix_of(connection.virtual_host) + name
@@ -108,7 +105,7 @@ class DeclaredQueues:
         """Raises Refused unless the queue may be deleted; the caller has the broker do it."""
         if if_unused and queue.consumers:
             raise Refused("precondition-failed", f"{_shown(queue)} in use", "cancel its consumers first")
-        if if_empty and queue.count:
+        if if_empty and queue.count > queue.delivering:
             raise Refused("precondition-failed", f"{_shown(queue)} not empty", "purge it first")
 
     def owned_by(self, connection: Connection) -> list[Queue]:
@@ -163,6 +160,15 @@ class DeclaredQueues:
 
 def _not_found(connection: Connection, name: str) -> Refused:
     return Refused("not-found", f"no queue '{name}' in vhost '{connection.virtual_host}'", "declare it first")
+
+
+def _locked(queue: Queue) -> Refused:
+    return Refused(
+        "resource-locked",
+        f"cannot obtain exclusive access to locked {_shown(queue)}. It could be originally declared on another"
+        " connection or the exclusive property value does not match that of the original declaration.",
+        "use a queue of your own",
+    )
 
 
 def _shown(queue: Queue) -> str:

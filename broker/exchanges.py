@@ -29,7 +29,7 @@ from broker.core.virtual_host import DEFAULT, SEPARATOR, prefix_of
 from broker.errors import Refused
 from broker.fan_out import take_at_once
 from broker.policies import Policies
-from broker.queue_arguments import AMQP, max_priority
+from broker.queue_arguments import AMQP, check_equal, max_priority
 from broker.state import BrokerState
 from journal.records import DeclarationRecord
 
@@ -123,8 +123,11 @@ class Exchanges:
     def delete(self, name: str, if_unused: bool = False) -> None:
         """Removes an exchange with its bindings; one that is not there is no error, as with RabbitMQ."""
         exchange = self.exchanges.get(name)
-        if name.startswith("amq.") or name == DEFAULT_EXCHANGE:
-            raise Refused("access-refused", f"operation not permitted on the default exchange or one of amq.* ('{name}')", "leave it")
+        if name == DEFAULT_EXCHANGE:
+            raise Refused("access-refused", "operation not permitted on the default exchange", "leave it")
+        if name.startswith("amq."):
+            what = f"deletion of system exchange '{name}' in vhost '{self._virtual_host}' not allowed"
+            raise Refused("access-refused", what, "leave it")
         if exchange is None:
             return
         if if_unused and exchange.bindings:
@@ -299,27 +302,12 @@ def _binding_name(binding: Binding) -> str:
 def _check_same(
     exchange: Exchange, kind: str, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, Any], virtual_host: str
 ) -> None:
-    wanted = {"type": kind, "durable": durable, "auto_delete": auto_delete, "internal": internal}
-    current = {
-        "type": exchange.kind,
-        "durable": exchange.durable,
-        "auto_delete": exchange.auto_delete,
-        "internal": exchange.internal,
-    }
-    wanted[_ALTERNATE] = arguments.get(_ALTERNATE, "none")
-    current[_ALTERNATE] = exchange.arguments.get(_ALTERNATE, "none")
-    for name, value in wanted.items():
-        if value != current[name]:
-            raise Refused(
-                "precondition-failed",
-                f"inequivalent arg '{name}' for exchange '{exchange.name}' in vhost '{virtual_host}': "
-                f"received '{_shown(value)}' but current is '{_shown(current[name])}'",
-                "declare it as it is, or delete it first",
-            )
-
-
-def _shown(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    what = f"exchange '{exchange.name}' in vhost '{virtual_host}'"
+    check_equal(what, "type", kind, exchange.kind)
+    check_equal(what, "durable", durable, exchange.durable)
+    check_equal(what, "auto_delete", auto_delete, exchange.auto_delete)
+    check_equal(what, "internal", internal, exchange.internal)
+    check_equal(what, _ALTERNATE, arguments.get(_ALTERNATE), exchange.arguments.get(_ALTERNATE))
 
 
 def no_such_exchange(name: str, virtual_host: str) -> Refused:

@@ -15,6 +15,12 @@ from broker.errors import Refused
 #: The key in a queue's options.
 AMQP: Final = "amqp"
 _MOST: Final = (1 << 62) - 1
+#: The highest priority that a queue may tell apart from those below it.
+MOST_PRIORITY: Final = 255
+_INT32: Final = 1 << 31
+_TYPES: Final[dict[type, str]] = {bool: "bool", str: "longstr", float: "double", bytes: "binary", list: "array", dict: "table"}
+#: Texts of which RabbitMQ says in other words that they are none.
+_NAMES: Final = ("x-dead-letter-exchange", "x-dead-letter-routing-key")
 #: argument -> the setting it becomes.
 _NUMBERS: Final = {
     "x-message-ttl": "message_ttl_ms",
@@ -65,69 +71,91 @@ def options_for(
         if argument in _NUMBERS:
             options[_NUMBERS[argument]] = _number(name, argument, value, 1 if argument == "x-expires" else 0)
         elif argument in _TEXTS and not isinstance(value, str):
-            raise _invalid(name, argument, f"{value!r} is not a string")
+            raise _wrong_type(name, argument, value)
     if arguments.get("x-dead-letter-routing-key") is not None and "x-dead-letter-exchange" not in arguments:
-        raise _invalid(name, "x-dead-letter-routing-key", "routing_key_but_no_dlx_defined")
+        raise _invalid(name, "x-dead-letter-routing-key", "routing_key_but_no_dlx_defined", "name an x-dead-letter-exchange too")
     overflow = arguments.get("x-overflow", "drop-head")
     if overflow not in _OVERFLOWS:
-        raise _invalid(name, "x-overflow", f"{overflow!r} is none of {', '.join(_OVERFLOWS)}")
+        raise _invalid(name, "x-overflow", "invalid_overflow", f"use {', '.join(_OVERFLOWS)}")
     if "max_length" in options or "max_length_bytes" in options or "x-overflow" in arguments:
         options["overflow"] = overflow
     if "x-delivery-limit" in arguments:
         limit = _number(name, "x-delivery-limit", arguments["x-delivery-limit"], -1)
         options["max_delivery_attempts"] = limit + 1 if limit >= 0 else -1
-    if "x-max-priority" in arguments and not 0 <= _number(name, "x-max-priority", arguments["x-max-priority"], 0) <= 255:
-        raise _invalid(name, "x-max-priority", "it must be 0 to 255")
-    if not isinstance(arguments.get("x-single-active-consumer", False), bool):
-        raise _invalid(name, "x-single-active-consumer", "it must be a boolean")
-    if arguments.get("x-queue-mode", "default") not in ("default", "lazy"):
-        raise _invalid(name, "x-queue-mode", "it must be default or lazy")
+    if "x-max-priority" in arguments and (most := _number(name, "x-max-priority", arguments["x-max-priority"], 0)) > MOST_PRIORITY:
+        raise _invalid(name, "x-max-priority", f"{{max_value_exceeded,{most}}}", f"use 0 to {MOST_PRIORITY}")
+    if not isinstance(single := arguments.get("x-single-active-consumer", False), bool):
+        raise _invalid(name, "x-single-active-consumer", f"{{unacceptable_type,{_type_of(single)}}}", "use true or false")
+    if (mode := arguments.get("x-queue-mode", "default")) not in ("default", "lazy"):
+        raise _invalid(name, "x-queue-mode", f"\"unsupported queue mode '{mode}'\"", "use default or lazy")
     kind = arguments.get("x-queue-type", "classic")
     if kind == "stream":
         raise Refused("not-implemented", f"queue type {kind!r}", "use classic or quorum; both are the same here")
     if kind not in ("classic", "quorum"):
-        raise _invalid(name, "x-queue-type", f"there is no queue type {kind!r}")
+        raise _invalid(name, "x-queue-type", f"\"unsupported queue type '{kind}'\"", "use classic or quorum")
     if exclusive:
         options["exclusive"] = True
-    return {**options, AMQP: {"arguments": arguments, "durable": durable, "auto_delete": auto_delete, "exclusive": exclusive}}
+    declared = {"arguments": arguments, "durable": durable and not exclusive, "auto_delete": auto_delete, "exclusive": exclusive}
+    return {**options, AMQP: declared}
 
 
 def _number(name: str, argument: str, value: object, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise _invalid(name, argument, f"{value!r} is not a number")
-    if not least <= value <= (MAX_DURATION_MS if argument in _TIMES else _MOST):
-        raise _invalid(name, argument, f"{value} is out of range")
+        raise _invalid(name, argument, f'"expected integer, got {_type_of(value)}"', "give a whole number")
+    if value < least:
+        why = f"{{value_zero,{value}}}" if value == 0 else f"{{value_negative,{value}}}"
+        raise _invalid(name, argument, why, f"give {least} or more")
+    if value > (most := MAX_DURATION_MS if argument in _TIMES else _MOST):
+        raise _invalid(name, argument, f"{{value_too_large,{value}}}", f"give {most} or less")
     return int(value)
 
 
-def _invalid(name: str, argument: str, why: str) -> Refused:
-    return Refused("precondition-failed", f"invalid arg '{argument}' for {name}: {why}", "mend the argument")
+def _invalid(name: str, argument: str, why: str, fix: str) -> Refused:
+    return Refused("precondition-failed", f"invalid arg '{argument}' for {name}: {why}", fix)
 
 
-def check_same(queue: Queue, durable: bool, auto_delete: bool, exclusive: bool, arguments: dict[str, Any]) -> None:
+def _wrong_type(name: str, argument: str, value: object) -> Refused:
+    kind = _type_of(value)
+    if argument in _NAMES:
+        return Refused("precondition-failed", f"invalid type '{kind}' for arg '{argument}' in {name}", "give a text")
+    return _invalid(name, argument, f"{{unacceptable_type,{kind}}}", "give a text")
+
+
+def check_same(queue: Queue, durable: bool, auto_delete: bool, arguments: dict[str, Any]) -> None:
     """Refused, with RabbitMQ's sentence, unless the queue was declared so."""
     declared = queue.options.get(AMQP, {})
+    what = f"queue '{local_name(queue.name)}' in vhost '{virtual_host_of(queue.name)}'"
     # A queue made without AMQP has neither; whoever asks for none of AMQP's own may use it.
-    pairs: list[tuple[str, Any, Any]] = [
-        ("durable", durable, declared.get("durable", queue.durable)),
-        ("auto_delete", auto_delete, declared.get("auto_delete", False)),
-        ("exclusive", exclusive, declared.get("exclusive", False)),
-    ]
+    check_equal(what, "durable", durable, declared.get("durable", queue.durable))
+    check_equal(what, "auto_delete", auto_delete, declared.get("auto_delete", False))
     current = arguments_of(queue)
-    pairs += [(name, arguments.get(name), current.get(name)) for name in COMPARED]
-    for name, wanted, has in pairs:
-        if name == "x-queue-type" and {wanted, has} <= {None, "classic"}:
-            continue
-        if wanted != has:
-            raise Refused(
-                "resource-locked" if name == "exclusive" else "precondition-failed",
-                f"inequivalent arg '{name}' for queue '{local_name(queue.name)}' in vhost '{virtual_host_of(queue.name)}': "
-                f"received {_shown(wanted)} but current is {_shown(has)}",
-                "declare it as it is, or delete it first",
-            )
+    for name in COMPARED:
+        wanted, has = arguments.get(name), current.get(name)
+        if name != "x-queue-type" or not {wanted, has} <= {None, "classic"}:
+            check_equal(what, name, wanted, has)
 
 
-def _shown(value: object) -> str:
+def check_equal(what: str, name: str, wanted: Any, has: Any) -> None:
+    """Refused, with RabbitMQ's sentence, unless what is declared again is what it is; 10 and 10.0 are not the same, nor are 1 and true."""
+    if type(wanted) is type(has) and wanted == has:
+        return
+    with_type = wanted is None or has is None
+    raise Refused(
+        "precondition-failed",
+        f"inequivalent arg '{name}' for {what}: received {_shown(wanted, with_type)} but current is {_shown(has, with_type)}",
+        "declare it as it is, or delete it first",
+    )
+
+
+def _shown(value: object, with_type: bool) -> str:
     if value is None:
         return "none"
-    return f"'{str(value).lower() if isinstance(value, bool) else value}'"
+    shown = f"'{str(value).lower() if isinstance(value, bool) else value}'"
+    return f"the value {shown} of type '{_type_of(value)}'" if with_type else shown
+
+
+def _type_of(value: object) -> str:
+    """RabbitMQ's name of the type that a client gave an argument, or would have: the width of a number is not kept."""
+    if type(value) is int:
+        return "signedint" if -_INT32 <= value < _INT32 else "long"
+    return _TYPES.get(type(value), "void")

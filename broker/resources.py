@@ -21,7 +21,7 @@ from broker.core.post_office import ANYCAST, MULTICAST, ROUTING_TYPE_OF, Address
 from broker.core.queue import Queue
 from broker.core.selector import Selector, SelectorError, compile_selector
 from broker.core.setting_values import SettingError
-from broker.core.virtual_host import address_and_queue, split
+from broker.core.virtual_host import SEPARATOR, address_and_queue, split
 from broker.errors import Refused
 from broker.policies import Policies, with_policy
 from broker.queue_arguments import AMQP
@@ -104,7 +104,7 @@ class Resources:
     ) -> Queue:
         """Binds a new queue. Raises Refused for a bad option; the name must be free."""
         state = self._state
-        self._check_place(name, address_name)
+        self._check_place(name, address_name, colons=True)
         self.check_room()
         policy = self._policies.for_queue(name)
         settings = with_policy(settings_for(state.settings, address_name, options or {}), options or {}, policy)
@@ -142,8 +142,11 @@ class Resources:
         selector = compile_selector(dead_letter.origin_selector(source))
         return self.make_queue(name, dead_letter_address, MULTICAST, selector=selector, auto_created=True)
 
-    def _future_dead_letter_queue(self, name: str) -> Queue | None:
-        """Made ahead of the first death, for a consumer that waits for it: to an ordinary queue of that name no dead letter could go."""
+    def _future_dead_letter_queue(self, name: str, of_known: bool) -> Queue | None:
+        """Made ahead of the first death, for a consumer that waits for it: to an ordinary queue of that name no dead letter could go.
+
+        ``of_known``: only of an address that is there, because the name may mean ``address::queue`` too.
+        """
         settings = self._state.settings
         layers: list[dict[str, Any]] = [{}, *settings.layers.values()]
         for reason, kind in ((dead_letter.DELIVERY_LIMIT, "dead_letter"), (dead_letter.EXPIRED, "expiry")):
@@ -152,7 +155,7 @@ class Resources:
             # Where two sources could be meant, the one that more of the name speaks for.
             for prefix, suffix in sorted(product(prefixes, suffixes), key=lambda pair: -len(pair[0] + pair[1])):
                 source = name[len(prefix) : len(name) - len(suffix)]
-                if name != f"{prefix}{source}{suffix}" or not source:
+                if name != f"{prefix}{source}{suffix}" or not source or (of_known and source not in self._state.post_office.addresses):
                     continue
                 target = dead_letter.target(settings.resolve(source), source, reason)
                 if target is not None and target.queue == name:
@@ -194,10 +197,10 @@ class Resources:
                 raise Refused("queue-exists", f"queue {name} exists and was declared otherwise", "delete it first, or declare it as it is")
         return Declaration(name, address, routing_type, self.read_selector(text), durable, options)
 
-    def _check_place(self, name: str, address: str, new_prefixes: Collection[str] = ()) -> None:
+    def _check_place(self, name: str, address: str, new_prefixes: Collection[str] = (), colons: bool = False) -> None:
         """Raises Refused unless a queue of that name can be bound to that address."""
-        self.check_name(name, "queue", new_prefixes)
-        self.check_name(address, "address", new_prefixes)
+        self.check_name(name, "queue", new_prefixes, colons)
+        self.check_name(address, "address", new_prefixes, colons)
         if split(name)[0] != split(address)[0]:
             raise Refused("invalid-name", f"queue {name} and address {address} are in two virtual hosts", "name both in one")
 
@@ -217,10 +220,10 @@ class Resources:
         """A client's selector, compiled; None for none. Raises Refused."""
         return parse_selector(text, *self._selector_limits)
 
-    def check_name(self, name: Any, what: str, new_prefixes: Collection[str] = ()) -> None:
+    def check_name(self, name: Any, what: str, new_prefixes: Collection[str] = (), colons: bool = False) -> None:
         """The same as the function of that name; a virtual host that is there may stand before it. Raises Refused."""
         prefix, local = split(name) if type(name) is str else ("", name)
-        check_name(local if prefix in self.prefixes or prefix in new_prefixes else name, what)
+        check_name(local if prefix in self.prefixes or prefix in new_prefixes else name, what, colons)
 
     # -- found -------------------------------------------------------------------------------------------------------
 
@@ -236,7 +239,7 @@ class Resources:
             if len(bound) > 1:
                 names = ", ".join(sorted(each.name for each in bound)[:8])
                 raise Refused("ambiguous-queue", f"{name} is an address with {len(bound)} queues: {names}", "name the queue")
-        ahead = None if separator else self._future_dead_letter_queue(name)
+        ahead = self._future_dead_letter_queue(name, of_known=bool(separator))
         if ahead is not None:
             return ahead
         routing_type = state.settings.resolve(address_name).default_address_routing_type
@@ -325,13 +328,16 @@ class Resources:
                 self._state.ledger.address_gone(address)
 
 
-def check_name(name: object, what: str) -> None:
-    """Raises Refused unless it can be the name of an address or queue: 1 to 512 characters, printable, no wildcard words."""
+def check_name(name: object, what: str, colons: bool = False) -> None:
+    """Raises Refused unless it can be the name of an address or queue: 1 to 512 characters, printable, no wildcard words.
+
+    ``colons``: ``::`` may stand in it, as in names that AMQP clients give; whoever means ``address::queue`` may not be misunderstood.
+    """
     if (
         type(name) is not str
         or not 0 < len(name) <= _MAX_NAME
         or not name.isprintable()
-        or "::" in name
+        or (name.startswith(SEPARATOR) if colons else SEPARATOR in name)
         or any(word in ("*", "#") for word in name.split("."))
     ):
         shown = repr(name)[:80]

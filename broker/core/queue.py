@@ -45,6 +45,7 @@ class Queue:
         "arriving",
         "arriving_bytes",
         "auto_created",
+        "burying",
         "committing",
         "consumers",
         "created_at_ms",
@@ -117,6 +118,8 @@ class Queue:
         self.delivering = 0
         #: Acknowledged by a commit that is on its way to the disk: shown as delivering until it is there.
         self.committing = 0
+        #: Deaths whose messages are on their way elsewhere, and not there before that is on disk.
+        self.burying = 0
         #: New messages that become pending when the group with their arrival is on disk; length limits count them already.
         self.arriving = 0
         self.arriving_bytes = 0

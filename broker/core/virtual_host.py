@@ -1,6 +1,6 @@
 """Virtual hosts in names. What AMQP calls ``orders`` in the virtual host ``shop`` is the address and the queue ``::shop.orders`` here.
 
-Names in the virtual host ``/`` stand as they are. No other name contains ``::``, so that none of one virtual host can be one of another;
+Names in the virtual host ``/`` stand as they are. No other name begins with ``::``, so that none of one virtual host can be one of another;
 and as ``.`` separates words, the pattern ``::shop.#`` means everything in ``shop``.
 """
 

@@ -16,6 +16,7 @@ from broker.core.dead_letter import REJECTED
 from broker.core.message import MessageReference
 from broker.core.queue import Queue
 from broker.core.redelivery import Failure
+from broker.core.virtual_host import local_name
 from broker.declared_queues import REPLY_TO
 from broker.errors import Refused
 from broker.protocols.amqp091.codec import (
@@ -36,6 +37,7 @@ from broker.protocols.amqp091.publishing import pattern_of, take_in, take_in_run
 from broker.protocols.amqp091.replies import not_implemented, precondition_failed
 
 if TYPE_CHECKING:
+    from broker.protocols.amqp091.options import AmqpOptions
     from broker.protocols.amqp091.session import AmqpSession
 
 #: A window without a limit.
@@ -47,7 +49,6 @@ _FRAME: Final = struct.Struct(">BHI")
 #: Shapes of deliveries that one consumer remembers.
 _REMEMBERED: Final = 256
 _DELIVER: Final = NUMBER["basic.deliver"].to_bytes(4, "big")
-_GET_OK: Final = NUMBER["basic.get-ok"].to_bytes(4, "big")
 _RETURN: Final = NUMBER["basic.return"].to_bytes(4, "big")
 _COUNTED: Final = Failure()
 _DEAD: Final = Failure(poison=True)
@@ -77,6 +78,13 @@ class Held:
         self.publishes: list[PublishEvent] = []
         self.bytes = 0
         self.settled: list[tuple[_Held, str]] = []
+
+    def check(self, options: AmqpOptions) -> None:
+        """A transaction may not grow without end."""
+        self.bytes += sum(event.size for event in self.publishes[-1:])
+        operations = len(self.publishes) + len(self.settled)
+        if operations > options.max_transaction_operations or self.bytes > options.max_transaction_bytes:
+            raise precondition_failed("the transaction is larger than limits.max-transaction-* allow: commit sooner")
 
 
 class Channel:
@@ -121,7 +129,7 @@ class Channel:
         if self.held is not None:
             pattern_of(self.session, event)
             self.held.publishes.append(event)
-            self.session.check_held(self.held)
+            self.held.check(self.session.options)
             return
         self._take_in(event)
 
@@ -204,6 +212,9 @@ class Channel:
         session, consumer = self.session, subscription.consumer
         session.subscriptions.pop(consumer.number, None)
         session.broker.unsubscribe(session.connection, consumer, keep_given=True)
+        if local_name(consumer.queue.name) == self.reply_queue:
+            # The queue ends with its consumer; another one may be asked for.
+            self.reply_queue = ""
         if consumer.unsettled:
             self.holders[consumer.number] = consumer
         else:
@@ -215,7 +226,8 @@ class Channel:
         self.subscriptions.pop(subscription.tag, None)
         self.window.leave(subscription.consumer)
         if self.session.notifies_cancels:
-            self.write("basic.cancel", subscription.tag, True)
+            # Behind the answer to whoever deleted it, which waits for the disk.
+            self.session.broker.ledger.when_safe(lambda: None if self.closed else self.write("basic.cancel", subscription.tag, True))
 
     def deliver(self, subscription: Subscription, references: list[MessageReference]) -> None:
         session, consumer = self.session, subscription.consumer
@@ -263,46 +275,14 @@ class Channel:
         subscription.shapes[wire] = shape
         return shape
 
-    def get(self, queue: Queue, no_ack: bool) -> None:
-        self.session.broker.check_get(self.session.connection, queue)
-        self._get(queue, no_ack)
-
-    def _get(self, queue: Queue, no_ack: bool) -> None:
-        session = self.session
-        number = session.next_consumer()
-        reference = session.broker.get(session.connection, number, queue)
-        if reference is None:
-            if session.broker.when_read(queue, lambda: self._get_again(queue, no_ack)):
-                session.hold()
-            else:
-                self.write("basic.get-empty", "")
-            return
-        consumer, tag = reference.consumer, self._next_tag
-        assert consumer is not None, "a message that was handed out has a consumer"
+    def hold(self, consumer: Consumer, reference: MessageReference, no_ack: bool) -> int:
+        """A single get has brought this; the channel's tag of it. ``no_ack``: it is acknowledged by the caller."""
+        tag = self._next_tag
         self._next_tag += 1
-        redelivered = reference.delivery_count > reference.counted
-        target, properties = wire_of(reference)
-        payload = b"".join((_GET_OK, _DELIVERY.pack(tag, redelivered), target, queue.ready.to_bytes(4, "big")))
-        answer = b"".join(content_frames(self.number, payload, properties, reference.message.body, session.frame_max))
-        if reference.counted:
-            session.broker.ledger.when_safe(lambda: None if self.closed else session.write(answer))
-        else:
-            session.write(answer)
-        self.holders[number] = consumer
-        if no_ack:
-            session.broker.acknowledge(consumer, [reference])
-            self._drop_holder(consumer)
-        else:
+        if not no_ack:
+            self.holders[consumer.number] = consumer
             self._unacked[tag] = (consumer, reference.tag, tag)
-
-    def _get_again(self, queue: Queue, no_ack: bool) -> None:
-        """A page of the queue has come from disk."""
-        try:
-            if not self.closed:
-                self._get(queue, no_ack)
-            self.session.go_on()
-        except Exception as error:
-            self.session.broken(error)
+        return tag
 
     def qos(self, prefetch: int, for_channel: bool) -> None:
         if for_channel:
@@ -371,7 +351,7 @@ class Channel:
     def _settle(self, taken: list[_Held], how: str) -> None:
         if self.held is not None:
             self.held.settled += [(held, how) for held in taken]
-            self.session.check_held(self.held)
+            self.held.check(self.session.options)
         else:
             self._end(taken, how)
 

@@ -18,7 +18,7 @@ from broker.core.queue import Queue
 from broker.errors import Refused
 from broker.exchanges import Route
 from broker.producers import Producer
-from broker.protocols.amqp091.channel import Held, Subscription
+from broker.protocols.amqp091.channel import Subscription
 from broker.protocols.amqp091.channels import Channels
 from broker.protocols.amqp091.codec import (
     HEARTBEAT_FRAME,
@@ -53,6 +53,7 @@ _TUNE_OK: Final = NUMBER["connection.tune-ok"]
 _OPEN: Final = NUMBER["connection.open"]
 _CLOSE: Final = NUMBER["connection.close"]
 _CLOSE_OK: Final = NUMBER["connection.close-ok"]
+_UPDATE_SECRET: Final = NUMBER["connection.update-secret"]
 _CHANNEL_OPEN: Final = NUMBER["channel.open"]
 _CHANNEL_CLOSE: Final = NUMBER["channel.close"]
 _CHANNEL_CLOSE_OK: Final = NUMBER["channel.close-ok"]
@@ -214,6 +215,9 @@ class AmqpSession:
         number, values = event.number, event.values
         if number == _CLOSE:
             self._leave()
+        elif number == _UPDATE_SECRET and not self._expected:
+            # For tokens that run out, which no login here is; RabbitMQ passes over it too where users log in with passwords.
+            self.write(method_frame(0, "connection.update-secret-ok"))
         elif not self._expected:
             raise AmqpError(504, f"CHANNEL_ERROR - {METHODS[number].name} on channel 0 of an open connection", number)
         elif number != self._expected:
@@ -364,14 +368,6 @@ class AmqpSession:
         """The queue is full and would have publishers wait: no credit until there is room again."""
         self.producer.address = queue.address
         self.producer.credit_messages = min(self.producer.credit_messages, 0)
-
-    def check_held(self, held: Held) -> None:
-        """A transaction may not grow without end."""
-        size = sum(event.size for event in held.publishes[-1:])
-        held.bytes += size
-        operations = len(held.publishes) + len(held.settled)
-        if operations > self.options.max_transaction_operations or held.bytes > self.options.max_transaction_bytes:
-            raise AmqpError(406, "PRECONDITION_FAILED - the transaction is larger than limits.max-transaction-* allow: commit sooner")
 
     def forget_content(self, channel: int) -> None:
         """What is half here of a message that comes on this channel is let go."""

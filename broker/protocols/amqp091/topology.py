@@ -15,6 +15,7 @@ from broker.protocols.amqp091.channel import Channel
 from broker.protocols.amqp091.codec import AmqpError
 from broker.protocols.amqp091.codec_methods import NUMBER
 from broker.protocols.amqp091.contents import is_text
+from broker.protocols.amqp091.getting import get
 from broker.protocols.amqp091.replies import not_implemented, precondition_failed
 
 #: A queue or exchange name in AMQP has at most this many bytes, which the short string sees to.
@@ -25,6 +26,11 @@ def _reply(channel: Channel, no_wait: bool, name: str, *values: Any) -> None:
     """Answers once everything so far is on disk: what was declared durable is durable when the client hears of it."""
     if not no_wait:
         channel.session.broker.ledger.when_safe(lambda: None if channel.closed else channel.write(name, *values))
+
+
+def without_line_feeds(name: str) -> str:
+    """A name as the methods of queues and exchanges read it, but for what only looks into a queue: as with RabbitMQ."""
+    return name.replace("\r", "").replace("\n", "") if "\n" in name or "\r" in name else name
 
 
 def _arguments(table: dict[str, Any]) -> dict[str, Any]:
@@ -67,6 +73,7 @@ def _queue_to_remove(channel: Channel, name: str) -> Queue | None:
 
 def _exchange_declare(channel: Channel, values: _Values) -> None:
     _, name, kind, passive, durable, auto_delete, internal, no_wait, arguments = values
+    name = without_line_feeds(name)
     exchanges = channel.session.virtual_host.exchanges
     if passive:
         if not name:
@@ -79,18 +86,20 @@ def _exchange_declare(channel: Channel, values: _Values) -> None:
 
 def _exchange_delete(channel: Channel, values: _Values) -> None:
     _, name, if_unused, no_wait = values
-    channel.session.virtual_host.exchanges.delete(name, if_unused)
+    channel.session.virtual_host.exchanges.delete(without_line_feeds(name), if_unused)
     _reply(channel, no_wait, "exchange.delete-ok")
 
 
 def _exchange_bind(channel: Channel, values: _Values) -> None:
     _, destination, source, key, no_wait, arguments = values
+    destination, source = without_line_feeds(destination), without_line_feeds(source)
     channel.session.virtual_host.exchanges.bind(source, Destination(destination, False), key, _arguments(arguments))
     _reply(channel, no_wait, "exchange.bind-ok")
 
 
 def _exchange_unbind(channel: Channel, values: _Values) -> None:
     _, destination, source, key, no_wait, arguments = values
+    destination, source = without_line_feeds(destination), without_line_feeds(source)
     channel.session.virtual_host.exchanges.unbind(source, Destination(destination, False), key, _arguments(arguments))
     _reply(channel, no_wait, "exchange.unbind-ok")
 
@@ -100,7 +109,7 @@ def _exchange_unbind(channel: Channel, values: _Values) -> None:
 
 def _queue_declare(channel: Channel, values: _Values) -> None:
     _, name, passive, durable, exclusive, auto_delete, no_wait, arguments = values
-    session = channel.session
+    session, name = channel.session, without_line_feeds(name)
     if name == REPLY_TO or name.startswith(REPLY_TO + "."):
         # How a server of requests asks whether the client still waits for its answer.
         session.broker.declared_queues.check_reply_queue(session.connection, name)
@@ -114,11 +123,13 @@ def _queue_declare(channel: Channel, values: _Values) -> None:
             session.connection, name, durable=durable, exclusive=exclusive, auto_delete=auto_delete, arguments=_arguments(arguments)
         )
     channel.last_queue = local_name(queue.name)
+    session.broker.serve(queue)
     _reply(channel, no_wait, "queue.declare-ok", channel.last_queue, queue.ready, session.broker.declared_queues.consumers_of(queue))
 
 
 def _queue_bind(channel: Channel, values: _Values) -> None:
     _, name, source, key, no_wait, arguments = values
+    name, source = without_line_feeds(name), without_line_feeds(source)
     queue = _queue(channel, name)
     # Neither queue nor key: the key is the queue's name too.
     key = local_name(queue.name) if not name and not key else key
@@ -128,6 +139,7 @@ def _queue_bind(channel: Channel, values: _Values) -> None:
 
 def _queue_unbind(channel: Channel, values: _Values) -> None:
     _, name, source, key, arguments = values
+    name, source = without_line_feeds(name), without_line_feeds(source)
     queue = _queue_to_remove(channel, name)
     if queue is not None:
         key = local_name(queue.name) if not name and not key else key
@@ -137,8 +149,9 @@ def _queue_unbind(channel: Channel, values: _Values) -> None:
 
 def _queue_purge(channel: Channel, values: _Values) -> None:
     _, name, no_wait = values
-    session = channel.session
-    steps = session.broker.resources.purge_steps(_queue(channel, name))
+    session, queue = channel.session, _queue(channel, name)
+    session.broker.serve(queue)
+    steps = session.broker.resources.purge_steps(queue)
 
     def purged(count: int) -> None:
         if not channel.closed:
@@ -152,14 +165,14 @@ def _queue_purge(channel: Channel, values: _Values) -> None:
 def _queue_delete(channel: Channel, values: _Values) -> None:
     _, name, if_unused, if_empty, no_wait = values
     broker = channel.session.broker
-    queue = _queue_to_remove(channel, name)
+    queue = _queue_to_remove(channel, without_line_feeds(name))
     if queue is None:
         _reply(channel, no_wait, "queue.delete-ok", 0)
         return
+    broker.serve(queue)
     broker.declared_queues.delete(queue, if_unused, if_empty)
     count = queue.ready
-    broker.delete_queue(queue)
-    _reply(channel, no_wait, "queue.delete-ok", count)
+    broker.delete_queue(queue, lambda: _reply(channel, no_wait, "queue.delete-ok", count))
 
 
 # -- basic -------------------------------------------------------------------------------------------------------------
@@ -202,7 +215,7 @@ def _cancel(channel: Channel, values: _Values) -> None:
 
 def _get(channel: Channel, values: _Values) -> None:
     _, name, no_ack = values
-    channel.get(_queue(channel, name), no_ack)
+    get(channel, _queue(channel, name), no_ack)
 
 
 def _nack(channel: Channel, values: _Values) -> None:

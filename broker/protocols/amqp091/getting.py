@@ -1,0 +1,78 @@
+"""``basic.get``: one message for whoever asks, behind the consumers that wait, and no answer before what it tells of is so."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final
+
+from broker.core.message import MessageReference
+from broker.core.queue import Queue
+from broker.protocols.amqp091.codec import content_frames, method_frame
+from broker.protocols.amqp091.codec_methods import NUMBER
+from broker.protocols.amqp091.contents import wire_of
+
+if TYPE_CHECKING:
+    from broker.protocols.amqp091.channel import Channel
+
+_GET_OK: Final = NUMBER["basic.get-ok"].to_bytes(4, "big")
+_DELIVERY: Final = struct.Struct(">QB")
+
+
+def get(channel: Channel, queue: Queue, no_ack: bool) -> None:
+    """Answers with the next message, or that there is none. Raises Refused while memory is short."""
+    session = channel.session
+    session.broker.check_get(session.connection, queue)
+    _get(channel, queue, no_ack)
+
+
+def _get(channel: Channel, queue: Queue, no_ack: bool) -> None:
+    session, broker = channel.session, channel.session.broker
+    broker.serve(queue)
+    reference = broker.get(session.connection, session.next_consumer(), queue)
+    if reference is not None:
+        answer = _handed_out(channel, queue, reference, no_ack)
+        _answer(channel, answer, at_once=not (reference.counted or queue.burying))
+    elif broker.when_read(queue, lambda: _get_again(channel, queue, no_ack)):
+        session.hold()
+    else:
+        _answer(channel, method_frame(channel.number, "basic.get-empty", ""), at_once=not queue.burying)
+
+
+def _get_again(channel: Channel, queue: Queue, no_ack: bool) -> None:
+    """A page of the queue has come from disk."""
+    try:
+        if not channel.closed:
+            _get(channel, queue, no_ack)
+        channel.session.go_on()
+    except Exception as error:
+        channel.session.broken(error)
+
+
+def _handed_out(channel: Channel, queue: Queue, reference: MessageReference, no_ack: bool) -> bytes:
+    """The answer with a message, whose delivery is on the books."""
+    consumer, redelivered = reference.consumer, reference.delivery_count > reference.counted
+    assert consumer is not None, "a message that was handed out has a consumer"
+    tag = channel.hold(consumer, reference, no_ack)
+    target, properties = wire_of(reference)
+    payload = b"".join((_GET_OK, _DELIVERY.pack(tag, redelivered), target, queue.ready.to_bytes(4, "big")))
+    answer = b"".join(content_frames(channel.number, payload, properties, reference.message.body, channel.session.frame_max))
+    if no_ack:
+        channel.session.broker.acknowledge(consumer, [reference])
+        channel.session.connection.retired.pop(consumer.number, None)
+    return answer
+
+
+def _answer(channel: Channel, answer: bytes, at_once: bool) -> None:
+    """``at_once`` False: not before the delivery's count is on disk, and what was found expired is where dead letters go."""
+    session = channel.session
+    if at_once:
+        session.write(answer)
+        return
+
+    def safe() -> None:
+        if not channel.closed:
+            session.write(answer)
+        session.go_on()
+
+    session.hold()
+    session.broker.ledger.when_safe(safe)

@@ -1,0 +1,193 @@
+"""Methods of an AMQP channel against a whole broker whose clock and disk are in the test's hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.protocols.amqp091.codec import FrameReader, MethodEvent, content_frames, method_frame
+from broker.protocols.amqp091.codec_methods import METHODS, NUMBER, write_arguments
+from tests.model.world import World
+from tests.unit.test_amqp_session import Peer, codes
+
+
+@pytest.fixture
+def world() -> World:
+    return World({})
+
+
+def opened(world: World) -> Peer:
+    peer = Peer(world)
+    peer.log_in()
+    peer.call(1, "channel.open", "")
+    return peer
+
+
+def declared(peer: Peer, name: str, arguments: dict[str, Any] | None = None) -> None:
+    ((answer, _),) = peer.call(1, "queue.declare", 0, name, False, True, False, False, False, arguments or {})
+    assert answer == "queue.declare-ok"
+
+
+def published(key: str, body: bytes = b"x", properties: bytes = b"\x00\x00", exchange: str = "") -> bytes:
+    payload = write_arguments(METHODS[NUMBER["basic.publish"]], (0, exchange, key, False, False))
+    return b"".join(content_frames(1, payload, properties, body, 8192))
+
+
+def get(queue: str) -> bytes:
+    return method_frame(1, "basic.get", 0, queue, True)
+
+
+def said_so_far(peer: Peer) -> list[str]:
+    """The methods that are there before anything more is on disk."""
+    reader = FrameReader(set(), 1 << 20)
+    reader.frame_max = 1 << 20
+    out, peer.out = peer.out, b""
+    return [METHODS[event.number].name for event in reader.feed(out) if isinstance(event, MethodEvent)]
+
+
+def counted(peer: Peer, queue: str) -> int:
+    ((_, values),) = peer.call(1, "queue.declare", 0, queue, True, False, False, False, False, {})
+    return int(values[1])
+
+
+# -- basic.get -----------------------------------------------------------------------------------------------------------
+
+DIES = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+#: Flags and property list: persistent, and an expiration of 10 ms.
+TEN_MS = b"\x11\x00\x02\x0210"
+
+
+@pytest.mark.parametrize("by", ["the get", "the clock"])
+def test_a_get_that_finds_its_head_expired_answers_after_the_move(world: World, by: str) -> None:
+    peer = opened(world)
+    declared(peer, "dead")
+    declared(peer, "source", DIES)
+    peer.send(published("source", properties=TEN_MS))
+    world.time_ms += 20
+    if by == "the clock":
+        world.broker.tick()
+    peer.session.receive(get("source") + get("dead"))
+    assert said_so_far(peer) == [], "the message is nowhere yet"
+    assert [name for name, _ in peer.methods()] == ["basic.get-empty", "basic.get-ok"]
+
+
+def test_a_get_behind_an_expired_head_answers_after_its_move_too(world: World) -> None:
+    peer = opened(world)
+    declared(peer, "dead")
+    declared(peer, "source", DIES)
+    peer.send(published("source", properties=TEN_MS) + published("source", b"stays"))
+    world.time_ms += 20
+    peer.session.receive(get("source"))
+    assert said_so_far(peer) == []
+    assert [name for name, _ in peer.methods()] == ["basic.get-ok"]
+    assert counted(peer, "dead") == 1
+
+
+def test_a_get_from_an_empty_queue_waits_for_nothing(world: World) -> None:
+    peer = opened(world)
+    declared(peer, "q")
+    declared(peer, "other")
+    peer.session.receive(published("other", properties=b"\x10\x00\x02"))
+    assert world.journal.busy()
+    peer.session.receive(get("q"))
+    assert said_so_far(peer) == ["basic.get-empty"]
+
+
+def test_a_get_comes_after_a_waiting_consumer_with_credit_only(world: World) -> None:
+    peer, other = opened(world), opened(world)
+    declared(peer, "q")
+    other.call(1, "basic.qos", 0, 1, False)
+    other.call(1, "basic.consume", 0, "q", "c", False, False, False, False, {})
+    answers = peer.send(published("q", b"one") + get("q"))
+    assert [name for name, _ in answers] == ["basic.get-empty"]
+    answers = peer.send(published("q", b"two") + get("q"))
+    assert [name for name, _ in answers] == ["basic.get-ok"], "the consumer has its hands full"
+    assert [name for name, _ in other.methods()] == ["basic.deliver"]
+
+
+# -- deleted -------------------------------------------------------------------------------------------------------------
+
+
+def test_if_empty_asks_for_what_is_not_out_with_consumers(world: World) -> None:
+    peer = opened(world)
+    declared(peer, "q")
+    peer.send(published("q", b"out"))
+    assert [name for name, _ in peer.call(1, "basic.get", 0, "q", False)] == ["basic.get-ok"]
+    peer.send(published("q", b"here"))
+    assert codes(peer.call(1, "queue.delete", 0, "q", False, True, False)) == [("channel.close", 406)]
+    peer.call(1, "channel.close-ok")
+    peer.call(1, "channel.open", "")
+    peer.call(1, "queue.purge", 0, "q", False)
+    assert peer.call(1, "basic.get", 0, "q", False) == [("basic.get-empty", [""])]
+
+
+def test_if_empty_minds_what_waits_for_its_time() -> None:
+    world = World({"q": {"redelivery-delay": 5000}})
+    peer = opened(world)
+    declared(peer, "q")
+    peer.send(published("q"))
+    peer.call(1, "basic.get", 0, "q", False)
+    assert peer.call(1, "basic.nack", 1, False, True) == []
+    assert codes(peer.call(1, "queue.delete", 0, "q", False, True, False)) == [("channel.close", 406)]
+
+
+def test_consumers_hear_of_a_deleted_queue_after_who_deleted_it(world: World) -> None:
+    peer = Peer(world)
+    peer.log_in()
+    peer.session.notifies_cancels = True
+    for channel in (1, 2):
+        peer.call(channel, "channel.open", "")
+    declared(peer, "q")
+    for channel, tag in ((1, "one"), (2, "two")):
+        peer.call(channel, "basic.consume", 0, "q", tag, False, False, False, False, {})
+    answers = peer.call(1, "queue.delete", 0, "q", False, False, False)
+    assert answers == [("queue.delete-ok", [0]), ("basic.cancel", ["one", True]), ("basic.cancel", ["two", True])]
+
+
+# -- names ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_name_with_colons_is_one_queue_for_everybody(world: World) -> None:
+    world.broker.virtual_hosts.add("shop")
+    peer, shop = opened(world), Peer(world)
+    shop.log_in(vhost="shop")
+    shop.call(1, "channel.open", "")
+    for each in (peer, shop):
+        declared(each, "app::Work")
+        assert codes(each.call(1, "queue.declare", 0, "::app", False, False, False, False, False, {})) == [("channel.close", 406)]
+    client = world.client("native", lambda delivery: None)
+    assert client.connection is not None
+    for number, name in enumerate(("app::Work", "::shop.app::Work"), 1):
+        assert world.broker.subscribe(client.connection, number, name, {}).queue.name == name
+        assert world.broker.open_producer(client.connection, number, name).address == name
+
+
+def test_what_died_in_a_queue_with_colons_has_a_dead_letter_queue_ahead_of_time_too() -> None:
+    world = World({"#": {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True}})
+    peer = opened(world)
+    declared(peer, "app::Work")
+    client = world.client("native", lambda delivery: None)
+    assert client.connection is not None
+    assert world.broker.subscribe(client.connection, 1, "DLQ.app::Work", {}).queue.name == "DLQ.app::Work"
+    assert world.broker.subscribe(client.connection, 2, "DLQ.app::Other", {}).queue.name == "Other", "address::queue, as ever"
+    peer.send(published("app::Work"))
+    peer.call(1, "basic.get", 0, "app::Work", False)
+    peer.call(1, "basic.nack", 1, False, False)
+    assert len(client.held[1]) == 1
+
+
+# -- direct replies ------------------------------------------------------------------------------------------------------
+
+
+def test_direct_replies_may_be_consumed_again_and_leave_nothing_behind(world: World) -> None:
+    peer = opened(world)
+    before = len(world.broker.state.post_office.queues)
+    for tag in ("one", "two", "three"):
+        assert peer.call(1, "basic.consume", 0, "amq.rabbitmq.reply-to", tag, False, True, False, False, {}) == [
+            ("basic.consume-ok", [tag])
+        ]
+        peer.call(1, "basic.cancel", tag, False)
+    assert len(world.broker.state.post_office.queues) == before
+    ask = b"\x02\x00\x15amq.rabbitmq.reply-to"
+    assert codes(peer.send(published("anywhere", properties=ask))) == [("channel.close", 406)]
