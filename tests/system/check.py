@@ -1,0 +1,88 @@
+"""What a check is, and where it finds its broker."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from tests.amqp_support import AMQP, amqp_port
+from tests.process import Server
+
+HERE: Final = Path(__file__).parent
+#: A build that fetches everything, or a program that plays, must end within this.
+MOST_S: Final = 600.0
+
+
+class Failed(Exception):
+    """The other side saw something else than it should."""
+
+
+class Unavailable(Exception):
+    """What the check needs is not here; says what enables it."""
+
+
+class Place:
+    """A folder of a check's own, and a broker in it once one is asked for."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    @cached_property
+    def server(self) -> Server:
+        return Server(self.directory / "broker", AMQP).start()
+
+    @property
+    def url(self) -> str:
+        return f"amqp://guest:guest@127.0.0.1:{amqp_port(self.server)}/"
+
+    def close(self) -> None:
+        if "server" in self.__dict__:
+            self.server.close()
+
+
+@dataclass(frozen=True)
+class Check:
+    """``play`` says in one line what it saw. Raises Failed or Unavailable."""
+
+    name: str
+    play: Callable[[Place], str]
+
+
+CHECKS: Final[list[Check]] = []
+
+
+def check(play: Callable[[Place], str]) -> Callable[[Place], str]:
+    """Enters ``play`` under its own name."""
+    CHECKS.append(Check(play.__name__.replace("_", "-"), play))
+    return play
+
+
+def tool(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        raise Unavailable(f"no {name}; enable: install it")
+    return found
+
+
+def run(command: list[str], directory: Path, what: str) -> str:
+    """Its standard output. Raises Failed with the end of what it said."""
+    done = subprocess.run(command, cwd=directory, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=MOST_S, check=False)
+    if done.returncode:
+        raise Failed(f"{what} ended with {done.returncode}: {(done.stderr or done.stdout)[-2000:]}")
+    return done.stdout
+
+
+def said(text: str) -> Any:
+    """The last line of a program's output, as JSON."""
+    return json.loads(text.strip().splitlines()[-1])
+
+
+def expect(seen: Any, wanted: Any) -> None:
+    if seen != wanted:
+        raise Failed(f"saw {json.dumps(seen)}, not {json.dumps(wanted)}")

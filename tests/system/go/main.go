@@ -1,0 +1,91 @@
+// What RabbitMQ's own Go client makes of a broker: check URL NAME [COUNT]. Says what it saw as one line of JSON.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+func must(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func opened(url string) (*amqp.Connection, *amqp.Channel) {
+	connection, err := amqp.Dial(url)
+	must(err)
+	channel, err := connection.Channel()
+	must(err)
+	return connection, channel
+}
+
+// closes: each connection publishes with a confirm, closes, and hears nothing but nil on NotifyClose.
+func closes(url string, count int) map[string]any {
+	clean, hung, words := 0, 0, map[string]int{}
+	for range count {
+		connection, channel := opened(url)
+		heard := connection.NotifyClose(make(chan *amqp.Error, 1))
+		must(channel.Confirm(false))
+		queue, err := channel.QueueDeclare("", false, true, true, false, nil)
+		must(err)
+		confirmation, err := channel.PublishWithDeferredConfirm("", queue.Name, false, false, amqp.Publishing{Body: []byte("x")})
+		must(err)
+		confirmation.Wait()
+		done := make(chan error, 1)
+		go func() { done <- connection.Close() }()
+		select {
+		case err = <-done:
+		case <-time.After(10 * time.Second):
+			hung++
+			continue
+		}
+		reason := <-heard
+		switch {
+		case err != nil:
+			words["Close: "+err.Error()]++
+		case reason != nil:
+			words["NotifyClose: "+reason.Error()]++
+		default:
+			clean++
+		}
+	}
+	return map[string]any{"clean": clean, "hung": hung, "errors": words}
+}
+
+// headers: those of a message that came back to a classic and to a quorum queue, as it was sent with none and with one.
+func headers(url string, _ int) map[string]any {
+	connection, channel := opened(url)
+	defer connection.Close()
+	seen := map[string]any{}
+	for _, kind := range []string{"classic", "quorum"} {
+		queue, err := channel.QueueDeclare("headers-"+kind, true, false, false, false, amqp.Table{"x-queue-type": kind})
+		must(err)
+		must(channel.PublishWithContext(context.Background(), "", queue.Name, false, false,
+			amqp.Publishing{Body: []byte("x"), Headers: amqp.Table{"id": "7"}, DeliveryMode: amqp.Persistent}))
+		deliveries, err := channel.Consume(queue.Name, "", false, false, false, false, nil)
+		must(err)
+		first := <-deliveries
+		must(first.Nack(false, true))
+		again := <-deliveries
+		must(again.Ack(false))
+		seen[kind] = []any{first.Headers, again.Redelivered, again.Headers}
+	}
+	return seen
+}
+
+func main() {
+	count := 0
+	if len(os.Args) > 3 {
+		count, _ = strconv.Atoi(os.Args[3])
+	}
+	checks := map[string]func(string, int) map[string]any{"closes": closes, "headers": headers}
+	must(json.NewEncoder(os.Stdout).Encode(checks[os.Args[2]](os.Args[1], count)))
+}
