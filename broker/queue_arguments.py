@@ -61,6 +61,14 @@ def max_priority(queue: Queue) -> int | None:
     return None if most is None else min(most, 9)
 
 
+def counts_deliveries(queue: Queue) -> bool:
+    """Whether AMQP clients are told how often a message failed: by quorum queues and where AMQP set a limit, as with RabbitMQ."""
+    arguments = arguments_of(queue)
+    if arguments.get("x-queue-type") == "quorum" or "x-delivery-limit" in arguments:
+        return True
+    return queue.policy is not None and "delivery-limit" in queue.policy.definition
+
+
 def options_for(
     name: str, arguments: dict[str, Any], durable: bool, auto_delete: bool, exclusive: bool, virtual_host: str = DEFAULT
 ) -> dict[str, Any]:

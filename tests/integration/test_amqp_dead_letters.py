@@ -254,7 +254,7 @@ def test_deaths_survive_a_kill(start_server: Callable[..., Server]) -> None:
 
 
 def test_address_settings_work_on_these_queues_too(ch: BlockingChannel) -> None:
-    ch.queue_declare("slow.queue", durable=True)
+    ch.queue_declare("slow.queue", durable=True, arguments={"x-delivery-limit": 5})
     ch.basic_publish("", "slow.queue", b"x", PERSISTENT)
     method, _, _ = get(ch, "slow.queue", auto_ack=False)
     returned = time.monotonic()

@@ -124,7 +124,8 @@ def test_a_retry_round_and_its_end_by_policy(ch: BlockingChannel, homing: Homing
     ended = {"delivery-limit": 1, "dead-letter-exchange": "", "dead-letter-routing-key": "round.end"}
     homing.json("policy", "set", "work", r"^round\.work$", json.dumps(ended))
     ch.basic_nack(method.delivery_tag, requeue=True)
-    method, _, _ = get(ch, "round.work", auto_ack=False)
+    method, properties, _ = get(ch, "round.work", auto_ack=False)
+    assert properties.headers["x-delivery-count"] == 1, "a queue with a delivery limit tells how often"
     ch.basic_nack(method.delivery_tag, requeue=True)
     _, properties, _ = get(ch, "round.end")
     assert deaths(properties)[0] == ("round.work", "delivery_limit", 1)

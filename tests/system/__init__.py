@@ -1,1 +1,1 @@
-"""Checks with programs that others wrote, in their own languages: scripts/check-system builds what it needs and runs them, apart from the suite."""
+"""Programs of others, in their own languages, against our broker: scripts/check-system builds and runs them, apart from the suite."""

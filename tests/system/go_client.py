@@ -35,6 +35,15 @@ def _with_each_version(place: Place, name: str, *arguments: str) -> dict[str, An
 
 
 @check
+def go_redelivered_headers(place: Place) -> str:
+    sent = {"id": "7"}
+    seen = _with_each_version(place, "headers")
+    for outcome in seen.values():
+        expect(outcome, {"classic": [sent, True, sent], "quorum": [sent, True, {**sent, "x-delivery-count": 1}]})
+    return "what came back to a classic queue had exactly the headers it was sent with"
+
+
+@check
 def go_clean_closes(place: Place) -> str:
     seen = _with_each_version(place, "closes", str(CLOSES))
     for outcome in seen.values():

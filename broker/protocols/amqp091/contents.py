@@ -30,6 +30,7 @@ from broker.protocols.amqp091.codec_tables import (
     write_value,
 )
 from broker.protocols.amqp091.replies import precondition_failed
+from broker.queue_arguments import counts_deliveries
 
 #: Property of the message -> AMQP's content property, for those that other protocols know by a name of their own.
 NAMES: Final = {"JMSCorrelationID": "correlation_id", "JMSType": "type", "JMSReplyTo": "reply_to"}
@@ -134,14 +135,17 @@ def _clean(text: str) -> str:
 
 def wire_of(reference: MessageReference) -> tuple[bytes, bytes]:
     """(exchange and routing key as short strings, content properties) of a delivery."""
+    failed = reference.failed
+    if failed and not counts_deliveries(reference.queue):
+        failed = 0
     if reference.hops:
-        return _changed(reference)
+        return _changed(reference, failed)
     message = reference.message
     kept = message.properties
     if kept is None:
-        return _plain_wire(message.address, message.durable, message.priority, reference.failed)
+        return _plain_wire(message.address, message.durable, message.priority, failed)
     unchanged = _kept_wire(message, kept)
-    return _counted(*unchanged, reference.failed) if reference.failed else unchanged
+    return _counted(*unchanged, failed) if failed else unchanged
 
 
 def _kept_wire(message: Message, kept: Properties) -> tuple[bytes, bytes]:
@@ -155,7 +159,7 @@ def _kept_wire(message: Message, kept: Properties) -> tuple[bytes, bytes]:
 
 @lru_cache(maxsize=2048)
 def _counted(target: bytes, raw: bytes, failed: int) -> tuple[bytes, bytes]:
-    """The same for a message that came back: the number of failed deliveries is added, as RabbitMQ's quorum queues do."""
+    """The same for a message that came back to a queue that says so: the number of failed deliveries is added."""
     properties = read_properties(raw)
     fields = split_table(properties.headers or b"")
     fields["x-delivery-count"] = long_value(failed)
@@ -204,8 +208,8 @@ def _from_native(message: Message) -> bytes:
     return write_properties(_native_properties(message))
 
 
-def _changed(reference: MessageReference) -> tuple[bytes, bytes]:
-    """A message that has died or failed before: x-death and its kin, x-delivery-count, the expiration taken off."""
+def _changed(reference: MessageReference, failed: int) -> tuple[bytes, bytes]:
+    """A message that has died before: x-death and its kin, the expiration taken off; x-delivery-count where its queue says so."""
     message = reference.message
     kept = message.properties
     origin = kept.get(ORIGIN) if kept is not None else None
@@ -224,8 +228,8 @@ def _changed(reference: MessageReference) -> tuple[bytes, bytes]:
         if any(hop.facts.get("keys_replaced") for hop in hops):
             fields.pop("CC", None)
         properties = properties._replace(expiration=None)
-    if reference.failed:
-        fields["x-delivery-count"] = long_value(reference.failed)
+    if failed:
+        fields["x-delivery-count"] = long_value(failed)
     way: Way = last_way(reference)
     target = short_string(way.exchange) + short_string(way.keys[0])
     return target, write_properties(properties._replace(headers=join_table(fields)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from pika.spec import Basic, Confirm, Queue
+from pika.spec import Basic, Channel, Confirm, Queue
 
 from tests.amqp_wire import QUIET_S, Ch, message_words, plain
 from tests.integration.amqp_programs.stage import Stage, program
@@ -318,6 +318,34 @@ def deliveries_are_counted_in_quorum_queues(s: Stage) -> Any:
     lost.wire.cut()
     message = ch.wait(queue)
     return [seen, message[0].redelivered, plain(message[1].headers)]
+
+
+@program
+def headers_of_what_came_back(s: Stage) -> Any:
+    """To a consumer, each way; with headers of its own, with none, and with nothing but a body."""
+    outcomes: dict[str, Any] = {}
+    ways: dict[str, Any] = {
+        "nack": Basic.Nack(0, multiple=True, requeue=True),
+        "recover": Basic.Recover(requeue=True),
+        "channel.close": Channel.Close(200, "", 0, 0),
+    }
+    sent: list[dict[str, Any]] = [{"headers": {"id": "7"}, "delivery_mode": 2}, {"headers": {}, "message_id": "m"}, {}]
+    for way, method in ways.items():
+        for kind in ("classic", "quorum"):
+            queue, ch = s.queue(f"{way}.{kind}", {"x-queue-type": kind}, durable=True), s.channel()
+            for number, properties in enumerate(sent):
+                ch.publish("", queue, str(number), **properties)
+            ch.wait_count(queue, 3)
+            ch.ask(Basic.Consume(queue=queue, consumer_tag="first"))
+            first = ch.take(3)
+            ch.ask(Basic.Cancel(consumer_tag="first"))
+            ch.send(method)
+            again = s.channel()
+            again.wait_count(queue, 3)
+            again.ask(Basic.Consume(queue=queue, no_ack=True))
+            came = sorted(again.take(3), key=lambda message: message[2])
+            outcomes[f"{way}, {kind}"] = [[(m.redelivered, plain(p.headers)) for m, p, _ in each] for each in (first, came)]
+    return outcomes
 
 
 @program
