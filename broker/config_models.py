@@ -6,6 +6,7 @@ Names carry their unit (``memory_limit_bytes``); in YAML they are hyphenated, du
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Callable
 from typing import Annotated, Any, Final, Literal
 
@@ -43,6 +44,14 @@ def loopback_host(host: str) -> str:
     return host
 
 
+def announced_version(version: str) -> str:
+    """Clients read it as three numbers, and some fail where it is anything else."""
+    if re.fullmatch(r"\d{1,4}\.\d{1,4}\.\d{1,4}", version, re.ASCII) is None:
+        raise ValueError("expected three numbers with dots between them, such as '3.13.7', in quotes")
+    return version
+
+
+AnnouncedVersion = Annotated[str, AfterValidator(announced_version)]
 Host = Annotated[str, AfterValidator(loopback_host)]
 
 
@@ -68,6 +77,9 @@ class AmqpSection(Section):
 
     host: Host = "127.0.0.1"
     port: Port = 5672
+    #: What connection.start says the broker is: clients decide by it how the protocol is meant.
+    product: str = Field(default="RabbitMQ", min_length=1, max_length=64)
+    version: AnnouncedVersion = "3.13.7"
 
 
 class HttpSection(Section):

@@ -179,9 +179,10 @@ class Server:
         if section is None:
             return None
         options = AmqpOptions(
-            "Homing",
-            __version__,
-            self.config.broker.name,
+            section.product,
+            section.version,
+            broker_version=__version__,
+            cluster_name=self.config.broker.name,
             max_message_bytes=limits.max_frame_bytes,
             max_transaction_operations=limits.max_transaction_operations,
             max_transaction_bytes=limits.max_transaction_bytes,

@@ -221,7 +221,7 @@ class Attack:
 
     def connect(self) -> tuple[AmqpSession, Socket]:
         socket = Socket()
-        session = AmqpSession(self.world.broker, socket, AmqpOptions("fuzz", "0", max_message_bytes=5000), _let_in)
+        session = AmqpSession(self.world.broker, socket, AmqpOptions("RabbitMQ", "3.13.7", max_message_bytes=5000), _let_in)
         session.receive(PROTOCOL_HEADER + method_frame(0, "connection.start-ok", {}, "PLAIN", b"\x00guest\x00guest", "en_US"))
         session.receive(method_frame(0, "connection.tune-ok", 10, 4096, 0) + method_frame(0, "connection.open", "/", "", False))
         session.receive(method_frame(1, "channel.open", ""))

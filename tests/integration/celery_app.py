@@ -48,6 +48,12 @@ def flaky(self: Any, failures: int) -> str:
     return "done"
 
 
+@app.task(bind=True, max_retries=1)
+def much_later(self: Any) -> None:
+    note("much later")
+    raise self.retry(countdown=120)
+
+
 @app.task
 def hold_once() -> str:
     """Does not end the first time."""

@@ -126,3 +126,17 @@ def test_urgent_tasks_overtake_others_and_what_a_killed_worker_held_runs_again(t
 def test_the_worker_answers_when_it_is_asked(tasks: Any) -> None:
     answers = tasks.app.control.ping(timeout=30, limit=1)
     assert [list(answer.values()) for answer in answers] == [[{"ok": "pong"}]]
+
+
+def test_tasks_for_later_do_not_block_others(tasks: Any, worker: Worker) -> None:
+    """The worker raises its prefetch for each that it keeps until its time, which takes the ``global`` bit that RabbitMQ understands."""
+    for number in range(2):
+        tasks.record.apply_async((f"never {number}",), countdown=120)
+        tasks.record.apply_async((f"never {number}",), eta=datetime.now(UTC) + timedelta(seconds=120))
+    for _ in range(2):
+        tasks.much_later.delay()
+    for number in range(3):
+        tasks.record.delay(f"plain {number}")
+    wait_until("plain tasks have run", lambda: sum(line.startswith("plain") for line in worker.lines()) == 3, 30)
+    assert worker.lines().count("much later") == 2
+    assert not any(line.startswith("never") for line in worker.lines())

@@ -28,7 +28,9 @@ class Peer:
         self.reading = True
         self.heartbeat_ms: int | None = None
         self.writable = True
-        self.session = AmqpSession(world.broker, self, AmqpOptions("Homing", "0", **options), self._authenticate)
+        self.session = AmqpSession(
+            world.broker, self, AmqpOptions("RabbitMQ", "3.13.7", broker_version="0.1", **options), self._authenticate
+        )
 
     def _authenticate(self, user: str, password: str, done: Any) -> None:
         done(user if password == "right" else Refused("login-refused", "wrong", "try again"))
@@ -100,7 +102,12 @@ def test_a_connection_opens_step_by_step(world: World) -> None:
     assert [name for name, _ in peer.send(PROTOCOL_HEADER[:3])] == []
     (name, values), *_ = peer.send(PROTOCOL_HEADER[3:])
     assert (name, values[:2], values[3:]) == ("connection.start", [0, 9], [b"PLAIN AMQPLAIN", b"en_US"])
-    assert values[2]["product"] == "Homing"
+    assert {name: values[2][name] for name in ("product", "version", "broker", "broker_version")} == {
+        "product": "RabbitMQ",
+        "version": "3.13.7",
+        "broker": "Homing",
+        "broker_version": "0.1",
+    }
     assert peer.call(0, "connection.start-ok", {}, "PLAIN", b"\x00guest\x00right", "en_US") == [("connection.tune", [2047, 131_072, 60])]
     assert peer.call(0, "connection.tune-ok", 100, 8192, 7) == []
     assert peer.call(0, "connection.open", "/", "", False) == [("connection.open-ok", [""])]

@@ -42,7 +42,7 @@ Sockets = set[SocketTransport]
 
 def _amqp(world: World, sockets: Sockets) -> AmqpTransport:
     def make(output: Any) -> AmqpSession:
-        return AmqpSession(world.broker, output, AmqpOptions("Homing", "0"), lambda user, password, done: done(user))
+        return AmqpSession(world.broker, output, AmqpOptions("RabbitMQ", "3.13.7"), lambda user, password, done: done(user))
 
     return AmqpTransport(make, LIMITS, sockets)
 

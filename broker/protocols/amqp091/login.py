@@ -7,6 +7,7 @@ from typing import Any, Final
 from broker.protocols.amqp091.codec import AmqpError
 from broker.protocols.amqp091.codec_methods import NUMBER
 from broker.protocols.amqp091.codec_tables import TableError, read_table
+from broker.protocols.amqp091.options import AmqpOptions
 
 _CAPABILITIES: Final = {
     "authentication_failure_close": True,
@@ -21,12 +22,17 @@ _CAPABILITIES: Final = {
 }
 
 
-def server_properties(product: str, version: str, cluster_name: str) -> dict[str, Any]:
+def server_properties(options: AmqpOptions) -> dict[str, Any]:
+    """``product`` and ``version`` are those of RabbitMQ unless configured otherwise: clients choose by them what they mean by a method
+    (kombu the ``global`` bit of basic.qos). What the broker really is stands beside them.
+    """
     return {
-        "product": product,
-        "version": version,
+        "product": options.product,
+        "version": options.version,
+        "broker": options.broker_name,
+        "broker_version": options.broker_version,
         "platform": "Python",
-        "cluster_name": cluster_name,
+        "cluster_name": options.cluster_name,
         "capabilities": _CAPABILITIES,
     }
 

@@ -7,8 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class AmqpOptions:
+    #: What clients take the broker for.
     product: str
     version: str
+    #: What it is.
+    broker_name: str = "Homing"
+    broker_version: str = ""
     cluster_name: str = "homing"
     channel_max: int = 2047
     frame_max: int = 131_072

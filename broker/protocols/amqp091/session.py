@@ -126,8 +126,7 @@ class AmqpSession:
         if len(head) < 8:
             return b""
         self._expected = _START_OK
-        properties = server_properties(self.options.product, self.options.version, self.options.cluster_name)
-        self.write(method_frame(0, "connection.start", 0, 9, properties, b"PLAIN AMQPLAIN", b"en_US"))
+        self.write(method_frame(0, "connection.start", 0, 9, server_properties(self.options), b"PLAIN AMQPLAIN", b"en_US"))
         return self._header[8:]
 
     def hold(self) -> None:
