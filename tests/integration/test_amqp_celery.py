@@ -140,3 +140,4 @@ def test_tasks_for_later_do_not_block_others(tasks: Any, worker: Worker) -> None
     wait_until("plain tasks have run", lambda: sum(line.startswith("plain") for line in worker.lines()) == 3, 30)
     assert worker.lines().count("much later") == 2
     assert not any(line.startswith("never") for line in worker.lines())
+    worker.kill()  # what it keeps for later would be given back one by one
