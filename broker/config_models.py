@@ -124,6 +124,10 @@ class JournalSection(Section):
 
 class LimitsSection(Section):
     max_connections: int = Field(default=10_000, ge=1)
+    max_connections_per_peer: int = Field(default=8_000, ge=1)
+    #: Sockets that have not logged in yet: see admission.
+    max_handshakes: int = Field(default=2_000, ge=1)
+    max_handshakes_per_peer: int = Field(default=1_000, ge=1)
     max_queues: int = Field(default=20_000, ge=1)
     max_frame_bytes: Size = Field(default=16 << 20, ge=64 << 10, le=1 << 30)
     max_properties_bytes: Size = Field(default=64 << 10, ge=1024)
@@ -136,6 +140,8 @@ class LimitsSection(Section):
     heartbeat_ms: Duration = 10_000
     #: A connection is lost after this many heartbeats without a byte.
     heartbeat_tolerance: float = Field(default=2.5, ge=1.5, le=100, allow_inf_nan=False)
+    #: A peer that takes nothing of what waits for it is given up after this long.
+    write_timeout_ms: Duration = Field(default=30_000, ge=100)
     max_transaction_operations: int = Field(default=10_000, ge=1)
     max_transaction_bytes: Size = Field(default=64 << 20, ge=1024)
     transaction_timeout_ms: Duration = Field(default=300_000, ge=100)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from broker.core.message import REFERENCE_BYTES
-from broker.state import BrokerState
+from broker.state import BrokerState, log
 
 WINDOW_MESSAGES: Final = 4000
 WINDOW_BYTES: Final = 4 * 1024 * 1024
@@ -20,6 +20,7 @@ LEAST_WINDOW_BYTES: Final = 4 * 1024
 MOST_UNWRITTEN_BYTES: Final = 64 * 1024 * 1024
 #: Grants resume when this part of a limit is free again.
 _HYSTERESIS: Final = 0.95
+_TELL_EVERY_MS: Final = 60_000
 
 
 #: A producer that has been gone this long is forgotten, with its mark.
@@ -81,6 +82,8 @@ class FlowControl:
         self._disk_low = disk_low
         self.producers: dict[Producer, None] = {}
         self.waiting: dict[Producer, None] = {}
+        #: Limit -> when the log was told of it.
+        self._told_ms: dict[str, int] = {}
         #: A turn will come when what is on its way to the disk is there.
         self._will_wake = False
 
@@ -116,6 +119,7 @@ class FlowControl:
             if not producer.waiting and (producer.credit_messages <= 0 or producer.credit_bytes <= 0):
                 producer.sink.grant(producer, 0, 0, reason)
                 producer.waiting = True
+                self._tell(reason)
             self.waiting[producer] = None
             return
         messages = max(0, min(WINDOW_MESSAGES, room) - producer.credit_messages)
@@ -126,6 +130,13 @@ class FlowControl:
             producer.sink.grant(producer, messages, size, None)
         producer.waiting = False
         self.waiting.pop(producer, None)
+
+    def _tell(self, reason: str) -> None:
+        """A line of the log for each limit that holds producers back, once a minute at most: some come and go many times a second."""
+        limit, now_ms = reason.partition(":")[0], self._state.now_ms()
+        if now_ms - self._told_ms.get(limit, -_TELL_EVERY_MS) >= _TELL_EVERY_MS:
+            self._told_ms[limit] = now_ms
+            log.warning("producers wait: %s", reason)
 
     def relieve(self) -> None:
         """Looks again at everybody who waits; called once a turn of the loop after messages have left."""

@@ -7,32 +7,34 @@ import gc
 import json
 import logging
 import os
+import resource
 import secrets
 import signal
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import asdict
 from random import Random
 from typing import Any, Final
 
 from broker import __version__
+from broker.admission import Admission, AdmissionLimits
 from broker.broker import Broker, BrokerLimits
 from broker.clock import BrokerClock
 from broker.config import Change, Config, changes
 from broker.core.selector import compile_selector
 from broker.declarations import declare
 from broker.errors import Refused
+from broker.logins import Answer, Logins
+from broker.logs import start_logging, visible
 from broker.management.calls import Calls
 from broker.protocols.amqp091.options import AmqpOptions
 from broker.protocols.amqp091.session import AmqpSession
 from broker.protocols.native.session import NativeOptions, NativeSession
-from broker.protocols.output import Output
 from broker.recovery import recover
 from broker.reload import read_again, take_up, tell
 from broker.start_check import StartCheck
 from broker.transport import NativeTransport, SocketTransport, TransportLimits
 from broker.transport_amqp import AmqpTransport
-from broker.users import check_login
 from journal.errors import JournalError
 from journal.journal import Journal
 from journal.options import JournalOptions
@@ -61,7 +63,12 @@ class Server:
         self._armed_for_ms = 0
         self._last_beat = 0.0
         self._reloading = asyncio.Lock()
-        self._login_pool = ThreadPoolExecutor(config.limits.login_threads, thread_name_prefix="login")
+        limits = config.limits
+        self._logins = Logins(lambda: self.config.users, limits.login_threads, limits.login_timeout_ms)
+        self._admission = Admission(
+            AdmissionLimits(limits.max_connections, limits.max_connections_per_peer, limits.max_handshakes, limits.max_handshakes_per_peer),
+            resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        )
         self._reader: JournalReader | None = None
         self._start_check: StartCheck | None = None
         self.broker = Broker(
@@ -148,11 +155,11 @@ class Server:
     def _transport_limits(self) -> TransportLimits:
         limits = self.config.limits
         return TransportLimits(
-            limits.max_connections,
             limits.max_frame_bytes,
             limits.max_bytes_before_login,
             limits.login_timeout_ms,
             limits.heartbeat_tolerance,
+            limits.write_timeout_ms,
         )
 
     async def listen(self, broker_id: str) -> asyncio.Server:
@@ -167,7 +174,7 @@ class Server:
         )
         transport_limits = self._transport_limits()
         return await self._loop.create_server(
-            lambda: NativeTransport(self._session, transport_limits, self._transports),
+            lambda: NativeTransport(self._native_session, transport_limits, self._transports, self._admission),
             self.config.native.host,
             self.config.native.port,
             backlog=1024,
@@ -189,52 +196,47 @@ class Server:
         )
         return await self._loop.create_server(
             lambda: AmqpTransport(
-                lambda output: AmqpSession(self.broker, output, options, self._authenticate_amqp),
+                lambda transport: AmqpSession(self.broker, transport, options, self._authenticator(transport, self._check_amqp)),
                 self._transport_limits(),
                 self._transports,
+                self._admission,
             ),
             section.host,
             section.port,
             backlog=1024,
         )
 
-    def _authenticate_amqp(self, user: str, password: str, done: Any) -> None:
+    def _native_session(self, transport: SocketTransport) -> NativeSession:
+        authenticate = self._authenticator(transport, self._logins.check)
+        return NativeSession(self.broker, transport, self._native_options, authenticate, self._calls.run)
+
+    def _check_amqp(self, user: str, password: str, peer: str, answer: Answer) -> Callable[[], object] | None:
         """As everywhere; without any user configured, guest with the password guest is the one that programs expect (loopback only)."""
         if self.config.users:
-            self._authenticate(user, password, done)
-        elif (user, password) == ("guest", "guest"):
-            done("guest")
+            return self._logins.check(user, password, peer, answer)
+        if (user, password) == ("guest", "guest"):
+            answer("guest")
         else:
-            done(Refused("login-refused", f"Login was refused using authentication mechanism for user '{user}'", "use guest and guest"))
+            said = f"Login was refused using authentication mechanism for user '{user}'"
+            log.warning("login refused: user %s from %s", visible(user, 64), peer)
+            answer(Refused("login-refused", said, "use guest and guest"))
+        return None
 
-    def _session(self, output: Output) -> NativeSession:
-        return NativeSession(self.broker, output, self._native_options, self._authenticate, self._calls.run)
+    def _authenticator(self, transport: SocketTransport, check: Callable[..., Callable[[], object] | None]) -> Callable[..., Any]:
+        """Checks a login that came over this socket, and then whether there is a connection's slot for it."""
 
-    def _authenticate(self, user: str | None, password: str | None, done: Any) -> Any:
-        """Anonymous where no users are configured; else argon2, in a bounded pool beside the loop. Returns how to call that off."""
-        users = self.config.users
-        if not users:
-            done("")
-            return None
-        if user is None or password is None:
-            done(
-                Refused(
-                    "login-required", "this broker wants a user and a password", "give them in the URL: homing://user:password@host:port"
-                )
-            )
-            return None
+        def authenticate(user: str | None, password: str | None, done: Answer) -> Callable[[], object] | None:
+            def answer(user: str | Refused) -> None:
+                transport.checking = False
+                refusal = self._admission.admit(transport) if isinstance(user, str) else None
+                if refusal is not None:
+                    log.warning("%s was refused: %s", transport.place, refusal)
+                done(refusal or user)
 
-        def answer(future: asyncio.Future[bool]) -> None:
-            wrong = Refused("login-refused", "the user or the password is wrong", "check both; homing user hash makes a new hash")
-            if future.cancelled() or future.exception() is not None:
-                wrong = Refused("login-failed", "the login could not be checked", "try again")
-                done(wrong)
-            else:
-                done(user if future.result() else wrong)
+            transport.checking = True
+            return check(user, password, transport.peer, answer)
 
-        check = self._loop.run_in_executor(self._login_pool, check_login, dict(users), user, password)
-        check.add_done_callback(answer)
-        return check.cancel
+        return authenticate
 
     # -- what only the server can do (management.calls.Host) ---------------------------------------------------------
 
@@ -302,7 +304,7 @@ class Server:
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._login_pool.shutdown(wait=False, cancel_futures=True)
+        self._logins.close()
         if self._reader is not None:
             self._reader.close()
         if self._start_check is not None:
@@ -388,7 +390,7 @@ def run_server(config: Config, *, json_ready: bool = False) -> int:
     """The process: logging to stderr, uvloop, and the exit code of semantics section 13. Raises JournalError when it cannot start."""
     import uvloop
 
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    writer = start_logging()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     # Messages are freed by their counts, not by the collector: let it look at what is new only seldom, and at the program never.
     gc.freeze()
@@ -401,3 +403,5 @@ def run_server(config: Config, *, json_ready: bool = False) -> int:
         what = f"cannot listen on {' and '.join(places)} ({error.strerror})"
         print(f"homing: {what}. Stop what listens there, or set port: 0 under native: or amqp:.", file=sys.stderr)
         return 1
+    finally:
+        writer.close()

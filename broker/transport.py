@@ -10,11 +10,12 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol, cast
+from typing import ClassVar, Final, Protocol, cast
 
+from broker.admission import Admission
+from broker.errors import Refused
 from broker.protocols.native.codec import Frame, FrameDecoder, ProtocolError
 from broker.protocols.native.session import NativeSession
-from broker.protocols.output import Output
 
 log = logging.getLogger("homing")
 
@@ -35,11 +36,12 @@ _FULL_READ: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class TransportLimits:
-    max_connections: int = 10_000
     max_frame_bytes: int = 16 * 1024 * 1024
     max_bytes_before_login: int = 8 * 1024
     login_timeout_ms: int = 10_000
     heartbeat_tolerance: float = 2.5
+    #: A peer that takes nothing of what waits for it is given up after this long, heartbeats or not, as with RabbitMQ.
+    write_timeout_ms: int = 30_000
 
 
 class Session(Protocol):
@@ -56,16 +58,25 @@ class Session(Protocol):
 
 
 class SocketTransport(asyncio.Protocol):
-    """One socket, whatever is spoken on it. ``connections`` holds every open transport."""
+    """One socket, whatever is spoken on it. ``connections`` holds every open transport; ``admission`` says which may stay."""
+
+    #: The protocol can say that there are too many connections before the peer has said anything.
+    tells_at_once: ClassVar[bool] = False
 
     def __init__(
         self,
         session: Session,
         limits: TransportLimits,
         connections: set[SocketTransport],
+        admission: Admission,
     ) -> None:
         self._limits = limits
         self._connections = connections
+        self._admission = admission
+        #: The address it comes from, and the same with the port, for people.
+        self.peer = self.place = ""
+        #: Its password is being checked.
+        self.checking = False
         self._loop = asyncio.get_running_loop()
         self._any_session = session
         self._transport: asyncio.Transport | None = None
@@ -79,19 +90,28 @@ class SocketTransport(asyncio.Protocol):
         self._heartbeat_s = 0.0
         #: The goodbye is said, and the peer is to hang up; we have.
         self._leaving = self._ending = False
-        self._last_in = self._last_out = self._loop.time()
+        #: What was said last is all that is said: the socket is closed behind it.
+        self._hurried = False
+        self._last_in = self._last_out = self._taken_at = self._loop.time()
+        #: Bytes handed to the socket; how many of them it had taken when that was looked at last.
+        self._written = self._taken = 0
 
     # -- the socket speaks -------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
         self._transport.set_write_buffer_limits(high=_HIGH_WATER)
-        full = len(self._connections) >= self._limits.max_connections
+        name = transport.get_extra_info("peername")
+        if name:
+            self.peer = str(name[0])
+            self.place = f"{name[0]}:{name[1]}"
         self._connections.add(self)
-        if full:
-            self._any_session.end(
-                "too-many-connections", "the broker has as many connections as it may", "close some, or raise limits.max-connections"
-            )
+        self._admission.arrive(self)
+        refusal = self._admission.refusal(self.peer) if self.tells_at_once else None
+        if refusal is not None:
+            log.warning("%s was refused: %s", self.place, refusal)
+            self._hurried = True
+            self._any_session.end(refusal.code, refusal.message, refusal.fix)
             return
         self._deadline = self._loop.call_later(self._limits.login_timeout_ms / 1000, self._too_slow)
 
@@ -104,6 +124,7 @@ class SocketTransport(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._connections.discard(self)
+        self._admission.leave(self)
         if self._deadline is not None:
             self._deadline.cancel()
         self._transport = None
@@ -111,8 +132,25 @@ class SocketTransport(asyncio.Protocol):
         self._any_session.lost()
 
     def _too_slow(self) -> None:
-        if not self._logged_in:
-            self._any_session.end("login-timeout", "no login within the time allowed", "send HELLO at once")
+        if self._logged_in:
+            return
+        said = "the login was not checked within the time allowed" if self.checking else "no login within the time allowed"
+        self._any_session.end("login-timeout", f"{said} (limits.login-timeout)", "log in at once; try again")
+
+    @property
+    def patience(self) -> int:
+        """See admission.Guest."""
+        if self._leaving or self._ending:
+            return 0
+        return 2 if self.checking else 1
+
+    def give_way(self, refusal: Refused) -> None:
+        log.warning("%s gave way to another: %s", self.place, refusal)
+        self._hurried = True
+        self._any_session.end(refusal.code, refusal.message, refusal.fix)
+        if self._transport is not None:
+            self.flush()
+            self._transport.close()
 
     # -- Output: the session speaks ----------------------------------------------------------------------------------
 
@@ -133,6 +171,7 @@ class SocketTransport(asyncio.Protocol):
             return
         data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
         self._out.clear()
+        self._written += self._out_bytes
         self._out_bytes = 0
         transport = self._transport
         if transport is None or transport.is_closing():
@@ -140,7 +179,7 @@ class SocketTransport(asyncio.Protocol):
         transport.write(data)
         self._last_out = self._loop.time()
         if transport.get_write_buffer_size() > _MOST_UNSENT:
-            log.warning("a client does not read what it is sent; its connection is closed")
+            log.warning("%s does not read what it is sent: more than %d bytes wait for it, and it is given up", self.place, _MOST_UNSENT)
             transport.abort()
 
     def opened(self, heartbeat_ms: int) -> None:
@@ -164,7 +203,7 @@ class SocketTransport(asyncio.Protocol):
             return
         self._ending = True
         self.resume_reading()
-        if len(self._connections) > self._limits.max_connections:
+        if self._hurried:
             transport.close()
         else:
             transport.write_eof()
@@ -205,13 +244,24 @@ class SocketTransport(asyncio.Protocol):
     # -- once a heartbeat's time -------------------------------------------------------------------------------------
 
     def beat(self) -> None:
-        """Sends a heartbeat when nothing else was sent, and gives up a peer that has been silent for too long."""
-        if not self._heartbeat_s or self._transport is None or self._leaving or self._ending:
+        """Sends a heartbeat when nothing else was sent; gives up a peer that has been silent for too long, or takes nothing."""
+        transport = self._transport
+        if transport is None or self._leaving or self._ending:
             return
         now = self._loop.time()
+        unsent = transport.get_write_buffer_size()
+        if not unsent or self._written - unsent != self._taken:
+            self._taken, self._taken_at = self._written - unsent, now
+        elif now - self._taken_at >= self._limits.write_timeout_ms / 1000:
+            said = "%s has taken nothing for %.1f s of the %d bytes that wait for it, and is given up (limits.write-timeout)"
+            log.warning(said, self.place, now - self._taken_at, unsent)
+            transport.abort()
+            return
+        if not self._heartbeat_s:
+            return
         if not self._not_reading and now - self._last_in > self._heartbeat_s * self._limits.heartbeat_tolerance:
-            log.warning("a connection was silent for %.1f s and is given up", now - self._last_in)
-            self._transport.abort()
+            log.warning("%s was silent for %.1f s and is given up", self.place, now - self._last_in)
+            transport.abort()
         elif now - self._last_out >= self._heartbeat_s * 0.5:
             self._any_session.heartbeat()
 
@@ -228,14 +278,17 @@ class SocketTransport(asyncio.Protocol):
 class NativeTransport(SocketTransport):
     """A socket on which the native protocol is spoken."""
 
+    tells_at_once: ClassVar[bool] = True
+
     def __init__(
         self,
-        make_session: Callable[[Output], NativeSession],
+        make_session: Callable[[SocketTransport], NativeSession],
         limits: TransportLimits,
         connections: set[SocketTransport],
+        admission: Admission,
     ) -> None:
         self._session = make_session(self)
-        super().__init__(self._session, limits, connections)
+        super().__init__(self._session, limits, connections, admission)
         self._decoder = FrameDecoder(limits.max_bytes_before_login)
         #: Frames whose turn has not come yet; the socket is not read meanwhile.
         self._postponed: list[Frame] = []

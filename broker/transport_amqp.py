@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from broker.admission import Admission
 from broker.protocols.amqp091.session import AmqpSession
-from broker.protocols.output import PausableOutput
 from broker.transport import SocketTransport, TransportLimits
 
 
@@ -14,12 +14,13 @@ class AmqpTransport(SocketTransport):
 
     def __init__(
         self,
-        make_session: Callable[[PausableOutput], AmqpSession],
+        make_session: Callable[[SocketTransport], AmqpSession],
         limits: TransportLimits,
         connections: set[SocketTransport],
+        admission: Admission,
     ) -> None:
         self._session = make_session(self)
-        super().__init__(self._session, limits, connections)
+        super().__init__(self._session, limits, connections, admission)
 
     def data_received(self, data: bytes) -> None:
         self._last_in = self._loop.time()

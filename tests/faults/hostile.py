@@ -26,11 +26,11 @@ _numbers = itertools.count(1)
 
 
 class Raw:
-    """A blocking socket that speaks frames, or anything else."""
+    """A blocking socket that speaks frames, or anything else. ``source``: the address it comes from, as another peer's."""
 
-    def __init__(self, url: str, *, hello: bool = True, **options: Any) -> None:
+    def __init__(self, url: str, *, hello: bool = True, source: str = "127.0.0.1", **options: Any) -> None:
         host, _, port = url.removeprefix("homing://").rpartition(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=ANSWER_S)
+        self.socket = socket.create_connection((host, int(port)), timeout=ANSWER_S, source_address=(source, 0))
         self._decoder = FrameDecoder(64 << 20)
         self._frames: deque[Frame] = deque()
         self.welcome: Frame = []

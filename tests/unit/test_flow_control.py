@@ -18,7 +18,7 @@ class Sink:
 
 
 @pytest.mark.plain
-def test_producers_wait_while_too_much_is_on_its_way_to_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_producers_wait_while_too_much_is_on_its_way_to_the_disk(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr("broker.producers.MOST_UNWRITTEN_BYTES", 1000)
     world, sink = World({}), Sink()
     producer = Producer("c/1", 1, "orders", 0, sink)
@@ -31,6 +31,7 @@ def test_producers_wait_while_too_much_is_on_its_way_to_the_disk(monkeypatch: py
     reason = sink.grants[-1][1]
     assert reason is not None
     assert reason.startswith("disk-busy: 1200 bytes")
+    assert [record.getMessage() for record in caplog.records] == [f"producers wait: {reason}"]
     flow.relieve()
     assert len(sink.grants) == 2, "it is told once"
     world.commit()

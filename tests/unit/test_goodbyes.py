@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from broker.admission import Admission, AdmissionLimits
 from broker.protocols.amqp091.codec import PROTOCOL_HEADER, method_frame
 from broker.protocols.amqp091.options import AmqpOptions
 from broker.protocols.amqp091.session import AmqpSession
@@ -44,7 +45,7 @@ def _amqp(world: World, sockets: Sockets) -> AmqpTransport:
     def make(output: Any) -> AmqpSession:
         return AmqpSession(world.broker, output, AmqpOptions("RabbitMQ", "3.13.7"), lambda user, password, done: done(user))
 
-    return AmqpTransport(make, LIMITS, sockets)
+    return AmqpTransport(make, LIMITS, sockets, Admission(AdmissionLimits()))
 
 
 def _native(world: World, sockets: Sockets) -> NativeTransport:
@@ -52,7 +53,7 @@ def _native(world: World, sockets: Sockets) -> NativeTransport:
         options = NativeOptions("model", "test")
         return NativeSession(world.broker, output, options, lambda user, password, done: done(""), lambda *call: None)
 
-    return NativeTransport(make, LIMITS, sockets)
+    return NativeTransport(make, LIMITS, sockets, Admission(AdmissionLimits()))
 
 
 PROTOCOLS: dict[str, tuple[Callable[[World, Sockets], SocketTransport], bytes, bytes]] = {

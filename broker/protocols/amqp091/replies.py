@@ -24,6 +24,9 @@ _REPLIES: Final = {
     "not-implemented": (540, "NOT_IMPLEMENTED"),
     "login-refused": (403, "ACCESS_REFUSED"),
     "login-required": (403, "ACCESS_REFUSED"),
+    "login-held-back": (403, "ACCESS_REFUSED"),
+    "login-failed": (403, "ACCESS_REFUSED"),
+    "too-many-connections": (530, "NOT_ALLOWED"),
     "client-id-in-use": (530, "NOT_ALLOWED"),
     "no-such-virtual-host": (530, "NOT_ALLOWED"),
 }

@@ -61,8 +61,9 @@ _CHANNEL_CLOSE_OK: Final = NUMBER["channel.close-ok"]
 _SHOWING: Final = frozenset(NUMBER[name] for name in ("basic.get", "basic.consume", "queue.declare", "queue.purge", "queue.delete"))
 
 
-#: (user, password, callback with the user's name or a refusal); the callback may come later.
-Authenticate = Callable[[str, str, Callable[[str | Refused], None]], None]
+#: (user, password, callback with the user's name or a refusal); the callback may come later. Returns how to call the check off, where it
+#: takes time.
+Authenticate = Callable[[str, str, Callable[[str | Refused], None]], Callable[[], object] | None]
 
 
 class AmqpSession:
@@ -82,6 +83,7 @@ class AmqpSession:
         self.turn = Turn(self)
         self._output = output
         self._authenticate = authenticate
+        self._cancel_login: Callable[[], object] | None = None
         self._channels = Channels(self, options.channel_max)
         self._reader = FrameReader(self._channels.numbers, options.max_message_bytes)
         #: The method that must come next; 0: any (open), None: the protocol header.
@@ -236,15 +238,22 @@ class AmqpSession:
             self._tells_blocked = capabilities.get("connection.blocked") is True
         user, password = credentials(mechanism, response)
         self._waiting = b""
-        self._authenticate(user, password, self._logged_in)
+        self._cancel_login = self._authenticate(user, password, self._checked)
+
+    def _checked(self, user: str | Refused) -> None:
+        """Possibly in a turn of its own, where nobody else would see to what goes wrong."""
+        self._cancel_login = None
+        try:
+            self._logged_in(user)
+        except Exception as error:
+            self.broken(error)
 
     def _logged_in(self, user: str | Refused) -> None:
         if self._ended or self._closed_by_us:
             return
         waiting, self._waiting = self._waiting or b"", None
         if isinstance(user, Refused):
-            log.warning("an AMQP login was refused: %s", user.message)
-            self._close_connection(AmqpError(403, f"ACCESS_REFUSED - {user.message}"), 0)
+            self._close_connection(error_of(user), 0)
             return
         self.login = user
         self._expected = _TUNE_OK
@@ -439,6 +448,8 @@ class AmqpSession:
     def lost(self) -> None:
         """The socket is gone."""
         ended, self._ended = self._ended, True
+        if self._cancel_login is not None:
+            self._cancel_login()
         if not ended:
             self._let_go(lost=True)
         # What was half sent does not wait for the collector.

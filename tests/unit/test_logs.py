@@ -1,0 +1,138 @@
+"""The log: text from elsewhere is shown, not obeyed; who does not read it holds nobody up; what is said too often is counted."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from broker.logs import LogWriter, Sparing, visible
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        os.close(end)
+
+
+def record(message: str, *arguments: object, level: int = logging.WARNING) -> logging.LogRecord:
+    return logging.LogRecord("homing", level, __file__, 1, message, arguments, None)
+
+
+def written(descriptor: int) -> list[str]:
+    return os.read(descriptor, 1 << 20).decode().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("ann", "ann"),
+        ("Anñ ☂", "Anñ ☂"),
+        ("\x1b[2Jann\r\n", "\\x1b[2Jann\\r\\n"),
+        ("a\u202eb\u2028", "a\\u202eb\\u2028"),
+        ("\ud800", "\\ud800"),
+        ("x" * 300, "x" * 200 + "… (300 characters)"),
+    ],
+)
+def test_text_from_elsewhere_is_one_printable_line(text: str, shown: str) -> None:
+    assert visible(text) == shown
+
+
+def test_no_line_passes_for_another(pipe: tuple[int, int]) -> None:
+    writer = LogWriter(pipe[1])
+    writer.handle(record("refused: %s", "ann\n2026-01-01 CRITICAL homing: all is lost\x1b[31m"))
+    writer.close()
+    first, second = written(pipe[0])
+    assert first.endswith("WARNING homing: refused: ann")
+    assert second == "    2026-01-01 CRITICAL homing: all is lost\\x1b[31m"
+
+
+def test_what_is_said_too_often_is_counted_by_kind(pipe: tuple[int, int]) -> None:
+    clock = Clock()
+    writer = LogWriter(pipe[1], clock)
+    for number in range(100):
+        writer.handle(record("refused: %s", number))
+    writer.handle(record("another"))
+    writer.handle(record("the end", level=logging.CRITICAL))
+    writer.close()
+    lines = [line.partition(": ")[2] for line in written(pipe[0])]
+    assert lines == [*(f"refused: {number}" for number in range(20)), "another", "the end", "80 more like this were left out: refused: %s"]
+
+
+def test_a_kind_is_said_again_when_its_window_is_over() -> None:
+    sparing = Sparing()
+    assert [sparing.allows("a", 0.0) for _ in range(25)].count(True) == 20
+    assert sparing.summaries(9.0) == []
+    assert sparing.summaries(10.0) == ["5 more like this were left out: a"]
+    assert sparing.allows("a", 10.0)
+    assert not sparing.left_out()
+    # Where nothing was left out the next window begins by itself.
+    assert all(sparing.allows("b", 11.0 * number) for number in range(40))
+
+
+def test_kinds_beyond_counting_are_told_of_together() -> None:
+    sparing = Sparing()
+    assert sum(sparing.allows(f"kind {number}", 0.0) for number in range(2000)) == 500
+    assert sparing.summaries(1.0) == ["1500 more of other kinds were left out"]
+    assert sparing.allows("a new one", 20.0)
+
+
+def test_a_reader_that_takes_nothing_holds_nobody_up_and_is_told_what_it_missed(pipe: tuple[int, int]) -> None:
+    clock = Clock()
+    writer = LogWriter(pipe[1], clock, flush_s=0.05)
+    for number in range(4000):
+        clock.now_s += 1
+        writer.handle(record("a long line, %d: " + "x" * 4000, number))
+    writer.close()  # nobody reads: it gives up waiting
+    assert writer._thread.is_alive()
+    os.set_blocking(pipe[0], False)
+    text, ended = "", False
+    while not ended:
+        ended = not writer._thread.is_alive()
+        with contextlib.suppress(BlockingIOError):
+            text += os.read(pipe[0], 1 << 20).decode()
+    assert "a long line, 0: " in text
+    assert "a long line, 3999: " not in text
+    assert "lines were left out while nobody took what stood before them" in text
+
+
+def test_a_reader_that_is_gone_ends_nothing() -> None:
+    reader, end = os.pipe()
+    os.close(reader)
+    writer = LogWriter(end)
+    writer.handle(record("to nobody"))
+    writer.close()
+    assert not writer._thread.is_alive()
+    os.close(end)
+
+
+def test_a_line_that_cannot_be_made_is_told_of(pipe: tuple[int, int]) -> None:
+    writer = LogWriter(pipe[1])
+    writer.handle(record("%d of %d", 1))
+    writer.close()
+    assert written(pipe[0]) == ["a line of the log could not be made: %d of %d (TypeError)"]
+
+
+def test_a_pipe_that_does_not_wait_is_waited_for(pipe: tuple[int, int]) -> None:
+    os.set_blocking(pipe[1], False)
+    writer = LogWriter(pipe[1])
+    for number in range(20):
+        writer.handle(record(f"%s {number}", "x" * 10_000))
+    text = ""
+    while "19\n" not in text:
+        text += os.read(pipe[0], 1 << 20).decode()
+    writer.close()
+    assert text.count("\n") == 20
