@@ -142,6 +142,7 @@ class Broker:
         for consumer in consumers:
             self._pulls.forget(consumer)
             consumer.queue.detach(consumer, now_ms)
+            self.resources.idle.watch(consumer.queue)
         for transaction in connection.transactions.values():
             self.transactions.release(transaction)
         connection.transactions.clear()
@@ -245,6 +246,7 @@ class Broker:
     def unsubscribe(self, connection: Connection, consumer: Consumer, keep_given: bool = False) -> None:
         """A clean end. What was given stays where the session is transacted or wants to keep it, until that ends."""
         consumer.queue.detach(consumer, self.now_ms())
+        self.resources.idle.watch(consumer.queue)
         connection.consumers.pop(consumer.number, None)
         self._pulls.forget(consumer)
         if not consumer.transacted and not keep_given:
@@ -374,7 +376,8 @@ class Broker:
     def next_ms(self) -> int:
         """When ``tick`` is wanted next."""
         times = [self._next_second_ms]
-        for time_ms in (self.state.schedule.next_ms(), self.state.expiries.next_ms(), self._pulls.next_ms()):
+        state = self.state
+        for time_ms in (state.schedule.next_ms(), state.expiries.next_ms(), self._pulls.next_ms(), self.resources.idle.next_ms()):
             if time_ms is not None:
                 times.append(time_ms)
         return min(times)
@@ -390,6 +393,7 @@ class Broker:
                 self.office.bury(reference, EXPIRED)
         self.state.pager.tick(now_ms)
         self._pulls.end(now_ms, self._nothing_for)
+        self.resources.expire()
         if now_ms >= self._next_second_ms:
             self._next_second_ms = now_ms + _SECOND_MS
             self._every_second(now_ms)
@@ -437,7 +441,9 @@ class Broker:
     def _bring_into_force(self, in_force: dict[Queue, AddressSettings]) -> None:
         self.virtual_hosts.settings_changed()
         for queue, its_settings in in_force.items():
-            queue.settings = its_settings
+            expires_ms, queue.settings = queue.settings.expires_ms, its_settings
+            if its_settings.expires_ms != expires_ms:
+                self.resources.idle.begin(queue, self.now_ms())
             self.state.mark_ready(queue)
         self.intake.trim_all()
         self.office.retry_parked()

@@ -55,6 +55,12 @@ class DeclaredQueues:
 
     # -- made and removed --------------------------------------------------------------------------------------------
 
+    def look_up(self, connection: Connection, name: str) -> Queue:
+        """A passive declaration: the same, and a use of the queue. Raises Refused."""
+        queue = self.find(connection, name)
+        queue.used_at_ms = self._state.now_ms()
+        return queue
+
     def declare(
         self, connection: Connection, name: str, *, durable: bool, exclusive: bool, auto_delete: bool, arguments: dict[str, Any]
     ) -> Queue:

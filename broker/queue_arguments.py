@@ -114,7 +114,7 @@ def _number(name: str, argument: str, value: object, least: int) -> int:
         why = f"{{value_zero,{value}}}" if value == 0 else f"{{value_negative,{value}}}"
         raise _invalid(name, argument, why, f"give {least} or more")
     if value > (most := MAX_DURATION_MS if argument in _TIMES else _MOST):
-        raise _invalid(name, argument, f"{{value_too_large,{value}}}", f"give {most} or less")
+        raise _invalid(name, argument, f"{{value_too_big,{value}}}", f"give {most} or less")
     return int(value)
 
 

@@ -60,6 +60,7 @@ def _queue(broker: Broker, record: QueueRecord) -> None:
     )
     queue.paused, queue.policy = record.paused, policy
     broker.state.post_office.add_queue(queue)
+    broker.resources.idle.begin(queue, broker.now_ms())
 
 
 def _reference(broker: Broker, record: ReferenceRecord, messages: dict[int, Message]) -> None:

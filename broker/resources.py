@@ -23,6 +23,7 @@ from broker.core.selector import Selector, SelectorError, compile_selector
 from broker.core.setting_values import SettingError
 from broker.core.virtual_host import SEPARATOR, address_and_queue, split
 from broker.errors import Refused
+from broker.idle_queues import IdleQueues
 from broker.policies import Policies, with_policy
 from broker.queue_arguments import AMQP
 from broker.state import BrokerState
@@ -66,6 +67,7 @@ class Resources:
         self.named: dict[str, int] = {}
         #: What the names of each virtual host begin with.
         self.prefixes: set[str] = set()
+        self.idle = IdleQueues(state.wake)
         #: Told of every queue that was removed.
         self.queue_gone: list[Callable[[Queue], None]] = []
 
@@ -124,6 +126,7 @@ class Resources:
         )
         queue.policy = policy
         state.post_office.add_queue(queue)
+        self.idle.watch(queue)
         state.ledger.queue_changed(queue)
         return queue
 
@@ -268,6 +271,7 @@ class Resources:
         self._state.pager.forget(queue)
         self._state.post_office.remove_queue(queue)
         self._state.ready.pop(queue, None)
+        self.idle.forget(queue)
         self._state.ledger.queue_changed(queue, deleted_at_ms=self._state.now_ms())
         for listener in self.queue_gone:
             listener(queue)
@@ -298,23 +302,25 @@ class Resources:
                 yield
         return count
 
+    def _is_named(self, queue: Queue) -> bool:
+        return queue.name in self.named or queue.address in self.named
+
+    def expire(self) -> None:
+        """Removes queues that nobody has used for as long as ``expires`` says."""
+        for queue in self.idle.take_due(self._state.now_ms(), self._is_named):
+            self.delete_queue(queue, "expired")
+
     def sweep(self) -> None:
-        """Removes auto-created queues and addresses that were idle for their delay, and queues past ``expires``."""
+        """Removes auto-created queues and addresses that were idle for their delay."""
         now_ms = self._state.now_ms()
         for queue in list(self._state.post_office.queues.values()):
             settings = queue.settings
-            in_use = bool(queue.consumers) or queue.name in self.named or queue.address in self.named
-            if in_use or (queue.count and settings.expires_ms is None):
+            if queue.consumers or queue.count or self._is_named(queue):
                 queue.idle_since_ms = None
             elif queue.idle_since_ms is None:
                 queue.idle_since_ms = max(now_ms, queue.used_at_ms)
-            elif settings.expires_ms is not None and now_ms - max(queue.idle_since_ms, queue.used_at_ms) >= settings.expires_ms:
-                self.delete_queue(queue, "expired")
             elif (
-                queue.auto_created
-                and settings.auto_delete_queues
-                and not queue.count
-                and now_ms - queue.idle_since_ms >= settings.auto_delete_queues_delay_ms
+                queue.auto_created and settings.auto_delete_queues and now_ms - queue.idle_since_ms >= settings.auto_delete_queues_delay_ms
             ):
                 self.delete_queue(queue)
         for address in list(self._state.post_office.addresses.values()):

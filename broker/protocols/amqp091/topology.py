@@ -117,7 +117,7 @@ def _queue_declare(channel: Channel, values: _Values) -> None:
         return
     if passive:
         # The name as it is: only here, as with RabbitMQ, an empty one is not the channel's last queue.
-        queue = session.broker.declared_queues.find(session.connection, name)
+        queue = session.broker.declared_queues.look_up(session.connection, name)
     else:
         queue = session.broker.declared_queues.declare(
             session.connection, name, durable=durable, exclusive=exclusive, auto_delete=auto_delete, arguments=_arguments(arguments)

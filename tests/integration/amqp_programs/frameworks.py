@@ -147,6 +147,23 @@ def a_consumer_that_waits_comes_first(s: Stage) -> Any:
 
 
 @program
+def asking_for_a_queue_keeps_it(s: Stage) -> Any:
+    queue, ch = s.queue("q", {"x-expires": 1000}), s.channel()
+    asked = []
+    for _ in range(8):
+        time.sleep(0.25)
+        asked.append(ch.ask(Queue.Declare(queue=queue, passive=True)))
+    return asked
+
+
+@program
+def a_queue_that_expires_soon(s: Stage) -> Any:
+    queue = s.queue("q", {"x-expires": 100})
+    time.sleep(0.6)
+    return s.one(Queue.Declare(queue=queue, passive=True))
+
+
+@program
 def a_head_that_expired_is_gone_when_get_answers(s: Stage) -> Any:
     dead, ch = s.queue("dead", durable=True), s.channel()
     source = s.queue("source", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}, durable=True)
