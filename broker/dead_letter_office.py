@@ -68,8 +68,8 @@ class DeadLetterOffice:
                 self._park(reference, reason, on_the_books=reference in parked)
             if going:
                 arrived = move_all(state, queues, going)
-                detail = {"reason": reason, "target_queues": [each.name for each in queues]}
-                state.leave_all(queue, [reference for reference, _ in going], "expired" if reason == EXPIRED else "dead-lettered", detail)
+                outcome = "expired" if reason == EXPIRED else "dead-lettered"
+                state.leave_all(queue, [reference for reference, _ in going], outcome, reason, queues)
                 state.arrive_when_safe(arrived)
                 self.trim_when_safe(queues)
                 queue.burying += 1
@@ -150,7 +150,7 @@ class DeadLetterOffice:
 
     def _drop(self, reference: MessageReference, reason: str, why: str) -> None:
         state, queue = self._state, reference.queue
-        state.leave(reference, "expired" if reason == EXPIRED else "dropped", {"reason": reason})
+        state.leave(reference, "expired" if reason == EXPIRED else "dropped", reason)
         if reason != EXPIRED:
             self._warn(queue, f"{why}; a message was removed ({reason})")
 
@@ -280,7 +280,7 @@ class DeadLetterOffice:
             return False
         count = reference.delivery_count if home is queue else int(first["delivery_count"]) if first else 0
         back = state.enter(reference.message, [home], MinuteColumn.MOVED_IN, hops=reference.hops, delivery_count=count)
-        state.leave(reference, "redriven", {"target_queues": [home.name]})
+        state.leave(reference, "redriven", targets=(home,))
         home.expect(1, reference.message.size)
         state.arrive_when_safe(back)
         self.trim_when_safe([home])

@@ -7,7 +7,7 @@ without a trace.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Protocol
 
 from broker.core.address_settings import AddressSettings
@@ -17,7 +17,7 @@ from broker.core.fault import brief, keep
 from broker.core.message import PARKED, Message, MessageReference
 from broker.core.post_office import Address
 from broker.core.queue import Queue
-from broker.core.redelivery import ConsumerPolicy, Decision, policy_in_force
+from broker.core.redelivery import Action, ConsumerPolicy, Decision, policy_in_force
 from journal.group_commit import Group
 from journal.paging import Page, Wanted
 from journal.records import (
@@ -26,6 +26,7 @@ from journal.records import (
     Attempts,
     MessageRecord,
     MinuteColumn,
+    OutcomeDetail,
     Outcomes,
     PolicyRecord,
     QueueRecord,
@@ -253,7 +254,7 @@ class Ledger:
                 recorded.append(reference.sequence)
                 recorded_ms += now_ms - (reference.given_at_ms or reference.assigned_at_ms)
                 reference.delivery_count += not reference.counted
-                self._outcome(reference, "succeeded", now_ms, {}, told)
+                self._outcome(reference, "succeeded", now_ms, None, (), told)
             else:
                 first_tries.add(reference.sequence)
                 held_ms += now_ms - (reference.given_at_ms or reference.assigned_at_ms)
@@ -267,8 +268,16 @@ class Ledger:
         if first_tries:
             group.succeed(queue.queue_id, minute, first_tries, alone, consumer, held_ms)
 
-    def left(self, queue: Queue, references: Iterable[MessageReference], outcome: str, detail: dict[str, Any]) -> None:
-        """References leave their queue otherwise: dead-lettered, expired, dropped, purged or redriven."""
+    def left(
+        self,
+        queue: Queue,
+        references: Iterable[MessageReference],
+        outcome: str,
+        reason: str | None = None,
+        targets: Sequence[Queue] = (),
+    ) -> None:
+        """References leave their queue otherwise: dead-lettered, expired, dropped, purged or redriven; the last into queues ``targets``."""
+        target_queues = tuple([target.name for target in targets])
         group, queue_id, now_ms = self.group, queue.queue_id, self._now_ms()
         always = self._keep_all or outcome in ("dead-lettered", "expired", "redriven")
         told: _Stays = {}
@@ -278,7 +287,7 @@ class Ledger:
                 continue
             gone.append(reference.sequence)
             if always or reference.failed or reference.hops:
-                self._outcome(reference, outcome, now_ms, detail, told)
+                self._outcome(reference, outcome, now_ms, reason, target_queues, told)
             message = reference.message
             message.stored -= 1
             if message.shared:
@@ -291,25 +300,26 @@ class Ledger:
         if not message.stored:
             self.group.delete_message(message.message_id)
 
-    def _outcome(self, reference: MessageReference, outcome: str, now_ms: int, detail: dict[str, Any], told: _Stays) -> None:
-        """``told``: the stays of the same queue that ended with the same detail, as those of many messages do."""
+    def _outcome(
+        self,
+        reference: MessageReference,
+        outcome: str,
+        now_ms: int,
+        reason: str | None,
+        target_queues: tuple[str, ...],
+        told: _Stays,
+    ) -> None:
+        """``told``: the stays of the same queue that ended alike and went to the same queues, as those of many do."""
         message, failed, counted = reference.message, reference.failed, reference.delivery_count
         name = message_key(reference)
         key = (message.address, message.sent_at_ms, reference.entered_at_ms, failed, counted, name)
         stays = told.get(key)
         if stays is None:
             stays = told[key] = []
-            content = {
-                "address": message.address,
-                "sent_at_ms": message.sent_at_ms,
-                "entered_at_ms": reference.entered_at_ms,
-                "attempts": failed,
-                "delivery_count": counted,
-                **detail,
-            }
-            if name is not None:
-                content["key"] = name
-            self.group.outcome(Outcomes(reference.queue.queue_id, now_ms, outcome, content, stays))
+            detail = OutcomeDetail(
+                message.address, message.sent_at_ms, reference.entered_at_ms, failed, counted, reason, target_queues, name
+            )
+            self.group.outcome(Outcomes(reference.queue.queue_id, now_ms, outcome, detail, stays))
         stays.append((message.message_id, reference.sequence))
 
     # -- attempts ----------------------------------------------------------------------------------------------------
@@ -356,7 +366,7 @@ class Ledger:
                     given_at_ms=given_ms,
                     delivery_count=counted,
                     failed=failed,
-                    delay_ms=decision.delay_ms,
+                    delay_ms=decision.delay_ms if decision.action is Action.REDELIVER else None,
                     due_at_ms=decision.due_at_ms,
                     decision=decision.action.value,
                     policy=self._policy(settings, consumer.policy, now_ms),

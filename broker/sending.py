@@ -111,7 +111,7 @@ class Intake:
         for reference in self._state.enter(copy, [queue]):
             self._office.bury(reference, MAX_LENGTH)
             if reference.where is Where.PARKED:  # nobody takes it, and it was refused anyway: its sender knows
-                self._state.leave(reference, "dropped", {"reason": MAX_LENGTH})
+                self._state.leave(reference, "dropped", MAX_LENGTH)
 
     # -- in ----------------------------------------------------------------------------------------------------------
 

@@ -7,10 +7,9 @@ changed stands in SETTLING until the group with its change is on disk; ``place_w
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from random import Random
-from typing import Any
 
 from broker.core.address_settings import AddressSettings, AddressSettingsRepository
 from broker.core.message import GONE, REFERENCE_BYTES, SETTLING, Hop, Message, MessageReference, Where
@@ -224,16 +223,18 @@ class BrokerState:
 
     # -- out ---------------------------------------------------------------------------------------------------------
 
-    def leave(self, reference: MessageReference, outcome: str, detail: dict[str, Any] | None = None) -> None:
-        """A reference leaves its queue other than by success, on the books too."""
+    def leave(self, reference: MessageReference, outcome: str, reason: str | None = None, targets: Sequence[Queue] = ()) -> None:
+        """A reference leaves its queue other than by success, on the books too. ``targets``: the queues that its message went to."""
         reference.queue.withdraw(reference, Where.GONE)
         self.forget(reference)
-        self.ledger.left(reference.queue, (reference,), outcome, detail or {})
+        self.ledger.left(reference.queue, (reference,), outcome, reason, targets)
 
-    def leave_all(self, queue: Queue, references: list[MessageReference], outcome: str, detail: dict[str, Any]) -> None:
+    def leave_all(
+        self, queue: Queue, references: list[MessageReference], outcome: str, reason: str | None = None, targets: Sequence[Queue] = ()
+    ) -> None:
         """The same for references of one queue that are withdrawn from it already."""
         self.forget_all(queue, references)
-        self.ledger.left(queue, references, outcome, detail)
+        self.ledger.left(queue, references, outcome, reason, targets)
 
     def forget(self, reference: MessageReference) -> None:
         """Counts a reference out."""

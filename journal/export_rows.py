@@ -17,8 +17,8 @@ from typing import Any
 
 from journal.gone import THERE
 from journal.history import ATTEMPTS, FAILURES_OF_MESSAGE, OUTCOMES
-from journal.packing import Damaged, unpack, unpack_hops, unpack_message
-from journal.records import AttemptDetail, HopRecord, ReferenceState
+from journal.packing import Damaged, unpack, unpack_hops, unpack_message, unpack_outcome
+from journal.records import AttemptDetail, HopRecord, OutcomeDetail, ReferenceState
 
 Row = tuple[Any, ...]
 FETCH_ROWS = 1000
@@ -112,18 +112,13 @@ def hop_count(overlay: bytes | None) -> int:
 
 def _message_settled(snapshot: Snapshot, row: Row) -> Row:
     message_id, sequence, queue_id, at_ms, outcome, blob = row
-    detail = unpack(blob)
-    failed = detail.get("attempts", 0)
+    detail = unpack_outcome(blob)
+    failed = detail.attempts
     return (
-        message_id, sequence, queue_id, snapshot.queue_name(queue_id), detail.get("address"), "settled", outcome,
-        failed + (outcome == "succeeded"), failed, detail.get("delivery_count", failed), detail.get("reason"), None, None, None, None,
-        us(detail.get("sent_at_ms")), us(detail.get("entered_at_ms")), None, None, us(at_ms), target_queues(detail),
-        detail.get("key"),
+        message_id, sequence, queue_id, snapshot.queue_name(queue_id), detail.address, "settled", outcome,
+        failed + (outcome == "succeeded"), failed, detail.delivery_count, detail.reason, None, None, None, None,
+        us(detail.sent_at_ms), us(detail.entered_at_ms), None, None, us(at_ms), list(detail.target_queues), detail.key,
     )  # fmt: skip
-
-
-def target_queues(detail: dict[str, Any]) -> list[str]:
-    return list(detail.get("to") or ())
 
 
 # --- attempts -------------------------------------------------------------------------------------------------------
@@ -208,7 +203,8 @@ class _Death:
     queue: str
     died_at_ms: int
     queue_id: int | None = None
-    detail: dict[str, Any] = field(default_factory=dict)
+    #: None: the outcome is not on record any more.
+    detail: OutcomeDetail | None = None
     lies_in: list[str] = field(default_factory=list)
     hops: list[HopRecord] = field(default_factory=list)
 
@@ -217,7 +213,7 @@ def _deaths_of_one(snapshot: Snapshot, attempts: _LastAttempts, died: list[Row],
     deaths: dict[int, _Death] = {}
     for _, sequence, outcome_id in died:
         queue_id, at_ms, blob = snapshot.connection.execute(_DEATH, (outcome_id,)).fetchone()
-        deaths[sequence] = _Death(sequence, snapshot.queue_name(queue_id), at_ms, queue_id, unpack(blob))
+        deaths[sequence] = _Death(sequence, snapshot.queue_name(queue_id), at_ms, queue_id, unpack_outcome(blob))
     message_id = died[0][0] if died else lying[0][0]
     for _, queue_id, sequence, overlay in lying:
         try:
@@ -242,17 +238,20 @@ def _add_hops(deaths: dict[int, _Death], hops: list[HopRecord], lies_in: str) ->
 
 
 def _death_row(snapshot: Snapshot, attempts: _LastAttempts, message_id: int, death: _Death) -> Row:
-    newest = death.hops[0][1] if death.hops else {}
-    first_address = death.hops[-1][1]["address"] if death.hops else None
-    detail = death.detail
+    detail = death.detail or _as_the_hops_say(death.hops)
     last = attempts.of(message_id, death.sequence)
     fault = (last.fault if last else None) or {}
     return (
-        message_id, death.sequence, death.queue_id, death.queue, detail.get("address", first_address), us(death.died_at_ms),
-        detail.get("reason", newest.get("reason")), detail.get("attempts", newest.get("attempts")),
+        message_id, death.sequence, death.queue_id, death.queue, detail.address, us(death.died_at_ms), detail.reason, detail.attempts,
         error_class(last.outcome, fault) if last else None, fault.get("error_type"), fault.get("error_text"),
-        us(detail.get("sent_at_ms")), target_queues(detail) or death.lies_in, death.lies_in, [_hop(*hop) for hop in death.hops],
+        us(detail.sent_at_ms), list(detail.target_queues) or death.lies_in, death.lies_in, [_hop(*hop) for hop in death.hops],
     )  # fmt: skip
+
+
+def _as_the_hops_say(hops: list[HopRecord]) -> OutcomeDetail:
+    """Of a death whose outcome is not on record any more."""
+    newest, first = hops[0][1], hops[-1][1]
+    return OutcomeDetail(first["address"], None, None, newest["attempts"], newest["delivery_count"], newest["reason"])
 
 
 def _hop(sequence: int, facts: dict[str, Any]) -> dict[str, Any]:

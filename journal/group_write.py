@@ -17,7 +17,7 @@ from zlib import crc32
 from journal import gone
 from journal.group_commit import MINUTE_COLUMNS, Group
 from journal.history import NEAR, VALID_STAYS, as_json, close_together, one_as_json, rows
-from journal.packing import pack, pack_hops, pack_message, packer
+from journal.packing import outcome_map, pack, pack_hops, pack_message, packer
 from journal.records import MinuteColumn, Outcomes, QueueRecord, ReferenceCounts, ReferenceRecord
 from journal.statements import LONG_RUN, delete_integers, run_keys, run_values, runs
 
@@ -414,7 +414,7 @@ def write_outcomes(connection: sqlite3.Connection, outcomes: Iterable[Outcomes],
     flat: list[Any] = []
     pack_one = packer()
     for queue_id, at_ms, outcome, detail, stays in outcomes:
-        blob = bytearray(pack_one(detail))
+        blob = bytearray(pack_one(outcome_map(detail)))
         for first, last, text in rows(stays):
             state.history_bytes += len(blob) + len(text)
             flat += (queue_id, at_ms, outcome, first, last, text, blob)

@@ -9,9 +9,10 @@ from zlib import crc32
 
 import msgpack
 
-from journal.records import HopRecord, MessageRecord, make
+from journal.records import HopRecord, MessageRecord, OutcomeDetail, make
 
 _MESSAGE_FIELDS = len(MessageRecord._fields)
+_NO_OUTCOME: dict[str, Any] = {"address": None, "sent_at_ms": None, "entered_at_ms": None, "attempts": 0, "delivery_count": 0}
 _ADDRESS, _PRODUCER = MessageRecord._fields.index("address"), MessageRecord._fields.index("producer")
 
 #: What every hop tells (broker.core.dead_letter.hop), besides when the message was to expire there, if ever.
@@ -35,6 +36,21 @@ def unpack(blob: bytes) -> Any:
         return msgpack.unpackb(blob, strict_map_key=False)
     except (ValueError, TypeError) as error:
         raise Damaged(f"holds no msgpack ({error})") from error
+
+
+def outcome_map(detail: OutcomeDetail) -> dict[str, Any]:
+    """An outcome as it is stored: what is not known, or not there, takes no room."""
+    return {name: value for name, value in zip(detail._fields, detail, strict=True) if value is not None and value != ()}
+
+
+def unpack_outcome(blob: bytes) -> OutcomeDetail:
+    """Raises Damaged. What an outcome does not say is unknown; counts that it does not say are 0."""
+    found = unpack(blob)
+    try:
+        detail = OutcomeDetail(**_NO_OUTCOME | found)
+        return detail._replace(target_queues=tuple(detail.target_queues))
+    except TypeError as error:
+        raise Damaged("holds no packed outcome") from error
 
 
 def pack_message(message: MessageRecord) -> tuple[bytes, int]:

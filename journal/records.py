@@ -216,17 +216,30 @@ class Attempts(NamedTuple):
     stays: list[tuple[int, int]]
 
 
-class Outcomes(NamedTuple):
-    """How stays in a queue ended, all alike.
+class OutcomeDetail(NamedTuple):
+    """What stays that ended alike have in common. None: not known, or there is none."""
 
-    ``detail`` carries address, sent_at_ms, entered_at_ms, attempts, delivery_count, reason, target_queues; key, where it has one.
-    """
+    address: str | None
+    sent_at_ms: int | None
+    entered_at_ms: int | None
+    #: Deliveries that failed.
+    attempts: int
+    delivery_count: int
+    reason: str | None = None
+    #: Where dead-lettering, expiry or redrive put the message.
+    target_queues: tuple[str, ...] = ()
+    #: As in AttemptDetail.
+    key: str | None = None
+
+
+class Outcomes(NamedTuple):
+    """How stays in a queue ended, all alike."""
 
     queue_id: int
     at_ms: int
     #: succeeded | dead-lettered | expired | dropped | purged | redriven
     outcome: str
-    detail: dict[str, Any]
+    detail: OutcomeDetail
     #: (message_id, sequence)
     stays: list[tuple[int, int]]
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from journal.gone import THERE
 from journal.group_write import BODIES_IN_USE, MINUTE_NAMES, WriterState, write_outcomes
 from journal.packing import Damaged, unpack_message
-from journal.records import Outcomes
+from journal.records import OutcomeDetail, Outcomes
 from journal.statements import delete_integers
 
 log = logging.getLogger("homing.journal")
@@ -94,10 +94,10 @@ class Sweep:
 def _outcome(queue_id: int, row: tuple[Any, ...], now_ms: int) -> Outcomes:
     """The outcome of a message with a history."""
     sequence, _, message_id, failed, _, _, entered_at_ms, delivery_count, blob, checksum = row
-    detail: dict[str, Any] = {"entered_at_ms": entered_at_ms, "attempts": failed, "delivery_count": delivery_count}
+    detail = OutcomeDetail(None, None, entered_at_ms, failed, delivery_count)
     try:
         message = unpack_message(blob or b"", checksum or 0, message_id)
-        detail |= {"address": message.address, "sent_at_ms": message.sent_at_ms}
+        detail = detail._replace(address=message.address, sent_at_ms=message.sent_at_ms)
     except Damaged as error:
         # It goes either way; what is readable of it stays in its history.
         log.warning("message %d, which went with its queue, %s", message_id, error)

@@ -16,6 +16,7 @@ from journal.records import (
     HopRecord,
     MessageRecord,
     MinuteColumn,
+    OutcomeDetail,
     Outcomes,
     QueueRecord,
     Recovered,
@@ -71,7 +72,7 @@ def attempt(message_id: int, sequence: int, number: int, at_ms: int = NOW_MS, **
 
 def outcome(message_id: int, sequence: int, at_ms: int = NOW_MS, **fields: Any) -> Outcomes:
     stays = [(message_id, sequence)]
-    return Outcomes(1, at_ms, "succeeded", {"address": "orders", "attempts": 1}, stays)._replace(**fields)
+    return Outcomes(1, at_ms, "succeeded", OutcomeDetail("orders", None, None, 1, 1), stays)._replace(**fields)
 
 
 def send(journal: Journal, sequence: int, queue_id: int = 1, **fields: Any) -> ReferenceRecord:

@@ -160,11 +160,11 @@ def test_attempts_by_day_and_tracebacks_only_when_asked(journal: sqlite3.Connect
 
 def test_dead_letters_with_their_hops(journal: sqlite3.Connection, tmp_path: Path) -> None:
     add_attempt(journal, 10, 100, 3, T0 + 5000, error_type="ValueError", error_text="bad")
-    add_outcome(journal, 10, 100, "dead-lettered", T0 + 5000, attempts=3, reason="delivery_limit", to=["DLQ.orders"])
+    add_outcome(journal, 10, 100, "dead-lettered", T0 + 5000, attempts=3, reason="delivery_limit", target_queues=["DLQ.orders"])
     add_reference(journal, DLQ, 10, 200, overlay_blob=pack([a_hop("orders", 100, "delivery_limit", T0 + 5000, 3)]))
     # Its outcome is older than the retention.
     add_reference(journal, DLQ, 11, 201, overlay_blob=pack([a_hop("orders", 101, "delivery_limit", T0 + 4000, 2)]))
-    add_outcome(journal, 12, 102, "dead-lettered", T0 + 6000, attempts=1, to=["DLQ.orders"])  # consumed there since
+    add_outcome(journal, 12, 102, "dead-lettered", T0 + 6000, attempts=1, target_queues=["DLQ.orders"])  # consumed there since
     add_outcome(journal, 13, 103, "succeeded", T0 + 6000)
     add_reference(journal, DLQ, 14, 204, overlay_blob=pack([a_hop("orders", 104, "expired", T0, 0)]))  # no death
     export(tmp_path / "data", tmp_path / "out")
@@ -196,8 +196,8 @@ def test_two_deaths_of_one_message_are_two_rows(journal: sqlite3.Connection, tmp
 
 
 def test_what_was_sent_back_lies_nowhere(journal: sqlite3.Connection, tmp_path: Path) -> None:
-    add_outcome(journal, 10, 100, "dead-lettered", T0, to=["DLQ.orders"])
-    add_outcome(journal, 10, 200, "redriven", T0 + 5, to=["orders"])
+    add_outcome(journal, 10, 100, "dead-lettered", T0, target_queues=["DLQ.orders"])
+    add_outcome(journal, 10, 200, "redriven", T0 + 5, target_queues=["orders"])
     add_reference(journal, ORDERS, 10, 300, overlay_blob=pack([a_hop("orders", 100, "delivery_limit", T0, 1)]))
     export(tmp_path / "data", tmp_path / "out")
     (death,) = table(tmp_path / "out", "dead_letters")
@@ -209,7 +209,7 @@ def test_what_was_sent_back_lies_nowhere(journal: sqlite3.Connection, tmp_path: 
 def test_what_ended_together_is_told_of_each(journal: sqlite3.Connection, tmp_path: Path) -> None:
     add_attempt(journal, 10, 100, 1, T0, together=[(11, 101), (12, 102)], error_type="Timeout")
     add_attempt(journal, 10, 100, 2, T0 + 5, together=[(12, 102)], error_type="ValueError")
-    add_outcome(journal, 10, 100, "dead-lettered", T0 + 6, together=[(11, 101), (12, 102)], to=["DLQ.orders"])
+    add_outcome(journal, 10, 100, "dead-lettered", T0 + 6, together=[(11, 101), (12, 102)], target_queues=["DLQ.orders"])
     export(tmp_path / "data", tmp_path / "out")
     told = [(row["message_id"], row["sequence"], row["attempt"], row["error_type"]) for row in table(tmp_path / "out", "attempts")]
     first = [(10, 100, 1, "Timeout"), (11, 101, 1, "Timeout"), (12, 102, 1, "Timeout")]

@@ -16,9 +16,9 @@ from broker.ledger import Ledger
 _left = Ledger.left
 
 
-def _left_unless_dead(ledger: Ledger, queue: Queue, references: Iterable[MessageReference], outcome: str, detail: dict[str, Any]) -> None:
+def _left_unless_dead(ledger: Ledger, queue: Queue, references: Iterable[MessageReference], outcome: str, *more: Any) -> None:
     if outcome != "dead-lettered":
-        _left(ledger, queue, references, outcome, detail)
+        _left(ledger, queue, references, outcome, *more)
 
 
 if __name__ == "__main__":
