@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from broker.core.message import REFERENCE_BYTES, MessageReference, Where
 from broker.core.redelivery import ConsumerPolicy
@@ -16,6 +16,10 @@ from broker.core.selector import Selector
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
+
+
+#: Room in a window without a limit.
+_UNLIMITED: Final = 1 << 30
 
 
 class Sink(Protocol):
@@ -28,24 +32,51 @@ class Sink(Protocol):
 
 
 class SharedWindow:
-    """What several consumers may hold unsettled together (a channel's prefetch in AMQP). ``limit`` 0: no limit."""
+    """What several consumers may hold unsettled together (a channel's prefetch in AMQP). ``limit`` 0: no limit.
+
+    A consumer without acknowledgements holds nothing, and yet waits while there is no room, as with RabbitMQ.
+    """
 
     def __init__(self) -> None:
         self.limit = 0
+        #: Whoever was served last is last.
         self._consumers: dict[int, Consumer] = {}
+        self._holds_nothing: set[int] = set()
 
-    def join(self, consumer: Consumer) -> None:
+    def join(self, consumer: Consumer, holds_nothing: bool = False) -> None:
         self._consumers[consumer.number] = consumer
+        if holds_nothing:
+            self._holds_nothing.add(consumer.number)
         consumer.shared = self
 
     def leave(self, consumer: Consumer) -> None:
         self._consumers.pop(consumer.number, None)
+        self._holds_nothing.discard(consumer.number)
 
-    @property
-    def room(self) -> int:
-        if not self.limit:
-            return 1 << 30
-        return self.limit - sum(len(consumer.unsettled) for consumer in self._consumers.values())
+    def served(self, consumer: Consumer) -> None:
+        if self.limit and consumer.number in self._consumers:
+            self._consumers[consumer.number] = self._consumers.pop(consumer.number)
+
+    def in_turn(self) -> list[Consumer]:
+        """The open consumers, in the order in which new room is offered to them: who holds least, and of equals who has waited longest."""
+        return sorted([consumer for consumer in self._consumers.values() if consumer.open], key=self._held)
+
+    def _held(self, consumer: Consumer) -> int:
+        return 0 if consumer.number in self._holds_nothing else len(consumer.unsettled)
+
+    def room_for(self, consumer: Consumer) -> int:
+        """How many more it might hold if nobody else took any."""
+        room = self.limit - sum([self._held(each) for each in self._consumers.values()]) if self.limit else _UNLIMITED
+        return _UNLIMITED if room > 0 and consumer.number in self._holds_nothing else room
+
+    def part_for(self, consumer: Consumer) -> int:
+        """The same where all that could be served now are to hold alike; one at least while there is room."""
+        room = self.room_for(consumer)
+        if not self.limit or room <= 1 or consumer.number in self._holds_nothing:
+            return room
+        hungry = [each for each in self._consumers.values() if each is consumer or (each.open and each.queue.pending.count)]
+        alike = (room + sum([self._held(each) for each in hungry])) // len(hungry)
+        return min(room, max(1, alike - len(consumer.unsettled)))
 
 
 class Kept:
@@ -141,7 +172,7 @@ class Consumer:
     def credit(self) -> int:
         if self.prefetch:
             own = self.prefetch + self.extension - len(self.unsettled)
-            return own if self.shared is None else min(own, self.shared.room)
+            return own if self.shared is None else min(own, self.shared.room_for(self))
         return self.pulls
 
     def wants(self, now_ms: int) -> bool:
@@ -182,6 +213,8 @@ class Consumer:
             size += reference.message.size
             tag += 1
         self.next_tag = tag
+        if self.shared is not None:
+            self.shared.served(self)
         self._holds(REFERENCE_BYTES * (tag - first) + size)
         if not self.prefetch:
             self.pulls -= tag - first

@@ -283,6 +283,8 @@ class Queue:
                         unasked = unasked or consumer
                         continue
                     limit, gone = min(consumer.credit, share, budget), len(expired)
+                    if consumer.shared is not None:
+                        limit = min(limit, consumer.shared.part_for(consumer))
                     taken = self._take(consumer, limit, now_ms, expired)
                     budget -= len(taken)
                     if not taken:
@@ -293,6 +295,9 @@ class Queue:
                     sent += taken
                     if sum([reference.message.size for reference in sent]) >= DISPATCH_BYTES:
                         more = True
+                    elif consumer.shared is not None and consumer.shared.limit:
+                        # Those of other queues that share its window have their turn first.
+                        more = more or (self.pending.count > 0 and consumer.wants(now_ms))
                     # A consumer with a selector has looked at as much as it may for now; what is left follows in the next turn.
                     elif consumer.selector is None and consumer.wants(now_ms):
                         still.append(consumer)

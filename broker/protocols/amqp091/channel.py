@@ -196,8 +196,7 @@ class Channel:
         number = session.next_consumer()
         consumer = session.broker.subscribe(session.connection, number, queue.name, {"prefetch": prefetch})
         consumer.priority = priority
-        if not no_ack:
-            self.window.join(consumer)
+        self.window.join(consumer, holds_nothing=no_ack)
         if exclusive:
             session.broker.declared_queues.take(queue, consumer)
         session.broker.declared_queues.stand_by(queue, consumer)
@@ -225,6 +224,8 @@ class Channel:
         """The broker ended it: the queue is gone."""
         self.subscriptions.pop(subscription.tag, None)
         self.window.leave(subscription.consumer)
+        if self.window.limit:
+            self._offer_room()
         if self.session.notifies_cancels:
             # Behind the answer to whoever deleted it, which waits for the disk.
             self.session.broker.ledger.when_safe(lambda: None if self.closed else self.write("basic.cancel", subscription.tag, True))
@@ -287,8 +288,7 @@ class Channel:
     def qos(self, prefetch: int, for_channel: bool) -> None:
         if for_channel:
             self.window.limit = prefetch
-            for subscription in self.subscriptions.values():
-                self.session.broker.state.mark_ready(subscription.consumer.queue)
+            self._offer_room()
         else:
             self.prefetch = prefetch
 
@@ -388,8 +388,14 @@ class Channel:
         if not consumer.open and not consumer.unsettled:
             self._drop_holder(consumer)
         if self.window.limit:
-            for subscription in self.subscriptions.values():
-                self.session.broker.state.mark_ready(subscription.consumer.queue)
+            self._offer_room()
+
+    def _offer_room(self) -> None:
+        """The queues of those who share the window are looked at anew, whoever holds least first."""
+        state = self.session.broker.state
+        for consumer in self.window.in_turn():
+            state.ready.pop(consumer.queue, None)
+            state.mark_ready(consumer.queue)
 
     def _drop_holder(self, consumer: Consumer) -> None:
         self.holders.pop(consumer.number, None)

@@ -435,7 +435,8 @@ class AmqpSession:
             subscription.channel.cancelled(subscription)
 
     def not_held(self, consumer: Consumer, ranges: list[int]) -> None:
-        """What timed out is with others again; a late acknowledgement of it is passed over."""
+        """What timed out is with others again, and there is room for more; a late acknowledgement of it is passed over."""
+        self.settled(consumer)
 
     def resumed(self) -> None:
         """The peer reads again."""

@@ -163,6 +163,72 @@ def a_queue_that_expires_soon(s: Stage) -> Any:
     return s.one(Queue.Declare(queue=queue, passive=True))
 
 
+def holding(ch: Ch, quiet_s: float = 0.4) -> dict[str, int]:
+    """Deliveries by consumer, until no more come."""
+    held: dict[str, int] = {}
+    while isinstance(item := ch.item(quiet_s), tuple):
+        held[item[0].consumer_tag] = held.get(item[0].consumer_tag, 0) + 1
+    return dict(sorted(held.items()))
+
+
+@program
+def a_shared_prefetch_is_shared(s: Stage) -> Any:
+    ch = s.channel()
+    ch.ask(Basic.Qos(prefetch_count=1, global_qos=True))
+    queues = [s.queue(str(number)) for number in range(3)]
+    for queue in queues:
+        for number in range(100):
+            ch.publish("", queue, str(number))
+        ch.wait_count(queue, 100)
+    for number, queue in enumerate(queues):
+        ch.send(Basic.Consume(queue=queue, consumer_tag=str(number), nowait=True))
+    came: dict[str, int] = {}
+    for _ in range(99):
+        ((how, _, _),) = ch.take(1)
+        came[how.consumer_tag] = came.get(how.consumer_tag, 0) + 1
+        ch.send(Basic.Ack(how.delivery_tag))
+    return [sorted(came), all(20 <= count <= 46 for count in came.values())]
+
+
+@program
+def a_shared_prefetch_and_consumers_without_acknowledgements(s: Stage) -> Any:
+    ch = s.channel()
+    ch.ask(Basic.Qos(prefetch_count=3, global_qos=True))
+    acked, free = s.queue("acked"), s.queue("free")
+    for queue, count in ((acked, 3), (free, 10)):
+        for number in range(count):
+            ch.publish("", queue, str(number))
+        ch.wait_count(queue, count)
+    ch.ask(Basic.Consume(queue=acked, consumer_tag="acked"))
+    told = [holding(ch)]
+    ch.ask(Basic.Consume(queue=free, consumer_tag="free", no_ack=True))
+    told.append(holding(ch))
+    ch.send(Basic.Ack(1))
+    told.append(holding(ch))
+    ch.publish("", acked, "fills it again")
+    told.append(holding(ch))
+    ch.publish("", free, "waits")
+    told.append(holding(ch))
+    ch.send(Basic.Cancel("acked", nowait=True))
+    told.append(holding(ch))
+    ch.send(Basic.Ack(0, multiple=True))
+    told.append(holding(ch))
+    return told
+
+
+@program
+def a_get_does_not_count_for_a_shared_prefetch(s: Stage) -> Any:
+    ch, queue = s.channel(), s.queue("q")
+    ch.ask(Basic.Qos(prefetch_count=2, global_qos=True))
+    for number in range(10):
+        ch.publish("", queue, str(number))
+    ch.wait_count(queue, 10)
+    for _ in range(2):
+        ch.wait(queue, no_ack=False)
+    ch.ask(Basic.Consume(queue=queue, consumer_tag="c"))
+    return holding(ch)
+
+
 @program
 def a_head_that_expired_is_gone_when_get_answers(s: Stage) -> Any:
     dead, ch = s.queue("dead", durable=True), s.channel()
