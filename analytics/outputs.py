@@ -16,6 +16,22 @@ REPORT_NAME = "report.html"
 MARKER_NAME = ".homing-report"
 
 
+#: What a spreadsheet takes for a formula when a cell begins with it, or with blanks and it: Spark's writer strips those.
+_FORMULA = r"^[\x00-\x20]*[=+\-@\uff1d\uff0b\uff0d\uff20]|^[\t\r\n]"
+
+
+def _for_spreadsheets(frame: DataFrame) -> DataFrame:
+    """Texts of others that a spreadsheet would run begin with a quote, as OWASP advises ("CSV injection"). Parquet has them as they are."""
+    from pyspark.sql import functions as f
+
+    columns = []
+    for name, kind in frame.dtypes:
+        column = f.col(f"`{name}`")
+        safe = f.when(column.rlike(_FORMULA), f.concat(f.lit("'"), column)).otherwise(column)
+        columns.append(safe.alias(name) if kind == "string" else column)
+    return frame.select(columns)
+
+
 class Output:
     """A report's directory: ``report.html``, ``parquet/TABLE/``, ``csv/TABLE.csv``. Nothing else is touched in it."""
 
@@ -39,7 +55,7 @@ class Output:
         computed.write.mode("overwrite").parquet(f"{self._out}/parquet/{name}")
         scratch = f"{self._out}/csv/.{name}"
         # Quotes doubled, as spreadsheets and csv readers expect; null is empty, an empty string is "".
-        written = computed.write.mode("overwrite").options(header=True, escape='"', emptyValue='""')
+        written = _for_spreadsheets(computed).write.mode("overwrite").options(header=True, escape='"', emptyValue='""')
         written.csv(scratch, timestampFormat="yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX")
         part = next(part for part in self._files.names(scratch) if part.startswith("part-"))
         self._files.move(f"{scratch}/{part}", f"{self._out}/csv/{name}.csv")

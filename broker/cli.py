@@ -22,7 +22,7 @@ from broker import (
     cli_simulate,
     cli_virtual_hosts,
 )
-from broker.cli_output import CommandError, ExitCode, Json, as_command_error, print_json, show_error, stderr
+from broker.cli_output import CommandError, ExitCode, Json, as_command_error, print_json, show_error
 
 EPILOG = "Exit codes: 0 done · 1 failed · 2 usage · 3 no broker · 4 not found · 5 configuration · 6 journal damaged or newer · 70 I/O error"
 
@@ -98,7 +98,8 @@ def main() -> None:
             raise
         if "--json" in sys.argv[1:]:
             shown: CommandError = command_error
-            stderr.print_json(data={"code": shown.code, "message": shown.message, "fix": shown.fix, "exit_code": int(shown.exit_code)})
+            what = {"code": shown.code, "message": shown.message, "fix": shown.fix, "exit_code": int(shown.exit_code)}
+            print_json(what, to=sys.stderr)
         else:
             show_error(command_error)
         sys.exit(command_error.exit_code)

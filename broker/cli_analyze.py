@@ -6,9 +6,8 @@ from enum import Enum
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
-from broker.cli_output import Json, SparkMaster, SparkMemory, note, print_json, progress_bar, stdout
+from broker.cli_output import Json, SparkMaster, SparkMemory, escape, note, print_json, progress_bar, stdout
 
 
 class OnDamage(Enum):

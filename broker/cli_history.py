@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -25,10 +24,12 @@ from broker.cli_output import (
     body_json,
     body_text,
     clock,
+    escape,
     print_json,
     span,
     stdout,
 )
+from broker.safe_text import safe
 
 Data = Annotated[Path | None, typer.Option("--data", help="Read the journal in this directory instead of asking a broker.")]
 
@@ -116,7 +117,7 @@ def _header(found: dict[str, Any]) -> Text:
     if message:
         parts = [f"{len(message['body']):,} bytes", f"priority {message['priority']}"]
         parts += [f"from {message['producer']}"] if message.get("producer") else []
-        text.append("  " + ", ".join(parts), "dim")
+        text.append("  " + safe(", ".join(parts)), "dim")
     text.append("\n")
     return text
 
@@ -134,9 +135,9 @@ def _timeline(events: list[cli_life.Event]) -> RenderableType:
         if day is not None and today != day:
             grid.add_row(today, "│", "")
         day = today or day
-        grid.add_row(f"  {at}", Text(event.mark, style=event.style), Text(event.title, style=f"bold {event.style}"))
+        grid.add_row(f"  {at}", Text(event.mark, style=event.style), Text(safe(event.title), style=f"bold {event.style}"))
         last = number == len(events) - 1
-        for line in (line for detail in event.details for line in wrap(detail, width, subsequent_indent="  ")):
+        for line in (line for detail in event.details for line in wrap(safe(detail), width, subsequent_indent="  ")):
             grid.add_row("", "" if last else Text("│", style="dim"), Text(line))
         if not last:
             grid.add_row("", Text("│", style="dim"), "")

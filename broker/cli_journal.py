@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
-from broker.cli_output import ExitCode, Json, print_json, progress_bar, stdout
+from broker.cli_output import ExitCode, Json, escape, print_json, progress_bar, stdout
 from broker.cli_settings import data_directory
 
 app = typer.Typer(help="Look into the journal, live or stopped.", no_args_is_help=True)

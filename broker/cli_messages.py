@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from rich.markup import escape
 
 from broker.cli_output import (
     DEFAULT_URL,
@@ -24,6 +23,7 @@ from broker.cli_output import (
     body_json,
     body_text,
     clock,
+    escape,
     note,
     print_json,
     progress_bar,
@@ -125,7 +125,7 @@ async def _send_all(
     async with connection.session(client.AckMode.AUTO) as session:
         producer = session.producer(address)
         with progress_bar() as progress, _bodies(file, body, count) as bodies:
-            task = progress.add_task(f"sending to {address}", total=count if file is None else None)
+            task = progress.add_task(f"sending to {escape(address)}", total=count if file is None else None)
             for each in bodies:
                 producer.send_nowait(each, **options)
                 await producer.drain()

@@ -1,6 +1,7 @@
 """What all commands share: exit codes, errors as one sentence and a fix, JSON or pretty output, progress.
 
-Results go to stdout, everything else to stderr, so that ``homing … --json | jq`` always works.
+Results go to stdout, everything else to stderr, so that ``homing … --json | jq`` always works. Texts that others wrote (names,
+properties, bodies, errors) are made safe to show here and nowhere else: ``escape``, ``safe``, ``body_text``, ``print_json``.
 """
 
 from __future__ import annotations
@@ -11,15 +12,27 @@ import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import IntEnum
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TextIO
 
 import typer
-from rich.console import Console
-from rich.markup import escape
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.markup import escape as without_markup
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.segment import Segment
 
-stdout = Console(highlight=False, soft_wrap=True)
-stderr = Console(stderr=True, highlight=False, soft_wrap=True)
+from broker.safe_text import safe, safe_json
+
+
+class SafeConsole(Console):
+    """A console on which nothing of what is printed acts, whoever wrote it: styles are put around texts only after this."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(safe(segment.text, lines=True), segment.style)
+
+
+stdout = SafeConsole(highlight=False, soft_wrap=True, emoji=False)
+stderr = SafeConsole(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 DEFAULT_URL: Final = "homing://127.0.0.1:7171"
 
@@ -103,6 +116,11 @@ def as_command_error(error: BaseException) -> CommandError | None:
     return CommandError(exit_code, str(getattr(error, "message", error)), fix, code=code)
 
 
+def escape(text: str) -> str:
+    """A text that others wrote, for one line of the console's markup."""
+    return without_markup(safe(text))
+
+
 def show_error(error: CommandError) -> None:
     stderr.print(f"[bold red]error[/] [dim]{escape(error.code)}[/]  {escape(error.message)}")
     if error.fix:
@@ -114,10 +132,10 @@ def note(text: str) -> None:
     stderr.print(f"[dim]{escape(text)}[/]")
 
 
-def print_json(value: Any, *, line: bool = False) -> None:
-    """One JSON document; with ``line`` on a single line, for JSON Lines."""
+def print_json(value: Any, *, line: bool = False, to: TextIO | None = None) -> None:
+    """One JSON document, to stdout unless said otherwise; with ``line`` on a single line, for JSON Lines."""
     text = json.dumps(value, ensure_ascii=False, default=_jsonable, indent=None if line else 2)
-    sys.stdout.write(text + "\n")
+    (to or sys.stdout).write(safe_json(text) + "\n")
 
 
 def _jsonable(value: Any) -> Any:
@@ -142,7 +160,7 @@ def body_text(body: bytes, limit: int = 4096) -> str:
         text = body.decode()
     except UnicodeDecodeError:
         return f"({len(body):,} bytes, binary)"
-    shown = "".join(each if each.isprintable() or each in "\n\t" else "�" for each in text[:limit])
+    shown = safe(text[:limit], lines=True)
     return shown if len(text) <= limit else f"{shown}… ({len(body):,} bytes)"
 
 

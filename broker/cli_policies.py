@@ -6,10 +6,9 @@ import json
 from typing import Annotated, Any, Final
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
-from broker.cli_output import DEFAULT_URL, CommandError, ExitCode, Json, Url, print_json, stdout
+from broker.cli_output import DEFAULT_URL, CommandError, ExitCode, Json, Url, escape, print_json, stdout
 from broker.cli_settings import policy_app
 
 __all__ = ["policy_app"]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any, Final
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
-from broker.cli_output import DEFAULT_URL, Json, Url, body_json, body_text, clock, note, print_json, stdout
+from broker.cli_output import DEFAULT_URL, Json, Url, body_json, body_text, clock, escape, note, print_json, stdout
 
 #: (key of the queue map, heading): what can be said of a queue in one line, counts first to last as a message lives.
 COUNTS: Final = (

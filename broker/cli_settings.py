@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
-from broker.cli_output import DEFAULT_URL, Json, Url, print_json, span, stderr, stdout
+from broker.cli_output import DEFAULT_URL, Json, Url, escape, print_json, span, stderr, stdout
 
 if TYPE_CHECKING:
     from broker.config import Config

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
-from broker.cli_output import Json, SparkMaster, SparkMemory, print_json, progress_bar, stdout
+from broker.cli_output import Json, SparkMaster, SparkMemory, escape, print_json, progress_bar, stdout
 
 
 def simulate(

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
-from broker.cli_output import DEFAULT_URL, Json, Url, print_json, stdout
+from broker.cli_output import DEFAULT_URL, Json, Url, escape, print_json, stdout
 
 app = typer.Typer(help="AMQP's virtual hosts: names apart from all others.", no_args_is_help=True)
 

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Final
 
+from broker.safe_text import safe
+
 _FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 #: Lines that may wait for the thread; what comes then is counted.
 _MOST_WAITING: Final = 2000
@@ -30,9 +32,7 @@ _FLUSH_S: Final = 2.0
 
 def visible(text: str, most: int = 200) -> str:
     """Text from elsewhere on one line: what is not printable as an escape, and no more than ``most`` characters of it."""
-    cut = text[:most]
-    if not cut.isprintable():
-        cut = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in cut)
+    cut = safe(text[:most])
     return cut if len(text) <= most else f"{cut}… ({len(text)} characters)"
 
 

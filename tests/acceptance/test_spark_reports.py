@@ -26,6 +26,7 @@ from analytics import inputs, sample
 from analytics.errors import AnalyticsError
 from analytics.java import find_java
 from analytics.job import AnalysisSummary, analyze
+from analytics.outputs import Output
 from analytics.schema import MANIFEST_NAME
 from tests.acceptance.spark_support import session
 
@@ -320,6 +321,19 @@ def test_every_table_is_also_one_csv_file(analysed: Analysed) -> None:
         assert len(rows) == table.num_rows == analysed.summary.rows[name]
         for column in set(table.column_names) & {"queue", "messages", "deaths", "retries", "last_error_text"}:
             assert [row[column] for row in rows] == ["" if value is None else str(value) for value in table.column(column).to_pylist()]
+
+
+def test_csv_holds_nothing_that_a_spreadsheet_would_run(spark: SparkSession, tmp_path: Path) -> None:
+    texts = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", " =1", "\n@x", "＝1", "plain", "a=1", "'=1", "", None]
+    frame = spark.createDataFrame([(text, -number) for number, text in enumerate(texts)], "text string, number long")
+    Output(spark, str(tmp_path / "out")).write_table("nasty", frame, small=True).unpersist()
+    with (tmp_path / "out" / "csv" / "nasty.csv").open(newline="") as file:
+        found = list(csv.DictReader(file))
+    assert [row["number"] for row in found] == [str(-number) for number in range(len(texts))]
+    for text, row in zip(texts, found, strict=True):
+        sent = text or ""
+        assert row["text"].strip() == (f"'{sent}" if sent.strip().startswith(tuple("=+-@＝")) else sent).strip()
+    assert pq.read_table(tmp_path / "out" / "parquet" / "nasty").column("text").to_pylist() == texts
 
 
 def test_the_page_stands_alone_and_says_what_the_tables_say(analysed: Analysed) -> None:

@@ -1,0 +1,115 @@
+"""What the commands show on a terminal of messages whose senders and consumers mean harm."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import client
+from tests.process import ROOT, Server
+from tests.unit.test_safe_text import ACTS, HOSTILE
+
+#: Colours are the command's own, and so is how a progress bar goes back to where it began.
+STYLES = re.compile(r"\x1b\[(?:[0-9;]*m|\?25[lh]|2K|1A)|\r")
+EVIL = "".join(HOSTILE)
+#: All commands in one process: a start takes half a second.
+PROGRAM = """
+import os, shlex, sys
+from broker.cli import app
+for command in sys.stdin:
+    print("$", command, end="", flush=True)
+    try:
+        app(shlex.split(command), prog_name="homing", standalone_mode=False)
+    except Exception as error:
+        from broker.cli_output import as_command_error, show_error
+        show_error(as_command_error(error))
+"""
+
+
+class Evil(Exception):
+    pass
+
+
+Evil.__module__ = EVIL
+
+
+async def misbehave(url: str) -> int:
+    """Sends, fails until it is dead, and leaves one waiting; the dead one's number."""
+    async with client.connect(url) as connection, connection.session(client.AckMode.INDIVIDUAL) as session:
+        producer, consumer = session.producer("evil"), session.consumer("evil", prefetch=1)
+        await producer.send(EVIL.encode(), properties={EVIL: EVIL, "[bold]": b"\x1b"})
+        message = await consumer.receive(timeout_ms=20_000)
+        assert message is not None
+        await message.nack(reason=EVIL, error=Evil(EVIL), retryable=False)
+        await producer.send(EVIL.encode(), properties={EVIL: EVIL})
+        await consumer.close()
+    return message.message_id
+
+
+def on_a_terminal(url: str, commands: list[str], directory: Path) -> str:
+    controller, terminal = pty.openpty()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HOMING_URL": url, "TERM": "xterm-256color", "COLUMNS": "120"}
+    environment.pop("NO_COLOR", None)
+    program = [sys.executable, "-c", PROGRAM]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=terminal, stderr=terminal, cwd=directory, env=environment) as process:
+        os.close(terminal)
+        assert process.stdin is not None
+        process.stdin.write("\n".join(commands).encode())
+        process.stdin.close()
+        shown = b""
+        while True:
+            try:
+                more = os.read(controller, 65_536)
+            except OSError:  # the other side is closed
+                break
+            if not more:
+                break
+            shown += more
+    os.close(controller)
+    assert process.returncode == 0
+    return shown.decode().replace("\r\n", "\n")
+
+
+async def test_no_command_shows_anything_that_acts(start_server: Callable[..., Server], tmp_path: Path) -> None:
+    server = start_server({"address-settings": {"#": {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True}}})
+    dead = await misbehave(server.url)
+    commands = [
+        "queues",
+        "queues --json",
+        "peek evil",
+        "peek evil --json",
+        f"history {dead} --body",
+        f"history {dead} --json",
+        "explain evil",
+        "receive evil --timeout 20s --fail '\x1b[2J'",
+        "receive evil --timeout 20s --json",
+        "receive DLQ.evil --timeout 20s",
+        "receive 'no such \x1b[2J\u202e queue::x'",
+        "send '[/] \x1b[2J' --body x",
+        f"history {dead} --data data --body",
+        "journal check --data data",
+    ]
+    shown = on_a_terminal(server.url, commands, server.directory)
+    parts = re.split(r"^\$ ", shown, flags=re.MULTILINE)[1:]
+    assert len(parts) == len(commands)
+    for command, part in zip(commands, parts, strict=True):
+        plain = STYLES.sub("", part.partition("\n")[2])
+        assert plain.strip(), command
+        assert not ACTS.search(plain), (command, ACTS.findall(plain))
+    everything = STYLES.sub("", shown)
+    assert everything.count("\\x1b[2J") >= 6
+    assert "\x1b[1m" in shown
+    assert not ACTS.search(server.log_path.read_text())
+
+
+async def test_a_client_id_that_acts_is_refused(server: Server) -> None:
+    with pytest.raises(client.ConnectError, match="printable"):
+        async with client.connect(server.url, client_id="\x1b[2J"):
+            pass
