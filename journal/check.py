@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from journal.commits import missing_commits, read_mark
 from journal.disk import DATABASE_NAME
 from journal.errors import JournalError
-from journal.gone import NO_ROW, THERE
+from journal.gone import DAMAGED, NO_ROW, THERE
 from journal.history import OUTCOMES, VALID_STAYS
 from journal.migrations import version_of
-from journal.packing import Damaged, unpack, unpack_hops, unpack_message
+from journal.packing import Damaged, check_counts, unpack, unpack_hops, unpack_message
 from journal.reader import open_read_only
 
 #: Told (step, done, total); total 0: not known.
@@ -88,6 +89,7 @@ def check(directory: Path, progress: Progress = _silent, *, quick: bool = False,
     Raises JournalError ``journal-missing`` or ``journal-newer``; damage of any kind is a finding, not an exception.
     """
     report = CheckReport(directory)
+    mark = read_mark(directory)
     try:
         connection = open_read_only(directory)
     except JournalError as error:
@@ -97,6 +99,9 @@ def check(directory: Path, progress: Progress = _silent, *, quick: bool = False,
         return report
     stop = stop or Stop()
     try:
+        missing = missing_commits(connection, mark)
+        if missing is not None:
+            report.problems.append(f"{missing}.")
         report.version = version_of(connection)
         stop._watch(connection)
         for step in (_pages_quick if quick else _pages, _references, _shared_bodies, _history, _sums):
@@ -171,7 +176,10 @@ def _references(connection: sqlite3.Connection, report: CheckReport, progress: P
     findings = _Findings(report)
     seen = 0
     total = connection.execute(f"SELECT count(*) FROM reference r WHERE {THERE}").fetchone()[0]
-    columns = "queue_id, rank, message_id, delivery_count, failed, assigned, overlay_blob, message_blob, checksum"
+    columns = (
+        "queue_id, rank, message_id, delivery_count, failed, assigned, overlay_blob, message_blob, checksum,"
+        " state, due_at_ms, expires_at_ms, counts_checksum"
+    )
     for row in _paged(connection, "reference", "sequence", columns, THERE):
         seen += 1
         if seen % _PAGE_ROWS == 0:
@@ -179,6 +187,8 @@ def _references(connection: sqlite3.Connection, report: CheckReport, progress: P
         problem = _reference_problem(connection, row)
         if problem:
             findings.add(f"Message {row[3]} in queue {row[1]} (row {row[0]} of table reference) {problem}.")
+    for (block,) in connection.execute(DAMAGED):
+        findings.add(f"Which of rows {block << 5} to {(block << 5) + 31} of table reference are gone fails its checksum.")
     for (sequence,) in connection.execute(NO_ROW):
         findings.add(f"Row {sequence} of table reference is said to be gone and is not there.")
     findings.close()
@@ -187,12 +197,13 @@ def _references(connection: sqlite3.Connection, report: CheckReport, progress: P
 
 
 def _reference_problem(connection: sqlite3.Connection, row: tuple[Any, ...]) -> str | None:
-    sequence, queue_id, rank, message_id, delivery_count, failed, assigned, overlay, blob, checksum = row
+    sequence, queue_id, rank, message_id, delivery_count, failed, assigned, overlay, blob, checksum, state, due, expires, counted = row
     if not 0 <= rank <= 9:
         return f"has rank {rank}"
     if min(delivery_count, failed, assigned) < 0:
         return "has a count below zero"
     try:
+        check_counts(queue_id, rank, sequence, delivery_count, failed, assigned, state, due, expires, counted)
         if overlay is not None:
             unpack_hops(overlay, sequence)
         if blob is not None:

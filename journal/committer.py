@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from journal.commits import MarkFile
 from journal.disk import Disk, damaged
 from journal.errors import JournalError, io_failure
 from journal.gone import STEP_ROWS, Clearing, pressing
@@ -73,6 +74,7 @@ class Committer:
     writer: GroupWriter
     disk: Disk
     meter: WalMeter
+    mark: MarkFile
     options: JournalOptions
     statistics: Statistics = field(default_factory=Statistics)
     #: Called on the store's thread as soon as a group is on disk, before anything else is looked at.
@@ -94,6 +96,7 @@ class Committer:
         """Write the group and say how things stand. Raises JournalError when the broker must stop."""
         started = time.perf_counter()
         written = self._attempt(connection, group, reserve_up_to)
+        self.mark.tell(written.commits, reserve_up_to)
         self.on_disk(group)
         elapsed_ms = (time.perf_counter() - started) * 1000
         self.sweep.deleted([queue.queue_id for queue in group.queues.values() if queue.deleted_at_ms is not None])
@@ -101,6 +104,10 @@ class Committer:
         self._count(group, written, elapsed_ms)
         self._group_bytes = max(_LEAST_GROUP_BYTES, 2 * written.bytes, self._group_bytes * 7 // 8)
         return self.standing(connection)
+
+    def close(self) -> None:
+        self.meter.close()
+        self.mark.close()
 
     def _attempt(self, connection: sqlite3.Connection, group: Group, reserve_up_to: int | None) -> Written:
         try:
@@ -240,6 +247,15 @@ def is_full(error: sqlite3.Error) -> bool:
     return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
 
 
+def says_damaged(error: sqlite3.Error) -> bool:
+    """SQLITE_ERROR, too: tables that our own statements do not fit are not those that we made."""
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF in (
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_ERROR,
+    )
+
+
 def roll_back(connection: sqlite3.Connection) -> None:
     if connection.in_transaction:
         connection.execute("ROLLBACK")
@@ -250,7 +266,7 @@ def _failure(connection: sqlite3.Connection, error: sqlite3.DatabaseError) -> Jo
     if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError | sqlite3.DataError | sqlite3.InterfaceError):
         roll_back(connection)
         return _bad_record(error)
-    if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+    if says_damaged(error):
         return damaged(f"{error}, found while writing to it; nobody was answered for what was being written")
     return io_failure(f"{getattr(error, 'sqlite_errorname', type(error).__name__)}, {error}")
 

@@ -48,10 +48,11 @@ def _make(directory: Path) -> None:
         return
     # Also where it was there already: an earlier start may have been killed right after it made it.
     for place in missing or [directory]:
-        _sync_names(place.parent)
+        sync_names(place.parent)
 
 
-def _sync_names(directory: Path) -> None:
+def sync_names(directory: Path) -> None:
+    """Make durable which names stand in it."""
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     except PermissionError:

@@ -12,6 +12,7 @@ import logging
 import sqlite3
 from typing import Final
 
+from journal.commits import commit
 from journal.sqlite_store import PAGE_BYTES
 from journal.statements import delete_integers, run_values
 
@@ -19,10 +20,15 @@ log = logging.getLogger("homing.journal")
 
 #: Of a reference r: its message is still in the queue. A row of ``gone`` has a bit for each of 32 sequences.
 THERE: Final = "NOT EXISTS (SELECT 1 FROM gone WHERE gone.block = r.sequence >> 5 AND gone.bits >> (r.sequence & 31) & 1)"
+_CHECKSUM: Final = "({block} * 1009 + ({bits}) * 31 + 7) % 4294967291"
+_FIRST: Final = {"block": "(column1 >> 5)", "bits": "1 << (column1 & 31)"}
+_FURTHER: Final = {"block": "block", "bits": "bits | excluded.bits"}
 _LEAVE: Final = (
-    "INSERT INTO gone SELECT column1 >> 5, 1 << (column1 & 31) FROM (VALUES {values}) WHERE true"
-    " ON CONFLICT (block) DO UPDATE SET bits = bits | excluded.bits"
+    f"INSERT INTO gone SELECT {_FIRST['block']}, {_FIRST['bits']}, {_CHECKSUM.format(**_FIRST)} FROM (VALUES {{values}}) WHERE true"
+    f" ON CONFLICT (block) DO UPDATE SET bits = {_FURTHER['bits']}, checksum = {_CHECKSUM.format(**_FURTHER)}"
 )
+#: Rows of ``gone`` that are not what was written.
+DAMAGED: Final = f"SELECT block FROM gone WHERE checksum IS NOT {_CHECKSUM.format(block='block', bits='bits')}"
 #: Sequences that have a bit and no row, of which there are none.
 NO_ROW: Final = (
     "SELECT sequence FROM (SELECT block << 5 | bit.value AS sequence FROM gone JOIN json_each("
@@ -91,7 +97,7 @@ class Clearing:
         connection.execute("BEGIN IMMEDIATE")
         removed = delete_integers(connection, "reference", "sequence", sequences)
         delete_integers(connection, "gone", "block", blocks)
-        connection.execute("COMMIT")
+        commit(connection)
         self._after = blocks[-1]
         if removed != len(sequences):
             log.error("%d rows of messages that had left were not there any more", len(sequences) - removed)

@@ -15,18 +15,19 @@ from typing import Any
 from zlib import crc32
 
 from journal import gone
+from journal.commits import commit
 from journal.group_commit import MINUTE_COLUMNS, Group
 from journal.history import NEAR, VALID_STAYS, as_json, close_together, one_as_json, rows
-from journal.packing import outcome_map, pack, pack_hops, pack_message, packer
+from journal.packing import PLACED, checksum_of_counts, counts_checksum, outcome_map, pack, pack_hops, pack_message, packer
 from journal.records import MinuteColumn, Outcomes, QueueRecord, ReferenceCounts, ReferenceRecord
 from journal.statements import LONG_RUN, delete_integers, run_keys, run_values, runs
 
 log = logging.getLogger("homing.journal")
 
-_REFERENCE_WIDTH = 14
+_REFERENCE_WIDTH = 15
 #: Most references are written as they arrived: no counts, no times, a body of their own. For those only what differs is a parameter. A
 #: parameter of None or bytes costs 250 ns more than any other, since sqlite3 looks for an adapter of its type; hence bytearray.
-_FRESH_ROW = "(?,?,?,?,0,0,0,0,NULL,NULL,?,NULL,?,?)"
+_FRESH_ROW = "(?,?,?,?,0,0,0,0,NULL,NULL,?,NULL,?,?,NULL)"
 _FRESH_WIDTH = 7
 #: So much is packed before it is handed to SQLite: copies of bodies are made for no more at a time.
 _PACKED_BYTES = 8 << 20
@@ -37,20 +38,22 @@ IS_THERE = "SELECT 1 FROM reference WHERE sequence = ?"
 # A message that goes on to another queue takes its body along from the row that it leaves.
 MOVE_REFERENCE = (
     "INSERT INTO reference SELECT v.column2, v.column3, v.column4, old.message_id, 0, 0, 0, 0, NULL, NULL, v.column5, v.column6,"
-    " old.message_blob, old.checksum FROM (VALUES {values}) AS v JOIN reference AS old"
+    " old.message_blob, old.checksum, NULL FROM (VALUES {values}) AS v JOIN reference AS old"
     " ON old.sequence = v.column1 AND old.message_id = v.column7"
 )
 MOVE_RUN = (
-    "INSERT INTO reference SELECT ?, rank, sequence + ?, message_id, 0, 0, 0, 0, NULL, NULL, ?, ?, message_blob, checksum"
+    "INSERT INTO reference SELECT ?, rank, sequence + ?, message_id, 0, 0, 0, 0, NULL, NULL, ?, ?, message_blob, checksum, NULL"
     " FROM reference WHERE sequence BETWEEN ? AND ?"
 )
 # The comparison names v's columns by place: a VALUES table has no names of its own.
 CHANGE_REFERENCE = (
     "UPDATE reference SET delivery_count = v.column2, failed = v.column3, assigned = v.column4, state = v.column5,"
-    " due_at_ms = v.column6, expires_at_ms = v.column7 FROM (VALUES {values}) AS v WHERE reference.sequence = v.column1"
+    f" due_at_ms = v.column6, expires_at_ms = v.column7, counts_checksum = {PLACED.format(counts='v.column8')} FROM"
+    " (VALUES {values}) AS v WHERE reference.sequence = v.column1"
 )
 CHANGE_RUN = (
-    "UPDATE reference SET delivery_count = ?, failed = ?, assigned = ?, state = ?, due_at_ms = ?, expires_at_ms = ?"
+    "UPDATE reference SET delivery_count = ?, failed = ?, assigned = ?, state = ?, due_at_ms = ?, expires_at_ms = ?,"
+    f" counts_checksum = {PLACED.format(counts='?')}"
     " WHERE sequence BETWEEN ? AND ?"
 )
 INSERT_MESSAGE = "INSERT OR REPLACE INTO message VALUES {values}"
@@ -118,6 +121,8 @@ class Written:
     bytes: int = 0
     #: Changes and deletes of references that were not there: a fault of the caller's bookkeeping, harmless to the journal.
     not_found: int = 0
+    #: The number of the commit.
+    commits: int = 0
 
 
 @dataclass(slots=True)
@@ -155,7 +160,7 @@ class GroupWriter:
         connection.execute("BEGIN IMMEDIATE")
         state = self.state.copy(duplicates=bool(group.duplicates))
         written = self._statements(connection, group, state, reserve_up_to, history)
-        connection.execute("COMMIT")
+        written.commits = commit(connection)
         self.state = state
         return written
 
@@ -279,14 +284,15 @@ def _delete_bodies(connection: sqlite3.Connection, message_ids: set[int]) -> Non
 
 def _append_references(fresh: list[Any], moved: list[Any], other: list[Any], records: Iterator[ReferenceRecord], leaving: set[int]) -> int:
     """Add the columns of references, until their bodies come to _PACKED_BYTES, to ``fresh`` (seven, see _FRESH_ROW) or ``other`` (all
-    fourteen) and return the bytes of the bodies. The busiest loop of the journal.
+    fifteen) and return the bytes of the bodies. The busiest loop of the journal.
 
     ``leaving``: rows on disk that go in this group, after these have come. Records that take their body from one of them join ``moved``.
     """
     pack_one, extend, size = packer(), fresh.extend, 0
     for record in records:
         queue_id, priority, sequence, delivery_count, failed, assigned, state, due, expires, entered, hops, message, shared = record
-        plain = not (shared or due or expires or delivery_count or failed or assigned or state)
+        unchanged = due is None and expires is None and not (delivery_count or failed or assigned or state)
+        plain = unchanged and not shared
         blob: bytes | None
         if shared:
             blob, checksum = None, 0
@@ -307,7 +313,8 @@ def _append_references(fresh: list[Any], moved: list[Any], other: list[Any], rec
                 continue
         overlay = pack_hops(hops, sequence, pack_one) if hops else None
         other += (queue_id, 9 - priority, sequence, message.message_id, delivery_count, failed, assigned, state)
-        other += (due, expires, entered, overlay, blob, checksum)
+        proof = None if unchanged else counts_checksum(queue_id, 9 - priority, sequence, *record[3:9])
+        other += (due, expires, entered, overlay, blob, checksum, proof)
         if size >= _PACKED_BYTES:
             break
     return size
@@ -364,13 +371,14 @@ def _change_references(connection: sqlite3.Connection, changed: dict[int, Refere
     single: list[int | None] = []
     written = 0
     for counts, sequences in alike.items():
+        checksum = checksum_of_counts(*counts)
         for first, last in runs(sorted(sequences)):
             if last - first + 1 >= LONG_RUN:
-                written += connection.execute(CHANGE_RUN, (*counts, first, last)).rowcount
+                written += connection.execute(CHANGE_RUN, (*counts, checksum, first, last)).rowcount
             else:
                 for sequence in range(first, last + 1):
-                    single += (sequence, *counts)
-    return written + run_values(connection, CHANGE_REFERENCE, 7, single)
+                    single += (sequence, *counts, checksum)
+    return written + run_values(connection, CHANGE_REFERENCE, 8, single)
 
 
 def _delete_references(connection: sqlite3.Connection, sequences: set[int], written: Written, references: int) -> None:

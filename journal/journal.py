@@ -16,7 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from journal.committer import Committer, Standing, Statistics, is_full
+from journal.commits import Mark, MarkFile, commit, nothing_missing
+from journal.committer import Committer, Standing, Statistics, is_full, says_damaged
 from journal.disk import DATABASE_NAME, DirectoryLock, Disk, check_header, damaged, prepare_directory
 from journal.errors import JournalError, io_failure
 from journal.gathering import Gathering
@@ -105,14 +106,15 @@ class Journal:
         try:
             lock = DirectoryLock(directory)
             check_header(directory / DATABASE_NAME)
-            try:
-                return await cls._open(directory, options, now_ms, lock)
-            except sqlite3.Error as error:
-                if not _no_room(error):
-                    raise
-                log.warning("the disk is full: the reserve is given up for this start")
-                Disk(directory, 0).release_reserve()
-                return await cls._open(directory, options, now_ms, lock)
+            with nothing_missing(directory, options.on_damage == "quarantine") as mark:
+                try:
+                    return await cls._open(directory, options, now_ms, lock, mark)
+                except sqlite3.Error as error:
+                    if not _no_room(error):
+                        raise
+                    log.warning("the disk is full: the reserve is given up for this start")
+                    Disk(directory, 0).release_reserve()
+                    return await cls._open(directory, options, now_ms, lock, mark)
         except (sqlite3.Error, OSError) as error:
             raise _open_error(error) from error
         except UnicodeDecodeError as error:
@@ -123,22 +125,25 @@ class Journal:
                 lock.release()
 
     @classmethod
-    async def _open(cls, directory: Path, options: JournalOptions, now_ms: int, lock: DirectoryLock) -> tuple[Journal, Recovered]:
+    async def _open(
+        cls, directory: Path, options: JournalOptions, now_ms: int, lock: DirectoryLock, mark: Mark | None
+    ) -> tuple[Journal, Recovered]:
         store = await open_store(directory / DATABASE_NAME)
         try:
             await store.run(bring_up)
-            recovered, state, first_id = await store.run(
+            recovered, state, first_id, told = await store.run(
                 recover,
                 now_ms,
                 options.id_block,
                 options.duplicate_ids_per_address,
                 options.on_damage == "quarantine",
                 options.load_limit,
+                mark,
             )
             disk = Disk(directory, options.disk_reserve_bytes)
             disk.take_reserve()
             writer = GroupWriter(state, options.duplicate_ids_per_address)
-            committer = Committer(writer, disk, WalMeter(directory / DATABASE_NAME), options)
+            committer = Committer(writer, disk, WalMeter(directory / DATABASE_NAME), MarkFile(directory, told), options)
             standing = await store.run(committer.upkeep, False)
         except BaseException:
             await store.close()
@@ -268,7 +273,7 @@ class Journal:
 
     async def _close_cleanly(self) -> None:
         try:
-            await self._store.run(_mark_clean_stop, self._next_id)
+            self._committer.mark.tell(await self._store.run(_mark_clean_stop, self._next_id), self._next_id)
         except sqlite3.Error as error:
             if is_full(error):
                 log.warning("the disk is full: the stop is not marked as clean, and the next start will recover")
@@ -277,7 +282,7 @@ class Journal:
             raise self._failure() from error
 
     async def _release(self) -> None:
-        self._committer.meter.close()
+        self._committer.close()
         self._second_timer.cancel()
         if self._alarm is not None:
             self._alarm.cancel()
@@ -423,11 +428,12 @@ class Journal:
                 flushed.set_exception(error or asyncio.CancelledError())
 
 
-def _mark_clean_stop(connection: sqlite3.Connection, next_id: int) -> None:
+def _mark_clean_stop(connection: sqlite3.Connection, next_id: int) -> int:
     connection.execute("BEGIN IMMEDIATE")
     connection.execute("INSERT OR REPLACE INTO meta VALUES ('clean_stop', 1), ('reserved_up_to', ?)", (next_id,))
-    connection.execute("COMMIT")
+    number = commit(connection)
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    return number
 
 
 def _no_room(error: sqlite3.Error | OSError) -> bool:
@@ -438,8 +444,7 @@ def _no_room(error: sqlite3.Error | OSError) -> bool:
 
 
 def _open_error(error: sqlite3.Error | OSError) -> JournalError:
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+    if isinstance(error, sqlite3.Error) and (says_damaged(error) or isinstance(error, sqlite3.IntegrityError | sqlite3.DataError)):
         return damaged(str(error))
     if _no_room(error):
         return JournalError(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 from zlib import crc32
 
 import msgpack
@@ -19,6 +20,13 @@ _ADDRESS, _PRODUCER = MessageRecord._fields.index("address"), MessageRecord._fie
 _TEXTS, _NUMBERS = ("reason", "queue", "address", "routing_type"), ("at_ms", "attempts", "delivery_count")
 #: Milliseconds beyond this are no time, nor do they fit into an export's microseconds.
 _MOST = 1 << 53
+#: Six 64-bit numbers: delivery_count, failed, assigned, state, due_at_ms, expires_at_ms.
+_COUNTS = struct.Struct("<6q")
+_NO_TIME = -(1 << 63)
+#: The largest prime of 32 bits: no single flipped bit, wherever it is, changes a sum by a multiple of it.
+_PRIME = 4_294_967_291
+#: The same as ``counts_checksum`` for rows that change alike: ``{counts}`` stands for their checksum_of_counts.
+PLACED: Final = f"({{counts}} + queue_id * 1009 + rank * 7 + sequence) % {_PRIME}"
 
 
 class Damaged(Exception):
@@ -101,6 +109,55 @@ def _are_facts(facts: dict[str, Any]) -> bool:
 def told(hops: Iterable[HopRecord], message_id: int) -> list[dict[str, Any]]:
     """The hops of a message as they are shown."""
     return [{**facts, "message_id": message_id, "sequence": sequence} for sequence, facts in hops]
+
+
+def checksum_of_counts(
+    delivery_count: int, failed: int, assigned: int, state: int, due_at_ms: int | None, expires_at_ms: int | None
+) -> int:
+    """Of what changes of a reference, whichever it is."""
+    due = _NO_TIME if due_at_ms is None else due_at_ms
+    return crc32(_COUNTS.pack(delivery_count, failed, assigned, state, due, _NO_TIME if expires_at_ms is None else expires_at_ms))
+
+
+def counts_checksum(
+    queue_id: int,
+    rank: int,
+    sequence: int,
+    delivery_count: int,
+    failed: int,
+    assigned: int,
+    state: int,
+    due_at_ms: int | None,
+    expires_at_ms: int | None,
+) -> int:
+    """Of the same, and of the place where it stands."""
+    counts = checksum_of_counts(delivery_count, failed, assigned, state, due_at_ms, expires_at_ms)
+    return (counts + queue_id * 1009 + rank * 7 + sequence) % _PRIME
+
+
+def check_counts(
+    queue_id: int,
+    rank: int,
+    sequence: int,
+    delivery_count: int,
+    failed: int,
+    assigned: int,
+    state: int,
+    due_at_ms: int | None,
+    expires_at_ms: int | None,
+    checksum: int | None,
+) -> None:
+    """Raises Damaged unless counts, state and times are what was written. Where none was ever set there is no checksum."""
+    if checksum is None:
+        right = delivery_count == failed == assigned == state == 0 and due_at_ms is None and expires_at_ms is None
+    else:
+        try:
+            counts = (delivery_count, failed, assigned, state, due_at_ms, expires_at_ms)
+            right = counts_checksum(queue_id, rank, sequence, *counts) == checksum
+        except (struct.error, TypeError):
+            right = False
+    if not right:
+        raise Damaged("has counts or times that fail their checksum")
 
 
 def unpack_message(blob: bytes, checksum: int, message_id: int) -> MessageRecord:

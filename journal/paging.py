@@ -11,10 +11,11 @@ import sqlite3
 from typing import Any, Final, NamedTuple
 
 from journal import quarantine
+from journal.commits import commit
 from journal.disk import damaged
 from journal.errors import JournalError, io_failure
 from journal.gone import THERE
-from journal.packing import Damaged, unpack_hops, unpack_message
+from journal.packing import Damaged, check_counts, unpack_hops, unpack_message
 from journal.records import ReferenceRecord, make
 
 #: Rows of one page at most, and bytes of bodies beyond its first row.
@@ -28,10 +29,11 @@ _LENGTH: Final = "coalesce(length(r.message_blob), (SELECT length(m.message_blob
 _LENGTHS: Final = f"SELECT json_group_array(n) FROM (SELECT {_LENGTH} AS n FROM reference r {{rows}} LIMIT ?)"
 _PAGE: Final = f"""
 SELECT json_group_array(json_array(queue_id, rank, sequence, message_id, delivery_count, failed, assigned, state, due_at_ms, expires_at_ms,
-       entered_at_ms, shared, length(overlay_blob), length(body), checksum)),
+       entered_at_ms, shared, length(overlay_blob), length(body), checksum, counts_checksum)),
        cast(group_concat(overlay_blob, '') AS BLOB), cast(group_concat(body, '') AS BLOB)
 FROM (SELECT r.queue_id, r.rank, r.sequence, r.message_id, r.delivery_count, r.failed, r.assigned, r.state, r.due_at_ms, r.expires_at_ms,
-             r.entered_at_ms, r.message_blob IS NULL AS shared, r.overlay_blob, {_BODY} AS body, {_CHECKSUM} AS checksum
+             r.entered_at_ms, r.message_blob IS NULL AS shared, r.overlay_blob, {_BODY} AS body, {_CHECKSUM} AS checksum,
+             r.counts_checksum
       FROM reference r {{rows}} LIMIT ?)
 """
 _READY: Final = f"WHERE r.queue_id = ? AND r.rank = ? AND r.sequence > ? AND r.due_at_ms IS NULL AND {THERE} ORDER BY r.sequence"
@@ -154,6 +156,7 @@ def _records(rows: list[list[Any]], overlays: bytes, bodies: bytes, bad: list[tu
         overlay_length,
         body_length,
         checksum,
+        counts_checksum,
     ) in rows:
         body_from, body_at = body_at, body_at + (body_length or 0)
         overlay_from, overlay_at = overlay_at, overlay_at + (overlay_length or 0)
@@ -162,6 +165,7 @@ def _records(rows: list[list[Any]], overlays: bytes, bodies: bytes, bad: list[tu
                 raise Damaged("names a body that is not there")
             message = unpack_message(bodies[body_from:body_at], checksum, message_id)
             hops = unpack_hops(overlays[overlay_from:overlay_at], sequence) if overlay_length else None
+            check_counts(queue_id, rank, sequence, delivery_count, failed, assigned, state, due_at_ms, expires_at_ms, counts_checksum)
         except Damaged as error:
             bad.append((sequence, error))
             continue
@@ -179,7 +183,7 @@ def _quarantined(connection: sqlite3.Connection, bad: list[tuple[int, Damaged]],
             raise damaged(quarantine.sentence(row, why)) from why
         connection.execute("BEGIN IMMEDIATE")
         quarantine.set_aside(connection, row, why, at_ms)
-        connection.execute("COMMIT")
+        commit(connection)
         set_aside.append((9 - row[1], row[8] is not None))
     return set_aside
 

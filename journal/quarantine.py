@@ -12,7 +12,7 @@ log = logging.getLogger("homing.journal")
 
 REFERENCE_COLUMNS: Final = (
     "queue_id, rank, sequence, message_id, delivery_count, failed, assigned, state,"
-    " due_at_ms, expires_at_ms, entered_at_ms, overlay_blob, message_blob, checksum"
+    " due_at_ms, expires_at_ms, entered_at_ms, overlay_blob, message_blob, checksum, counts_checksum"
 )
 
 

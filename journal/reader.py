@@ -18,14 +18,14 @@ from journal.errors import JournalError
 from journal.gone import THERE
 from journal.history import ATTEMPTS, ATTEMPTS_OF_MESSAGE, OUTCOMES, OUTCOMES_OF_MESSAGE
 from journal.migrations import VERSION, version_of
-from journal.packing import Damaged, told, unpack, unpack_hops, unpack_message
+from journal.packing import Damaged, check_counts, told, unpack, unpack_hops, unpack_message
 from journal.records import MessageRecord, MinuteColumn
 from journal.sqlite_store import APPLICATION_ID
 
 _BUSY_S = 5.0
 _REFERENCE = (
     "SELECT sequence, queue_id, rank, message_id, delivery_count, failed, assigned, state, due_at_ms, expires_at_ms, entered_at_ms,"
-    " overlay_blob, message_blob, checksum FROM reference r"
+    " overlay_blob, message_blob, checksum, counts_checksum FROM reference r"
 )
 # By key: the stays that attempts name, and moved or shared references. Written out so that each uses its index.
 _BY_STAY = f"{_REFERENCE} WHERE sequence IN (SELECT sequence FROM {ATTEMPTS} WHERE {ATTEMPTS_OF_MESSAGE}) AND message_id = ?1 AND {THERE}"
@@ -236,7 +236,9 @@ def _outcome(row: tuple[Any, ...], names: _QueueNames) -> dict[str, Any]:
 
 
 def _reference(row: tuple[Any, ...], names: _QueueNames) -> dict[str, Any]:
-    sequence, queue_id, rank, _, delivery_count, failed, assigned, state, due_at_ms, expires_at_ms, entered_at_ms, *_ = row
+    sequence, queue_id, rank, message_id, delivery_count, failed, assigned, state, due_at_ms, expires_at_ms, entered_at_ms, *_ = row
+    with _reading(f"stay {sequence} of message {message_id}"):
+        check_counts(queue_id, rank, sequence, delivery_count, failed, assigned, state, due_at_ms, expires_at_ms, row[-1])
     return {
         "sequence": sequence,
         "queue_id": queue_id,

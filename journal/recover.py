@@ -16,9 +16,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from journal import gone
+from journal.commits import Mark, commit
 from journal.disk import damaged
 from journal.group_write import WriterState
-from journal.packing import Damaged, unpack, unpack_hops, unpack_message
+from journal.packing import Damaged, check_counts, unpack, unpack_hops, unpack_message
 from journal.quarantine import REFERENCE_COLUMNS, sentence, set_aside
 from journal.records import AddressRecord, DeclarationRecord, MessageRecord, OnDisk, QueueRecord, Recovered, ReferenceRecord
 from journal.sqlite_store import PAGE_BYTES
@@ -36,29 +37,36 @@ _INDEXED = (
 
 
 def recover(
-    connection: sqlite3.Connection, now_ms: int, id_block: int, duplicate_limit: int, quarantine: bool, load_limit: int = sys.maxsize
-) -> tuple[Recovered, WriterState, int]:
-    """Recovered, the writer's state, and the first id that may be handed out.
+    connection: sqlite3.Connection,
+    now_ms: int,
+    id_block: int,
+    duplicate_limit: int,
+    quarantine: bool,
+    load_limit: int = sys.maxsize,
+    mark: Mark | None = None,
+) -> tuple[Recovered, WriterState, int, Mark]:
+    """Recovered, the writer's state, the first id that may be handed out, and what is to be told beside the database from now on.
 
     Reserves two blocks of ids, sweeps bodies that no reference needs any more, and marks the journal as in use, in one transaction.
     A row that fails its checksum: JournalError ``journal-damaged``, or, with ``quarantine``, moved to that table.
     """
     connection.execute("BEGIN IMMEDIATE")
     try:
-        result = _recover(connection, now_ms, id_block, duplicate_limit, quarantine, load_limit)
-        connection.execute("COMMIT")
+        recovered, state, first_id = _recover(connection, now_ms, id_block, duplicate_limit, quarantine, load_limit, mark)
+        number = commit(connection)
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
-    return result
+    return recovered, state, first_id, Mark(number, first_id + 2 * id_block)
 
 
 def _recover(
-    connection: sqlite3.Connection, now_ms: int, id_block: int, duplicate_limit: int, quarantine: bool, load_limit: int
+    connection: sqlite3.Connection, now_ms: int, id_block: int, duplicate_limit: int, quarantine: bool, load_limit: int, mark: Mark | None
 ) -> tuple[Recovered, WriterState, int]:
     meta = dict(connection.execute("SELECT key, value FROM meta"))
     reader = _References(connection, quarantine, now_ms)
+    reader.check_gone()
     left = gone.count(connection)
     counted = _counted(connection, _there(left))
     rows_there = left + sum(counted.values())
@@ -75,11 +83,11 @@ def _recover(
     recovered = Recovered(
         broker_id=str(meta.get("broker_id") or uuid.uuid4()),
         # A new journal was not stopped uncleanly.
-        clean_stop=bool(meta.get("clean_stop", 1)),
-        clock_ms=int(meta.get("clock_ms", 0)),
+        clean_stop=bool(_number(meta, "clean_stop", 1)),
+        clock_ms=_number(meta, "clock_ms", 0),
         addresses=[AddressRecord(name, types, bool(auto), at) for name, types, auto, at in connection.execute("SELECT * FROM address")],
         queues=queues,
-        next_queue_id=int(meta.get("next_queue_id", 1)),
+        next_queue_id=_number(meta, "next_queue_id", 1),
         references=references,
         producers={name: (mark, at_ms) for name, mark, at_ms in connection.execute("SELECT producer, mark, at_ms FROM producer")},
         duplicates=duplicates,
@@ -88,15 +96,25 @@ def _recover(
         declarations=_declarations(connection),
         on_disk=[] if whole else _on_disk(connection, {key: n for key, n in counted.items() if key[0] in live}, references, left),
     )
-    first_id = int(meta.get("reserved_up_to", 1))
-    fresh = {"broker_id": recovered.broker_id, "clean_stop": 0, "reserved_up_to": first_id + 2 * id_block}
+    first_id, commits = _number(meta, "reserved_up_to", 1), _number(meta, "commits", 0)
+    if mark is not None:
+        # Where commits are missing: what they reserved and counted stays so.
+        first_id, commits = max(first_id, mark.reserved_up_to), max(commits, mark.commits)
+    fresh = {"broker_id": recovered.broker_id, "clean_stop": 0, "reserved_up_to": first_id + 2 * id_block, "commits": commits}
     if "created_at_ms" not in meta:
         fresh |= {"created_at_ms": now_ms, "next_queue_id": 1, "clock_ms": 0, "history_bytes": 0}
     connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", fresh.items())
     clock_ms = max(now_ms, recovered.clock_ms)
-    history_bytes = int(meta.get("history_bytes", 0))
+    history_bytes = _number(meta, "history_bytes", 0)
     state = WriterState(clock_ms, recovered.next_queue_id, next_duplicate, history_bytes, counts, rows_there, left)
     return recovered, state, first_id
+
+
+def _number(meta: dict[str, Any], key: str, default: int) -> int:
+    found = meta.get(key, default)
+    if type(found) is not int or not 0 <= found < 1 << 62:
+        raise damaged(f"{key} in table meta is {found!r}")
+    return found
 
 
 def rows(connection: sqlite3.Connection, sql: str) -> Iterator[tuple[Any, ...]]:
@@ -215,6 +233,17 @@ class _References:
         self._used: set[int] = set()
         self.quarantined: list[str] = []
 
+    def check_gone(self) -> None:
+        """Where it cannot be told which of 32 rows are gone, none of them can be served."""
+        for (block,) in self._connection.execute(gone.DAMAGED).fetchall():
+            first = block << 5
+            if not self._quarantine:
+                raise damaged(f"which messages are gone of rows {first} to {first + 31} of table reference fails its checksum")
+            sql = f"SELECT {REFERENCE_COLUMNS} FROM reference WHERE sequence >> 5 = ? AND sequence BETWEEN ? - 31 AND ? + 31"
+            for row in self._connection.execute(sql, (block, first, first)).fetchall():
+                self._set_aside(row, Damaged("may be gone: what tells fails its checksum"))
+            self._connection.execute("DELETE FROM gone WHERE block = ?", (block,))
+
     def read(self) -> list[ReferenceRecord]:
         self._read_bodies()
         found: list[ReferenceRecord] = []
@@ -266,7 +295,10 @@ class _References:
                 self._bodies[message_id] = error
 
     def _reference(self, row: tuple[Any, ...]) -> ReferenceRecord:
-        queue_id, rank, sequence, message_id, delivery_count, failed, assigned, state, due, expires, entered, overlay, blob, checksum = row
+        queue_id, rank, sequence, message_id, delivery_count, failed, assigned, state, due, expires, entered, overlay, blob, *checksums = (
+            row
+        )
+        checksum, counts_checksum = checksums
         shared = blob is None
         if shared:
             self._used.add(message_id)
@@ -281,6 +313,7 @@ class _References:
         hops = None if overlay is None else unpack_hops(overlay, sequence)
         if not 0 <= rank <= 9:
             raise Damaged(f"has rank {rank}")
+        check_counts(queue_id, rank, sequence, delivery_count, failed, assigned, state, due, expires, counts_checksum)
         return ReferenceRecord(
             queue_id, 9 - rank, sequence, delivery_count, failed, assigned, state, due, expires, entered, hops, message, shared
         )

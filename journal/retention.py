@@ -11,6 +11,7 @@ from __future__ import annotations
 import sqlite3
 import time
 
+from journal.commits import COUNT, commit
 from journal.gone import THERE
 from journal.group_write import FAILURE_BYTES, WriterState
 from journal.history import VALID_STAYS
@@ -82,7 +83,7 @@ class Retention:
             folding = self._fold(connection, state)
             if state.history_bytes != before:
                 connection.execute("INSERT OR REPLACE INTO meta VALUES ('history_bytes', ?)", (state.history_bytes,))
-            connection.execute("COMMIT")
+            commit(connection)
         except BaseException:
             state.history_bytes = before
             self._folded_queue = -1
@@ -185,7 +186,7 @@ class Retention:
             self._vacuum_next_s = time.monotonic() + _LOOK_S
             return 0
         # As a script: ``execute`` would step it once, and so move a single page.
-        connection.executescript(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})")
+        connection.executescript(f"BEGIN IMMEDIATE; PRAGMA incremental_vacuum({_VACUUM_PAGES}); {COUNT}; COMMIT")
         return min(int(free), _VACUUM_PAGES)
 
 

@@ -1,4 +1,4 @@
--- The journal, version 7. One read-write connection; every other opens the file mode=ro.
+-- The journal, version 8. One read-write connection; every other opens the file mode=ro.
 -- Times are milliseconds since 1970 UTC; *_blob columns are msgpack. A page is 16 KiB (set before the first table).
 
 CREATE TABLE meta (
@@ -6,7 +6,7 @@ CREATE TABLE meta (
   value ANY
 ) STRICT, WITHOUT ROWID;
 -- keys: broker_id, created_at_ms, reserved_up_to (ids below it may be in use), next_queue_id, clock_ms (latest broker time seen),
--- clean_stop (0/1), history_bytes (stays and blobs of failure and outcome)
+-- clean_stop (0/1), history_bytes (stays and blobs of failure and outcome), commits (transactions so far: commits.py)
 
 -- Addresses and queues as declared or auto-created. Queue ids are never reused: a deleted queue keeps its row while history speaks of it.
 CREATE TABLE address (
@@ -56,7 +56,8 @@ CREATE TABLE reference (
   entered_at_ms  INTEGER NOT NULL,
   overlay_blob   BLOB,                     -- list of hops, newest first (packing.py); NULL before the first move
   message_blob   BLOB,                     -- the packed message; NULL: it stands in table message
-  checksum       INTEGER NOT NULL          -- crc32 of message_blob (0 without one)
+  checksum       INTEGER NOT NULL,         -- crc32 of message_blob (0 without one)
+  counts_checksum INTEGER                  -- of counts, state, times and place (packing.py); NULL: none of those counts and times was ever set
 ) STRICT;
 CREATE INDEX reference_order ON reference (queue_id, rank);
 -- By time, in an order that a cursor can go on in.
@@ -69,8 +70,9 @@ CREATE INDEX reference_message ON reference (message_id) WHERE overlay_blob IS N
 -- References that left while their rows stay until they are removed in the order in which they lie (gone.py): bit n of bits stands for
 -- sequence 32 * block + n.
 CREATE TABLE gone (
-  block INTEGER PRIMARY KEY,
-  bits  INTEGER NOT NULL
+  block    INTEGER PRIMARY KEY,
+  bits     INTEGER NOT NULL,
+  checksum INTEGER NOT NULL                -- of both (gone.py)
 ) STRICT;
 
 -- Bodies that several queues share, and large ones.

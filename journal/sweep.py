@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Iterable
 from typing import Any, Final
 
+from journal.commits import commit
 from journal.gone import THERE
 from journal.group_write import BODIES_IN_USE, MINUTE_NAMES, WriterState, write_outcomes
 from journal.packing import Damaged, unpack_message
@@ -73,7 +74,7 @@ class Sweep:
         connection.execute("BEGIN IMMEDIATE")
         try:
             self._remove(connection, state, queue_id, found, outcomes)
-            connection.execute("COMMIT")
+            commit(connection)
         except BaseException:
             state.history_bytes, state.references = before
             raise

@@ -7,11 +7,13 @@ import sqlite3
 from collections.abc import Iterator
 from importlib import resources
 
+from journal.commits import COUNT
 from journal.errors import JournalError
+from journal.packing import counts_checksum
 from journal.sqlite_store import APPLICATION_ID
 
 #: The version that schema.sql makes.
-VERSION = 7
+VERSION = 8
 
 
 def bring_up(connection: sqlite3.Connection) -> int:
@@ -31,6 +33,7 @@ def bring_up(connection: sqlite3.Connection) -> int:
         _run(connection, [(VERSION, resources.files("journal").joinpath("schema.sql").read_text())])
         return VERSION
     if found < VERSION:
+        connection.create_function("counts_checksum", 9, counts_checksum)
         _run(connection, [(version, text) for version, text in steps() if version > found])
     return found
 
@@ -57,6 +60,7 @@ def _run(connection: sqlite3.Connection, scripts: list[tuple[int, str]]) -> None
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {version}")
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(COUNT)
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:

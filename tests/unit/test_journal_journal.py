@@ -583,6 +583,7 @@ async def test_hops_that_an_older_journal_holds_are_read(tmp_path: Path) -> None
         facts = hop(3, message_id=3)[1]
         connection.execute("UPDATE reference SET overlay_blob = ?", (pack([{**facts, "sequence": 3}, {**facts, "sequence": 2}]),))
         connection.execute("DROP TABLE gone")
+        connection.execute("ALTER TABLE reference DROP COLUMN counts_checksum")
         connection.execute("PRAGMA user_version = 5")
     async with opened(tmp_path) as (_, recovered):
         assert recovered.references == [reference(8, of=message(3), hops=[(3, facts), (2, facts)])]

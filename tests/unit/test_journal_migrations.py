@@ -14,10 +14,10 @@ from journal.check import check
 from journal.errors import JournalError
 from journal.journal import Journal, JournalOptions
 from journal.migrations import VERSION, bring_up, split, steps, version_of
-from journal.packing import pack_message
+from journal.packing import counts_checksum, pack_message
 from journal.reader import JournalReader
 from journal.sqlite_store import APPLICATION_ID
-from tests.unit.journal_support import NOW_MS, OPTIONS, message, opened, queue, reference
+from tests.unit.journal_support import NOW_MS, OPTIONS, message, opened, query, queue, reference
 
 #: The tables as they were before versions counted.
 VERSION_0 = Path(__file__).with_name("journal_version_0.sql")
@@ -53,6 +53,9 @@ async def test_version_0_comes_up_with_everything_in_it(tmp_path: Path) -> None:
         assert (recovered.queues, recovered.next_queue_id) == ([queue()], 2)
         assert recovered.duplicates == {"orders": ["d"]}
         assert journal.next_id() == 500
+        # Counts that had no checksum have one now, of what they were.
+        ((two,),) = query(tmp_path, "SELECT counts_checksum FROM reference WHERE sequence = 6")
+        assert two == counts_checksum(1, 0, 6, 2, 1, 3, 0, None, None)
         assert journal._committer.writer.state.history_bytes == 3 * (len(NACK) + len("[[5,5]]")) + len(DETAIL) + len("[[7,7]]")
     assert check(tmp_path).problems == ["Queue 1 holds messages that were never counted in."]
     with JournalReader(tmp_path) as reader:
@@ -122,11 +125,11 @@ async def test_a_journal_of_the_future_is_refused_untouched(tmp_path: Path) -> N
         journal.group.queue(queue())
     path = tmp_path / "homing.db"
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA user_version = 9")
+        connection.execute(f"PRAGMA user_version = {VERSION + 1}")
     digest = hashlib.sha256(path.read_bytes()).digest()
     error = await _refused(tmp_path)
     assert (error.code, error.exit_code) == ("journal-newer", 6)
-    assert "version 9" in error.message
+    assert f"version {VERSION + 1}" in error.message
     assert hashlib.sha256(path.read_bytes()).digest() == digest
     with pytest.raises(JournalError) as caught:
         JournalReader(tmp_path)

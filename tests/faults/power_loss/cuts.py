@@ -12,6 +12,7 @@ from random import Random
 from typing import NamedTuple
 
 from journal.check import check
+from journal.commits import MARK_NAME
 from journal.errors import JournalError
 from journal.journal import Journal, JournalOptions
 from journal.records import Recovered
@@ -20,8 +21,8 @@ from tests.faults.power_loss.disk import Disk, Loss
 from tests.faults.power_loss.recording import Record, Recording
 
 DATABASE = "homing.db"
-#: Only what SQLite reads back; the lock and the reserve hold nothing.
-_KEPT = (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-journal")
+#: What is read back; the lock and the reserve hold nothing.
+_KEPT = (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-journal", MARK_NAME)
 _OPTIONS = JournalOptions(disk_reserve_bytes=0, id_block=64)
 
 

@@ -53,7 +53,7 @@ def torn() -> None:
 
 
 def unsynced() -> None:
-    disk._sync_names = lambda directory: None
+    disk.sync_names = lambda directory: None
 
 
 def reused() -> None:
