@@ -32,13 +32,13 @@ class RedeliveryPolicy:
     collision_avoidance_factor: float = 0.15
 
     def __post_init__(self) -> None:
-        _whole("maximum_redeliveries", self.maximum_redeliveries, -1, 2**31 - 1)
+        _whole("maximum_redeliveries", self.maximum_redeliveries, -1, 2**63 - 1)
         _whole("initial_redelivery_delay_ms", self.initial_redelivery_delay_ms, 0, LONGEST_DELAY_MS)
         _whole("redelivery_delay_ms", self.redelivery_delay_ms, 0, LONGEST_DELAY_MS)
         _whole("maximum_redelivery_delay_ms", self.maximum_redelivery_delay_ms, -1, LONGEST_DELAY_MS)
         _flag("use_exponential_back_off", self.use_exponential_back_off)
         _flag("use_collision_avoidance", self.use_collision_avoidance)
-        _real("back_off_multiplier", self.back_off_multiplier, 0.0, 1e6)
+        _real("back_off_multiplier", self.back_off_multiplier, 0.0, 1e9)
         _real("collision_avoidance_factor", self.collision_avoidance_factor, 0.0, 1.0)
 
     def to_wire(self) -> dict[str, Any]:

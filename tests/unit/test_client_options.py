@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from broker.core.redelivery import ConsumerPolicy, PolicyError
 from broker.protocols.native.codec import Op, encode
 from client import AckMode, RedeliveryPolicy, UsageError, connect
 from client.failure import MAX_FAULT_TEXT_CHARACTERS, failure_map, fitted
@@ -109,6 +110,27 @@ def test_policies_are_checked(fields: dict[str, Any]) -> None:
     with pytest.raises(UsageError) as caught:
         RedeliveryPolicy(**fields)
     assert caught.value.code == "invalid-redelivery-policy"
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [
+        ("maximum_redeliveries", -1, 2**63 - 1),
+        ("initial_redelivery_delay_ms", 0, 10 * 365 * 86_400_000),
+        ("redelivery_delay_ms", 0, 10 * 365 * 86_400_000),
+        ("maximum_redelivery_delay_ms", -1, 10 * 365 * 86_400_000),
+        ("back_off_multiplier", 0, 1e9),
+        ("collision_avoidance_factor", 0, 1),
+    ],
+)
+def test_client_and_broker_take_and_refuse_the_same_policies(name: str, low: Any, high: Any) -> None:
+    for value in (low, high):
+        assert ConsumerPolicy.from_map(RedeliveryPolicy(**{name: value}).to_wire()) == ConsumerPolicy.from_map({name: value})
+    for value in (low - 1, high * 2):
+        with pytest.raises(UsageError):
+            RedeliveryPolicy(**{name: value})
+        with pytest.raises(PolicyError):
+            ConsumerPolicy.from_map({name: value})
 
 
 def test_defaults_are_activemqs() -> None:
