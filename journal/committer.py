@@ -1,11 +1,13 @@
 """What happens on the store's thread: commit a group, and the upkeep between groups. Decides what a failure means.
 
 A failed write or sync leaves the outcome unknown (a commit reported as failed may be there after a restart), so it ends
-everything. A full disk does not: SQLite rolls back cleanly, the reserve is spent, and the same group is tried once more.
+everything. A full disk does not: SQLite rolls back cleanly, and the same group is tried again without its history, then with the reserve
+spent.
 """
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import time
 from collections.abc import Callable
@@ -23,6 +25,8 @@ from journal.options import JournalOptions
 from journal.retention import Retention
 from journal.sqlite_store import PAGE_BYTES, WalMeter
 from journal.sweep import Sweep
+
+log = logging.getLogger("homing.journal")
 
 #: Room kept for "one group", however small the last ones were.
 _LEAST_GROUP_BYTES = 4 << 20
@@ -58,6 +62,8 @@ class Statistics:
     history_rows_removed: int = 0
     pages_given_back: int = 0
     full_disk_retries: int = 0
+    #: Attempts and outcomes that were not written while the disk was full.
+    history_dropped: int = 0
 
 
 @dataclass(slots=True)
@@ -88,6 +94,8 @@ class Committer:
         self._low_look_s = 0.0
         self._checkpoint_next_s = 0.0
         self._put_off_s = 0.0
+        #: The disk was found full, and history gives way until there is room.
+        self._sparing = False
         #: Rows of the last commit, those of them that are gone, and when there may be a step of clearing between two commits.
         self._rows = self._left = 0
         self._between_s = time.monotonic() + _BETWEEN_S
@@ -111,33 +119,56 @@ class Committer:
 
     def _attempt(self, connection: sqlite3.Connection, group: Group, reserve_up_to: int | None) -> Written:
         try:
-            return self.writer.write(connection, group, reserve_up_to)
+            written = self.writer.write(connection, group, reserve_up_to, history=not self._sparing)
         except sqlite3.DatabaseError as error:
             if not is_full(error):
                 raise _failure(connection, error) from error
-            return self._retry(connection, group, reserve_up_to, error)
+            written = self._retry(connection, group, reserve_up_to, error)
         except Exception as unforeseen:
             roll_back(connection)
             raise _bad_record(unforeseen) from unforeseen
+        if self._sparing:
+            self.statistics.history_dropped += sum([len(each.stays) for each in group.attempts])
+            self.statistics.history_dropped += sum([len(each.stays) for each in group.outcomes])
+        return written
 
     def _retry(self, connection: sqlite3.Connection, group: Group, reserve_up_to: int | None, first: Exception) -> Written:
-        """Once more with the reserve spent, acknowledgements first and history left out."""
+        """Once more with acknowledgements first and history left out; if that does not fit either, with the reserve spent."""
         self.statistics.full_disk_retries += 1
-        try:
-            roll_back(connection)
-            self.disk.release_reserve()
-            self.disk.space_low = True
+        self.disk.space_low = True
+        self._spare()
+        for make_room in (self._checkpoint_if_it_fits, self._spend_reserve):
+            try:
+                roll_back(connection)
+                make_room(connection)
+                return self.writer.write(connection, group, reserve_up_to, history=False)
+            except sqlite3.DatabaseError as error:
+                if not is_full(error):
+                    raise _failure(connection, error) from error
+        roll_back(connection)
+        raise JournalError(
+            "journal-full",
+            "The disk is full and the reserve did not make room for what has to be written.",
+            "Nothing confirmed is lost; free space on the data directory's file system, then start the broker again.",
+        ) from first
+
+    def _spare(self) -> None:
+        """From here on until there is room again, what is written is what must be: the reserve is not for history."""
+        if not self._sparing:
+            self._sparing = True
+            log.warning("the disk is full: no history is written (attempts, outcomes) until there is room; messages are safe")
+
+    def _spend_reserve(self, connection: sqlite3.Connection) -> None:
+        self.disk.release_reserve()
+        self._checkpoint_if_it_fits(connection)
+
+    def _checkpoint_if_it_fits(self, connection: sqlite3.Connection) -> None:
+        """What a checkpoint copies may make the file longer. On a full disk it would take the room that the next group needs, for half of
+        what it came for; where it fits, it gives all of the write-ahead log back.
+        """
+        pages = int(connection.execute("PRAGMA page_count").fetchone()[0])
+        if self.disk.fits(pages * PAGE_BYTES):
             self._checkpoint(connection)
-            return self.writer.write(connection, group, reserve_up_to, history=False)
-        except sqlite3.DatabaseError as error:
-            if not is_full(error):
-                raise _failure(connection, error) from error
-            roll_back(connection)
-            raise JournalError(
-                "journal-full",
-                "The disk is full and the reserve did not make room for what has to be written.",
-                "Nothing confirmed is lost; free space on the data directory's file system, then start the broker again.",
-            ) from first
 
     def upkeep(self, connection: sqlite3.Connection, idle: bool) -> Standing:
         """One bounded step of each: checkpoint, rows of what is gone, history, giving pages back, free space. ``idle``: for some time."""
@@ -147,7 +178,10 @@ class Committer:
             # Where space is low, the file gets shorter only by a checkpoint.
             limit = _IDLE_CHECKPOINT_BYTES if idle or self.disk.space_low else self.options.checkpoint_every_bytes
             if self.meter.pending_bytes() >= limit and time.monotonic() >= self._checkpoint_next_s:
-                self._checkpoint(connection)
+                if self._sparing:
+                    self._checkpoint_if_it_fits(connection)
+                else:
+                    self._checkpoint(connection)
                 if self.meter.pending_bytes() >= limit:
                     self._checkpoint_next_s = time.monotonic() + _HELD_UP_S
         except sqlite3.DatabaseError as error:
@@ -220,6 +254,9 @@ class Committer:
     def standing(self, connection: sqlite3.Connection, idle: bool = False) -> Standing:
         pending = self.meter.pending_bytes()
         space_low = self.disk.look(pending, self._group_bytes, partial(_unused_bytes, connection))
+        if self._sparing and not space_low:
+            self._sparing = False
+            log.info("there is room: history is written again; of %d attempts and outcomes none was kept", self.statistics.history_dropped)
         now_s = time.monotonic()
         due = pending >= self.options.checkpoint_every_bytes and now_s >= self._checkpoint_next_s
         due = due or (space_low and now_s >= self._low_look_s) or self._clearing_due(connection, idle)

@@ -139,6 +139,10 @@ class Disk:
         found = os.statvfs(self._directory)
         return found.f_bavail * found.f_frsize
 
+    def fits(self, database_bytes: int) -> bool:
+        """Whether there is room for the database to become as long as this."""
+        return self.free_bytes() >= database_bytes - (self._directory / DATABASE_NAME).stat().st_size
+
     def take_reserve(self) -> None:
         """Allocate the reserve if there is room for it and as much again; otherwise go on without, space low."""
         if self.has_reserve or self._reserve_bytes <= 0:

@@ -29,6 +29,10 @@ def server(small_disk: Path, tmp_path: Path) -> Iterator[Server]:
     server.close()
 
 
+#: As often as it takes, at once.
+NO_END = {"maximum_redeliveries": -1, "initial_redelivery_delay_ms": 0, "redelivery_delay_ms": 0}
+
+
 class Sender:
     """Sends as credit allows; knows what is confirmed and why it has to wait."""
 
@@ -171,3 +175,43 @@ def test_a_start_on_a_full_disk_finds_room(server: Server, small_disk: Path, kil
     assert drain(server.url, confirmed, len(confirmed)) == set(confirmed)
     assert server.stop() == 0
     assert "Traceback" not in server.log_path.read_text()
+
+
+def deliver(raw: Raw, count: int) -> None:
+    while count > 0:
+        count -= len(raw.until(Op.DELIVER)[3])
+
+
+def fail_each(raw: Raw, rounds: int, count: int) -> int:
+    """Every message fails so often, each time with a traceback of its own; returns the last tag."""
+    last = 0
+    for turn in range(rounds):
+        deliver(raw, count)
+        raw.send(Op.GIVEN, 1, last + count)
+        for tag in range(last + 1, last + count + 1):
+            report = {"error_type": "Failed", "error_text": f"{turn} {tag}", "traceback": os.urandom(6_000).hex()}
+            raw.send(Op.ACK, 1, 3, [tag, tag], report)
+        last += count
+    return last
+
+
+def test_on_a_full_disk_history_gives_way_and_the_reserve_stays_for_what_must_be_written(server: Server, small_disk: Path) -> None:
+    rounds, count = 8, 200
+    with Raw(server.url) as raw:
+        raw.producer("failing")
+        raw.send(Op.SEND, 1, 1, [[b"message"]] * count)
+        raw.until(Op.CONFIRM)
+        theirs = fill_up(small_disk)
+        raw.send(Op.SUBSCRIBE, 2, 1, "failing", {"prefetch": count, "redelivery_policy": NO_END})
+        raw.until(Op.RESULT)
+        last = fail_each(raw, rounds, count)
+        deliver(raw, count)
+        raw.send(Op.CALL, 3, "statistics", {})
+        assert raw.until(Op.RESULT)[2]["journal"]["history_dropped"] > 0
+        theirs.unlink()
+        raw.send(Op.ACK, 1, 2, [last + 1, last + count], None, 9)
+        assert raw.until(Op.RESULT)[1:] == [9, {"not_held": []}]
+    assert server.stop() == 0
+    log = server.log_path.read_text()
+    assert log.count("no history is written") == 1
+    assert "Traceback" not in log
