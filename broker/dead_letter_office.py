@@ -53,11 +53,11 @@ class DeadLetterOffice:
         """The same for several of one queue that end for one reason."""
         state = self._state
         parked = {reference for reference in references if reference.where is PARKED and reference.park_reason == reason}
+        burials = self._burials(queue, references, reason)
         for reference in references:
             if reference.where is not SETTLING:
                 queue.withdraw(reference, SETTLING)
-        burials = self._exchanges.burials(queue, references, reason)
-        for moved, queues, why in self._to_address(queue, references, reason) if burials is None else burials:
+        for moved, queues, why in burials:
             if queues is None:
                 for reference, _ in moved:
                     self._drop(reference, reason, why)
@@ -74,6 +74,15 @@ class DeadLetterOffice:
                 self.trim_when_safe(queues)
                 queue.burying += 1
                 state.ledger.when_safe(partial(_buried, queue))
+
+    def _burials(self, queue: Queue, references: Sequence[MessageReference], reason: str) -> list[Burial]:
+        """Where they go, before anything of them changes. Whatever goes wrong in finding out, they are kept: parked, and tried again."""
+        try:
+            burials = self._exchanges.burials(queue, references, reason)
+            return self._to_address(queue, references, reason) if burials is None else burials
+        except Exception:
+            log.exception("queue %s: it could not be decided where its dead letters go; they are kept", queue.name)
+            return [Burial([(reference, []) for reference in references], [])]
 
     def _expected(self, moved: list[Moved], queues: list[Queue]) -> int:
         """How many find room, the first of them; the queues expect these."""

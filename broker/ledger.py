@@ -378,11 +378,16 @@ class Ledger:
         if number:
             group.counts(queue_id, now_ms // _MINUTE_MS)[MinuteColumn.FAILED] += number
 
-    def _fault(self, report: dict[str, Any], settings: AddressSettings) -> dict[str, Any] | None:
-        """The report as it is stored. One may fail thousands of messages: it is read once, and kept whole a number of times."""
+    def read_report(self, report: dict[str, Any], settings: AddressSettings) -> None:
+        """Once for each report, however many messages it fails, and before any of them changes."""
         if self._last_report is not report or self._last_settings is not settings:
+            fault = keep(report, settings)
             self._last_report, self._last_settings = report, settings
-            self._last_fault, self._fault_uses = keep(report, settings), 0
+            self._last_fault, self._fault_uses = fault, 0
+
+    def _fault(self, report: dict[str, Any], settings: AddressSettings) -> dict[str, Any] | None:
+        """The report as it is stored. One may fail thousands of messages: it is kept whole a number of times."""
+        self.read_report(report, settings)
         self._fault_uses += 1
         if self._fault_uses == _FULL_FAULTS and self._last_fault is not None:
             self._last_fault = brief(self._last_fault)

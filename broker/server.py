@@ -16,12 +16,11 @@ from dataclasses import asdict
 from random import Random
 from typing import Any, Final
 
-from broker import __version__
+from broker import __version__, preload
 from broker.admission import Admission, AdmissionLimits
 from broker.broker import Broker, BrokerLimits
 from broker.clock import BrokerClock
 from broker.config import Change, Config, changes
-from broker.core.selector import compile_selector
 from broker.declarations import declare
 from broker.errors import Refused
 from broker.logins import Answer, Logins
@@ -46,7 +45,6 @@ log = logging.getLogger("homing")
 #: (docs/performance-budget.md).
 _SWITCH_INTERVAL_S: Final = 0.0002
 _SHUTDOWN_S: Final = 5.0
-_SELECTORS_AFTER_S: Final = 1.0
 
 
 class Server:
@@ -338,8 +336,8 @@ async def serve(config: Config, json_ready: bool) -> int:
         loop.add_signal_handler(signal.SIGHUP, server.reload_on_signal)
         print(_ready_line(config, listener, amqp, json_ready), flush=True)
         server._turn()
-        # What reads selectors takes a fifth of a second to load: not before the first message, and not in the middle of most dead letters.
-        loop.call_later(_SELECTORS_AFTER_S, loop.run_in_executor, None, compile_selector, "TRUE")
+        # Whoever connects meanwhile waits for it: this takes a fifth of a second, and is not to happen in the middle of a settlement.
+        preload.load(config)
         if not clean_stop:
             server.look_for_damage()
         return await _until_stopped(server, journal, [each for each in (listener, amqp) if each is not None], stop)
@@ -392,6 +390,7 @@ def run_server(config: Config, *, json_ready: bool = False) -> int:
 
     writer = start_logging()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    preload.raise_file_limit(config)
     # Messages are freed by their counts, not by the collector: let it look at what is new only seldom, and at the program never.
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)

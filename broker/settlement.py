@@ -57,6 +57,10 @@ class Settlement:
     ) -> None:
         """These came back from the application. Each is decided by itself: again at once, again at a time, or dead."""
         state, queue, settings = self._state, consumer.queue, consumer.queue.settings
+        report = report or {}
+        if failure.counts:
+            # What a client wrote is read before anything changes.
+            state.ledger.read_report(report, settings)
         queue.release(consumer, references)
         now_ms = state.now_ms()
         failed, expired = self._count(references, failure, now_ms)
@@ -64,7 +68,7 @@ class Settlement:
         verdicts = [(reference, decisions[reference.failed]) for reference in failed]
         state.ledger.delivered(queue, failed, now_ms)
         if failure.counts:
-            state.ledger.failed(consumer, verdicts, outcome, report or {}, now_ms)
+            state.ledger.failed(consumer, verdicts, outcome, report, now_ms)
         again: list[MessageReference] = []
         dead: dict[str, list[MessageReference]] = {}
         for reference, decision in verdicts:

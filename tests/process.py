@@ -35,6 +35,8 @@ class Server:
             "address-settings": {"#": {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True}},
             **(config or {}),
         }
+        #: What is run, and what runs it.
+        self.module, self.runner = "broker", list[str]()
         self.process: subprocess.Popen[str] | None = None
         self.ready: dict[str, Any] = {}
         self._port = 0
@@ -71,7 +73,7 @@ class Server:
         if same_port and self._port:
             self.config["native"] = {**self.config["native"], "port": self._port}
         self.write_config()
-        command = [sys.executable, "-m", "broker", "serve", "--config", str(self.config_path), "--json"]
+        command = [*self.runner, sys.executable, "-m", self.module, "serve", "--config", str(self.config_path), "--json"]
         with self.log_path.open("a") as log:
             self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True)
         line = self._first_line()

@@ -450,3 +450,42 @@ def test_consumers_are_served_by_turns_however_messages_come(pieces: list[int]) 
     held = [[int(each.message.body) for each in consumer.unsettled.values() if each.message.body != b"first"] for consumer in consumers]
     assert [[(body - consumer[0]) % 3 for body in consumer] for consumer in held] == [[0, 0, 0]] * 3
     assert sorted(body for consumer in held for body in consumer) == list(range(1, 10))
+
+
+@pytest.mark.plain
+def test_dead_letters_of_which_it_cannot_be_decided_where_they_go_are_parked_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        def burials(self, *_: object) -> None:
+            raise OSError("too many open files")
+
+    life = Life({"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True, "max-delivery-attempts": 1})
+    receiver, broker = life.client(), life.world.broker
+    consumer = life.subscribe(receiver, "a", prefetch=5)
+    life.send(life.client(), "a", "one", "two")
+    life.world.commit()
+    monkeypatch.setattr(broker.office, "_exchanges", Broken())
+    broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
+    life.world.commit()
+    life.world.check_books()
+    assert len(life.queue("a").parked) == 2
+    monkeypatch.undo()
+    broker.office.retry_parked()
+    life.world.commit()
+    life.world.check_books()
+    assert (life.queue("a").count, life.queue("DLQ.a").count) == (0, 2)
+
+
+@pytest.mark.plain
+def test_a_report_that_cannot_be_read_leaves_what_failed_with_its_consumer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise MemoryError
+
+    life = Life()
+    consumer = life.subscribe(life.client(), "a", prefetch=5)
+    life.send(life.client(), "a", "one", "two")
+    life.world.commit()
+    monkeypatch.setattr("broker.ledger.keep", broken)
+    with pytest.raises(MemoryError):
+        life.world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {"reason": "no"})
+    life.world.check_books()
+    assert (len(consumer.unsettled), life.queue("a").delivering) == (2, 2)

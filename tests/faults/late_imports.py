@@ -1,0 +1,34 @@
+"""A broker that says at its end which modules were loaded after it let the first client in.
+``python -m tests.faults.late_imports serve …``
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from unittest.mock import patch
+
+from broker import preload, server
+from broker.cli import main
+from broker.config import Config
+
+_load, _until_stopped = preload.load, server._until_stopped
+_before: set[str] = set()
+
+
+def _load_and_note(config: Config) -> None:
+    _load(config)
+    _before.update(sys.modules)
+
+
+async def _stopped_and_told(*arguments: object) -> int:
+    stop = arguments[-1]
+    assert isinstance(stop, asyncio.Event)
+    await stop.wait()
+    print("loaded late:", *sorted(sys.modules.keys() - _before), file=sys.stderr)
+    return await _until_stopped(*arguments)  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    with patch.object(preload, "load", _load_and_note), patch.object(server, "_until_stopped", _stopped_and_told):
+        main()
