@@ -194,7 +194,7 @@ def test_a_token_that_is_gone_is_torn_and_lost() -> None:
 
 
 def test_every_kind_that_the_referee_itself_finds_has_a_history_here() -> None:
-    found_elsewhere = {Kind.STUCK, Kind.BALANCE}
+    found_elsewhere = {Kind.STUCK, Kind.BALANCE, Kind.COMPLAINT}
     assert {kind for _, kind in FAULTS.values()} == set(Kind) - found_elsewhere
 
 

@@ -68,6 +68,8 @@ def account_of(export: Path, rules: Rules, counted: dict[str, Range]) -> Account
     by_queue = _by_queue(export)
     exported = dict.fromkeys((*_CAME, *_WENT, "here", "in_dead_letter_queues", "moved_in_dead_letters"), 0)
     for queue, columns in by_queue.items():
+        if not queue.startswith(rules.ours):
+            continue
         dead = queue.startswith(rules.dead_letter_prefix)
         for name, value in columns.items():
             if not dead:

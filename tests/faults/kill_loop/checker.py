@@ -31,6 +31,7 @@ class Kind(StrEnum):
     LIMIT_PASSED = "limit passed"  # delivered again after its attempts were used up
     STUCK = "stuck"  # once faults stopped, something did not settle
     JOURNAL = "journal"  # what `homing journal check` finds
+    COMPLAINT = "complaint"  # an error or a traceback in the broker's log, or an answer that no client must get
     BALANCE = "balance"  # the export's sums differ from what the clients counted
 
 
@@ -48,12 +49,14 @@ class Rules:
     """What the broker was told. ``max_attempts`` holds for every queue but the ``endless`` ones (name prefixes).
 
     ``counted_before``: queues whose delivery counts are on disk before the delivery leaves, so that each delivery has a higher one.
+    ``ours``: how the names of the queues begin that the clients alone use, where others use the broker, too.
     """
 
     max_attempts: int = 4
     endless: tuple[str, ...] = ("tokens.", "DLQ.")
     counted_before: tuple[str, ...] = ("work.3",)
     dead_letter_prefix: str = "DLQ."
+    ours: tuple[str, ...] = ("work.", "tokens.", "DLQ.work.")
     tokens: int = 0
     tolerance_ms: float = 50.0
 

@@ -25,6 +25,7 @@ class Send:
     tx: str | None
     outcome: str = UNKNOWN
     ok_t: float = 0.0
+    tries: int = 0
 
 
 @dataclass(slots=True)
@@ -122,6 +123,7 @@ class History:
         key, tx = event["key"], event.get("tx")
         if key not in self.sends:
             self.sends[key] = Send(key, event["queue"], event["t"], event["w"], event.get("delay_ms", 0), event.get("ttl_ms", 0), tx)
+        self.sends[key].tries += 1
         if tx is not None:
             self.commits.setdefault(tx, Commit()).keys.append(key)
 

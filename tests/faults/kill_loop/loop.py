@@ -8,11 +8,12 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import client
 from journal.disk import DATABASE_NAME
@@ -31,6 +32,19 @@ _PROCESSES: Final = 2
 _KILLED_WHILE_STARTING: Final = 0.12
 #: How long the clients are at work before and after the export under load.
 _AT_WORK_S: Final = 0.7
+#: Confirms take longer around a kill: connections come back in their own time.
+_COMES_BACK_MS: Final = 1000.0
+
+
+class Beside(Protocol):
+    """Others who use the broker, from when it is ready until it is killed. What they are not to see, they tell as ``problems``."""
+
+    @property
+    def problems(self) -> list[str]: ...
+
+    def begin(self, native_port: int) -> None: ...
+
+    def end(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -51,6 +65,8 @@ class Options:
     #: Once faults stop, everything must settle within this time.
     settle_s: float = 30.0
     until: Kind | None = None
+    #: Laid over the broker's configuration, section by section.
+    config: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -81,13 +97,27 @@ def config_of(rules: Rules, paged: bool = False) -> dict[str, Any]:
 
 
 class KillLoop:
-    def __init__(self, directory: Path, options: Options, progress: Callable[[str, int], None] = lambda step, done: None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        options: Options,
+        progress: Callable[[str, int], None] = lambda step, done: None,
+        beside: Beside | None = None,
+    ) -> None:
         self.options = options
+        self._beside = beside
         self.rules = Rules(tokens=options.tokens)
         self._directory = directory
         self._rng = Random(options.seed)
         self._progress = progress
-        self._broker = Broker(directory, config_of(self.rules, options.paged), free_port(Random()), options.module)
+        config = config_of(self.rules, options.paged)
+        for section, values in options.config.items():
+            config[section] = {**config.get(section, {}), **values}
+        self._broker = Broker(directory, config, free_port(Random()), options.module)
+        #: When a broker was killed, and when the next one was ready: monotonic milliseconds.
+        self._outages: list[tuple[float, float]] = []
+        self._killed_ms = now_ms()
+        self._peak_mib = 0.0
         self._crews: list[Clients] = []
         self._snapshots: list[Snapshot] = []
         self._violations: list[Violation] = []
@@ -107,11 +137,13 @@ class KillLoop:
                 return self._result(None)
             self._progress("exporting under load", self.options.rounds)
             self._broker.spawn()
-            self._broker.wait_until_ready()
-            time.sleep(_AT_WORK_S)
-            began_ms = now_ms()
-            self._taken = Taken(self._export("export_under_load"), began_ms, now_ms())
-            time.sleep(_AT_WORK_S)
+            self._wait_until_ready()
+            with self._others():
+                time.sleep(_AT_WORK_S)
+                began_ms = now_ms()
+                self._taken = Taken(self._export("export_under_load"), began_ms, now_ms())
+                time.sleep(_AT_WORK_S)
+                self._broker.check_alive()
             self._progress("settling", self.options.rounds)
             self._settle()
             return self._result(self._account())
@@ -145,12 +177,36 @@ class KillLoop:
         delay_s = self._rng.uniform(self.options.least_ms, self.options.most_ms) / 1000
         if self._rng.random() < _KILLED_WHILE_STARTING:
             self._kills_at_start += 1
+            time.sleep(delay_s)
+            self._kill()
         else:
-            self._broker.wait_until_ready()
-        time.sleep(delay_s)
-        self._broker.kill()
+            self._wait_until_ready()
+            with self._others():
+                time.sleep(delay_s)
+                self._kill()
         if (self._broker.data / DATABASE_NAME).is_file():
-            self._snapshots.append(take_snapshot(self._broker.data, name))
+            self._snapshots.append(take_snapshot(self._broker.data, name, ours=self.rules.ours))
+
+    def _wait_until_ready(self) -> None:
+        self._broker.wait_until_ready()
+        self._outages.append((self._killed_ms, now_ms() + _COMES_BACK_MS))
+
+    def _kill(self) -> None:
+        self._broker.check_alive()
+        self._peak_mib = max(self._peak_mib, peak_mib(self._broker.pid))
+        self._killed_ms = now_ms()
+        self._broker.kill()
+
+    @contextmanager
+    def _others(self) -> Iterator[None]:
+        if self._beside is None:
+            yield
+            return
+        self._beside.begin(self._broker.port)
+        try:
+            yield
+        finally:
+            self._beside.end()
 
     def _found(self, kind: Kind) -> bool:
         """What the snapshots and the logs so far tell."""
@@ -182,7 +238,7 @@ class KillLoop:
         code = self._broker.stop()
         if code:
             self._stuck(f"the broker stopped with exit code {code}: {self._broker.log_tail()}")
-        self._snapshots.append(take_snapshot(self._broker.data, "the end", whole=True))
+        self._snapshots.append(take_snapshot(self._broker.data, "the end", whole=True, ours=self.rules.ours))
         for entry in self._snapshots[-1].entries:
             if entry.queue in WORK:
                 self._stuck(f"{entry.key} (message {entry.id}) is in the journal in {entry.queue}, which was shown as empty")
@@ -217,6 +273,9 @@ class KillLoop:
         self._progress("checking", self.options.rounds)
         started = now_ms()
         history = self._history()
+        self._violations += [Violation(Kind.COMPLAINT, line) for line in self._broker.complaints()]
+        if self._beside is not None:
+            self._violations += [Violation(Kind.COMPLAINT, problem) for problem in self._beside.problems]
         violations = [*self._violations, *check(history, self._snapshots, self.rules)]
         if account_ is not None:
             violations += account_.violations()
@@ -225,11 +284,42 @@ class KillLoop:
             violations += moment_.violations()
         figures = figures_of(history, self._snapshots)
         figures |= {
+            "confirmed within (ms)": _percentiles(latencies_ms(history, [*self._outages, (self._killed_ms, now_ms())])),
+            "memory of a broker, at most (MiB)": round(self._peak_mib),
             "kills while starting": self._kills_at_start,
             "settled after (s)": round(self._settled_s, 1),
             "checked in (s)": round((now_ms() - started) / 1000, 1),
         }
         return Result(self.options, violations, figures, account_, moment_)
+
+
+def peak_mib(pid: int) -> float:
+    """The most resident memory that a process ever had; 0 where nobody tells."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0.0
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")), 0.0)
+
+
+def latencies_ms(history: History, outages: Sequence[tuple[float, float]]) -> list[float]:
+    """How long each confirm took that no outage fell into, in ascending order."""
+    waits = [
+        send.ok_t - send.t
+        for send in history.sends.values()
+        if send.outcome == OK
+        and send.tx is None
+        and send.tries == 1
+        and not any(send.t < until and send.ok_t > since for since, until in outages)
+    ]
+    return sorted(waits)
+
+
+def _percentiles(waits_ms: Sequence[float]) -> str:
+    if not waits_ms:
+        return "-"
+    half, most = (waits_ms[int(len(waits_ms) * part)] for part in (0.5, 0.99))
+    return f"{half:.0f} (half), {most:.0f} (99 %), {waits_ms[-1]:.0f} (all {len(waits_ms)})"
 
 
 def figures_of(history: History, snapshots: list[Snapshot]) -> dict[str, Any]:

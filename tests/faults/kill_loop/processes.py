@@ -42,6 +42,7 @@ class Broker:
     def __init__(self, directory: Path, config: dict[str, Any], port: int, module: str = "broker") -> None:
         self.directory = directory
         self.data = directory / "data"
+        self.port = port
         self.url = f"homing://127.0.0.1:{port}"
         self._module = module
         self._process: subprocess.Popen[str] | None = None
@@ -65,12 +66,20 @@ class Broker:
             raise AssertionError(f"the broker did not start (exit code {process.poll()}):\n{self.log_tail()}")
         json.loads(line)
 
-    def kill(self) -> None:
-        """SIGKILL, and wait until it is gone. Raises AssertionError when it had ended by itself: nothing asked it to."""
+    @property
+    def pid(self) -> int:
+        return self._running().pid
+
+    def check_alive(self) -> None:
+        """Raises AssertionError when it had ended by itself: nothing asked it to."""
         process = self._running()
         if process.poll() is not None:
             raise AssertionError(f"the broker ended by itself (exit code {process.returncode}):\n{self.log_tail()}")
-        os.kill(process.pid, signal.SIGKILL)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone. Raises AssertionError when it had ended by itself."""
+        self.check_alive()
+        os.kill(self.pid, signal.SIGKILL)
         self._reap()
 
     def stop(self) -> int:
@@ -84,6 +93,10 @@ class Broker:
 
     def log_tail(self) -> str:
         return self._log.read_text()[-4000:]
+
+    def complaints(self) -> list[str]:
+        """What a broker that nothing happened to must not write: errors, and tracebacks."""
+        return [line for line in self._log.read_text().splitlines() if " ERROR " in line or " CRITICAL " in line or "Traceback" in line]
 
     def _running(self) -> subprocess.Popen[str]:
         assert self._process is not None, "the broker is not running"

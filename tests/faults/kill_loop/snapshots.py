@@ -24,8 +24,8 @@ def key_of(body: bytes) -> str:
     return body.split(b"\n", 1)[0].decode()
 
 
-def take_snapshot(directory: Path, name: str, whole: bool = False) -> Snapshot:
-    """``whole``: compares indexes with their tables as well. Nobody may be writing."""
+def take_snapshot(directory: Path, name: str, whole: bool = False, ours: tuple[str, ...] = ("",)) -> Snapshot:
+    """``whole``: compares indexes with their tables as well; ``ours``: how queues begin that are looked into. Nobody may be writing."""
     at = now_ms()
     connection = open_read_only(directory)
     try:
@@ -35,5 +35,6 @@ def take_snapshot(directory: Path, name: str, whole: bool = False) -> Snapshot:
     entries = [
         Entry(queue, number, key_of(unpack_message(blob, checksum, number).body), delivery_count, failed)
         for queue, number, delivery_count, failed, blob, checksum in rows
+        if queue.startswith(ours)
     ]
     return Snapshot(name, at, entries, check(directory, quick=not whole).problems)

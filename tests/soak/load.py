@@ -1,0 +1,228 @@
+"""Mixed load that leaves nothing behind: ``python -m tests.soak.load URL AMQP_PORT DATA EXPORTS EXPORT_EVERY_S``, until its input ends.
+
+All at a steady rate well below what a broker can do: what is asked is whether anything grows, not how fast it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import shutil
+import sys
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import pika
+
+import client
+from client import AckMode, Connection, HomingError, Message
+from tests.process import ROOT
+
+#: What outlives messages goes soon, so that a soak of minutes sees it going.
+CONFIG: Final[dict[str, Any]] = {
+    "amqp": {"port": 0},
+    "journal": {
+        "checkpoint-every": "1MiB",
+        "disk-reserve": "1MiB",
+        "history-retention": "30s",
+        "history-max-bytes": "4MiB",
+        "marks-retention": "30s",
+        "duplicate-ids-per-address": 100,
+    },
+    "address-settings": {
+        "#": {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True, "auto-delete-queues-delay": "1s"},
+        "work": {"redelivery-delay": "200ms", "max-delivery-attempts": 3},
+        "temp.#": {"redelivery-delay": "20ms"},
+        "short": {"expiry-address": "old", "auto-create-expiry-resources": True},
+    },
+    "queues": {"work": {}, "short": {}},
+}
+_DOOMED: Final = "doomed"
+_rng = Random(7)
+done: Counter[str] = Counter()
+
+
+async def work(connection: Connection) -> None:
+    """Messages of which some fail and wait, some die, some are delayed, some expire."""
+    session = connection.session(AckMode.INDIVIDUAL)
+    producer, short = session.producer("work", max_unconfirmed=200), session.producer("short")
+
+    async def handle(message: Message) -> None:
+        doomed = message.properties.get(_DOOMED) and "_AMQ_ORIG_ADDRESS" not in message.properties
+        if doomed or (message.delivery_count == 1 and _rng.random() < 0.1):
+            raise ValueError("by chance or by doom")
+        done["messages"] += 1
+
+    listener = await connection.session(AckMode.AUTO).listen("work", handle, prefetch=50)
+    try:
+        for number in itertools.count():
+            options: dict[str, Any] = {"properties": {"n": number}}
+            if number % 50 == 0:
+                options["properties"][_DOOMED] = True
+            if number % 10 == 3:
+                options["delay_ms"] = 2000
+            if number % 7 == 0:
+                options["duplicate_id"] = str(uuid.uuid4())
+            await producer.send(b"x" * _rng.randrange(2000), **options)
+            if number % 20 == 0:
+                await short.send(b"expires", ttl_ms=100)
+            await asyncio.sleep(0.005)
+    finally:
+        await listener.stop()
+
+
+async def redrive(connection: Connection) -> None:
+    """Dead letters go back, where they succeed or die again; what has died twice and what has expired is purged."""
+    for number in itertools.count():
+        await asyncio.sleep(2)
+        queues = {queue["name"] for queue in await connection.call("queues")}
+        if "DLQ.work" in queues:
+            found = await connection.call("redrive" if number % 3 else "purge", queue="DLQ.work")
+            done["redriven" if number % 3 else "purged"] += found["messages"]
+        for name in queues & {"EXP.short", "DLQ.temporary"}:
+            await connection.call("purge", queue=name)
+        page = await connection.call("peek", queue="work", limit=20)
+        for message in page["messages"][:3]:
+            await _refused_quietly(connection.call("history", message_id=message["message_id"]))
+
+
+async def _refused_quietly(call: Awaitable[Any]) -> None:
+    try:
+        await call
+    except HomingError as error:
+        if error.connection_lost:
+            raise
+
+
+async def temporary(connection: Connection) -> None:
+    """Queues that are made, used and go: by themselves, or deleted."""
+    for number in itertools.count():
+        name = f"temp.{number}"
+        async with connection.session(AckMode.INDIVIDUAL) as session:
+            producer = session.producer(name)
+            for each in range(5):
+                await producer.send(b"soon gone", duplicate_id=f"{name}/{each}")
+            consumer = session.consumer(name, prefetch=5)
+            for each in range(6):
+                message = await consumer.receive(timeout_ms=2000)
+                if message is not None:
+                    await (message.nack(reason="once") if each == 0 else message.acknowledge())
+        if number % 2:
+            await _refused_quietly(connection.call("delete-queue", queue=name))
+        done["temporary queues"] += 1
+        await asyncio.sleep(0.5)
+
+
+async def transactions(connection: Connection) -> None:
+    session = connection.session(AckMode.TRANSACTED)
+    there, back = session.producer("token.b"), session.producer("token.a")
+    await connection.session().producer("token.a").send(b"token")
+    consumers = session.consumer("token.a", prefetch=1), session.consumer("token.b", prefetch=1)
+    for number in itertools.count():
+        message = await consumers[number % 2].receive(timeout_ms=5000)
+        assert message is not None, "the token is gone"
+        await (there if number % 2 == 0 else back).send(b"token")
+        await session.commit()
+        done["transactions"] += 1
+        await asyncio.sleep(0.05)
+
+
+async def visitors(url: str) -> None:
+    """Connections that come, send, take something and go, some without a word."""
+    for number in itertools.count():
+        connection = await client.connect(url)
+        session = connection.session(AckMode.CLIENT)
+        await session.producer("visited").send(b"hello")
+        message = await session.consumer("visited", prefetch=3).receive(timeout_ms=500)
+        if number % 3 == 0 and connection.wire is not None and connection.wire._transport is not None:
+            connection.wire._transport.abort()  # as when its program is killed
+        elif message is not None:
+            await session.acknowledge(confirm=True)
+        await connection.close()
+        done["connections"] += 1
+        await asyncio.sleep(0.2)
+
+
+def amqp(port: int, stop: threading.Event) -> None:
+    """pika: confirms, gets, acknowledgements, rejections to a dead-letter exchange, exclusive queues, transactions."""
+    while not stop.is_set():
+        with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
+            channel = connection.channel()
+            channel.queue_declare("rabbit.dead", durable=True, arguments={"x-message-ttl": 500})
+            channel.queue_declare(
+                "rabbit", durable=True, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "rabbit.dead"}
+            )
+            channel.queue_declare("", exclusive=True)
+            channel.confirm_delivery()
+            for _ in range(20):
+                channel.basic_publish("", "rabbit", b"x" * 200, pika.BasicProperties(delivery_mode=2))
+            while True:
+                method, _, _ = channel.basic_get("rabbit")
+                if method is None:
+                    break
+                if method.delivery_tag % 10 == 0:
+                    channel.basic_reject(method.delivery_tag, requeue=False)
+                elif method.delivery_tag % 11 == 0 and not method.redelivered:
+                    channel.basic_nack(method.delivery_tag)
+                else:
+                    channel.basic_ack(method.delivery_tag)
+            transacted = connection.channel()
+            transacted.tx_select()
+            transacted.basic_publish("", "rabbit", b"in a transaction")
+            transacted.tx_commit()
+            done["AMQP connections"] += 1
+        stop.wait(0.3)
+
+
+async def exports(data: Path, out: Path, every_s: float) -> None:
+    while True:
+        await asyncio.sleep(every_s)
+        shutil.rmtree(out, ignore_errors=True)
+        command = [sys.executable, "-m", "broker", "journal", "export", "--data", str(data), "--out", str(out), "--json"]
+        process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.DEVNULL)
+        assert await process.wait() == 0, "an export failed"
+        done["exports"] += 1
+
+
+async def _until_input_ends() -> None:
+    commands = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
+    await commands.read()
+
+
+async def run(url: str, port: int, data: Path, out: Path, export_every_s: float) -> None:
+    """Everything at once; whatever fails ends all of it, with its traceback."""
+    stop = threading.Event()
+    async with client.connect(url) as one, client.connect(url) as two:
+        jobs: list[Callable[[], Awaitable[None]]] = [
+            lambda: work(one),
+            lambda: redrive(two),
+            lambda: temporary(two),
+            lambda: transactions(two),
+            lambda: visitors(url),
+            lambda: exports(data, out, export_every_s),
+            lambda: asyncio.to_thread(amqp, port, stop),
+        ]
+        tasks = [asyncio.ensure_future(job()) for job in jobs]
+        ending = asyncio.create_task(_until_input_ends())
+        try:
+            await asyncio.wait([*tasks, ending], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stop.set()
+        for task in tasks:
+            if task.done():
+                task.result()
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+if __name__ == "__main__":
+    began = time.monotonic()
+    asyncio.run(run(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), Path(sys.argv[4]), float(sys.argv[5])))
+    print(", ".join(f"{count} {name}" for name, count in sorted(done.items())), f"in {time.monotonic() - began:.0f} s")
