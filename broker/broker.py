@@ -7,7 +7,6 @@ Nothing here waits: what must be on disk first is answered through ``when_safe``
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
@@ -23,7 +22,9 @@ from broker.dead_letter_office import DeadLetterOffice
 from broker.declared_queues import DeclaredQueues
 from broker.dispatching import Dispatcher
 from broker.errors import Refused
-from broker.ledger import JournalPort, Ledger
+from broker.journal_port import JournalPort
+from broker.ledger import Ledger
+from broker.limits import BrokerLimits
 from broker.paging import Windows
 from broker.permissions import Permitted, everybody
 from broker.policies import Policies
@@ -44,27 +45,6 @@ _SECOND_MS: Final = 1000
 _CLOCK_SLACK_MS: Final = 60_000
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerLimits:
-    memory_bytes: int = 512 * 1024 * 1024
-    store_bytes: int | None = None
-    temp_bytes: int | None = None
-    transaction_operations: int = 10_000
-    transaction_bytes: int = 64 * 1024 * 1024
-    transaction_timeout_ms: int = 300_000
-    max_hops: int = 32
-    duplicate_ids: int = 20_000
-    consumers_per_connection: int = 10_000
-    parked_retry_ms: int = 30_000
-    selector_characters: int = 4096
-    selector_depth: int = 64
-    max_queues: int = 20_000
-    #: See paging.Windows.
-    window_messages: int = 32_000
-    window_bytes: int = 32 * 1024 * 1024
-    window_scheduled: int = 10_000
-
-
 class Broker:
     def __init__(
         self,
@@ -83,6 +63,7 @@ class Broker:
         self.ledger = Ledger(journal, now_ms, keep_all_history)
         windows = Windows(self.limits.window_messages, self.limits.window_bytes, self.limits.window_scheduled, self.limits.memory_bytes)
         self.state = BrokerState(self.ledger, settings, now_ms, rng, wake, self.limits.max_hops, journal, windows)
+        journal.on_commit = self.state.throttle.written
         self.policies = Policies(self.state)
         self.policies.changed.append(self._policies_changed)
         self.resources = Resources(
@@ -187,6 +168,7 @@ class Broker:
         """Stores messages numbered from ``first``; repeats are passed over. Returns (number, why) of a refused one, which ends the frame.
 
         A frame that does not begin where the numbering stands (what followed a refused message) is ignored: the mark does not move.
+        One of which the mark passes only a part is to be sent again in a later turn (throttle.py), with nothing of it sent in between.
         """
         if not producer.settled_first:
             producer.settled_first = True
@@ -361,11 +343,13 @@ class Broker:
     def drain(self) -> None:
         """Dispatches every queue of the ready set, each within its budget."""
         state = self.state
+        state.throttle.turn()
         self.work.go_on()
         self.office.retry_if_bindings_changed()
         self.office.go_on()
         state.pager.look_again()
-        self._dispatcher.ready()
+        if state.throttle.may_hand_out():
+            self._dispatcher.ready()
         if self.flow.waiting:
             self.flow.relieve()
 

@@ -144,6 +144,7 @@ class LimitsSection(Section):
     write_timeout_ms: Duration = Field(default=30_000, ge=100)
     max_transaction_operations: int = Field(default=10_000, ge=1)
     max_transaction_bytes: Size = Field(default=64 << 20, ge=1024)
+    max_transaction_references: int = Field(default=50_000, ge=1)
     transaction_timeout_ms: Duration = Field(default=300_000, ge=100)
     max_selector_characters: int = Field(default=4096, ge=1, le=65_536)
     max_selector_depth: int = Field(default=64, ge=1, le=100)

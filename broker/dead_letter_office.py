@@ -20,6 +20,7 @@ from broker.moves import Moved, move_all
 from broker.resources import Resources, makes_room, over_length
 from broker.state import BrokerState, log
 from broker.steps import STEP, Steps
+from broker.throttle import FEW_QUEUES
 from journal.records import MinuteColumn, ReferenceRecord
 
 #: A queue without a dead-letter address says so at most this often.
@@ -49,8 +50,11 @@ class DeadLetterOffice:
         """Ends a message's stay: to its dead-letter (or expiry) address, parked, or removed when there is no address."""
         self.bury_all(reference.queue, (reference,), reason)
 
-    def bury_all(self, queue: Queue, references: Sequence[MessageReference], reason: str) -> None:
-        """The same for several of one queue that end for one reason."""
+    def bury_all(self, queue: Queue, references: Sequence[MessageReference], reason: str, in_turn: bool = True) -> None:
+        """The same for several of one queue that end for one reason.
+
+        Those for several queues each that are more than this turn has room for (throttle.py) are parked until it is their turn.
+        """
         state = self._state
         parked = {reference for reference in references if reference.where is PARKED and reference.park_reason == reason}
         burials = self._burials(queue, references, reason)
@@ -62,7 +66,11 @@ class DeadLetterOffice:
                 for reference, _ in moved:
                     self._drop(reference, reason, why)
                 continue
-            number = self._expected(moved, queues)
+            if in_turn and len(queues) > 1 and (most := state.throttle.share(len(queues))) < len(moved):
+                number = self._expected(moved[:most], queues)
+                self._retry_in_turn()
+            else:
+                number = self._expected(moved, queues)
             going = moved[:number]
             for reference, _ in moved[number:]:
                 self._park(reference, reason, on_the_books=reference in parked)
@@ -130,7 +138,6 @@ class DeadLetterOffice:
 
     def go_on(self) -> None:
         """The next step of what was too much for one; called once a turn."""
-        self._go_on_retrying()
         if self._untrimmed:
             queues, self._untrimmed = self._untrimmed, {}
             for queue in queues:
@@ -214,33 +221,44 @@ class DeadLetterOffice:
         """Every parked message tries again to leave, a step a turn; called when bindings or settings changed, and every 30 s."""
         self._retry_again = True
         if self._retrying is None:
+            self._retrying = self._retry_steps()
             self._go_on_retrying()
 
-    def _go_on_retrying(self) -> None:
-        if self._retrying is None and self._retry_again:
-            self._retry_again = False
+    def _retry_in_turn(self) -> None:
+        """The same, for what was parked only because there was no room in this turn."""
+        self._retry_again = True
+        if self._retrying is None:
             self._retrying = self._retry_steps()
-        if self._retrying is not None:
-            try:
-                next(self._retrying)
-            except StopIteration:
-                self._retrying = None
-                if self._retry_again:
-                    self._go_on_retrying()
+            self._state.throttle.wait(self._go_on_retrying)
+
+    def _go_on_retrying(self) -> None:
+        assert self._retrying is not None, "in line once, for a round that is under way"
+        try:
+            waits = next(self._retrying)
+        except StopIteration:
+            self._retrying = None
+        else:
+            self._state.throttle.wait(self._go_on_retrying)
+            if not waits:
+                self._state.wake()
 
     def _retry_steps(self) -> Steps[None]:
-        number = 0
-        for queue in list(self._with_parked):
-            if not queue.parked:
-                del self._with_parked[queue]
-            for reference in list(queue.parked.values()):
-                if reference.where is not Where.PARKED:
-                    continue
-                self.bury(reference, reference.park_reason)
-                number += 1
-                if number % STEP == 0:
-                    self._state.mark_ready(queue)  # there is more to do in the next turn
-                    yield
+        """Rounds, until nobody asked for another one since the last began."""
+        number, room = 0, self._state.throttle.room
+        while self._retry_again:
+            self._retry_again = False
+            for queue in list(self._with_parked):
+                if not queue.parked:
+                    del self._with_parked[queue]
+                for reference in list(queue.parked.values()):
+                    while not room(FEW_QUEUES + 1):
+                        yield True
+                    if reference.where is not Where.PARKED:
+                        continue
+                    self.bury(reference, reference.park_reason)
+                    number += 1
+                    if number % STEP == 0:
+                        yield
 
     def retry_if_bindings_changed(self) -> None:
         version = self._state.post_office.bindings_version
@@ -251,13 +269,16 @@ class DeadLetterOffice:
     # -- home again --------------------------------------------------------------------------------------------------
 
     def redrive(self, queue: Queue, message_ids: set[int] | None) -> Steps[int]:
-        """Sends dead letters back to the queue of their first death, failed count at 0, in steps; returns how many went."""
+        """Sends dead letters back to the queue of their first death, failed count at 0, in steps; returns how many went.
+
+        Raises Refused where such a queue is gone and cannot be made again; what went before that stays there.
+        """
         sent, up_to = 0, self._state.ledger.next_id()
         for number, reference in enumerate(list(queue.references.values())):
             if number and number % STEP == 0:
                 yield
             if reference.where not in (Where.DELIVERING, Where.SETTLING, Where.GONE):
-                sent += self._send_home(reference, message_ids)
+                sent += self._send_home(reference, message_ids, sent)
 
         def send_home(records: list[ReferenceRecord]) -> bool:
             nonlocal sent
@@ -265,7 +286,7 @@ class DeadLetterOffice:
                 if message_ids is None or record.message.message_id in message_ids:
                     reference, went = self._state.pager.adopt(queue, record), False
                     try:
-                        went = self._send_home(reference, message_ids)
+                        went = self._send_home(reference, message_ids, sent)
                     finally:
                         if went:
                             sent += 1
@@ -276,15 +297,19 @@ class DeadLetterOffice:
         yield from self._state.pager.on_disk(queue, send_home, up_to)
         return sent
 
-    def _send_home(self, reference: MessageReference, message_ids: set[int] | None) -> bool:
-        """Whether it went: it is asked for, and there is a home with room for it."""
+    def _send_home(self, reference: MessageReference, message_ids: set[int] | None, sent: int) -> bool:
+        """Whether it went, after ``sent`` others: it is asked for, and there is a home with room for it."""
         state, queue = self._state, reference.queue
         if message_ids is not None and reference.message.message_id not in message_ids:
             return False
         first = reference.hops[-1].facts if reference.hops else None
         home = state.post_office.queues.get(first["queue"]) if first else queue
         if home is None and first is not None:
-            home = self._resources.make_queue_for(first["queue"], first["address"], first["routing_type"])
+            try:
+                home = self._resources.make_queue_for(first["queue"], first["address"], first["routing_type"])
+            except Refused as refusal:
+                why = f"after {sent} messages: queue {first['queue']} is gone and cannot be made again ({refusal.message})"
+                raise Refused(refusal.code, why, f"{refusal.fix}, then redrive what is left") from None
         if home is None or self._resources.full(home):
             return False
         count = reference.delivery_count if home is queue else int(first["delivery_count"]) if first else 0

@@ -8,7 +8,7 @@ without a trace.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from broker.core.address_settings import AddressSettings
 from broker.core.consumer import Consumer
@@ -18,8 +18,8 @@ from broker.core.message import PARKED, Message, MessageReference
 from broker.core.post_office import Address
 from broker.core.queue import Queue
 from broker.core.redelivery import Action, ConsumerPolicy, Decision, policy_in_force
+from broker.journal_port import JournalPort
 from journal.group_commit import Group
-from journal.paging import Page, Wanted
 from journal.records import (
     AddressRecord,
     AttemptDetail,
@@ -53,23 +53,6 @@ COLUMN_OF_OUTCOME: Final = {
 }
 
 
-class JournalPort(Protocol):
-    """The part of journal.Journal that the broker writes through."""
-
-    group: Group
-
-    def next_id(self) -> int: ...
-
-    def next_ids(self, count: int) -> int: ...
-
-    def busy(self) -> bool: ...
-
-    @property
-    def unwritten_bytes(self) -> int: ...
-
-    def read(self, wanted: Wanted, take: Callable[[Page], None], failed: Callable[[Exception], None]) -> None: ...
-
-
 #: What stays have in common -> (message_id, sequence) of each.
 _Stays = dict[tuple[Any, ...], list[tuple[int, int]]]
 
@@ -97,6 +80,16 @@ class Ledger:
         """The first of so many in a row."""
         return self._journal.next_ids(count)
 
+    @property
+    def ids_taken(self) -> int:
+        """Grows by one with each number taken: each message's reference takes one."""
+        return self._journal.ids_taken
+
+    @property
+    def ids_reserved(self) -> bool:
+        """Whether every number taken is reserved on disk, so that it cannot come again after a kill."""
+        return self._journal.ids_reserved
+
     def when_safe(self, callback: Callable[[], None]) -> None:
         """Calls back once everything entered so far is on disk; at once when it is already."""
         if self._journal.busy():
@@ -117,8 +110,12 @@ class Ledger:
 
     @property
     def unwritten_bytes(self) -> int:
-        """Of the bodies that are on their way to the disk."""
+        """Of what is on its way to the disk: bodies, and what each reference takes beside them."""
         return self._journal.unwritten_bytes
+
+    @property
+    def unwritten_references(self) -> int:
+        return self._journal.unwritten_references
 
     def note_time(self, now_ms: int) -> None:
         """Broker time goes along with what is written anyway; an idle broker writes nothing."""

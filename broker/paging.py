@@ -14,15 +14,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from broker.core.address_settings import AddressSettings
-from broker.core.message import REFERENCE_BYTES, Hop, Message, MessageReference
+from broker.core.message import REFERENCE_BYTES, MessageReference
 from broker.core.pending import PRIORITIES
 from broker.core.queue import SCAN_BUDGET
 from broker.page_reads import Look, PageReads, Reader, Scan
-from broker.properties import size_of
 from broker.rations import Rations
 from broker.steps import Steps
+from broker.stored import reference_of
 from journal.paging import PAGE_BYTES, PAGE_ROWS, Page, Wanted
-from journal.records import MessageRecord, ReferenceRecord, ReferenceState
+from journal.records import ReferenceRecord
 
 log = logging.getLogger("homing")
 
@@ -38,7 +38,6 @@ _OVERDUE_PAGES: Final = 4
 #: Rows that are looked at for one selector, purged or redriven in one step.
 _SCAN_ROWS: Final = 250
 _LAST: Final = (1 << 63) - 1
-_SUSPECT: Final = int(ReferenceState.SUSPECT)
 _LOOK_AGAIN_MS: Final = 1_000
 _WARN_EVERY_MS: Final = 60_000
 
@@ -84,6 +83,19 @@ class Pager:
         """Whether a whole frame finds room in the window, of whatever priority it is."""
         pending, (window, window_bytes) = queue.pending, self._in_force(queue.settings)
         return not pending.disk_count and pending.count + messages <= window and pending.bytes + size <= window_bytes
+
+    def rooms(self, queues: list[Queue], messages: int, size: int) -> list[bool]:
+        """The same for each of several queues."""
+        found: list[bool] = []
+        known: AddressSettings | None = None
+        window = window_bytes = 0
+        for queue in queues:
+            if queue.settings is not known:
+                known = queue.settings
+                window, window_bytes = self._in_force(known)
+            pending = queue.pending
+            found.append(not pending.disk_count and pending.count + messages <= window and pending.bytes + size <= window_bytes)
+        return found
 
     def keeps(self, queue: Queue, priority: int, messages: int = 0, size: int = 0) -> bool:
         """Whether one more message of this priority stays in memory, behind so many others that are about to."""
@@ -457,26 +469,3 @@ class Pager:
 
 def _as_it_was() -> None:
     """A page that did not come has changed nothing."""
-
-
-def reference_of(queue: Queue, record: ReferenceRecord) -> MessageReference:
-    """A row of the journal as it stood there, in no state and in no queue's contents yet."""
-    _, priority, sequence, delivery_count, failed, assigned, state, due_at_ms, expires_at_ms, entered_at_ms, hops, message, _ = record
-    reference = MessageReference(message_of(message), queue, sequence, entered_at_ms)
-    reference.priority = priority
-    reference.delivery_count = delivery_count
-    reference.failed = failed
-    reference.assigned = assigned
-    reference.due_at_ms = due_at_ms
-    reference.expires_at_ms = expires_at_ms
-    reference.hops = None if hops is None else [Hop(*hop) for hop in hops]
-    reference.suspect = state & _SUSPECT != 0
-    return reference
-
-
-def message_of(record: MessageRecord) -> Message:
-    message_id, address, body, properties, priority, sent_at_ms, expires_at_ms, producer = record
-    message = Message(message_id, address, body, properties, priority, True, sent_at_ms, expires_at_ms, producer)
-    if properties:
-        message.size += size_of(properties)
-    return message

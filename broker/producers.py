@@ -138,6 +138,16 @@ class FlowControl:
             self._told_ms[limit] = now_ms
             log.warning("producers wait: %s", reason)
 
+    def tell(self, producer: Producer) -> None:
+        """What it sent waits for its turn, so it is granted nothing now. Where nobody may send, it is told why."""
+        if producer.waiting or (producer.credit_messages > 0 and producer.credit_bytes > 0):
+            return
+        reason = self._reason(resuming=False)
+        if reason is not None:
+            self._tell(reason)
+            producer.sink.grant(producer, 0, 0, reason)
+            producer.waiting = True
+
     def relieve(self) -> None:
         """Looks again at everybody who waits; called once a turn of the loop after messages have left."""
         if self._reason(resuming=True) is not None:

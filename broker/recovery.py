@@ -9,10 +9,10 @@ from broker.core.queue import Queue
 from broker.core.units import known_duration_ms
 from broker.errors import Refused
 from broker.ledger import park_reason
-from broker.paging import reference_of
 from broker.policies import with_policy
 from broker.resources import parse_selector, settings_for
 from broker.state import log
+from broker.stored import reference_of
 from journal.records import QueueRecord, Recovered, ReferenceRecord, ReferenceState
 
 

@@ -13,6 +13,7 @@ from broker.errors import Refused
 from broker.fan_out import fan_out, takes_all
 from broker.resources import Resources, makes_room, over_length
 from broker.state import BrokerState
+from broker.throttle import REFERENCES_A_TURN
 
 #: Ids given by hand that are remembered for each address.
 DUPLICATE_IDS: Final = 20_000
@@ -109,22 +110,39 @@ class Intake:
             message.producer,
         )
         for reference in self._state.enter(copy, [queue]):
-            self._office.bury(reference, MAX_LENGTH)
+            self._office.bury_all(queue, (reference,), MAX_LENGTH, in_turn=False)
             if reference.where is Where.PARKED:  # nobody takes it, and it was refused anyway: its sender knows
                 self._state.leave(reference, "dropped", MAX_LENGTH)
 
     # -- in ----------------------------------------------------------------------------------------------------------
 
     def take_in(self, messages: list[Message]) -> tuple[int, Refused | None]:
-        """Stores messages of one producer, in order; returns how many, and why the next one was refused."""
+        """Stores messages of one producer, in order; returns how many, and why the next one was refused.
+
+        Where it is fewer than all and none was refused, the others are for a later turn (throttle.py).
+        """
         queues = self._plain_queues(messages[0].address)
         if queues and not [message for message in messages if message.delay_ms or message.duplicate_id]:
             if len(queues) == 1:
                 self._state.arrive(messages, queues[0])
                 return len(messages), None
-            if fan_out(self._state, messages, queues):
-                return len(messages), None
+            return self._fan_out(messages, queues)
+        return self._each(messages)
+
+    def _fan_out(self, messages: list[Message], queues: list[Queue]) -> tuple[int, Refused | None]:
+        number = self._state.throttle.share(len(queues))
+        part = messages[:number]
+        if not part or fan_out(self._state, part, queues):
+            return len(part), None
+        return self._each(part)
+
+    def _each(self, messages: list[Message]) -> tuple[int, Refused | None]:
+        """One at a time, as each is to be looked at. Those for one queue are little enough not to wait for those for many."""
+        room, address = self._state.throttle.room, self._state.post_office.addresses.get(messages[0].address)
+        queues = len(address.queues) if address is not None else 0
         for number, message in enumerate(messages):
+            if number >= REFERENCES_A_TURN if queues < 2 else not room(queues):
+                return number, None
             try:
                 if not self.duplicate(message):
                     self.store(message, self.queues_for(message))

@@ -18,11 +18,12 @@ from typing import Any, Final
 
 from broker import __version__, preload
 from broker.admission import Admission, AdmissionLimits
-from broker.broker import Broker, BrokerLimits
+from broker.broker import Broker
 from broker.clock import BrokerClock
 from broker.config import Change, Config, changes
 from broker.declarations import declare
 from broker.errors import Refused
+from broker.limits import BrokerLimits
 from broker.logins import Answer, Logins
 from broker.logs import start_logging, visible
 from broker.management.calls import Calls
@@ -81,6 +82,7 @@ class Server:
                 temp_bytes=config.broker.temp_limit_bytes,
                 transaction_operations=config.limits.max_transaction_operations,
                 transaction_bytes=config.limits.max_transaction_bytes,
+                transaction_references=config.limits.max_transaction_references,
                 transaction_timeout_ms=config.limits.transaction_timeout_ms,
                 max_hops=config.broker.max_hops,
                 duplicate_ids=config.journal.duplicate_ids_per_address,

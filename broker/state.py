@@ -19,6 +19,7 @@ from broker.core.schedule import Expiries, Schedule
 from broker.ledger import Ledger
 from broker.page_reads import Reader
 from broker.paging import Pager, Windows
+from broker.throttle import Throttle
 from journal.records import MinuteColumn
 
 log = logging.getLogger("homing")
@@ -52,6 +53,7 @@ class BrokerState:
         self.memory_bytes = 0
         self.durable_bytes = 0
         self.transient_bytes = 0
+        self.throttle = Throttle(ledger, wake, lambda: self.memory_bytes >= windows.memory_bytes)
 
     @property
     def stored_bytes(self) -> int:

@@ -84,6 +84,7 @@ class Transactions:
                 )
             self._check_held(transaction)
             routes = self._routes(transaction)
+            self.check_references(sum([len(queues) for queues in routes]))
         except Refused:
             self.roll_back(connection, session)
             raise
@@ -115,6 +116,16 @@ class Transactions:
                         "a message acknowledged in this transaction is no longer held (it timed out)",
                         "roll back and take the messages again",
                     )
+
+    def check_references(self, references: int) -> None:
+        """A commit is one step and one group of the journal, however much it is. Raises Refused where that is too much."""
+        most = self._broker.limits.transaction_references
+        if references > most:
+            raise Refused(
+                "transaction-too-large",
+                f"the transaction's messages for all their queues are {references}, a commit takes at most {most}",
+                "commit more often, or raise limits: max-transaction-references",
+            )
 
     def _routes(self, transaction: Transaction) -> list[list[Queue]]:
         """Where each message goes; all are checked before any is stored. Raises Refused."""

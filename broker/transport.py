@@ -293,6 +293,10 @@ class NativeTransport(SocketTransport):
         #: Frames whose turn has not come yet; the socket is not read meanwhile.
         self._postponed: list[Frame] = []
 
+    def resume_reading(self) -> None:
+        if self._leaving or self._ending or not (self._postponed or self._session.full):
+            super().resume_reading()
+
     def opened(self, heartbeat_ms: int) -> None:
         super().opened(heartbeat_ms)
         self._decoder.limit = self._limits.max_frame_bytes
@@ -340,5 +344,4 @@ class NativeTransport(SocketTransport):
             self._act_on(frames)
         except Exception as error:
             self._session.broken(error)
-        if not self._postponed:
-            self.resume_reading()
+        self.resume_reading()

@@ -17,7 +17,6 @@ class JournalError(Exception):
     - ``journal-io``: a write or a commit failed, so its outcome is unknown: answer nobody and stop.
     - ``journal-full``: the disk is full and the reserve is spent.
     - ``journal-bad-record``: a record that cannot be stored reached the journal, a fault of the caller's checks; its group was rolled back.
-    - ``journal-ids``: more ids were asked for than are reserved on disk.
     - ``journal-closed``: used after close().
     """
 

@@ -35,6 +35,8 @@ __all__ = ["Journal", "JournalError", "JournalOptions"]
 log = logging.getLogger("homing.journal")
 
 _IDLE_S = 1.0
+#: What a reference that is to be written takes beside its body, about.
+_ROW_BYTES = 128
 
 
 class _Read(NamedTuple):
@@ -45,7 +47,7 @@ class _Read(NamedTuple):
     failed: Callable[[Exception], None]
 
 
-def _ignore(_: bool) -> None:
+def _ignore(_: bool = False) -> None:
     """Stands for "nobody asked to be told"."""
 
 
@@ -62,6 +64,8 @@ class Journal:
         self.space_low = False
         #: Called on the loop with the new value each time space_low changes: producers stop, or go on.
         self.on_space: Callable[[bool], None] = _ignore
+        #: Called on the loop after each commit, when those that waited for it have been told.
+        self.on_commit: Callable[[], None] = _ignore
         #: WAL in use. Above options.wal_limit_bytes ``on_wal_limit(True)`` is called: a long reader holds it up.
         self.wal_bytes = 0
         self.on_wal_limit: Callable[[bool], None] = _ignore
@@ -75,6 +79,8 @@ class Journal:
         self._lock = lock
         self._next_id = first_id
         self._reserved_up_to = first_id + 2 * self._options.id_block
+        #: What the commit under way raises it to.
+        self._reserving = self._reserved_up_to
         self._wakeup = asyncio.Event()
         self._in_flight: Group | None = None
         self._gathering = Gathering(self._options.elide)
@@ -158,23 +164,31 @@ class Journal:
         return self._committer.statistics
 
     def next_id(self) -> int:
-        """A message id or sequence. Reserved on disk before use, so that none ever comes twice, whatever happens."""
+        """A message id or sequence, like those of ``next_ids``."""
         return self.next_ids(1)
 
     def next_ids(self, count: int) -> int:
-        """The first of so many in a row."""
+        """The first of so many in a row. Never refused.
+
+        They may be shown to nobody before ``ids_reserved``, so that none is ever seen twice, whatever happens. What is written needs no
+        such care: the commit that writes it reserves what it holds. A block is reserved ahead, so that it is rarely waited for.
+        """
         next_id = self._next_id
-        if next_id + count > self._reserved_up_to:
-            # Whoever asked has done a part of what it wanted, perhaps of a transaction: none of it may be written.
-            error = JournalError(
-                "journal-ids",
-                "More messages arrived during one commit than there are ids reserved.",
-                "Raise journal: {id-block} or look into why a commit takes so long; a start goes on from the last commit.",
-            )
-            self._fail(error)
-            raise error
         self._next_id = next_id + count
+        if self._next_id > self._reserved_up_to - self._options.id_block:
+            # The next commit reserves more, and there has to be one, whether there is anything to write or not.
+            self.group.touch()
         return next_id
+
+    @property
+    def ids_taken(self) -> int:
+        """The number that comes next."""
+        return self._next_id
+
+    @property
+    def ids_reserved(self) -> bool:
+        """Whether all that were given are reserved on disk; while they are not, a commit is on its way that changes it."""
+        return self._next_id <= self._reserved_up_to
 
     def wake(self) -> None:
         """Start a commit of the open group if it holds anything. Cheap, idempotent; the group's first touch does it by itself."""
@@ -187,9 +201,16 @@ class Journal:
 
     @property
     def unwritten_bytes(self) -> int:
-        """Of bodies that were appended and are not on disk yet."""
+        """Of what was appended and is not on disk yet, about."""
         in_flight = self._in_flight.size if self._in_flight is not None else 0
-        return self.group.size + in_flight + sum([group.size for group in self._gathering.waiting])
+        size = self.group.size + in_flight + sum([group.size for group in self._gathering.waiting])
+        return size + _ROW_BYTES * self.unwritten_references
+
+    @property
+    def unwritten_references(self) -> int:
+        """References that were added and are not on disk yet."""
+        in_flight = len(self._in_flight.added) if self._in_flight is not None else 0
+        return len(self.group.added) + in_flight + sum([len(group.added) for group in self._gathering.waiting])
 
     def read(self, wanted: Wanted, take: Callable[[Page], None], failed: Callable[[Exception], None]) -> None:
         """Reads a page between two commits and hands it over on the loop, before anything else is committed.
@@ -340,13 +361,12 @@ class Journal:
                 await self._wakeup.wait()
             return
         reserve = self._reserve_wanted()
+        self._reserving = reserve or self._reserved_up_to
         if not group.writes() and reserve is None:
             self._committed(group)
             self._end_flushes()
             return
         standing = await self._store.run(self._committer.commit, group, reserve)
-        if reserve is not None:
-            self._reserved_up_to = reserve
         if not self.failed.done():
             self._take(standing)
             self._end_flushes()
@@ -358,7 +378,8 @@ class Journal:
         if self.failed.done():
             return
         self._in_flight = None
-        for callback in group.after:
+        self._reserved_up_to = self._reserving
+        for callback in (*group.after, self.on_commit):
             try:
                 callback()
             except Exception:

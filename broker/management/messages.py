@@ -14,8 +14,8 @@ from broker.core.queue import Queue
 from broker.errors import Refused
 from broker.management import arguments as read
 from broker.management.queues import STATE_OF
-from broker.paging import reference_of
 from broker.steps import LOOK_STEP, Steps
+from broker.stored import reference_of
 from journal.records import ReferenceRecord
 
 _MAX_PAGE: Final = 1000
@@ -62,6 +62,8 @@ def peek(broker: Broker, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
             break
         found.append(shown)
         last = list(place)
+    while not broker.ledger.ids_reserved:
+        yield True
     return {"messages": found, "next": last if len(found) < len(ordered) else None}
 
 

@@ -14,6 +14,7 @@ import pytest
 
 import client
 from client import AckMode, ReconnectPolicy, SettleError
+from tests.faults.kill_loop.fanning import Fanning
 from tests.faults.kill_loop.loop import KillLoop, Options
 from tests.process import Server
 
@@ -52,6 +53,15 @@ def test_the_same_with_every_queue_read_back_from_disk_all_the_time(tmp_path: Pa
     assert not result.violations, "\n".join(map(str, result.violations[:20]))
     assert result.figures["sends confirmed"] > 80
     assert result.figures["redeliveries"] > 0
+
+
+@pytest.mark.timeout(120)
+def test_killed_while_messages_go_to_many_queues_each_is_in_all_or_in_none(tmp_path: Path) -> None:
+    fanning = Fanning(tmp_path, int(os.environ.get("HOMING_SEED") or secrets.randbits(32)), queues=30, burst=200)
+    print(fanning)
+    fanning.run(2)
+    assert not fanning.violations, "\n".join(fanning.violations[:20])
+    assert fanning.kills == 2
 
 
 @pytest.mark.parametrize("whole_session", [True, False])

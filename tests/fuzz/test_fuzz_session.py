@@ -48,6 +48,10 @@ class Socket:
     def opened(self, heartbeat_ms: int) -> None:
         assert heartbeat_ms >= 0
 
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
 
 class NoHost:
     def history(self, message_id: int) -> dict[str, Any] | None:

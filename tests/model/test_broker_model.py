@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker.broker import BrokerLimits
 from broker.core.message import Message
 from broker.core.redelivery import Failure
 from broker.errors import Refused
+from broker.limits import BrokerLimits
 from tests.model.world import Client, Delivery, World
 
 LAYERS: dict[str, dict[str, Any]] = {
@@ -90,7 +90,7 @@ class BrokerModel(RuleBasedStateMachine):
             producer = self.world.broker.open_producer(client.connection, len(client.producers) + 1, address)
             client.producers[address] = producer
         messages = [Message(0, address, key.encode(), priority=priority, delay_ms=delay_ms) for key in keys]
-        assert self.world.broker.send(producer, producer.mark + 1, messages) is None
+        assert self.world.send(producer, messages) is None
         if delay_ms:
             self.not_before.update(dict.fromkeys(keys, self.world.time_ms + delay_ms))
         self.world.broker.ledger.when_safe(lambda: self.confirmed.update(dict.fromkeys(keys, address)))

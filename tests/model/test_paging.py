@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from broker.broker import BrokerLimits
 from broker.core.consumer import Consumer
 from broker.core.message import MessageReference, Where
 from broker.core.redelivery import Failure
 from broker.errors import Refused
+from broker.limits import BrokerLimits
 from broker.management.messages import peek
 from broker.management.queues import delete
 from broker.steps import Steps

@@ -39,7 +39,7 @@ class Life:
             producer = self.world.broker.open_producer(client.connection, len(client.producers) + 1, address)
             client.producers[address] = producer
         messages = [Message(0, address, body.encode(), **more) for body in bodies]
-        assert self.world.broker.send(producer, producer.mark + 1, messages) is None
+        assert self.world.send(producer, messages) is None
 
     def subscribe(self, client: Client, queue: str, **options: Any) -> Consumer:
         assert client.connection is not None

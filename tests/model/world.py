@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from broker.broker import Broker, BrokerLimits
+from broker.broker import Broker
 from broker.connection import Connection
 from broker.core.address_settings import AddressSettingsRepository
 from broker.core.consumer import Consumer
-from broker.core.message import MessageReference, Where
+from broker.core.message import Message, MessageReference, Where
 from broker.core.queue import Queue
+from broker.errors import Refused
+from broker.limits import BrokerLimits
 from broker.producers import Producer
 from broker.recovery import recover
 from journal.group_commit import Group
@@ -38,6 +40,9 @@ class DictJournal:
         self.minutes: dict[int, list[int]] = {}
         self._next_id = 1
         self.group = Group()
+        self.on_commit: Callable[[], None] = lambda: None
+        #: Numbers from here on are not reserved on disk before the next commit.
+        self.reserved_up_to = 1 << 62
         self.reads: list[tuple[Wanted, Callable[[Page], None], Callable[[Exception], None]]] = []
         #: What the disk says to whoever reads; None: it reads.
         self.read_error: Exception | None = None
@@ -51,7 +56,17 @@ class DictJournal:
     def next_ids(self, count: int) -> int:
         first = self._next_id + 1
         self._next_id += count
+        if self._next_id > self.reserved_up_to:
+            self.group.touch()
         return first
+
+    @property
+    def ids_taken(self) -> int:
+        return self._next_id
+
+    @property
+    def ids_reserved(self) -> bool:
+        return self._next_id <= self.reserved_up_to
 
     def busy(self) -> bool:
         return self.group.touched
@@ -59,6 +74,10 @@ class DictJournal:
     @property
     def unwritten_bytes(self) -> int:
         return self.group.size
+
+    @property
+    def unwritten_references(self) -> int:
+        return len(self.group.added)
 
     def rows(self) -> dict[int, ReferenceRecord]:
         """What the disk will hold when the open group is there."""
@@ -134,8 +153,10 @@ class DictJournal:
             total = self.minutes.setdefault(queue_id, [0] * len(counts))
             for column, count in enumerate(counts):
                 total[column] += count
+        self.reserved_up_to = max(self.reserved_up_to, self._next_id)
         for callback in group.after:
             callback()
+        self.on_commit()
 
     def crash(self) -> Recovered:
         """What is left when the process dies now."""
@@ -242,10 +263,27 @@ class World:
         self.rng = Random(seed)
         self.limits = limits or BrokerLimits()
         self.journal = DictJournal()
+        #: The broker wants another turn.
+        self.woken = False
         self.broker = self._broker()
 
     def _broker(self) -> Broker:
-        return Broker(self.journal, AddressSettingsRepository(self.layers), self.now_ms, self.rng, lambda: None, self.limits)
+        return Broker(self.journal, AddressSettingsRepository(self.layers), self.now_ms, self.rng, self._wake, self.limits)
+
+    def _wake(self) -> None:
+        self.woken = True
+
+    def send(self, producer: Producer, messages: list[Message]) -> tuple[int, Refused] | None:
+        """All of them, in as many turns as that takes (and a commit, where nothing goes on without one)."""
+        first, last, refused = producer.mark + 1, producer.mark + len(messages), None
+        while producer.mark < last and refused is None:
+            before = producer.mark
+            refused = self.broker.send(producer, first, messages)
+            if producer.mark == before and refused is None:
+                self.journal.commit()
+            if producer.mark < last:
+                self.broker.drain()
+        return refused
 
     def now_ms(self) -> int:
         return self.time_ms
@@ -256,11 +294,12 @@ class World:
         return client
 
     def turn(self) -> None:
-        for _ in range(50):
+        for _ in range(100):
+            self.woken = False
             self.broker.drain()
             if self.broker.next_ms() <= self.time_ms:
                 self.broker.tick()
-            if not self.journal.read_pages() and not self.broker.state.ready:
+            if not self.journal.read_pages() and not self.woken:
                 return
 
     def commit(self) -> None:
@@ -268,7 +307,7 @@ class World:
         for _ in range(50):
             self.journal.commit()
             self.turn()
-            if not self.journal.busy() and not self.broker.state.ready and not self.journal.reads:
+            if not self.journal.busy() and not self.woken and not self.journal.reads:
                 self._check_nobody_starves()
                 return
 

@@ -337,14 +337,27 @@ async def test_ids_are_reserved_on_disk_ahead_of_their_use(tmp_path: Path) -> No
             assert query(tmp_path, "SELECT value FROM meta WHERE key = 'reserved_up_to'")[0][0] > highest + 1
 
 
-async def test_more_ids_than_reserved_is_an_error_with_a_code(tmp_path: Path) -> None:
+async def test_more_ids_than_reserved_are_given_and_the_next_commit_reserves_them(tmp_path: Path) -> None:
     async with opened(tmp_path, id_block=10) as (journal, _):
-        for _ in range(20):
-            journal.next_id()
-        with pytest.raises(JournalError) as caught:
-            journal.next_id()
-        assert caught.value.code == "journal-ids"
-        assert journal.failed.exception() is caught.value, "what was done up to there must not be written"
+        assert [journal.next_id() for _ in range(50)] == list(range(1, 51))
+        assert not journal.ids_reserved, "nobody may see them yet"
+        journal.group.queue(queue())
+        journal.group.add(reference(journal.next_ids(1000)))
+        commits: list[bool] = []
+        journal.on_commit = lambda: commits.append(journal.ids_reserved)
+        await journal.flush()
+        assert commits[-1], "whoever is told of the commit may go on"
+        assert query(tmp_path, "SELECT value FROM meta WHERE key = 'reserved_up_to'")[0][0] > 1051
+
+
+async def test_ids_are_reserved_where_nothing_is_written_at_all(tmp_path: Path) -> None:
+    """Messages that are not durable take numbers too."""
+    async with opened(tmp_path, id_block=10) as (journal, _):
+        for _ in range(10):
+            journal.next_ids(15)
+            while not journal.ids_reserved:
+                await journal.flush()
+        assert query(tmp_path, "SELECT value FROM meta WHERE key = 'reserved_up_to'")[0][0] > 151
 
 
 async def test_a_second_open_names_the_holder(tmp_path: Path) -> None:

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from broker.broker import Broker, BrokerLimits
+from broker.broker import Broker
 from broker.config import Change
 from broker.core.address_settings import AddressSettingsRepository
 from broker.errors import Refused
+from broker.limits import BrokerLimits
 from broker.management.calls import Calls
 from broker.protocols.native.codec import FrameDecoder, Op, ProtocolError, encode
 from broker.protocols.native.fields import largest_message
@@ -37,6 +38,10 @@ class Socket:
 
     def of(self, op: Op) -> list[list[Any]]:
         return [frame for frame in self.frames if frame[0] == op]
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
 
 
 class NoHost:

@@ -134,16 +134,33 @@ class Channel:
         self._take_in(event)
 
     def _publish_run(self, run: PublishRun) -> None:
-        """All at once where nothing has to be told of any single one of them; else one by one."""
-        if self.held is not None or run.immediate or _REPLY_TO in run.properties or not take_in_run(self.session, run):
-            for event in run.each():
-                self.publish(event)
-        elif self.published is not None:
-            self.published += len(run.bodies)
+        """All at once where nothing has to be told of any single one of them; else one by one. What is too much for now waits."""
+        special = self.held is not None or run.immediate or _REPLY_TO in run.properties
+        number = None if special else take_in_run(self.session, run)
+        if number is None:
+            self._publish_each(run)
+            return
+        if self.published is not None and number:
+            self.published += number
             self.session.turn.confirming[self] = None
+        if number < len(run.bodies):
+            self.session.postpone(run.after(number))
 
-    def _take_in(self, event: PublishEvent) -> None:
-        accepted, routed = take_in(self.session, event)
+    def _publish_each(self, run: PublishRun) -> None:
+        for number, event in enumerate(run.each()):
+            self.publish(event)
+            if self.session.postponed:
+                # The event itself is the first of what waits, as it was changed before.
+                if number + 1 < len(run.bodies):
+                    self.session.postpone(run.after(number + 1))
+                return
+
+    def _take_in(self, event: PublishEvent, in_turn: bool = True) -> None:
+        taken = take_in(self.session, event, in_turn)
+        if taken is None:
+            self.session.postpone(event)
+            return
+        accepted, routed = taken
         if self.published is not None:
             self.published += 1
             self.session.turn.confirming[self] = None
@@ -415,11 +432,11 @@ class Channel:
         held = self._in_transaction("tx.commit")
         self.held = None
         try:
-            # What cannot be published any more is found before anything is.
+            # What cannot be published any more, or is too much, is found before anything is.
+            references = sum([len(pattern_of(self.session, event).route.queues) for event in held.publishes])
+            self.session.broker.transactions.check_references(references)
             for event in held.publishes:
-                pattern_of(self.session, event)
-            for event in held.publishes:
-                self._take_in(event)
+                self._take_in(event, in_turn=False)
             self._apply(held.settled)
             self.session.finish_turn()
         finally:

@@ -119,6 +119,10 @@ class PublishRun(NamedTuple):
     bodies: list[bytes]
     size: int
 
+    def after(self, number: int) -> PublishRun:
+        """All but the first so many."""
+        return self._replace(bodies=self.bodies[number:])
+
     def each(self) -> list[PublishEvent]:
         """The same one by one."""
         return [PublishEvent(*self[:6], body, self.size) for body in self.bodies]

@@ -6,7 +6,8 @@ once (``Pattern``) and kept until bindings or settings change; headers and expir
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from broker.core.message import Message, Properties
 from broker.core.queue import Queue
@@ -43,39 +44,50 @@ class Pattern(NamedTuple):
     ttl_ms: int | None
 
 
-def take_in(session: AmqpSession, event: PublishEvent) -> tuple[bool, bool]:
-    """(whether every queue it was meant for took it, whether there was any). Raises AmqpError."""
+def take_in(session: AmqpSession, event: PublishEvent, in_turn: bool) -> tuple[bool, bool] | None:
+    """(whether every queue it was meant for took it, whether there was any). Raises AmqpError.
+
+    None: nothing was done; it is for several queues, and this turn has no room for that. ``in_turn``: that counts.
+    """
     _, route, address, properties, properties_bytes, priority, durable, ttl_ms = pattern_of(session, event)
     if not route.queues:
         return True, False
+    if in_turn and len(route.queues) > 1 and not session.broker.state.throttle.room(len(route.queues)):
+        return None
     now_ms = session.broker.now_ms()
     expires_at_ms = None if ttl_ms is None else now_ms + ttl_ms
     message = Message(0, address, event.body or b"", properties, priority, durable, now_ms, expires_at_ms, session.producer.name)
     message.size += properties_bytes
-    session.turn.charge(1, message.size)
+    session.turn.charge(1, message.size, len(route.queues))
     if route.plain and session.turn.arrive_all(route.queues, [message]):
         return True, True
     return _store(session, message, route.queues), True
 
 
-def take_in_run(session: AmqpSession, run: PublishRun) -> bool:
-    """Takes in messages that differ in their bodies alone, where no queue refuses any. False: none is taken in.
+def take_in_run(session: AmqpSession, run: PublishRun) -> int | None:
+    """Takes in messages that differ in their bodies alone, where no queue refuses any: how many of the first, as there is room for in
+    this turn. None: none, as each is to be looked at by itself.
 
     Raises AmqpError.
     """
     _, route, address, properties, properties_bytes, priority, durable, ttl_ms = pattern_of(session, run)
     if not route.plain:
-        return False
+        return None
+    bodies, queues = run.bodies, len(route.queues)
+    if queues > 1:
+        bodies = bodies[: session.broker.state.throttle.share(queues)]
+        if not bodies:
+            return 0
     now_ms, producer = session.broker.now_ms(), session.producer.name
     expires_at_ms = None if ttl_ms is None else now_ms + ttl_ms
-    messages = [Message(0, address, body, properties, priority, durable, now_ms, expires_at_ms, producer) for body in run.bodies]
+    messages = [Message(0, address, body, properties, priority, durable, now_ms, expires_at_ms, producer) for body in bodies]
     if properties_bytes:
         for message in messages:
             message.size += properties_bytes
     if not session.turn.arrive_all(route.queues, messages):
-        return False
-    session.turn.charge(len(messages), len(messages) * (run.size + properties_bytes))
-    return True
+        return None
+    session.turn.charge(len(messages), len(messages) * (run.size + properties_bytes), queues)
+    return len(messages)
 
 
 def pattern_of(session: AmqpSession, event: PublishEvent | PublishRun) -> Pattern:
@@ -105,7 +117,7 @@ def _pattern(session: AmqpSession, event: PublishEvent | PublishRun) -> Pattern:
         headers = {name: value for name, value in headers.items() if name != "BCC"}
     ttl_ms = ttl_of(properties)
     try:
-        route = session.route(exchange, key, headers, [*cc, *bcc])
+        route = _route(session, exchange, key, headers, [*cc, *bcc])
     except Refused as refusal:
         raise error_of(refusal, _PUBLISH) from None
     durable = properties.delivery_mode == 2
@@ -113,6 +125,15 @@ def _pattern(session: AmqpSession, event: PublishEvent | PublishRun) -> Pattern:
     version = session.virtual_host.exchanges.version
     address = session.virtual_host.prefix + (exchange or key)
     return Pattern(version, route, address, kept, size_of(kept), _priority(properties, route), durable, ttl_ms)
+
+
+def _route(session: AmqpSession, exchange: str, key: str, headers: Mapping[str, Any], more_keys: list[str]) -> Route:
+    exchanges = session.virtual_host.exchanges
+    found = exchanges.route(exchange, key, headers, more_keys)
+    if exchange and exchanges.exchanges[exchange].internal:
+        where = session.virtual_host.name
+        raise Refused("access-refused", f"cannot publish to internal exchange '{exchange}' in vhost '{where}'", "use another")
+    return found
 
 
 def _priority(properties: ContentProperties, route: Route) -> int:

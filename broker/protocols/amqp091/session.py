@@ -7,7 +7,7 @@ reply code and a sentence go with both, as RabbitMQ gives them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from broker.broker import Broker
@@ -16,7 +16,6 @@ from broker.core.consumer import Consumer
 from broker.core.message import MessageReference
 from broker.core.queue import Queue
 from broker.errors import Refused
-from broker.exchanges import Route
 from broker.producers import Producer
 from broker.protocols.amqp091.channel import Subscription
 from broker.protocols.amqp091.channels import Channels
@@ -141,11 +140,30 @@ class AmqpSession:
             return
         events, data = self._held, self._waiting
         self._held = self._waiting = None
-        if not self.producer.waiting:
-            self._output.resume_reading()
         self._act_on(events)
         if data:
             self.receive(data)
+        if not self.postponed and not self.producer.waiting:
+            self._output.resume_reading()
+
+    @property
+    def postponed(self) -> bool:
+        """Nothing further is acted on for now."""
+        return self._held is not None
+
+    def postpone(self, event: PublishEvent | PublishRun) -> None:
+        """There is no room for it in this turn (throttle.py): it goes on in a later one, and so does all that comes behind it."""
+        if self._held is None:
+            self.hold()
+            self.broker.state.throttle.wait(self._in_turn)
+        assert self._held is not None, "hold() made it"
+        self._held.append(event)
+
+    def _in_turn(self) -> None:
+        try:
+            self.go_on()
+        except Exception as error:
+            self.broken(error)
 
     def _act_on(self, events: list[Event]) -> None:
         for place, event in enumerate(events):
@@ -353,14 +371,6 @@ class AmqpSession:
         self._consumers += 1
         return self._consumers
 
-    def route(self, exchange: str, key: str, headers: Mapping[str, Any], more_keys: list[str]) -> Route:
-        exchanges = self.virtual_host.exchanges
-        found = exchanges.route(exchange, key, headers, more_keys)
-        if exchange and exchanges.exchanges[exchange].internal:
-            where = self.virtual_host.name
-            raise Refused("access-refused", f"cannot publish to internal exchange '{exchange}' in vhost '{where}'", "use another")
-        return found
-
     def gave_back(self) -> None:
         """Deliveries were refused: until that is on disk they stand nowhere where they could be seen."""
         self._giving_back += 1
@@ -418,7 +428,8 @@ class AmqpSession:
         """Credit, which AMQP has not: a connection that may not publish is not read, and told so where it understands."""
         if reason is None:
             if producer.waiting:
-                self._output.resume_reading()
+                if self._held is None:
+                    self._output.resume_reading()
                 if self._tells_blocked:
                     self.write(method_frame(0, "connection.unblocked"))
             return

@@ -29,16 +29,16 @@ class Turn:
         self._bytes = 0
 
     def arrive_all(self, queues: list[Queue], messages: list[Message]) -> bool:
-        """Messages for queues that take whatever comes; False, and nothing done, where one of several has no room in memory for all."""
+        """Messages for queues that take whatever comes; False, and nothing done, where they are to be looked at one by one (fan_out.py)."""
         if len(queues) == 1:
             self._arrivals[queues[0]] += messages
             return True
         self.hand_over()
         return fan_out(self._session.broker.state, messages, queues)
 
-    def charge(self, messages: int, size: int) -> None:
-        """Counts messages of so many bytes in all against the connection's credit."""
-        self._messages += messages
+    def charge(self, messages: int, size: int, queues: int) -> None:
+        """Counts messages of so many bytes in all, each for so many queues, against the connection's credit."""
+        self._messages += messages * queues
         self._bytes += size + messages * _OVERHEAD_BYTES
 
     def hand_over(self) -> None:

@@ -26,6 +26,7 @@ MAX_SEQUENCE: Final = 1 << 62
 MAX_SESSION: Final = 1 << 31
 #: What a delivery may need beyond the frame its message came in: address, numbers, and where a dead letter has been.
 _DELIVERY_BYTES: Final = 64 * 1024
+_MAX_WORDS: Final = 1000
 
 
 def malformed(message: str) -> ProtocolError:
@@ -65,6 +66,11 @@ def nested(value: Any, levels: int = MAX_NESTING - 1, most: int = MAX_NESTING) -
         raise ProtocolError("nested-too-deep", f"values are nested deeper than {most} levels", "flatten them, or send them as a body")
     for each in value:
         nested(each, levels - 1, most)
+
+
+def shown(text: str) -> str:
+    """What an error says is for people; what it quotes came from a client and may be long."""
+    return text if len(text) <= _MAX_WORDS else text[: _MAX_WORDS - 1] + "…"
 
 
 def checked_client_id(value: str | None) -> str:

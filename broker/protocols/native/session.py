@@ -14,15 +14,16 @@ from typing import Any, Final
 from broker.broker import Broker
 from broker.connection import Connection
 from broker.core.consumer import Consumer
-from broker.core.message import Message, MessageReference
+from broker.core.message import MessageReference
 from broker.core.redelivery import Failure, PolicyError, PolicyMap
 from broker.core.units import MAX_DURATION_MS
 from broker.errors import Refused
 from broker.producers import Producer
 from broker.protocols.native import deliveries, fields
 from broker.protocols.native.codec import MAGIC, PROTOCOL_VERSION, AckType, Frame, Op, ProtocolError, check_ranges, encode
-from broker.protocols.native.fields import MAX_SEQUENCE, MAX_SESSION, malformed, take, unsigned
-from broker.protocols.output import Output
+from broker.protocols.native.fields import MAX_SEQUENCE, MAX_SESSION, malformed, shown, take, unsigned
+from broker.protocols.native.sends import Sends
+from broker.protocols.output import PausableOutput
 
 log = logging.getLogger("homing")
 
@@ -32,8 +33,6 @@ _MAX_TRANSACTIONS: Final = 1000
 _LEAST_HEARTBEAT_MS: Final = 1000
 #: Pulls of one consumer that may wait for an answer.
 _MAX_PULLS: Final = 10_000
-#: What an error says is for people; what it quotes came from a client and may be long.
-_MAX_WORDS: Final = 1000
 _LAST_ACK_TYPE: Final = int(AckType.EXPIRED)
 _HELLO_OPTIONS: Final[dict[str, type]] = {
     "client_id": str,
@@ -63,7 +62,7 @@ Call = Callable[[Connection, str, dict[str, Any], Callable[[Any], None]], None]
 
 
 class NativeSession:
-    def __init__(self, broker: Broker, output: Output, options: NativeOptions, authenticate: Authenticate, call: Call) -> None:
+    def __init__(self, broker: Broker, output: PausableOutput, options: NativeOptions, authenticate: Authenticate, call: Call) -> None:
         self._broker = broker
         self._output = output
         self._options = options
@@ -74,6 +73,7 @@ class NativeSession:
         self._cancel_login: Callable[[], object] | None = None
         #: The client understands DELIVER_BODIES.
         self._joins_bodies = False
+        self._sends = Sends(broker, output, self._write, self.broken, options.max_properties_bytes, options.max_frame_bytes)
         #: CLOSE came: nothing after it is looked at.
         self._closing = False
         #: Nothing is written any more.
@@ -120,6 +120,7 @@ class NativeSession:
     def lost(self) -> None:
         """The socket is gone, or soon will be."""
         self._ended = True
+        self._sends.drop()
         if self._cancel_login is not None:
             self._cancel_login()
         if self._connection is not None:
@@ -147,7 +148,7 @@ class NativeSession:
             self._output.write(encode(frame))
 
     def _refuse(self, request: int, refusal: Refused) -> None:
-        self._write([int(Op.REFUSED), request, refusal.code, _shown(refusal.message), _shown(refusal.fix)])
+        self._write([int(Op.REFUSED), request, refusal.code, shown(refusal.message), shown(refusal.fix)])
 
     # -- login -------------------------------------------------------------------------------------------------------
 
@@ -222,6 +223,9 @@ class NativeSession:
         request, number, address = take(frame, "PRODUCER", int, int, str)
         unsigned(request, "request")
         unsigned(number, "producer", 65_535, 1)
+        self._sends.then(lambda: self._open_producer(connection, request, number, address))
+
+    def _open_producer(self, connection: Connection, request: int, number: int, address: str) -> None:
         try:
             producer = self._broker.open_producer(connection, number, address)
         except Refused as refusal:
@@ -237,58 +241,17 @@ class NativeSession:
 
     def _on_end_producer(self, connection: Connection, frame: Frame) -> None:
         (number,) = take(frame, "END_PRODUCER", int)
-        self._broker.close_producer(connection, number)
+        self._sends.then(lambda: self._broker.close_producer(connection, number))
 
     def _on_send(self, connection: Connection, frame: Frame) -> None:
         number, first, items, session = take(frame, "SEND", int, int, list, int, defaults=(0,))
         if session:
             self._check_session(connection, session)
-        self._send(connection, number, unsigned(first, "first_sequence", MAX_SEQUENCE, 0 if session else 1), None, items, session)
+        self._sends.send(connection, number, unsigned(first, "first_sequence", MAX_SEQUENCE, 0 if session else 1), None, items, session)
 
     def _on_send_bodies(self, connection: Connection, frame: Frame) -> None:
         number, first, said, bodies = take(frame, "SEND_BODIES", int, int, list, list)
-        self._send(connection, number, unsigned(first, "first_sequence", MAX_SEQUENCE, 1), said, bodies, 0)
-
-    def _send(self, connection: Connection, number: int, first: int, said: list[Any] | None, items: list[Any], session: int) -> None:
-        """``said``: of all of them, behind their bodies; None: each item says it itself."""
-        producer = connection.producers.get(number)
-        if producer is None:
-            raise malformed(f"producer {number} is not open")
-        broker = self._broker
-        # Before the messages are looked at: a frame may hold very many small ones.
-        if not broker.flow.charge(producer, len(items), 0):
-            raise _credit_exceeded()
-        whose = (producer.address, producer.name, broker.now_ms())
-        if said is None:
-            messages, cost, refusal = fields.messages(items, *whose, self._options.max_properties_bytes)
-        else:
-            messages, cost, refusal = fields.messages_alike(said, items, *whose)
-        if not broker.flow.charge(producer, 0, cost):
-            raise _credit_exceeded()
-        if cost + self._options.max_properties_bytes > fields.largest_message(self._options.max_frame_bytes):
-            messages, oversize = fields.up_to_oversize(messages, self._options.max_frame_bytes)
-            refusal = oversize or refusal
-        if session:
-            if refusal is not None:
-                broker.transactions.fail(broker.transactions.of(connection, session), refusal.code, refusal.message, refusal.fix)
-            broker.transactions.hold_sends(connection, session, messages)
-        else:
-            self._store(producer, first, messages, refusal)
-        broker.flow.top_up(producer)
-
-    def _store(self, producer: Producer, first: int, messages: list[Message], refusal: Refused | None) -> None:
-        broker = self._broker
-        refused = broker.send(producer, first, messages)
-        last = first + len(messages) - 1
-        if refused is None and refusal is not None and producer.mark == last:
-            refused = last + 1, refusal
-        if producer.mark < last and refused is None:
-            return
-        up_to = min(producer.mark, last) if refused is None else refused[0] - 1
-        answer: list[Any] = [int(Op.CONFIRM), producer.number, up_to]
-        if refused is not None:
-            answer.append([refused[0], refused[1].code, _shown(refused[1].message), _shown(refused[1].fix)])
-        broker.ledger.when_stored(lambda: self._write(answer))
+        self._sends.send(connection, number, unsigned(first, "first_sequence", MAX_SEQUENCE, 1), said, bodies, 0)
 
     # -- consuming ---------------------------------------------------------------------------------------------------
 
@@ -447,6 +410,9 @@ class NativeSession:
         (request,) = take(frame, "CLOSE", int)
         unsigned(request, "request")
         self._closing = True
+        self._sends.then(lambda: self._close(connection, request))
+
+    def _close(self, connection: Connection, request: int) -> None:
         self._broker.disconnect(connection, lost=False)
 
         def closed() -> None:
@@ -461,6 +427,11 @@ class NativeSession:
             self._broker.ledger.when_safe(lambda: self._write([int(Op.RESULT), request, value]))
 
     # -- what the broker says ----------------------------------------------------------------------------------------
+
+    @property
+    def full(self) -> bool:
+        """So much waits for its turn that nothing more is to be read."""
+        return self._sends.full
 
     @property
     def writable(self) -> bool:
@@ -486,14 +457,6 @@ class NativeSession:
 
     def end(self, code: str, message: str, fix: str) -> None:
         """Says why and closes."""
-        self._write([int(Op.ERROR), code, _shown(message), _shown(fix)])
+        self._write([int(Op.ERROR), code, shown(message), shown(fix)])
         self._ended = True
         self._output.end()
-
-
-def _shown(text: str) -> str:
-    return text if len(text) <= _MAX_WORDS else text[: _MAX_WORDS - 1] + "…"
-
-
-def _credit_exceeded() -> ProtocolError:
-    return ProtocolError("credit-exceeded", "the producer sent far beyond its credit", "wait for CREDIT, see docs/protocol.md, 2.2")

@@ -20,9 +20,12 @@ from rich.table import Table
 
 from tests.faults.kill_loop.accounting import Account
 from tests.faults.kill_loop.checker import Kind
+from tests.faults.kill_loop.fanning import Fanning
 from tests.faults.kill_loop.loop import KillLoop, Options, Result
 
 _MOST_SHOWN: Final = 40
+#: For so many brokers killed at random moments one is killed in the middle of a fan-out.
+_FANNING_PART: Final = 5
 
 
 def _arguments() -> argparse.Namespace:
@@ -59,11 +62,17 @@ def main() -> int:
     console.print(f"logs, journal and export in {directory}", markup=False)
     result = _run(directory, options, console)
     _show(result, console)
-    if result.violations:
-        console.print(f"[red]{len(result.violations)} promises were broken[/]; see {directory}")
+    fanning = Fanning(directory / "fanning", options.seed)
+    fanning.run(max(1, options.rounds // _FANNING_PART))
+    console.print(f"{fanning.kills} more were killed handing messages to {fanning.queues} queues, {fanning.within} of them halfway")
+    for text in fanning.violations[:_MOST_SHOWN]:
+        console.print(f"  {text}", markup=False)
+    broken = len(result.violations) + len(fanning.violations)
+    if broken:
+        console.print(f"[red]{broken} promises were broken[/]; see {directory}")
     elif arguments.keep is None:
         shutil.rmtree(directory)
-    return 1 if result.violations else 0
+    return 1 if broken else 0
 
 
 def _run(directory: Path, options: Options, console: Console) -> Result:

@@ -1,0 +1,137 @@
+"""What one native connection sends: read and charged to the producer's credit as it comes, stored in order, a turn's worth at a time.
+
+While a frame is not stored whole (its messages go to very many queues), those behind it wait here, as many as credit allows; whatever else
+the client does meanwhile (acknowledge, commit, ask) goes on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from broker.broker import Broker
+from broker.connection import Connection
+from broker.core.message import Message
+from broker.errors import Refused
+from broker.producers import Producer
+from broker.protocols.native import fields
+from broker.protocols.native.codec import Op, ProtocolError
+from broker.protocols.native.fields import malformed, shown
+from broker.protocols.output import PausableOutput
+
+#: What waits beyond this waits in the socket: not all of it is bounded by credit.
+_MOST_WAITING: Final = 10_000
+
+
+class Sends:
+    def __init__(
+        self,
+        broker: Broker,
+        output: PausableOutput,
+        write: Callable[[list[Any]], None],
+        broken: Callable[[Exception], None],
+        max_properties_bytes: int,
+        max_frame_bytes: int,
+    ) -> None:
+        self._broker = broker
+        self._output = output
+        self._write = write
+        self._broken = broken
+        self._max_properties_bytes = max_properties_bytes
+        self._max_frame_bytes = max_frame_bytes
+        #: What waits for its turn, in order; each returns whether it is done.
+        self._line: deque[Callable[[], bool]] = deque()
+
+    def send(self, connection: Connection, number: int, first: int, said: list[Any] | None, items: list[Any], session: int) -> None:
+        """``said``: of all of them, behind their bodies; None: each item says it itself. Raises ProtocolError."""
+        producer = connection.producers.get(number)
+        if producer is None:
+            raise malformed(f"producer {number} is not open")
+        broker = self._broker
+        # Before the messages are looked at: a frame may hold very many small ones.
+        if not broker.flow.charge(producer, len(items), 0):
+            raise _credit_exceeded()
+        whose = (producer.address, producer.name, broker.now_ms())
+        if said is None:
+            messages, cost, refusal = fields.messages(items, *whose, self._max_properties_bytes)
+        else:
+            messages, cost, refusal = fields.messages_alike(said, items, *whose)
+        if not broker.flow.charge(producer, 0, cost):
+            raise _credit_exceeded()
+        if cost + self._max_properties_bytes > fields.largest_message(self._max_frame_bytes):
+            messages, oversize = fields.up_to_oversize(messages, self._max_frame_bytes)
+            refusal = oversize or refusal
+        if session:
+            if refusal is not None:
+                broker.transactions.fail(broker.transactions.of(connection, session), refusal.code, refusal.message, refusal.fix)
+            broker.transactions.hold_sends(connection, session, messages)
+            broker.flow.top_up(producer)
+        elif self._line or not self._store(connection, producer, first, messages, refusal):
+            self._wait(lambda: self._store(connection, producer, first, messages, refusal))
+
+    def then(self, act: Callable[[], None]) -> None:
+        """Once everything before it is stored; at once, when it is."""
+        if not self._line:
+            act()
+            return
+
+        def done() -> bool:
+            act()
+            return True
+
+        self._wait(done)
+
+    def drop(self) -> None:
+        """The connection is gone: what was not stored yet is not stored any more. Nobody was told that it was."""
+        self._line.clear()
+
+    @property
+    def full(self) -> bool:
+        return len(self._line) >= _MOST_WAITING
+
+    def _wait(self, work: Callable[[], bool]) -> None:
+        self._line.append(work)
+        if len(self._line) == 1:
+            self._broker.state.throttle.wait(self._go_on)
+        elif self.full:
+            self._output.pause_reading()
+
+    def _go_on(self) -> None:
+        """Another turn; one frame at least is worked on, and what follows it as long as there is room."""
+        line, throttle = self._line, self._broker.state.throttle
+        try:
+            while line and throttle.room(1) and line[0]():
+                if line:
+                    line.popleft()
+        except Exception as error:
+            self._broken(error)
+        if line:
+            throttle.wait(self._go_on)
+        self._output.resume_reading()
+
+    def _store(self, connection: Connection, producer: Producer, first: int, messages: list[Message], refusal: Refused | None) -> bool:
+        """Whether the whole frame is done: stored, refused from some message on, or ignored."""
+        if not connection.open:
+            return True
+        broker, before = self._broker, producer.mark
+        refused = broker.send(producer, first, messages)
+        last = first + len(messages) - 1
+        if refused is None and refusal is not None and producer.mark == last:
+            refused = last + 1, refusal
+        done = refused is not None or producer.mark >= last or first > producer.mark + 1
+        if refused is not None or producer.mark >= last or producer.mark > before:
+            up_to = min(producer.mark, last) if refused is None else refused[0] - 1
+            answer: list[Any] = [int(Op.CONFIRM), producer.number, up_to]
+            if refused is not None:
+                answer.append([refused[0], refused[1].code, shown(refused[1].message), shown(refused[1].fix)])
+            broker.ledger.when_stored(lambda: self._write(answer))
+        if not done:
+            broker.flow.tell(producer)
+        elif connection.producers.get(producer.number) is producer:
+            broker.flow.top_up(producer)
+        return done
+
+
+def _credit_exceeded() -> ProtocolError:
+    return ProtocolError("credit-exceeded", "the producer sent far beyond its credit", "wait for CREDIT, see docs/protocol.md, 2.2")

@@ -1,0 +1,115 @@
+"""``python -m tests.faults.crowding.campaign`` (scripts/check-neighbours): what others notice while one client sends to very many queues.
+
+A broker of its own for each attack. A neighbour on another connection, in another process, sends one durable message after the other and
+waits for each confirm; told is how long those took: half of them, 99 of 100, and the worst. Fails where the broker ends, or where the
+neighbour waits longer than it may (99 of 100 within 100 ms, every one within 1 s).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tests.faults.crowding.attacks import ATTACKS, Attack
+from tests.process import ROOT, Server
+
+P99_MS: Final = 100.0
+WORST_MS: Final = 1000.0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the neighbour saw: confirms, and how long they took, in milliseconds; and how far the attack had come by then."""
+
+    confirms: int
+    p50_ms: float
+    p99_ms: float
+    worst_ms: float
+    confirmed: int
+    references: int
+    peak_rss_bytes: int
+    exit_code: int
+
+    def __str__(self) -> str:
+        times = f"p50 {self.p50_ms:.1f} ms, p99 {self.p99_ms:.1f} ms, worst {self.worst_ms:.0f} ms of {self.confirms:,} confirms"
+        return f"{times}; {self.references:,} references confirmed; peak RSS {self.peak_rss_bytes >> 20} MiB; exit {self.exit_code}"
+
+
+class Neighbour:
+    """Its process: from the start until ``end`` it sends and waits."""
+
+    def __init__(self, url: str) -> None:
+        command = [sys.executable, "-m", "tests.faults.crowding.neighbour", url]
+        self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "ready\n", "the neighbour did not start"
+
+    def end(self) -> list[float]:
+        """How long each confirm took, in milliseconds; the last may not have come."""
+        out, _ = self._process.communicate("\n", timeout=60)
+        times: list[float] = json.loads(out)
+        return times
+
+
+def crowd(attack: Attack, seconds: float, directory: Path, config: dict[str, Any] | None = None) -> Seen:
+    """One attack, watched for so long, or until it is through."""
+    server = Server(directory, {"native": {"port": 0}, "amqp": {"port": 0}, **(config or {})}).start()
+    try:
+        attack.prepare(server)
+        neighbour = Neighbour(server.url)
+        try:
+            going = attack.begin(server)
+            end = time.monotonic() + seconds
+            while time.monotonic() < end and not going.done() and server.process is not None and server.process.poll() is None:
+                time.sleep(0.05)
+            confirmed = going.confirmed()
+            rss = _peak_rss(server)
+        finally:
+            times = sorted(neighbour.end())
+        going.close()
+        code = server.stop()
+    finally:
+        if server.process is not None:
+            server.kill()
+
+    def at(part: float) -> float:
+        return times[min(len(times) - 1, int(part * len(times)))]
+
+    return Seen(len(times), at(0.5), at(0.99), times[-1], confirmed, confirmed * attack.queues, rss, code)
+
+
+def _peak_rss(server: Server) -> int:
+    try:
+        lines = Path(f"/proc/{server.pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM")), 0)
+
+
+def main(words: list[str] | None = None) -> int:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="scripts/check-neighbours", description=__doc__, formatter_class=raw)
+    parser.add_argument("attacks", nargs="*", metavar="ATTACK", help=f"of: {', '.join(ATTACKS)} (default: all)")
+    parser.add_argument("--seconds", type=float, default=30, help="how long each is watched at most (default 30)")
+    chosen = parser.parse_args(words)
+    if unknown := set(chosen.attacks) - ATTACKS.keys():
+        parser.error(f"there is no attack {', '.join(sorted(unknown))}")
+    bad = 0
+    for name in chosen.attacks or ATTACKS:
+        with tempfile.TemporaryDirectory(prefix="homing-crowding-", ignore_cleanup_errors=True) as folder:
+            seen = crowd(ATTACKS[name], chosen.seconds, Path(folder))
+        kept = seen.exit_code == 0 and seen.p99_ms <= P99_MS and seen.worst_ms <= WORST_MS
+        bad += not kept
+        print(f"{name:<24}{'kept  ' if kept else 'BROKEN'}  {seen}", flush=True)
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,435 @@
+"""Messages for very many queues are stored a turn's worth at a time: in order, each whole, and others come between."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.core.redelivery import Failure
+from broker.errors import Refused
+from broker.limits import BrokerLimits
+from broker.protocols.amqp091.codec import method_frame
+from broker.protocols.native.codec import FrameDecoder, Op, encode
+from broker.protocols.native.session import NativeOptions, NativeSession
+from broker.steps import at_once
+from broker.throttle import FEW_QUEUES, MOST_UNWRITTEN_REFERENCES, REFERENCES_A_TURN
+from tests.model.test_regressions import Life
+from tests.model.world import World
+from tests.unit.test_amqp_session import Peer
+
+QUEUES = 40
+MESSAGES = 200
+
+
+class Client:
+    """A native connection, and what it was told."""
+
+    def __init__(self, world: World, client_id: str) -> None:
+        self.decoder = FrameDecoder(1 << 30)
+        self.frames: list[list[Any]] = []
+        self.writable = True
+        self.session = NativeSession(world.broker, self, NativeOptions("id", "test"), lambda user, password, done: done(""), _no_calls)
+        self.say([Op.HELLO, "homing", 1, {"client_id": client_id}])
+
+    def say(self, *frames: list[Any]) -> None:
+        self.session.receive([each for frame in frames for each in FrameDecoder().feed(encode(frame))])
+
+    def of(self, op: Op) -> list[list[Any]]:
+        return [frame for frame in self.frames if frame[0] == op]
+
+    def write(self, data: bytes) -> None:
+        self.frames += self.decoder.feed(data)
+
+    def end(self) -> None: ...
+
+    def leave(self) -> None: ...
+
+    def opened(self, heartbeat_ms: int) -> None: ...
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+
+def _no_calls(*args: Any) -> None:
+    raise AssertionError("nobody calls here")
+
+
+def crowd(world: World, queues: int = QUEUES, address: str = "crowd") -> list[str]:
+    names = [f"{address}.{number}" for number in range(queues)]
+    for name in names:
+        world.broker.resources.declare({"queue": name, "address": address, "routing_type": "multicast"})
+    return names
+
+
+def sender(world: World, client_id: str, address: str = "crowd") -> Client:
+    client = Client(world, client_id)
+    client.say([Op.PRODUCER, 1, 1, address])
+    world.commit()
+    return client
+
+
+def a_turn(world: World, commit: bool = True) -> int:
+    """How many references it made."""
+    before = world.journal.ids_taken
+    world.broker.drain()
+    made = world.journal.ids_taken - before
+    if commit:
+        world.journal.commit()
+    return made
+
+
+def bodies(world: World, name: str) -> list[bytes]:
+    """What a queue holds, in order."""
+    queue = world.broker.state.post_office.queues[name]
+    rows = {record.sequence: record.message.body for record in world.journal.rows().values() if record.queue_id == queue.queue_id}
+    return [rows[sequence] for sequence in sorted(rows)]
+
+
+def some(first: int, count: int = MESSAGES) -> list[Any]:
+    return [[str(number).encode()] for number in range(first, first + count)]
+
+
+def test_a_frame_for_many_queues_is_stored_in_steps_and_others_come_between() -> None:
+    world = World({})
+    names = crowd(world)
+    big, small = sender(world, "big"), sender(world, "small", "alone")
+    before = world.journal.ids_taken
+    big.say([Op.SEND, 1, 1, some(1)], [Op.SEND, 1, MESSAGES + 1, some(MESSAGES + 1, 5)])
+    steps = [world.journal.ids_taken - before]
+    while not big.of(Op.CONFIRM) or big.of(Op.CONFIRM)[-1][2] < MESSAGES + 5:
+        number = len(steps)
+        small.say([Op.SEND, 1, number, [[b"x"]]])
+        world.broker.drain()
+        world.journal.commit()
+        assert [frame[2] for frame in small.of(Op.CONFIRM)][-1] == number, "confirmed with the next commit"
+        steps.append(a_turn(world))
+    assert len(steps) > MESSAGES * QUEUES // (2 * REFERENCES_A_TURN)
+    assert max(steps) <= REFERENCES_A_TURN
+    confirms = [frame[2] for frame in big.of(Op.CONFIRM)]
+    assert confirms == sorted(confirms)
+    expected = [str(number).encode() for number in range(1, MESSAGES + 6)]
+    assert all(bodies(world, name) == expected for name in names)
+    world.check_books()
+
+
+def test_acknowledgements_do_not_wait_behind_what_the_same_connection_sends() -> None:
+    world = World({})
+    crowd(world)
+    client = sender(world, "one", "alone")
+    client.say([Op.PRODUCER, 2, 2, "crowd"], [Op.SUBSCRIBE, 3, 1, "alone", {"prefetch": 10}], [Op.SEND, 1, 1, [[b"m"]]])
+    world.commit()
+    assert len(client.of(Op.DELIVER)) == 1
+    client.say([Op.SEND, 2, 1, some(1)], [Op.ACK, 1, 1, [1, 1], None, 7])
+    a_turn(world)
+    assert client.of(Op.RESULT)[-1][1] == 7
+    assert client.of(Op.CONFIRM)[-1][2] < MESSAGES, "the frame before it is under way still"
+
+
+def test_what_a_lost_connection_had_stored_is_passed_over_when_it_is_sent_again() -> None:
+    world = World({})
+    names = crowd(world)
+    first = sender(world, "same")
+    first.say([Op.SEND, 1, 1, some(1)])
+    a_turn(world)
+    first.session.lost()
+    stored = len(bodies(world, names[0]))
+    assert 0 < stored < MESSAGES
+    for _ in range(3):
+        assert a_turn(world) == 0, "what it had not stored is nobody's any more"
+    again = sender(world, "same")
+    assert again.of(Op.RESULT)[-1][2] == {"mark": stored}
+    again.say([Op.SEND, 1, 1, some(1)])
+    world.commit()
+    assert all(bodies(world, name) == [str(number).encode() for number in range(1, MESSAGES + 1)] for name in names)
+
+
+def test_a_connection_that_was_taken_over_stores_nothing_beside_the_one_that_took_over() -> None:
+    world = World({})
+    names = crowd(world)
+    sender(world, "same").say([Op.SEND, 1, 1, some(1)])
+    again = sender(world, "same")
+    again.say([Op.SEND, 1, 1, some(1)])
+    world.commit()
+    assert all(len(bodies(world, name)) == MESSAGES for name in names)
+
+
+@pytest.mark.parametrize("after_turns", range(6))
+def test_a_kill_between_two_steps_leaves_whole_messages_and_their_mark(after_turns: int) -> None:
+    world = World({})
+    names = crowd(world)
+    sender(world, "same").say([Op.SEND, 1, 1, some(1)])
+    for number in range(after_turns):
+        a_turn(world, commit=number % 2 == 0)
+    world.crash()
+    held = [bodies(world, name) for name in names]
+    assert all(each == held[0] for each in held), "each is in all queues or in none"
+    again = sender(world, "same")
+    assert again.of(Op.RESULT)[-1][2] == {"mark": len(held[0])}
+    again.say([Op.SEND, 1, 1, some(1)])
+    world.commit()
+    assert all(bodies(world, name) == [str(number).encode() for number in range(1, MESSAGES + 1)] for name in names)
+
+
+def test_those_who_wait_go_on_in_turn() -> None:
+    world = World({})
+    crowd(world)
+    clients = [sender(world, name) for name in ("one", "two", "three")]
+    for client in clients:
+        client.say([Op.SEND, 1, 1, some(1)])
+    for _ in range(6):
+        a_turn(world)
+    progress = [client.of(Op.CONFIRM)[-1][2] for client in clients]
+    assert max(progress) - min(progress) <= REFERENCES_A_TURN // QUEUES
+
+
+def test_nothing_more_is_made_than_the_disk_takes() -> None:
+    world = World({})
+    crowd(world)
+    sender(world, "one").say([Op.SEND, 1, 1, some(1)])
+    made = sum(a_turn(world, commit=False) for _ in range(20))
+    assert made <= MOST_UNWRITTEN_REFERENCES + REFERENCES_A_TURN
+    world.journal.commit()
+    assert world.woken, "a commit lets it go on"
+    assert a_turn(world) > 0
+
+
+def test_what_is_not_durable_waits_for_room_in_memory() -> None:
+    world = World({}, limits=BrokerLimits(memory_bytes=2_000_000))
+    names = crowd(world)
+    client = sender(world, "one")
+    client.say([Op.SEND, 1, 1, [[b"x", None, 4, False]] * MESSAGES])
+    for _ in range(30):
+        a_turn(world)
+    assert world.broker.state.memory_bytes <= 2_000_000 + 400 * REFERENCES_A_TURN
+    done = client.of(Op.CONFIRM)[-1][2]
+    assert done < MESSAGES
+    assert client.of(Op.CREDIT)[-1][4] is None or "memory-limit" in client.of(Op.CREDIT)[-1][4]
+    for name in names:
+        at_once(world.broker.resources.purge_steps(world.broker.state.post_office.queues[name]))
+    world.commit()
+    assert client.of(Op.CONFIRM)[-1][2] > done
+    world.check_books()
+
+
+def test_what_finds_no_room_in_memory_goes_to_disk_in_the_same_steps() -> None:
+    world = World({}, limits=BrokerLimits(window_messages=10))
+    names = crowd(world)
+    client = sender(world, "one")
+    client.say([Op.SEND, 1, 1, some(1)])
+    made = 1
+    while made:
+        made = a_turn(world)
+        assert made <= REFERENCES_A_TURN
+    assert client.of(Op.CONFIRM)[-1][2] == MESSAGES
+    assert {world.broker.state.post_office.queues[name].pending.disk_count for name in names} == {MESSAGES - 10}
+    world.check_books()
+    consumer = Client(world, "two")
+    consumer.say([Op.SUBSCRIBE, 1, 1, names[7], {"prefetch": 1000}])
+    world.journal.page_rows = 100
+    world.commit()
+    assert [item[1] for frame in consumer.of(Op.DELIVER) for item in [*frame[3]]] or consumer.of(Op.DELIVER_BODIES)
+    assert world.broker.state.post_office.queues[names[7]].delivering == MESSAGES
+
+
+# -- moves ---------------------------------------------------------------------------------------------------------------
+
+
+def test_dead_letters_for_many_queues_move_in_steps() -> None:
+    life = Life({"dead-letter-address": "dead", "max-delivery-attempts": 1})
+    world = life.world
+    names = crowd(world, address="dead")
+    client = life.client()
+    life.send(client, "work", *[str(number) for number in range(MESSAGES)])
+    consumer = life.subscribe(client, "work", prefetch=MESSAGES)
+    world.commit()
+    before = world.journal.ids_taken
+    world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
+    made = [world.journal.ids_taken - before]
+    while life.queue("work").count:
+        world.journal.commit()
+        made.append(a_turn(world))
+        assert len(made) < 100
+    world.commit()
+    assert max(made) <= REFERENCES_A_TURN
+    assert len(made) > 3
+    assert all(sorted(bodies(world, name), key=int) == [str(number).encode() for number in range(MESSAGES)] for name in names)
+    world.check_books()
+
+
+def test_a_kill_while_dead_letters_move_leaves_each_in_one_place() -> None:
+    life = Life({"dead-letter-address": "dead", "max-delivery-attempts": 1})
+    world = life.world
+    names = crowd(world, address="dead")
+    client = life.client()
+    life.send(client, "work", *[str(number) for number in range(MESSAGES)])
+    consumer = life.subscribe(client, "work", prefetch=MESSAGES)
+    world.commit()
+    world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
+    a_turn(world)
+    a_turn(world)
+    world.crash()
+    left, there = set(bodies(world, "work")), [set(bodies(world, name)) for name in names]
+    assert left
+    assert there[0]
+    assert all(each == there[0] for each in there)
+    assert not left & there[0]
+    assert len(left | there[0]) == MESSAGES
+    world.commit()
+    assert not bodies(world, "work"), "the start goes on with it"
+
+
+def test_a_redrive_whose_home_cannot_be_made_again_is_refused_and_loses_nothing() -> None:
+    life = Life({"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True, "max-delivery-attempts": 1})
+    world = life.world
+    world.limits = BrokerLimits(max_queues=3, window_messages=10)
+    world.crash()
+    client = life.client()
+    life.send(client, "home", *[str(number) for number in range(50)])
+    consumer = life.subscribe(client, "home", prefetch=100)
+    world.commit()
+    world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
+    world.commit()
+    assert client.connection is not None
+    world.broker.disconnect(client.connection, lost=False)
+    world.broker.delete_queue(life.queue("home"))
+    for name in ("one", "two"):
+        world.broker.resources.declare({"queue": name})
+    world.commit()
+    dead = life.queue("DLQ.home")
+    for in_memory in (True, False):
+        if not in_memory:
+            world.journal.load_limit = 0
+            world.crash()
+            dead = life.queue("DLQ.home")
+            assert not dead.references, "all is on disk only"
+        told: list[int | Refused] = []
+        work = world.broker.office.redrive(dead, None)
+        while not told:
+            try:
+                next(work)
+            except StopIteration as done:
+                told.append(done.value)
+            except Refused as refusal:
+                told.append(refusal)
+            world.commit()
+        assert isinstance(told[0], Refused)
+        assert told[0].code == "too-many-queues"
+        assert "queue home is gone" in told[0].message
+        assert "then redrive what is left" in told[0].fix
+        assert dead.ready == 50
+        world.check_books()
+    world.broker.delete_queue(life.queue("one"))
+    world.commit()
+    work = world.broker.office.redrive(life.queue("DLQ.home"), None)
+    for _ in work:
+        world.commit()
+    world.commit()
+    assert life.queue("home").ready == 50
+
+
+# -- transactions, numbers -------------------------------------------------------------------------------------------------
+
+
+def test_a_commit_is_one_step_and_bounded() -> None:
+    world = World({}, limits=BrokerLimits(transaction_references=10 * QUEUES))
+    names = crowd(world)
+    client = sender(world, "one")
+    client.say([Op.SEND, 1, 0, some(1, 11), 5], [Op.COMMIT, 9, 5, "t1", 11])
+    assert client.of(Op.REFUSED)[-1][1:3] == [9, "transaction-too-large"]
+    assert "max-transaction-references" in client.of(Op.REFUSED)[-1][4]
+    client.say([Op.SEND, 1, 0, some(1, 10), 5], [Op.COMMIT, 10, 5, "t2", 10])
+    world.journal.commit()
+    assert client.of(Op.RESULT)[-1][1] == 10
+    assert all(len(bodies(world, name)) == 10 for name in names)
+
+
+def test_nothing_is_handed_out_whose_number_is_not_reserved_on_disk() -> None:
+    world = World({})
+    client = sender(world, "one", "alone")
+    client.say([Op.SUBSCRIBE, 2, 1, "alone", {"prefetch": 10}])
+    world.commit()
+    world.journal.reserved_up_to = world.journal.ids_taken
+    client.say([Op.SEND, 1, 1, [[b"m", None, 4, False]]])
+    world.turn()
+    assert not client.of(Op.DELIVER), "a kill now, and its number could come again"
+    world.journal.commit()
+    assert world.woken
+    world.turn()
+    assert len(client.of(Op.DELIVER)) == 1
+
+
+# -- AMQP ----------------------------------------------------------------------------------------------------------------
+
+
+def amqp_crowd(world: World, queues: int = QUEUES) -> Peer:
+    peer = Peer(world)
+    peer.log_in()
+    peer.call(1, "channel.open", "")
+    peer.call(1, "exchange.declare", 0, "crowd", "fanout", False, False, False, False, False, {})
+    for number in range(queues):
+        peer.call(1, "queue.declare", 0, f"crowd.{number}", False, True, False, False, False, {})
+        peer.call(1, "queue.bind", 0, f"crowd.{number}", "crowd", "", False, {})
+    return peer
+
+
+def publishes(count: int, first: int = 0) -> bytes:
+    one: list[bytes] = []
+    for number in range(first, first + count):
+        body = b"%08d" % number
+        one.append(method_frame(1, "basic.publish", 0, "crowd", "", False, False))
+        header = b"\x00\x3c\x00\x00" + len(body).to_bytes(8, "big") + b"\x10\x00\x02"
+        one.append(b"\x02\x00\x01" + len(header).to_bytes(4, "big") + header + b"\xce")
+        one.append(b"\x03\x00\x01" + len(body).to_bytes(4, "big") + body + b"\xce")
+    return b"".join(one)
+
+
+@pytest.mark.parametrize("limited", [False, True])
+def test_publishes_for_many_queues_are_taken_in_steps_and_the_connection_waits(limited: bool) -> None:
+    """Also where each is to be looked at by itself."""
+    world = World({"#": {"max-length": 100_000}} if limited else {})
+    peer = amqp_crowd(world)
+    peer.call(1, "confirm.select", False)
+    before = world.journal.ids_taken
+    peer.session.receive(publishes(MESSAGES) + method_frame(1, "queue.declare", 0, "later", False, True, False, False, False, {}))
+    assert world.journal.ids_taken - before <= REFERENCES_A_TURN
+    waited = 0
+    while not peer.reading:
+        assert "later" not in world.broker.state.post_office.queues
+        assert a_turn(world) <= REFERENCES_A_TURN
+        waited += 1
+    assert waited > 2
+    assert "later" in world.broker.state.post_office.queues
+    expected = [b"%08d" % number for number in range(MESSAGES)]
+    assert all(bodies(world, f"crowd.{number}") == expected for number in range(QUEUES))
+    acks = [values for name, values in peer.methods() if name == "basic.ack"]
+    assert acks[-1][0] == MESSAGES
+    assert [tag for tag, _ in acks] == sorted(tag for tag, _ in acks)
+
+
+def test_an_amqp_transaction_is_one_step_and_bounded() -> None:
+    world = World({}, limits=BrokerLimits(transaction_references=10 * QUEUES))
+    peer = amqp_crowd(world)
+    peer.call(1, "tx.select")
+    peer.send(publishes(10))
+    assert [name for name, _ in peer.call(1, "tx.commit")] == ["tx.commit-ok"]
+    peer.send(publishes(11))
+    ((name, values),) = peer.call(1, "tx.commit")
+    assert (name, values[0]) == ("channel.close", 406)
+    assert "max-transaction-references" in values[1] or "takes at most" in values[1]
+    assert all(len(bodies(world, f"crowd.{number}")) == 10 for number in range(QUEUES))
+
+
+def test_few_queues_wait_for_turns_alone() -> None:
+    world = World({})
+    crowd(world, FEW_QUEUES)
+    client = sender(world, "one")
+    client.say([Op.SEND, 1, 1, some(1, 1000)])
+    made = 0
+    while world.woken:
+        world.woken = False
+        made = a_turn(world, commit=False)
+        assert made <= REFERENCES_A_TURN
+    world.journal.commit()
+    assert client.of(Op.CONFIRM)[-1][2] == 1000
