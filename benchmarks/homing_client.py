@@ -341,7 +341,7 @@ def _write(path: Path, seen: list[tuple[int, int]]) -> None:
 
 async def depth(options: Options) -> dict[str, Any]:
     async with AsyncExitStack() as stack:
-        queues = await (await connect(options, stack)).call("queues")
+        queues = await (await connect(options, stack)).listing("queues")
         return {"count": sum(queue["messages"] for queue in queues if queue["name"] == options["queue"])}
 
 

@@ -32,3 +32,8 @@ def talk(url: str, conversation: Callable[[client.Connection], Awaitable[T]]) ->
 def call(url: str, verb: str, **arguments: Any) -> Any:
     """One management call (docs/protocol.md, 2.7) and its value."""
     return talk(url, lambda connection: connection.call(verb, **arguments))
+
+
+def listing(url: str, verb: str, **arguments: Any) -> list[dict[str, Any]]:
+    """All that such a call has, page by page."""
+    return talk(url, lambda connection: connection.listing(verb, **arguments))

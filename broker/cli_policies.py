@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 from rich.table import Table
@@ -51,9 +51,9 @@ def set_policy(
 @policy_app.command("list")
 def list_policies(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """All policies, those of broker.yaml included."""
-    from broker.cli_client import call
+    from broker.cli_client import listing
 
-    found: list[dict[str, Any]] = call(url, "policies")
+    found = listing(url, "policies")
     if as_json:
         print_json(found)
         return

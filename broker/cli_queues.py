@@ -26,9 +26,9 @@ COUNTS: Final = (
 
 def queues(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """All queues with what waits in them and what became of the rest."""
-    from broker.cli_client import call
+    from broker.cli_client import listing
 
-    found: list[dict[str, Any]] = call(url, "queues")
+    found = listing(url, "queues")
     if as_json:
         print_json(found)
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -29,9 +29,9 @@ def add(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
 @app.command("list")
 def list_all(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """All virtual hosts with what is in them."""
-    from broker.cli_client import call
+    from broker.cli_client import listing
 
-    found: list[dict[str, Any]] = call(url, "vhosts")
+    found = listing(url, "vhosts")
     if as_json:
         print_json(found)
         return

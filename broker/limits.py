@@ -25,3 +25,5 @@ class BrokerLimits:
     window_messages: int = 32_000
     window_bytes: int = 32 * 1024 * 1024
     window_scheduled: int = 10_000
+    #: Of a page of an answer, beyond its first entry.
+    answer_bytes: int = 512 * 1024

@@ -46,6 +46,8 @@ log = logging.getLogger("homing")
 #: (docs/performance-budget.md).
 _SWITCH_INTERVAL_S: Final = 0.0002
 _SHUTDOWN_S: Final = 5.0
+#: A page of an answer, where frames are not smaller.
+_ANSWER_BYTES: Final = 512 * 1024
 
 
 class Server:
@@ -93,6 +95,7 @@ class Server:
                 window_messages=config.limits.window_messages,
                 window_bytes=config.limits.window_bytes,
                 window_scheduled=config.limits.window_scheduled,
+                answer_bytes=min(_ANSWER_BYTES, config.limits.max_frame_bytes // 2),
             ),
             keep_all_history=config.broker.history == "full",
             disk_low=lambda: journal.space_low,

@@ -208,6 +208,9 @@ class Connection:
     def call(self, verb: str, **arguments: Any) -> Any:
         return self._loop.wait(lambda: self._connection.call(verb, **arguments))
 
+    def listing(self, verb: str, **arguments: Any) -> list[Any]:
+        return self._loop.wait(lambda: self._connection.listing(verb, **arguments))
+
     def close(self, timeout_ms: int | None = None) -> None:
         self._end(lambda: self._connection.close(timeout_ms))
 

@@ -31,6 +31,8 @@ from .wire import Frame, Wire
 
 #: What a frame needs beyond its messages, with room to spare.
 FRAME_HEAD_BYTES: Final = 256
+#: Entries asked for at a time; the broker may give fewer.
+LISTING_PAGE: Final = 250
 MAX_PRODUCERS: Final = 65_535
 
 log = logging.getLogger("client")
@@ -166,6 +168,20 @@ class Connection:
         future: asyncio.Future[Any] = self.loop.create_future()
         wire.write(Op.CALL, self.expect(Reply(CallError, future)), verb, arguments)
         return await future
+
+    async def listing(self, verb: str, **arguments: Any) -> list[Any]:
+        """All that a call with pages has (``queues``, ``consumers``, ``policies``, ``vhosts``), page by page; raises as ``call`` does.
+
+        What comes or goes meanwhile may be in it or not.
+        """
+        found: list[Any] = []
+        after: str | None = None
+        while True:
+            page = await self.call(verb, **arguments, limit=LISTING_PAGE, after=after)
+            found += page["items"]
+            after = page["next"]
+            if after is None:
+                return found
 
     async def connected(self) -> Wire:
         """Wait until the connection stands; raises what makes that impossible."""

@@ -19,8 +19,6 @@ from broker.stored import reference_of
 from journal.records import ReferenceRecord
 
 _MAX_PAGE: Final = 1000
-#: Beyond its first message a page holds no more: a frame takes it whatever that first one's size.
-_MAX_PAGE_BYTES: Final = 512 * 1024
 
 
 def describe(reference: MessageReference) -> dict[str, Any]:
@@ -58,7 +56,7 @@ def peek(broker: Broker, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
     for place, reference in ordered[:limit]:
         shown = describe(reference)
         size += reference.message.size + 2 * len(shown["properties"].get("_HOMING_HOPS", ""))
-        if found and size > _MAX_PAGE_BYTES:
+        if found and size > broker.limits.answer_bytes:
             break
         found.append(shown)
         last = list(place)

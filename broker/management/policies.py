@@ -9,15 +9,18 @@ from broker.core.policy import ALL, Policy, PolicyError, read_policy
 from broker.core.virtual_host import DEFAULT
 from broker.errors import Refused
 from broker.management import arguments as read
+from broker.management.pages import listed
 
 
 def describe(policy: Policy, configured: bool) -> dict[str, Any]:
     return {**policy.describe(), "source": "broker.yaml" if configured else "command"}
 
 
-def list_all(broker: Broker, arguments: dict[str, Any]) -> list[dict[str, Any]]:
-    read.only(arguments)
-    return [describe(policy, configured) for policy, configured in broker.policies.all()]
+def list_all(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any] | list[dict[str, Any]]:
+    read.only(arguments, "limit", "after")
+    # As they are sorted: by virtual host, then by name. No name of either holds a zero.
+    found = {f"{policy.virtual_host}\0{policy.name}": (policy, configured) for policy, configured in broker.policies.all()}
+    return listed(broker, arguments, found, lambda each: describe(*each))
 
 
 def set_one(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:

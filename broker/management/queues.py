@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from broker.broker import Broker
+from broker.core.consumer import Consumer
 from broker.core.message import Where
 from broker.core.queue import Queue
 from broker.core.virtual_host import virtual_host_of
 from broker.errors import Refused
 from broker.management import arguments as read
+from broker.management.pages import listed
 from broker.steps import Steps
 
 
@@ -42,27 +44,29 @@ def describe(queue: Queue) -> dict[str, Any]:
     }
 
 
-def list_queues(broker: Broker, arguments: dict[str, Any]) -> list[dict[str, Any]]:
-    read.only(arguments)
-    return [describe(queue) for _, queue in sorted(broker.state.post_office.queues.items())]
+def list_queues(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any] | list[dict[str, Any]]:
+    read.only(arguments, "limit", "after")
+    return listed(broker, arguments, broker.state.post_office.queues, describe)
 
 
-def consumers(broker: Broker, arguments: dict[str, Any]) -> list[dict[str, Any]]:
+def consumers(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any] | list[dict[str, Any]]:
     """Who holds what: one map per consumer of one queue."""
-    read.only(arguments, "queue")
-    return [
-        {
-            "consumer": consumer.name,
-            "connection": consumer.connection,
-            "prefetch": consumer.prefetch,
-            "credit": consumer.credit,
-            "unsettled": len(consumer.unsettled),
-            "given": sum(reference.given_at_ms is not None for reference in consumer.unsettled.values()),
-            "selector": consumer.selector.text if consumer.selector else None,
-            "slow": consumer.slow,
-        }
-        for consumer in read.queue(broker, arguments).consumers
-    ]
+    read.only(arguments, "queue", "limit", "after")
+    found = {f"{each.connection}/{each.number:010}": each for each in read.queue(broker, arguments).consumers}
+    return listed(broker, arguments, found, _describe_consumer)
+
+
+def _describe_consumer(consumer: Consumer) -> dict[str, Any]:
+    return {
+        "consumer": consumer.name,
+        "connection": consumer.connection,
+        "prefetch": consumer.prefetch,
+        "credit": consumer.credit,
+        "unsettled": len(consumer.unsettled),
+        "given": sum(reference.given_at_ms is not None for reference in consumer.unsettled.values()),
+        "selector": consumer.selector.text if consumer.selector else None,
+        "slow": consumer.slow,
+    }
 
 
 def create(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -2,29 +2,50 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from broker.broker import Broker
+from broker.core.virtual_host import split
 from broker.management import arguments as read
+from broker.management.pages import listed
 from broker.management.queues import delete_steps
 from broker.steps import Steps
 from broker.virtual_hosts import VirtualHost
 
 
 def describe(broker: Broker, virtual_host: VirtualHost) -> dict[str, Any]:
-    queues = broker.virtual_hosts.queues_of(virtual_host)
+    return _describe(virtual_host, _Counts(broker))
+
+
+class _Counts:
+    """What is in each virtual host, from one look at everything."""
+
+    def __init__(self, broker: Broker) -> None:
+        #: By prefix; connections by name.
+        self.queues: Counter[str] = Counter()
+        self.messages: Counter[str] = Counter()
+        for name, queue in broker.state.post_office.queues.items():
+            prefix = split(name)[0]
+            self.queues[prefix] += 1
+            self.messages[prefix] += queue.count + queue.committing
+        self.connections = Counter(connection.virtual_host for connection in broker.connections.values())
+
+
+def _describe(virtual_host: VirtualHost, counts: _Counts) -> dict[str, Any]:
     return {
         "name": virtual_host.name,
         "prefix": virtual_host.prefix,
-        "queues": len(queues),
-        "messages": sum(queue.count + queue.committing for queue in queues),
-        "connections": sum(connection.virtual_host == virtual_host.name for connection in broker.connections.values()),
+        "queues": counts.queues[virtual_host.prefix],
+        "messages": counts.messages[virtual_host.prefix],
+        "connections": counts.connections[virtual_host.name],
     }
 
 
-def list_all(broker: Broker, arguments: dict[str, Any]) -> list[dict[str, Any]]:
-    read.only(arguments)
-    return [describe(broker, each) for each in broker.virtual_hosts.all()]
+def list_all(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any] | list[dict[str, Any]]:
+    read.only(arguments, "limit", "after")
+    counts = _Counts(broker)
+    return listed(broker, arguments, {each.name: each for each in broker.virtual_hosts.all()}, lambda each: _describe(each, counts))
 
 
 def add(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:

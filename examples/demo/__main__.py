@@ -96,7 +96,7 @@ class Demo:
 
     async def _queues(self) -> list[dict[str, Any]]:
         async with client.connect(self.broker.url, reconnect=False) as connection:
-            found: list[dict[str, Any]] = await connection.call("queues")
+            found: list[dict[str, Any]] = await connection.listing("queues")
             return found
 
     async def _dead_letters(self) -> int:
@@ -110,7 +110,7 @@ class Demo:
         """line -> message id of everything in a dead-letter queue."""
         found: dict[int, int] = {}
         async with client.connect(self.broker.url, reconnect=False) as connection:
-            for queue in await connection.call("queues"):
+            for queue in await connection.listing("queues"):
                 if not queue["name"].startswith(DLQ_PREFIX):
                     continue
                 after = None

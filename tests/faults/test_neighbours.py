@@ -13,12 +13,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 import client
 from broker.protocols.amqp091.codec import PROTOCOL_HEADER, method_frame
 from broker.protocols.native.codec import Op, encode
 from broker.users import hash_password
 from tests.faults.hostile import Raw, good_client
-from tests.process import ROOT, Server, wait_until
+from tests.process import ROOT, HomingCommand, Server, wait_until
 
 StartServer = Callable[..., Server]
 OTHER = "127.0.0.2"
@@ -153,3 +155,16 @@ async def test_a_consumer_that_takes_nothing_is_given_up_though_its_heart_beats(
             counts.append(message.delivery_count)
     # As when a connection is lost: what was given counts, and comes back.
     assert sorted(counts) == [1] * (count - 1) + [2]
+
+
+async def test_lists_that_no_frame_holds_come_in_pages(start_server: StartServer, homing: HomingCommand) -> None:
+    server = start_server({"limits": {"max-frame-bytes": "64KiB"}})
+    names = sorted(f"queue.{number}" for number in range(400))
+    async with client.connect(server.url) as connection:
+        await asyncio.gather(*(connection.call("create-queue", queue=name) for name in names))
+        with pytest.raises(client.CallError) as refused:
+            await connection.call("queues")
+        assert refused.value.code == "too-many-for-one-answer"
+        assert [each["name"] for each in await connection.listing("queues")] == names
+    found = await asyncio.to_thread(homing.json, "queues", url=server.url)
+    assert [each["name"] for each in found] == names

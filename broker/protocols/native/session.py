@@ -20,6 +20,7 @@ from broker.core.units import MAX_DURATION_MS
 from broker.errors import Refused
 from broker.producers import Producer
 from broker.protocols.native import deliveries, fields
+from broker.protocols.native.answers import refusal_frame, result_frame
 from broker.protocols.native.codec import MAGIC, PROTOCOL_VERSION, AckType, Frame, Op, ProtocolError, check_ranges, encode
 from broker.protocols.native.fields import MAX_SEQUENCE, MAX_SESSION, malformed, shown, take, unsigned
 from broker.protocols.native.sends import Sends
@@ -148,7 +149,8 @@ class NativeSession:
             self._output.write(encode(frame))
 
     def _refuse(self, request: int, refusal: Refused) -> None:
-        self._write([int(Op.REFUSED), request, refusal.code, shown(refusal.message), shown(refusal.fix)])
+        if not self._ended:
+            self._output.write(refusal_frame(request, refusal))
 
     # -- login -------------------------------------------------------------------------------------------------------
 
@@ -401,8 +403,9 @@ class NativeSession:
         def answer(value: Any) -> None:
             if isinstance(value, Refused):
                 self._refuse(request, value)
-            else:
-                self._write([int(Op.RESULT), request, value])
+                return
+            if not self._ended:
+                self._output.write(result_frame(request, verb, value, self._options.max_frame_bytes))
 
         self._call(connection, verb, arguments, answer)
 
