@@ -129,7 +129,7 @@ class Connection:
         self._welcome: asyncio.Future[dict[str, Any]] | None = None
         self._passing = True  # whether what ended the last attempt or connection may pass
         self._attempts = 0
-        self._connected_at = self._outage_at = 0.0
+        self._connected_at = self._outage_at = self._lost_at = 0.0
         self._seeking: asyncio.Task[None] | None = None
         self._failure: HomingError | None = None
         self._replies: dict[int, Reply] = {}
@@ -336,6 +336,7 @@ class Connection:
         if not self._passing or self._reconnect.maximum_attempts == 0:
             self._fail(error)
             return
+        self._lost_at = self.loop.time()
         log.warning("connection to %s lost, reconnecting: %s", self.url, error.message)
         self._set(ConnectionState.RECONNECTING)
         self._seeking = self.loop.create_task(self._seek(error))
@@ -357,7 +358,8 @@ class Connection:
             await asyncio.sleep(delay_ms / 1000)
             try:
                 await self._dial()
-                log.info("connected to %s again after %d attempts", self.url, self._attempts)
+                gone_s = self.loop.time() - self._lost_at
+                log.warning("connected to %s again after %.1f s and %d attempts", self.url, gone_s, self._attempts)
                 return
             except ConnectError as refused:
                 last = refused

@@ -24,11 +24,12 @@ class ReconnectPolicy:
     """``maximum_attempts`` (-1: no limit, 0: never reconnect) and ``maximum_time_ms`` (-1: no limit) bound one outage.
 
     Waits grow from ``initial_delay_ms`` by ``multiplier`` to ``maximum_delay_ms``; each is drawn from [half of it, all of it],
-    so that a thousand clients do not come back at the same instant. ``first_attempts`` is for the very first connect.
+    so that a thousand clients do not come back at the same instant. ``first_attempts`` is for the very first connect. However long an
+    outage lasts, what is kept for it is bounded: sends wait at ``max_unconfirmed``.
     """
 
     maximum_attempts: int = -1
-    maximum_time_ms: int = 120_000
+    maximum_time_ms: int = -1
     initial_delay_ms: int = 50
     maximum_delay_ms: int = 5_000
     multiplier: float = 2.0

@@ -19,7 +19,9 @@ import client
 from broker.protocols.amqp091.codec import PROTOCOL_HEADER, method_frame
 from broker.protocols.native.codec import Op, encode
 from broker.users import hash_password
+from tests.faults import outage
 from tests.faults.hostile import Raw, good_client
+from tests.faults.outage import judge, through
 from tests.process import ROOT, HomingCommand, Server, wait_until
 
 StartServer = Callable[..., Server]
@@ -168,3 +170,10 @@ async def test_lists_that_no_frame_holds_come_in_pages(start_server: StartServer
         assert [each["name"] for each in await connection.listing("queues")] == names
     found = await asyncio.to_thread(homing.json, "queues", url=server.url)
     assert [each["name"] for each in found] == names
+
+
+async def test_a_client_goes_on_after_an_outage(server: Server) -> None:
+    """In short; ten minutes of it: scripts/check-outage."""
+    account = await through(server, outage_s=1.0)
+    assert account.sent > outage.MAX_UNCONFIRMED
+    assert judge(account) == []
