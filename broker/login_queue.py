@@ -80,13 +80,21 @@ class LoginQueue:
         if not users:
             del self._peers[peer]
 
-    def take(self, now_ms: int) -> Login | None:
-        """The one to be checked now: the next peer's next user's first; None when all are held back or nobody waits."""
-        for peer, users in self._peers.items():
-            if self._until_ms(peer, None, now_ms) > now_ms:
+    def take(self, now_ms: int, *, clean_only: bool = False) -> Login | None:
+        """The one to be checked now: the next peer's next user's first; None when all are held back or nobody waits.
+
+        Peers that are clean, of whom no login failed lately, go before all others.
+        """
+        clean = [peer for peer in self._peers if (peer, None) not in self._failures]
+        return self._take_of(clean, now_ms) or (None if clean_only else self._take_of(list(self._peers), now_ms))
+
+    def _take_of(self, peers: list[str], now_ms: int) -> Login | None:
+        for peer in peers:
+            if self._until_ms(peer, None) > now_ms:
                 continue
+            users = self._peers[peer]
             for user, waiting in users.items():
-                if self._until_ms(peer, user, now_ms) <= now_ms:
+                if self._until_ms(peer, user) <= now_ms:
                     login = waiting.popleft()
                     users.move_to_end(user)
                     self._peers.move_to_end(peer)
@@ -96,10 +104,7 @@ class LoginQueue:
 
     def next_ms(self, now_ms: int) -> int | None:
         """When the first of those that are held back may be checked; None when nobody waits."""
-        times = [
-            max(self._until_ms(peer, None, now_ms), min(self._until_ms(peer, user, now_ms) for user in users))
-            for peer, users in self._peers.items()
-        ]
+        times = [max(self._until_ms(peer, None), min(self._until_ms(peer, user) for user in users)) for peer, users in self._peers.items()]
         return min(times, default=None)
 
     def overdue(self, before_ms: int) -> list[Login]:
@@ -112,10 +117,10 @@ class LoginQueue:
     # -- failing -----------------------------------------------------------------------------------------------------
 
     def held_back(self, peer: str, user: str, now_ms: int) -> tuple[int, int]:
-        """(failures, ms until the next check) of this user from this peer; (0, 0) where nothing holds it back."""
-        own, of_peer = self._until_ms(peer, user, now_ms), self._until_ms(peer, None, now_ms)
-        until_ms, key = max((own, (peer, user)), (of_peer, (peer, None)), key=lambda pair: pair[0])
-        return (self._failures[key].count, until_ms - now_ms) if until_ms > now_ms else (0, 0)
+        """(failures that are remembered, ms until the next check) of this user from this peer, or of the peer where it has none."""
+        known = self._failures.get((peer, user)) or self._failures.get((peer, None))
+        until_ms = max(self._until_ms(peer, None), self._until_ms(peer, user))
+        return (known.count if known is not None else 0), max(0, until_ms - now_ms)
 
     def failed(self, peer: str, user: str, now_ms: int) -> None:
         self._note((peer, user), now_ms, FREE_FAILURES, _FIRST_DELAY_MS, MAX_DELAY_MS)
@@ -124,10 +129,17 @@ class LoginQueue:
     def succeeded(self, peer: str, user: str) -> None:
         self._failures.pop((peer, user), None)
 
+    def forget(self, now_ms: int) -> None:
+        """Those whose last failure is long ago; they stand first."""
+        while self._failures:
+            key, known = next(iter(self._failures.items()))
+            if now_ms - known.last_ms < FORGET_AFTER_MS:
+                return
+            del self._failures[key]
+
     def _note(self, key: tuple[str, str | None], now_ms: int, free: int, first_ms: int, most_ms: int) -> None:
-        known = self._failures.get(key)
-        if known is None or now_ms - known.last_ms >= FORGET_AFTER_MS:
-            known = self._failures[key] = _Failures()
+        self.forget(now_ms)
+        known = self._failures.setdefault(key, _Failures())
         self._failures.move_to_end(key)
         known.count += 1
         known.last_ms = now_ms
@@ -136,6 +148,6 @@ class LoginQueue:
         while len(self._failures) > MAX_REMEMBERED:
             self._failures.popitem(last=False)
 
-    def _until_ms(self, peer: str, user: str | None, now_ms: int) -> int:
+    def _until_ms(self, peer: str, user: str | None) -> int:
         known = self._failures.get((peer, user))
         return known.until_ms if known is not None else 0

@@ -42,7 +42,7 @@ class Logins:
         self._users = users
         self._loop = asyncio.get_running_loop()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="login")
-        self._free = threads
+        self._free = self._threads = threads
         self._patience_ms = int(login_timeout_ms * _PATIENCE)
         self._queue = LoginQueue()
         self._timer: asyncio.TimerHandle | None = None
@@ -85,7 +85,9 @@ class Logins:
         now_ms = self._now_ms()
         for login in self._queue.overdue(now_ms - self._patience_ms):
             self._refuse_waiting(login, now_ms)
-        while self._free and (login_now := self._queue.take(now_ms)) is not None:
+        self._queue.forget(now_ms)
+        # Where there are several threads, one is kept for peers whose logins did not fail.
+        while self._free and (login_now := self._queue.take(now_ms, clean_only=self._free == 1 < self._threads)) is not None:
             self._start(login_now)
         if self._timer is not None:
             self._timer.cancel()

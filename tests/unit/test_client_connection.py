@@ -252,7 +252,8 @@ def test_back_off_grows_is_jittered_and_bounded() -> None:
     assert 100 <= waits[1] <= 200
     assert 500 <= waits[8] <= 1000
     assert policy.delay_ms(10**9, rng) <= 1000
-    assert policy.gives_up(5, 120_001)
+    assert not policy.gives_up(10**9, 1e12), "without a limit, never"
+    assert ReconnectPolicy(maximum_time_ms=120_000).gives_up(5, 120_001)
     assert not policy.gives_up(10**6, 0)
     assert NEVER.gives_up(1, 0)
     with pytest.raises(UsageError):
