@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from broker.cli_output import ExitCode, Json, escape, print_json, progress_bar, stdout
+from broker.cli_output import DEFAULT_URL, ExitCode, Json, Url, escape, print_json, progress_bar, stdout
 from broker.cli_settings import data_directory
 
 app = typer.Typer(help="Look into the journal, live or stopped.", no_args_is_help=True)
@@ -43,6 +43,45 @@ def export(
     stdout.print(f"exported to [bold]{escape(str(summary.out))}[/]  [dim]{summary.bytes_written:,} bytes[/]")
     for table, rows in summary.rows.items():
         stdout.print(f"  {rows:>10,}  {table}")
+
+
+@app.command()
+def backup(
+    name: Annotated[str, typer.Argument(help="What to call it: a directory of that name is made under journal.backup-directory.")],
+    data: Annotated[Path | None, typer.Option("--data", help="The data directory of a broker that is stopped.")] = None,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Copy the journal while the broker goes on, or, with --data, that of a stopped one; checked, and there when it is whole."""
+    if data is None:
+        from broker.cli_client import call
+
+        made = call(url, "backup", name=name)
+    else:
+        from broker.cli_settings import load_config
+        from journal.backup import make_of_stopped
+
+        made = make_of_stopped(data, data / load_config(None).journal.backup_directory, name)
+    _made("backup", made, as_json)
+
+
+@app.command()
+def restore(
+    source: Annotated[Path, typer.Argument(metavar="BACKUP", help="The directory of a backup.")],
+    data: Annotated[Path, typer.Option("--data", help="The new data directory.")],
+    as_json: Json = False,
+) -> None:
+    """Make a new data directory from a backup, checked, under a broker id of its own."""
+    from journal.backup import restore as restore_journal
+
+    _made("restored to", restore_journal(source, data), as_json)
+
+
+def _made(what: str, made: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(made)
+    else:
+        stdout.print(f"{what} [bold]{escape(made['path'])}[/]  [dim]{made['messages']:,} messages, {made['bytes']:,} bytes[/]")
 
 
 @app.command()

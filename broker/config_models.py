@@ -119,6 +119,8 @@ class JournalSection(Section):
     duplicate_ids_per_address: int = Field(default=20_000, ge=0, le=10_000_000)
     #: A journal with more messages is counted at the start instead of read, and read a page at a time.
     load_limit: int = Field(default=20_000, ge=0, le=10_000_000)
+    #: Relative to the data directory.
+    backup_directory: str = Field(default="backups", min_length=1, max_length=4096)
     on_damage: Literal["refuse", "quarantine"] = "refuse"
 
 

@@ -259,6 +259,15 @@ class Server:
     def settings_in_force(self) -> dict[str, Any]:
         return self.config.describe()
 
+    async def backup(self, name: str) -> dict[str, Any]:
+        """Raises Refused where none was made."""
+        try:
+            return await self._journal.backups.make(name)
+        except JournalError as error:
+            raise Refused(error.code, error.message, error.fix) from error
+        except asyncio.CancelledError:
+            raise Refused("backup-interrupted", "the broker is stopping", "make the backup of the stopped one, with --data") from None
+
     def statistics(self) -> dict[str, Any]:
         """What the journal has done since the start, and what stands in memory. Times in ms, sizes in bytes."""
         state = self.broker.state

@@ -127,7 +127,7 @@ def nothing_missing(directory: Path, go_on: bool) -> Iterator[Mark | None]:
             missing = missing_commits(connection, mark)
             if missing is not None:
                 # Where all are missing there is nothing to go on with.
-                if not go_on or not _count(connection):
+                if not go_on or not counted(connection):
                     raise damaged(missing)
                 log.error("%s: the broker goes on with what is there, as on-damage says", missing)
             yield mark
@@ -137,7 +137,7 @@ def missing_commits(connection: sqlite3.Connection, mark: Mark | None) -> str | 
     """What is not there, as a sentence without its end; None when nothing is known to be missing. The mark was read before."""
     if mark is None:
         return None
-    number = _count(connection)
+    number = counted(connection)
     if number >= mark.commits:
         return None
     return (
@@ -146,8 +146,8 @@ def missing_commits(connection: sqlite3.Connection, mark: Mark | None) -> str | 
     )
 
 
-def _count(connection: sqlite3.Connection) -> int:
-    """0 where the database does not say."""
+def counted(connection: sqlite3.Connection) -> int:
+    """The number of the last commit in the database; 0 where the database does not say."""
     if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").fetchone():
         return 0
     found = connection.execute("SELECT value FROM meta WHERE key = 'commits'").fetchone()

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from journal.backup_watch import BackupWatch
 from journal.commits import MarkFile
 from journal.disk import Disk, damaged
 from journal.errors import JournalError, io_failure
@@ -87,6 +88,7 @@ class Committer:
     on_disk: Callable[[Group], object] = lambda group: None
 
     def __post_init__(self) -> None:
+        self.backup = BackupWatch(self.meter)
         self.retention = Retention(self.options)
         self.sweep = Sweep()
         self.clearing = Clearing()
@@ -232,6 +234,8 @@ class Committer:
             self._put_off_s = time.monotonic() + _FULL_S
 
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
+        if not self.backup.before_checkpoint(self.disk.space_low or self.meter.used_bytes() > self.options.wal_limit_bytes):
+            return
         started = time.perf_counter()
         self._tolerating_full(connection, self._checkpoint_passive)
         elapsed_ms = (time.perf_counter() - started) * 1000

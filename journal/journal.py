@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from journal.backup import Backups
 from journal.commits import Mark, MarkFile, commit, nothing_missing
 from journal.committer import Committer, Standing, Statistics, is_full, says_damaged
 from journal.disk import DATABASE_NAME, DirectoryLock, Disk, check_header, damaged, prepare_directory
@@ -77,6 +78,7 @@ class Journal:
         loop = asyncio.get_running_loop()
         committer.on_disk = lambda group: loop.call_soon_threadsafe(self._committed, group)
         self._lock = lock
+        self.backups = Backups(directory, directory / self._options.backup_directory, store.run, committer.backup)
         self._next_id = first_id
         self._reserved_up_to = first_id + 2 * self._options.id_block
         #: What the commit under way raises it to.
@@ -275,6 +277,7 @@ class Journal:
         if self._closed:
             return
         self._closed = True
+        await self.backups.stop()
         try:
             await self._flush_if_possible()
             self._closing = True

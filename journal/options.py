@@ -30,5 +30,7 @@ class JournalOptions:
     duplicate_ids_per_address: int = 20_000
     #: A journal with at most so many messages is read and verified whole at the start; a larger one is counted, and read a page at a time.
     load_limit: int = 20_000
+    #: Where backups are made; relative to the data directory.
+    backup_directory: str = "backups"
     #: What to do with rows that fail their checksum at start.
     on_damage: Literal["refuse", "quarantine"] = "refuse"

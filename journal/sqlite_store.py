@@ -142,6 +142,17 @@ class WalMeter:
         """Bytes of WAL in use; all copied ones stay in use until no reader needs them and the next write begins anew."""
         return self._bytes(self._frames)
 
+    def pending_pages(self) -> list[int]:
+        """Which pages of the database the frames hold that no checkpoint has copied yet."""
+        frame_bytes = PAGE_BYTES + _FRAME_HEADER_BYTES
+        places = range(self._checkpointed_frames, self._look())
+        return [int.from_bytes(os.pread(self._descriptor, 4, _WAL_HEADER_BYTES + frame * frame_bytes), "big") for frame in places]
+
+    def length_bytes(self) -> int:
+        """Of the file as far as it is in use, its header with it."""
+        frames = self._look()
+        return _WAL_HEADER_BYTES + self._bytes(frames) if frames else 0
+
     @staticmethod
     def _bytes(frames: int) -> int:
         return frames * (PAGE_BYTES + _FRAME_HEADER_BYTES)

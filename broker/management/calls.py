@@ -46,6 +46,9 @@ _CHANGES: Final[dict[str, Callable[[Broker, dict[str, Any]], Any]]] = {
 }
 
 
+_OTHERS: Final = ("backup", "history", "reload", "settings", "statistics", "transaction-outcome")
+
+
 class Host(Protocol):
     """What only the server can do: it knows the files."""
 
@@ -58,6 +61,8 @@ class Host(Protocol):
     def statistics(self) -> dict[str, Any]: ...
 
     async def reload(self) -> list[Change]: ...
+
+    async def backup(self, name: str) -> dict[str, Any]: ...
 
 
 class Calls:
@@ -87,12 +92,17 @@ class Calls:
             elif verb == "statistics":
                 read.only(arguments)
                 answer(self._host.statistics())
+            elif verb == "backup":
+                read.only(arguments, "name")
+                self.start(self._host.backup(read.text(arguments, "name")), answer)
             elif verb == "reload":
                 read.only(arguments)
                 self._check_room()
                 self.start(self._reload(), lambda value: self._broker.ledger.when_safe(lambda: answer(value)))
             else:
-                known = ", ".join(sorted([*_AT_ONCE, *_CHANGES, "history", "transaction-outcome", "settings", "statistics", "reload"]))
+                known = ", ".join(
+                    sorted([*_AT_ONCE, *_CHANGES, "history", "transaction-outcome", "settings", "statistics", "reload", "backup"])
+                )
                 raise Refused("unknown-verb", f"there is no verb {verb[:64]!r}", f"verbs: {known}")
         except Exception as error:
             answer(_refusal(error))

@@ -60,6 +60,9 @@ class NoHost:
     async def reload(self) -> list[Change]:
         raise Refused("no-config-file", "there is none", "none is needed")
 
+    async def backup(self, name: str) -> dict[str, Any]:
+        raise Refused("backup-name", "there is no journal", "none is needed")
+
 
 class House:
     def __init__(self, limits: BrokerLimits | None = None) -> None:
