@@ -25,6 +25,8 @@ from journal.records import MinuteColumn, ReferenceRecord
 
 #: A queue without a dead-letter address says so at most this often.
 _LOG_EVERY_MS: Final = 60_000
+#: Queues of which it is remembered when they last said so; queues come and go.
+_LOGGED_QUEUES: Final = 10_000
 #: drop-head trims at most this many messages at one arrival.
 _TRIM_STEP: Final = 100
 #: Stands among the names that a way depends on: whose turn it is.
@@ -173,6 +175,8 @@ class DeadLetterOffice:
     def _warn(self, queue: Queue, why: str) -> None:
         now_ms = self._state.now_ms()
         if now_ms - self._logged_ms.get(queue.name, -_LOG_EVERY_MS) >= _LOG_EVERY_MS:
+            if len(self._logged_ms) >= _LOGGED_QUEUES:
+                self._logged_ms.clear()
             self._logged_ms[queue.name] = now_ms
             log.warning("queue %s: %s", queue.name, why)
 

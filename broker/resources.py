@@ -70,6 +70,8 @@ class Resources:
         self.idle = IdleQueues(state.wake)
         #: Told of every queue that was removed.
         self.queue_gone: list[Callable[[Queue], None]] = []
+        #: Told the name of every address that was removed.
+        self.address_gone: list[Callable[[str], object]] = []
 
     # -- made --------------------------------------------------------------------------------------------------------
 
@@ -330,8 +332,14 @@ class Resources:
                 continue
             settings = self._state.settings.resolve(address.name)
             if address.auto_created and settings.auto_delete_addresses and idle_ms >= settings.auto_delete_queues_delay_ms:
-                self._state.post_office.remove_address(address.name)
-                self._state.ledger.address_gone(address)
+                self.remove_address(address)
+
+    def remove_address(self, address: Address) -> None:
+        """Nothing is bound to it; the duplicate ids that came to it go with it."""
+        self._state.post_office.remove_address(address.name)
+        self._state.ledger.address_gone(address)
+        for forget in self.address_gone:
+            forget(address.name)
 
 
 def check_name(name: object, what: str, colons: bool = False) -> None:

@@ -26,6 +26,7 @@ class Intake:
         self._office = office
         self._keep = duplicate_ids
         self._seen: dict[str, OrderedDict[str, None]] = {}
+        resources.address_gone.append(lambda address: self._seen.pop(address, None))
 
     # -- duplicates --------------------------------------------------------------------------------------------------
 

@@ -106,8 +106,7 @@ class VirtualHosts:
         virtual_host.exchanges.forget_all()
         self._policies.forget_virtual_host(virtual_host.name)
         for address in [each for each in self._state.post_office.addresses.values() if split(each.name)[0] == virtual_host.prefix]:
-            self._state.post_office.remove_address(address.name)
-            self._state.ledger.address_gone(address)
+            self._resources.remove_address(address)
         del self._by_prefix[virtual_host.prefix]
         self._state.ledger.group.delete_declaration(_KIND, virtual_host.name)
 

@@ -67,6 +67,7 @@ class Group:
         "duplicates",
         "elide",
         "elided",
+        "forgotten",
         "messages",
         "messages_deleted",
         "minutes",
@@ -119,6 +120,8 @@ class Group:
         self.producers: dict[str, tuple[int, int] | None] = {}
         #: In the order of arrival.
         self.duplicates: dict[tuple[str, str], None] = {}
+        #: Addresses that were removed, and their duplicate ids with them, whether or not they came back since.
+        self.forgotten: set[str] = set()
         self.transactions: dict[str, int] = {}
         self.policies: dict[str, PolicyRecord] = {}
         self.settings_rows: dict[int, dict[str, Any]] = {}
@@ -337,8 +340,10 @@ class Group:
         self.addresses[record.name] = record
 
     def delete_address(self, name: str) -> None:
+        """With the duplicate ids that came to it."""
         self.touch()
         self.addresses[name] = None
+        self.forgotten.add(name)
 
     def declare(self, record: DeclarationRecord) -> None:
         self.touch()
@@ -416,6 +421,7 @@ class Group:
             theirs = getattr(later, name)
             if theirs:
                 getattr(self, name).update(theirs)
+        self.forgotten |= later.forgotten
         self.clock_ms = max(self.clock_ms, later.clock_ms)
         self.elided += later.elided
         self._after += later._after

@@ -10,7 +10,7 @@ import json
 import logging
 import sqlite3
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from zlib import crc32
 
@@ -138,10 +138,13 @@ class WriterState:
     #: Rows of table reference, about, and those among them that are gone.
     references: int
     gone: int
+    #: Addresses that were removed, and the number below which ids of their name are theirs: these go in steps (leftovers.py).
+    forgotten: dict[str, int] = field(default_factory=dict)
 
-    def copy(self, duplicates: bool) -> WriterState:
-        """For a group that may fail; ``duplicates``: it adds some."""
-        return replace(self, duplicates=dict(self.duplicates)) if duplicates else replace(self)
+    def copy(self, duplicates: bool, forgotten: bool) -> WriterState:
+        """For a group that may fail; ``duplicates``: it adds some; ``forgotten``: it removes addresses."""
+        copied = replace(self, duplicates=dict(self.duplicates)) if duplicates else replace(self)
+        return replace(copied, forgotten=dict(self.forgotten)) if forgotten else copied
 
 
 class GroupWriter:
@@ -158,7 +161,7 @@ class GroupWriter:
         Raises whatever SQLite or packing raise, with the transaction still open if there is one: the caller decides.
         """
         connection.execute("BEGIN IMMEDIATE")
-        state = self.state.copy(duplicates=bool(group.duplicates))
+        state = self.state.copy(bool(group.duplicates), bool(group.forgotten))
         written = self._statements(connection, group, state, reserve_up_to, history)
         written.commits = commit(connection)
         self.state = state
@@ -192,6 +195,13 @@ class GroupWriter:
         run_keys(connection, DELETE_PRODUCER, 1, [(name,) for name, mark in group.producers.items() if mark is None])
         run_values(connection, SET_PRODUCER, 3, [v for name, mark in group.producers.items() if mark for v in (name, *mark)])
         run_values(connection, SET_COMMITTED, 2, [value for row in group.transactions.items() for value in row])
+        before = state.next_duplicate
+        self._write_duplicates(connection, group, state)
+        for name in group.forgotten:
+            # Where there is an address of that name again, what came in this group is its own.
+            state.forgotten[name] = state.next_duplicate if group.addresses.get(name) is None else before
+
+    def _write_duplicates(self, connection: sqlite3.Connection, group: Group, state: WriterState) -> None:
         if not group.duplicates:
             return
         flat: list[Any] = []

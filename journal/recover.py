@@ -80,17 +80,19 @@ def _recover(
         raise damaged(f"messages stand in queues that are not there (queue {min(stray)})")
     references = [reference for reference in references if reference.queue_id in live]
     duplicates, counts, next_duplicate = _duplicates(connection, duplicate_limit)
+    addresses = [AddressRecord(name, types, bool(auto), at) for name, types, auto, at in connection.execute("SELECT * FROM address")]
+    forgotten = dict.fromkeys(duplicates.keys() - {address.name for address in addresses}, next_duplicate)
     recovered = Recovered(
         broker_id=str(meta.get("broker_id") or uuid.uuid4()),
         # A new journal was not stopped uncleanly.
         clean_stop=bool(_number(meta, "clean_stop", 1)),
         clock_ms=_number(meta, "clock_ms", 0),
-        addresses=[AddressRecord(name, types, bool(auto), at) for name, types, auto, at in connection.execute("SELECT * FROM address")],
+        addresses=addresses,
         queues=queues,
         next_queue_id=_number(meta, "next_queue_id", 1),
         references=references,
         producers={name: (mark, at_ms) for name, mark, at_ms in connection.execute("SELECT producer, mark, at_ms FROM producer")},
-        duplicates=duplicates,
+        duplicates={address: ids for address, ids in duplicates.items() if address not in forgotten},
         committed=dict(connection.execute("SELECT transaction_id, at_ms FROM committed ORDER BY at_ms")),
         quarantined=reader.quarantined,
         declarations=_declarations(connection),
@@ -106,7 +108,7 @@ def _recover(
     connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", fresh.items())
     clock_ms = max(now_ms, recovered.clock_ms)
     history_bytes = _number(meta, "history_bytes", 0)
-    state = WriterState(clock_ms, recovered.next_queue_id, next_duplicate, history_bytes, counts, rows_there, left)
+    state = WriterState(clock_ms, recovered.next_queue_id, next_duplicate, history_bytes, counts, rows_there, left, forgotten)
     return recovered, state, first_id
 
 

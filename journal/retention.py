@@ -11,6 +11,7 @@ from __future__ import annotations
 import sqlite3
 import time
 
+from journal import leftovers
 from journal.commits import COUNT, commit
 from journal.gone import THERE
 from journal.group_write import FAILURE_BYTES, WriterState
@@ -73,11 +74,12 @@ class Retention:
         if time.monotonic() < self._next_s:
             return 0
         connection.execute("BEGIN IMMEDIATE")
-        before = state.history_bytes
+        before, forgotten, duplicates = state.history_bytes, dict(state.forgotten), dict(state.duplicates)
         try:
             removed, more = self._history(connection, state)
-            removed += _marks(connection, state.clock_ms - self._options.marks_retention_ms)
-            removed += _deleted_queues(connection, state.clock_ms - self._options.history_retention_ms)
+            aged_ms, marks_aged_ms = self._options.history_retention_ms, self._options.marks_retention_ms
+            left_over, more_left_over = leftovers.step(connection, state, state.clock_ms - aged_ms, state.clock_ms - marks_aged_ms)
+            removed += left_over
             served = _served(connection, state.clock_ms - self._options.history_retention_ms)
             removed += served
             folding = self._fold(connection, state)
@@ -85,10 +87,10 @@ class Retention:
                 connection.execute("INSERT OR REPLACE INTO meta VALUES ('history_bytes', ?)", (state.history_bytes,))
             commit(connection)
         except BaseException:
-            state.history_bytes = before
+            state.history_bytes, state.forgotten, state.duplicates = before, forgotten, duplicates
             self._folded_queue = -1
             raise
-        if not more and not folding and served < _STEP_ROWS:
+        if not more and not more_left_over and not folding and served < _STEP_ROWS:
             self._cursor = None
             self._next_s = time.monotonic() + _PERIOD_S
         return removed
@@ -150,7 +152,7 @@ class Retention:
             if found is None:
                 self._folded_to, self._folded_queue = folded_to, -1
                 return False
-            if self._fold_queue(connection, found, state.clock_ms):
+            if not leftovers.delete_strays(connection, found) and self._fold_queue(connection, found, state.clock_ms):
                 return True
             self._folded_queue = found
         return True
@@ -210,11 +212,6 @@ def _remove(
     return removed, rows == _HISTORY_ROWS
 
 
-def _marks(connection: sqlite3.Connection, before_ms: int) -> int:
-    removed = connection.execute("DELETE FROM producer WHERE at_ms < ?", (before_ms,)).rowcount
-    return removed + connection.execute("DELETE FROM committed WHERE at_ms < ?", (before_ms,)).rowcount
-
-
 def _served(connection: sqlite3.Connection, before_ms: int) -> int:
     """Hours that began before ``before_ms``, and what is too much, the oldest first; one step at most."""
     hour = before_ms // (60 * _MINUTE_MS)
@@ -222,15 +219,3 @@ def _served(connection: sqlite3.Connection, before_ms: int) -> int:
     last = hour if excess is None else max(hour, excess[0])
     chosen = "SELECT hour, queue_id, consumer FROM served WHERE hour <= ? ORDER BY hour LIMIT ?"
     return connection.execute(f"DELETE FROM served WHERE (hour, queue_id, consumer) IN ({chosen})", (last, _STEP_ROWS)).rowcount
-
-
-def _deleted_queues(connection: sqlite3.Connection, before_ms: int) -> int:
-    """A deleted queue's row, and its counts, go when all history left is younger than its end."""
-    both = "SELECT min(at_ms) AS at_ms FROM failure UNION ALL SELECT min(at_ms) FROM outcome"
-    oldest = connection.execute(f"SELECT min(at_ms) FROM ({both})").fetchone()[0]
-    before_ms = before_ms if oldest is None else min(before_ms, oldest)
-    found = connection.execute("SELECT queue_id FROM queue WHERE deleted_at_ms < ? LIMIT 8", (before_ms,)).fetchall()
-    for (queue_id,) in found:
-        connection.execute("DELETE FROM minute WHERE queue_id = ?", (queue_id,))
-        connection.execute("DELETE FROM queue WHERE queue_id = ?", (queue_id,))
-    return len(found)

@@ -489,3 +489,26 @@ def test_a_report_that_cannot_be_read_leaves_what_failed_with_its_consumer(monke
         life.world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {"reason": "no"})
     life.world.check_books()
     assert (len(consumer.unsettled), life.queue("a").delivering) == (2, 2)
+
+
+def test_duplicate_ids_are_forgotten_with_their_address() -> None:
+    life = Life()
+    sender, receiver = life.client(), life.client()
+    consumer = life.subscribe(receiver, "a", prefetch=5)
+    life.send(sender, "a", "one", duplicate_id="x")
+    life.send(sender, "a", "again", duplicate_id="x")
+    life.world.commit()
+    assert life.keys() == ["one"]
+    life.world.broker.acknowledge(consumer, list(consumer.unsettled.values()))
+    for client in (sender, receiver):
+        assert client.connection is not None
+        life.world.broker.disconnect(client.connection, lost=False)
+    for _ in range(40):
+        life.world.time_ms += 1_000
+        life.world.commit()
+    assert "a" not in life.world.broker.state.post_office.addresses
+    receiver = life.client()
+    life.subscribe(receiver, "a", prefetch=5)
+    life.send(life.client(), "a", "new", duplicate_id="x")
+    life.world.commit()
+    assert life.keys() == ["new"]

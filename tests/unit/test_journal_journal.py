@@ -284,6 +284,8 @@ async def test_addresses_producers_and_shared_bodies_can_go(tmp_path: Path) -> N
 
 async def test_the_newest_duplicates_of_an_address_stay(tmp_path: Path) -> None:
     async with opened(tmp_path, duplicate_ids_per_address=100) as (journal, _):
+        for name in ("orders", "other"):
+            journal.group.address(AddressRecord(name, 1, True, 1))
         for number in range(250):
             journal.group.duplicate("orders", f"id-{number}")
             if number % 10 == 0:

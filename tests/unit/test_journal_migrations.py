@@ -39,6 +39,7 @@ def _make_version_0(directory: Path) -> None:
             attempt_row = (message_id, message_id, attempt, 1, NOW_MS + attempt, NACK)
             connection.execute("INSERT INTO attempt VALUES (?, ?, ?, ?, ?, ?)", attempt_row)
         connection.execute("INSERT INTO outcome VALUES (7, 7, 1, ?, 'succeeded', ?)", (NOW_MS + 9, DETAIL))
+        connection.execute("INSERT INTO address VALUES ('orders', 1, 1, ?)", (NOW_MS,))
         connection.execute("INSERT INTO duplicate VALUES ('orders', 'd', 4)")
 
 

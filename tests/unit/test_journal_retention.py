@@ -10,6 +10,7 @@ import pytest
 
 from journal.check import check
 from journal.journal import Journal
+from journal.records import AddressRecord, MinuteColumn
 from tests.unit.journal_support import NOW_MS, attempt, hop, message, opened, outcome, query, queue, reference, send, settle
 
 DAY_MS = 86_400_000
@@ -327,3 +328,76 @@ async def test_folding_goes_on_in_bounded_steps_and_rests_for_an_hour(tmp_path: 
         await journal.flush()
         await _sweep(journal)
         assert query(tmp_path, "SELECT sum(sent), count(*) FROM minute") == [(301, sizes[-1])]
+
+
+async def test_queues_that_come_and_go_leave_a_bounded_number_of_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("journal.leftovers.DELETED_QUEUES", 500)
+    monkeypatch.setattr("journal.retention._HISTORY_ROWS", 256)
+    monkeypatch.setattr("journal.retention._STEP_ROWS", 4_096)
+    async with opened(tmp_path) as (journal, _):
+        for queue_id in range(1, 10_001):
+            ended_ms = NOW_MS + queue_id * 1_000
+            journal.group.queue(queue(queue_id, created_at_ms=ended_ms - 500, deleted_at_ms=ended_ms))
+            if queue_id % 3:
+                # Two of three had a message; one of ten is still told of.
+                journal.group.counts(queue_id, ended_ms // 60_000)[MinuteColumn.SENT] += 1
+            if queue_id % 10 == 1:
+                journal.group.counts(queue_id, ended_ms // 60_000)[MinuteColumn.FAILED] += 1
+                journal.group.attempt(attempt(queue_id, queue_id, 1, ended_ms)._replace(queue_id=queue_id))
+        journal.group.clock(NOW_MS + 10_000_000)
+        await journal.flush()
+        await _sweep(journal)
+        assert query(tmp_path, "SELECT count(*) FROM queue WHERE queue_id % 10 = 1") == [(1_000,)]
+        (plain,) = query(tmp_path, "SELECT count(*) FROM queue WHERE queue_id % 10 != 1")[0]
+        assert plain <= 500
+        assert query(tmp_path, "SELECT count(*) FROM minute")[0][0] <= 1_000 + 500
+        assert query(tmp_path, "SELECT count(*) FROM minute WHERE queue_id NOT IN (SELECT queue_id FROM queue)") == [(0,)]
+        journal.group.clock(NOW_MS + 9 * DAY_MS)
+        await journal.flush()
+        await _sweep(journal)
+        for table in ("queue", "minute", "failure"):
+            assert query(tmp_path, f"SELECT count(*) FROM {table}") == [(0,)]
+
+
+async def test_duplicate_ids_go_with_their_address_in_bounded_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("journal.leftovers._STEP_ROWS", 10)
+    address = AddressRecord("a", 1, True, NOW_MS)
+    async with opened(tmp_path) as (journal, _):
+        for name in ("a", "b", "back"):
+            journal.group.address(address._replace(name=name))
+            for number in range(25):
+                journal.group.duplicate(name, f"old {number}")
+        await journal.flush()
+        for name in ("a", "back"):
+            journal.group.delete_address(name)
+        await journal.flush()
+        journal.group.address(address._replace(name="back"))
+        for number in (0, 99):
+            journal.group.duplicate("back", f"old {number}")
+        await journal.flush()
+        await _sweep(journal)
+        assert query(tmp_path, "SELECT address, count(*) FROM duplicate GROUP BY address") == [("b", 25), ("back", 2)]
+        # One that was removed and is there again in one commit keeps what came since.
+        journal.group.delete_address("b")
+        journal.group.address(address._replace(name="b"))
+        journal.group.duplicate("b", "new")
+        journal.group.delete_address("back")
+        await journal.flush()
+    async with opened(tmp_path) as (journal, recovered):
+        assert "back" not in recovered.duplicates
+        await _sweep(journal)
+        assert query(tmp_path, "SELECT DISTINCT address FROM duplicate") == [("b",)]
+
+
+async def test_counts_that_come_after_their_queue_has_gone_go_too(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        journal.group.queue(queue(1, deleted_at_ms=NOW_MS))
+        journal.group.clock(NOW_MS)
+        await journal.flush()
+        await _sweep(journal)
+        assert query(tmp_path, "SELECT count(*) FROM queue") == [(0,)]
+        journal.group.counts(1, NOW_MS // 60_000)[MinuteColumn.PURGED] += 1
+        journal.group.clock(NOW_MS + 3_600_000)
+        await journal.flush()
+        await _sweep(journal)
+        assert query(tmp_path, "SELECT count(*) FROM minute") == [(0,)]
