@@ -11,9 +11,11 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ruamel.yaml import YAML
+
+from tests import fork_server
 
 ROOT = Path(__file__).parent.parent
 START_TIMEOUT_S = 30.0
@@ -35,9 +37,9 @@ class Server:
             "address-settings": {"#": {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True}},
             **(config or {}),
         }
-        #: What is run, and what runs it.
+        #: What is run, and what runs it; anything but the broker by itself is started from nothing.
         self.module, self.runner = "broker", list[str]()
-        self.process: subprocess.Popen[str] | None = None
+        self.process: subprocess.Popen[str] | fork_server.Forked | None = None
         self.ready: dict[str, Any] = {}
         self._port = 0
 
@@ -73,9 +75,8 @@ class Server:
         if same_port and self._port:
             self.config["native"] = {**self.config["native"], "port": self._port}
         self.write_config()
-        command = [*self.runner, sys.executable, "-m", self.module, "serve", "--config", str(self.config_path), "--json"]
         with self.log_path.open("a") as log:
-            self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True)
+            self.process = self._run(["serve", "--config", str(self.config_path), "--json"], log)
         line = self._first_line()
         if not line:
             code = self.wait()
@@ -83,6 +84,12 @@ class Server:
         self.ready = json.loads(line)
         self._port = int(self.ready["native"].rpartition(":")[2])
         return self
+
+    def _run(self, arguments: list[str], log: IO[str]) -> subprocess.Popen[str] | fork_server.Forked:
+        if self.module == "broker" and not self.runner:
+            return fork_server.start(arguments, ROOT, stdin=subprocess.DEVNULL, stdout=None, stderr=log)
+        command = [*self.runner, sys.executable, "-m", self.module, *arguments]
+        return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True)
 
     def _first_line(self) -> str:
         assert self.process is not None
@@ -132,6 +139,8 @@ class HomingCommand:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.url: str | None = None
+        self._scratch = directory.with_name(f"{directory.name}.files")
+        self._scratch.mkdir()
 
     def __call__(
         self, *arguments: str | Path, url: str | None = None, stdin: str | None = None, timeout_s: float = 40.0
@@ -140,16 +149,7 @@ class HomingCommand:
         environment.pop("HOMING_URL", None)
         if url or self.url:
             environment["HOMING_URL"] = url or self.url or ""
-        return subprocess.run(
-            [sys.executable, "-m", "broker", *map(str, arguments)],
-            cwd=self.directory,
-            env=environment,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
-        )
+        return fork_server.run([*map(str, arguments)], self.directory, environment, stdin, timeout_s, self._scratch)
 
     def json(self, *arguments: str | Path, url: str | None = None) -> Any:
         """The one JSON document that a command prints with ``--json``; fails the test when the command fails."""

@@ -41,7 +41,7 @@ SETTINGS: dict[str, Any] = {
     "jitter.#": {"redelivery-delay": 1000, "redelivery-delay-multiplier": 2, "redelivery-back-off": "full-jitter"},
     "spread.#": {"redelivery-delay": 1000, "max-redelivery-delay": 1000, "redelivery-collision-avoidance-factor": 1},
     "listed.#": {"redelivery-delays": ["1s", "10s", "5m"]},
-    "endless.#": {"redelivery-delay": "1h", "redelivery-delay-multiplier": 1000, "max-redelivery-delay": "200000h"},
+    "endless.#": {"redelivery-delay": "1h", "redelivery-delay-multiplier": 1000, "max-redelivery-delay": "87600h"},
     "slow.#": {"redelivery-delay": 60_000},
     "short.#": {"redelivery-delay": 400},
     "long.#": {"max-delivery-attempts": 3, "redelivery-delay": "1m"},

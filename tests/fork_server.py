@@ -1,0 +1,194 @@
+"""Starts of ``homing`` for tests, without the second of CPU time that each spends on importing.
+
+A process that has imported everything forks for each. What comes of it is a process of its own, with its own number, files, environment and
+end, that runs ``broker.cli.main`` as ``python -m broker`` does. Tests of the start itself, of what is imported when, and of faults put
+under the process start Python.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import IO, Any, Final
+
+_ROOT: Final = Path(__file__).parent.parent
+_REQUEST_BYTES: Final = 1 << 20
+
+
+class Forked:
+    """As much of subprocess.Popen as tests use. ``stdout`` is the reading end of a pipe, where one was asked for."""
+
+    def __init__(self, server: ForkServer, pid: int, stdout: IO[str] | None) -> None:
+        self._server = server
+        self.pid = pid
+        self.stdout = stdout
+        self.returncode: int | None = None
+        self._file = os.pidfd_open(pid)
+        self._ended = select.poll()
+        self._ended.register(self._file, select.POLLIN)
+
+    def poll(self) -> int | None:
+        return self._wait(0)
+
+    def wait(self, timeout_s: float | None = None) -> int:
+        """Raises subprocess.TimeoutExpired."""
+        code = self._wait(timeout_s)
+        if code is None:
+            raise subprocess.TimeoutExpired("homing", timeout_s or 0)
+        return code
+
+    def _wait(self, timeout_s: float | None) -> int | None:
+        if self.returncode is None and self._ended.poll(None if timeout_s is None else timeout_s * 1000):
+            self.returncode = os.waitstatus_to_exitcode(self._server.status(self.pid))
+            os.close(self._file)
+        return self.returncode
+
+    def kill(self) -> None:
+        if self.returncode is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+
+class ForkServer:
+    """The side of the tests; one for each process of pytest."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for each in (self._socket, theirs):
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _REQUEST_BYTES)
+        # What is fixed when the console is made.
+        environment = {**os.environ, "PYTHONPATH": str(_ROOT), "NO_COLOR": "1", "COLUMNS": "120"}
+        command = [sys.executable, "-m", "tests.fork_server", str(theirs.fileno())]
+        self._process = subprocess.Popen(command, cwd=_ROOT, env=environment, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+        theirs.close()
+
+    def start(self, arguments: list[str], directory: Path, environment: dict[str, str], files: list[int]) -> int:
+        """Runs ``homing`` there; ``files``: its standard input, output and error. Returns its process id."""
+        request = json.dumps({"arguments": arguments, "directory": str(directory), "environment": environment}).encode()
+        socket.send_fds(self._socket, [request], files)
+        return self._answer()
+
+    def status(self, pid: int) -> int:
+        """How the process ended, which it has, as os.waitpid says it."""
+        self._socket.send(json.dumps({"ended": pid}).encode())
+        return self._answer()
+
+    def _answer(self) -> int:
+        answer = self._socket.recv(64)
+        assert answer, "the process that forks has ended; see its standard error"
+        return int(answer)
+
+    def close(self) -> None:
+        self._socket.close()
+        self._process.wait(30)
+
+
+@functools.cache
+def _fork_server() -> ForkServer:
+    server = ForkServer()
+    atexit.register(server.close)
+    return server
+
+
+def start(arguments: list[str], directory: Path, *, stdin: IO[Any] | int, stdout: IO[Any] | None, stderr: IO[Any]) -> Forked:
+    """Starts ``homing`` with this process's environment. ``stdout`` None: a pipe."""
+    return _start(arguments, directory, dict(os.environ), stdin, stdout, stderr)
+
+
+def run(
+    arguments: list[str], directory: Path, environment: dict[str, str], stdin: str | None, timeout_s: float, scratch: Path
+) -> subprocess.CompletedProcess[str]:
+    """As subprocess.run with ``capture_output``; ``scratch`` is a directory for what is read and written."""
+    names = [scratch / f"{time.monotonic_ns()}.{each}" for each in ("in", "out", "err")]
+    names[0].write_text(stdin or "")
+    with names[0].open() as given, names[1].open("w") as out, names[2].open("w") as err:
+        process = _start(arguments, directory, environment, given, out, err)
+        try:
+            code = process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+    said, complained = (name.read_text() for name in names[1:])
+    for name in names:
+        name.unlink()
+    return subprocess.CompletedProcess(["homing", *arguments], code, said, complained)
+
+
+def _start(
+    arguments: list[str], directory: Path, environment: dict[str, str], stdin: IO[Any] | int, stdout: IO[Any] | None, stderr: IO[Any]
+) -> Forked:
+    reading = None
+    if stdout is None:
+        end, writing = os.pipe()
+        reading = open(end)  # noqa: SIM115
+    else:
+        writing = os.dup(stdout.fileno())
+    given = os.open(os.devnull, os.O_RDONLY) if isinstance(stdin, int) else os.dup(stdin.fileno())
+    try:
+        server = _fork_server()
+        return Forked(server, server.start(arguments, directory, environment, [given, writing, stderr.fileno()]), reading)
+    finally:
+        os.close(writing)
+        os.close(given)
+
+
+# -- the process that forks ----------------------------------------------------------------------------------------------
+
+
+def _import_everything() -> None:
+    import client  # noqa: F401
+    from broker import cli, config, server  # noqa: F401
+    from broker.core.selector import compile_selector
+
+    config.parse("data-directory: data\n", _ROOT / "broker.yaml")
+    compile_selector("TRUE")
+
+
+def _serve(requests: socket.socket) -> list[str] | None:
+    """Forks until nobody asks any more; in the child it returns with the arguments of ``homing``."""
+    while True:
+        data, files, _, _ = socket.recv_fds(requests, _REQUEST_BYTES, 3)
+        if not data:
+            return None
+        request = json.loads(data)
+        if "ended" in request:
+            requests.send(str(os.waitpid(request["ended"], 0)[1]).encode())
+            continue
+        pid = os.fork()
+        if not pid:
+            requests.close()
+            for number, file in enumerate(files):
+                os.dup2(file, number)
+                os.close(file)
+            os.chdir(request["directory"])
+            os.environ.clear()
+            os.environ.update(request["environment"])
+            time.tzset()
+            arguments: list[str] = request["arguments"]
+            return arguments
+        for file in files:
+            os.close(file)
+        requests.send(str(pid).encode())
+
+
+def _main() -> None:
+    _import_everything()
+    arguments = _serve(socket.socket(fileno=int(sys.argv[1])))
+    if arguments is not None:
+        from broker.cli import main
+
+        sys.argv[:] = ["homing", *arguments]
+        main()
+
+
+if __name__ == "__main__":
+    _main()
