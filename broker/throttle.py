@@ -17,7 +17,7 @@ from typing import Final
 from broker.ledger import Ledger
 
 #: References made in one turn before others wait for the next: some 5 to 10 ms.
-REFERENCES_A_TURN: Final = 1000
+REFERENCES_A_TURN: Final = 2000
 #: References that may be on their way to the disk before messages for many queues wait: whoever else wants a confirm waits for the
 #: commit that they are in.
 MOST_UNWRITTEN_REFERENCES: Final = 2000
@@ -65,13 +65,19 @@ class Throttle:
         if not self._line:
             return
         self._serving = True
+        line, unserved = self._line, list[Callable[[], None]]()
         try:
-            for _ in range(len(self._line)):
+            for _ in range(len(line)):
                 if not self.room(1):
                     break
-                self._line.popleft()()
+                taken, go_on = self._ledger.ids_taken, line.popleft()
+                go_on()
+                if line and line[-1] == go_on and self._ledger.ids_taken == taken:
+                    # There was no room for it: it keeps its place.
+                    unserved.append(line.pop())
         finally:
             self._serving = False
+        line.extendleft(reversed(unserved))
         if self._line and self._ledger.ids_taken > self._began:
             # Else all wait for something to be written or consumed, which wakes the loop.
             self._wake()

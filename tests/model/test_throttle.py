@@ -19,7 +19,7 @@ from tests.model.world import World
 from tests.unit.test_amqp_session import Peer
 
 QUEUES = 40
-MESSAGES = 200
+MESSAGES = 300
 
 
 class Client:
@@ -181,7 +181,8 @@ def test_those_who_wait_go_on_in_turn() -> None:
     for _ in range(6):
         a_turn(world)
     progress = [client.of(Op.CONFIRM)[-1][2] for client in clients]
-    assert max(progress) - min(progress) <= REFERENCES_A_TURN // QUEUES
+    # The first had a part of its frame stored when it came, before the others were there.
+    assert max(progress) - min(progress) <= 2 * REFERENCES_A_TURN // QUEUES
 
 
 def test_nothing_more_is_made_than_the_disk_takes() -> None:
@@ -218,11 +219,8 @@ def test_what_finds_no_room_in_memory_goes_to_disk_in_the_same_steps() -> None:
     names = crowd(world)
     client = sender(world, "one")
     client.say([Op.SEND, 1, 1, some(1)])
-    made = 1
-    while made:
-        made = a_turn(world)
-        assert made <= REFERENCES_A_TURN
-    assert client.of(Op.CONFIRM)[-1][2] == MESSAGES
+    while not client.of(Op.CONFIRM) or client.of(Op.CONFIRM)[-1][2] < MESSAGES:
+        assert a_turn(world) <= REFERENCES_A_TURN
     assert {world.broker.state.post_office.queues[name].pending.disk_count for name in names} == {MESSAGES - 10}
     world.check_books()
     consumer = Client(world, "two")
