@@ -46,7 +46,7 @@ class Run:
 
 
 def soak(directory: Path, seconds: float, every_s: float, export_every_s: float) -> Run:
-    """A broker of its own under load for so long. Leaves its journal in ``directory``."""
+    """A broker of its own under load for so long, and until everything has happened once. Leaves its journal in ``directory``."""
     server = Server(directory / "broker", load.CONFIG)
     server.start()
     run = Run()
@@ -78,7 +78,8 @@ async def _sample(run: Run, server: Server, working: subprocess.Popen[str], seco
     begin = time.monotonic()
     async with client.connect(server.url) as connection:
         sampler = Sampler(server.pid, server.data, connection)
-        while (now := time.monotonic() - begin) < seconds and working.poll() is None:
+        happened = server.directory.with_name("each-has-happened")
+        while ((now := time.monotonic() - begin) < seconds or not await asyncio.to_thread(happened.exists)) and working.poll() is None:
             run.samples.append((now, await sampler.take()))
             await asyncio.sleep(every_s)
 

@@ -44,11 +44,28 @@ CONFIG: Final[dict[str, Any]] = {
     "queues": {"work": {}, "short": {}},
 }
 _DOOMED: Final = "doomed"
+#: What happens again and again. When each has, a file says so to who waits for that.
+KINDS: Final = ("messages", "redriven", "temporary queues", "transactions", "connections", "AMQP connections", "exports")
 _rng = Random(7)
-done: Counter[str] = Counter()
 
 
-async def work(connection: Connection) -> None:
+class Done:
+    """What the load has done so far. ``mark`` is made once each kind has happened."""
+
+    def __init__(self, mark: Path) -> None:
+        self.counts: Counter[str] = Counter()
+        self._mark = mark
+
+    def add(self, kind: str, count: int = 1) -> None:
+        self.counts[kind] += count
+        if count and all(self.counts[each] for each in KINDS):
+            self._mark.touch()
+
+    def __str__(self) -> str:
+        return ", ".join(f"{count} {kind}" for kind, count in sorted(self.counts.items()))
+
+
+async def work(connection: Connection, done: Done) -> None:
     """Messages of which some fail and wait, some die, some are delayed, some expire."""
     session = connection.session(AckMode.INDIVIDUAL)
     producer, short = session.producer("work", max_unconfirmed=200), session.producer("short")
@@ -57,7 +74,7 @@ async def work(connection: Connection) -> None:
         doomed = message.properties.get(_DOOMED) and "_AMQ_ORIG_ADDRESS" not in message.properties
         if doomed or (message.delivery_count == 1 and _rng.random() < 0.1):
             raise ValueError("by chance or by doom")
-        done["messages"] += 1
+        done.add("messages")
 
     listener = await connection.session(AckMode.AUTO).listen("work", handle, prefetch=50)
     try:
@@ -77,14 +94,14 @@ async def work(connection: Connection) -> None:
         await listener.stop()
 
 
-async def redrive(connection: Connection) -> None:
+async def redrive(connection: Connection, done: Done) -> None:
     """Dead letters go back, where they succeed or die again; what has died twice and what has expired is purged."""
     for number in itertools.count():
         await asyncio.sleep(2)
         queues = {queue["name"] for queue in await connection.call("queues")}
         if "DLQ.work" in queues:
             found = await connection.call("redrive" if number % 3 else "purge", queue="DLQ.work")
-            done["redriven" if number % 3 else "purged"] += found["messages"]
+            done.add("redriven" if number % 3 else "purged", found["messages"])
         for name in queues & {"EXP.short", "DLQ.temporary"}:
             await connection.call("purge", queue=name)
         page = await connection.call("peek", queue="work", limit=20)
@@ -100,7 +117,7 @@ async def _refused_quietly(call: Awaitable[Any]) -> None:
             raise
 
 
-async def temporary(connection: Connection) -> None:
+async def temporary(connection: Connection, done: Done) -> None:
     """Queues that are made, used and go: by themselves, or deleted."""
     for number in itertools.count():
         name = f"temp.{number}"
@@ -115,11 +132,11 @@ async def temporary(connection: Connection) -> None:
                     await (message.nack(reason="once") if each == 0 else message.acknowledge())
         if number % 2:
             await _refused_quietly(connection.call("delete-queue", queue=name))
-        done["temporary queues"] += 1
+        done.add("temporary queues")
         await asyncio.sleep(0.5)
 
 
-async def transactions(connection: Connection) -> None:
+async def transactions(connection: Connection, done: Done) -> None:
     session = connection.session(AckMode.TRANSACTED)
     there, back = session.producer("token.b"), session.producer("token.a")
     await connection.session().producer("token.a").send(b"token")
@@ -129,27 +146,30 @@ async def transactions(connection: Connection) -> None:
         assert message is not None, "the token is gone"
         await (there if number % 2 == 0 else back).send(b"token")
         await session.commit()
-        done["transactions"] += 1
+        done.add("transactions")
         await asyncio.sleep(0.05)
 
 
-async def visitors(url: str) -> None:
+async def visitors(url: str, done: Done) -> None:
     """Connections that come, send, take something and go, some without a word."""
     for number in itertools.count():
         connection = await client.connect(url)
         session = connection.session(AckMode.CLIENT)
         await session.producer("visited").send(b"hello")
-        message = await session.consumer("visited", prefetch=3).receive(timeout_ms=500)
+        consumer = session.consumer("visited", prefetch=3)
+        message = await consumer.receive(timeout_ms=500)
+        while message is not None and await consumer.receive(timeout_ms=20) is not None:
+            pass  # what those who went without a word have left
         if number % 3 == 0 and connection.wire is not None and connection.wire._transport is not None:
             connection.wire._transport.abort()  # as when its program is killed
         elif message is not None:
             await session.acknowledge(confirm=True)
         await connection.close()
-        done["connections"] += 1
+        done.add("connections")
         await asyncio.sleep(0.2)
 
 
-def amqp(port: int, stop: threading.Event) -> None:
+def amqp(port: int, stop: threading.Event, done: Done) -> None:
     """pika: confirms, gets, acknowledgements, rejections to a dead-letter exchange, exclusive queues, transactions."""
     while not stop.is_set():
         with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
@@ -176,18 +196,18 @@ def amqp(port: int, stop: threading.Event) -> None:
             transacted.tx_select()
             transacted.basic_publish("", "rabbit", b"in a transaction")
             transacted.tx_commit()
-            done["AMQP connections"] += 1
+            done.add("AMQP connections")
         stop.wait(0.3)
 
 
-async def exports(data: Path, out: Path, every_s: float) -> None:
+async def exports(data: Path, out: Path, every_s: float, done: Done) -> None:
     while True:
         await asyncio.sleep(every_s)
         shutil.rmtree(out, ignore_errors=True)
         command = [sys.executable, "-m", "broker", "journal", "export", "--data", str(data), "--out", str(out), "--json"]
         process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.DEVNULL)
         assert await process.wait() == 0, "an export failed"
-        done["exports"] += 1
+        done.add("exports")
 
 
 async def _until_input_ends() -> None:
@@ -196,18 +216,18 @@ async def _until_input_ends() -> None:
     await commands.read()
 
 
-async def run(url: str, port: int, data: Path, out: Path, export_every_s: float) -> None:
+async def run(url: str, port: int, data: Path, out: Path, export_every_s: float, done: Done) -> None:
     """Everything at once; whatever fails ends all of it, with its traceback."""
     stop = threading.Event()
     async with client.connect(url) as one, client.connect(url) as two:
         jobs: list[Callable[[], Awaitable[None]]] = [
-            lambda: work(one),
-            lambda: redrive(two),
-            lambda: temporary(two),
-            lambda: transactions(two),
-            lambda: visitors(url),
-            lambda: exports(data, out, export_every_s),
-            lambda: asyncio.to_thread(amqp, port, stop),
+            lambda: work(one, done),
+            lambda: redrive(two, done),
+            lambda: temporary(two, done),
+            lambda: transactions(two, done),
+            lambda: visitors(url, done),
+            lambda: exports(data, out, export_every_s, done),
+            lambda: asyncio.to_thread(amqp, port, stop, done),
         ]
         tasks = [asyncio.ensure_future(job()) for job in jobs]
         ending = asyncio.create_task(_until_input_ends())
@@ -223,6 +243,7 @@ async def run(url: str, port: int, data: Path, out: Path, export_every_s: float)
 
 
 if __name__ == "__main__":
-    began = time.monotonic()
-    asyncio.run(run(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), Path(sys.argv[4]), float(sys.argv[5])))
-    print(", ".join(f"{count} {name}" for name, count in sorted(done.items())), f"in {time.monotonic() - began:.0f} s")
+    exported, began = Path(sys.argv[4]), time.monotonic()
+    account = Done(exported.with_name("each-has-happened"))
+    asyncio.run(run(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), exported, float(sys.argv[5]), account))
+    print(account, f"in {time.monotonic() - began:.0f} s")

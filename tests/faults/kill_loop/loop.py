@@ -114,9 +114,9 @@ class KillLoop:
         for section, values in options.config.items():
             config[section] = {**config.get(section, {}), **values}
         self._broker = Broker(directory, config, free_port(Random()), options.module)
-        #: When a broker was killed, and when the next one was ready: monotonic milliseconds.
+        #: From when a broker was killed until the next one was known to be ready: monotonic milliseconds.
         self._outages: list[tuple[float, float]] = []
-        self._killed_ms = now_ms()
+        self._down_since_ms: float | None = now_ms()
         self._peak_mib = 0.0
         self._crews: list[Clients] = []
         self._snapshots: list[Snapshot] = []
@@ -189,12 +189,15 @@ class KillLoop:
 
     def _wait_until_ready(self) -> None:
         self._broker.wait_until_ready()
-        self._outages.append((self._killed_ms, now_ms() + _COMES_BACK_MS))
+        if self._down_since_ms is not None:
+            self._outages.append((self._down_since_ms, now_ms() + _COMES_BACK_MS))
+        self._down_since_ms = None
 
     def _kill(self) -> None:
         self._broker.check_alive()
         self._peak_mib = max(self._peak_mib, peak_mib(self._broker.pid))
-        self._killed_ms = now_ms()
+        if self._down_since_ms is None:
+            self._down_since_ms = now_ms()
         self._broker.kill()
 
     @contextmanager
@@ -284,7 +287,8 @@ class KillLoop:
             violations += moment_.violations()
         figures = figures_of(history, self._snapshots)
         figures |= {
-            "confirmed within (ms)": _percentiles(latencies_ms(history, [*self._outages, (self._killed_ms, now_ms())])),
+            "confirmed within (ms)": _percentiles(waits_ms := latencies_ms(history, self._outages)),
+            "slowest confirm (ms)": round(max(waits_ms, default=0.0)),
             "memory of a broker, at most (MiB)": round(self._peak_mib),
             "kills while starting": self._kills_at_start,
             "settled after (s)": round(self._settled_s, 1),

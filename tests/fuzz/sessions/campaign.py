@@ -18,10 +18,11 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from tests.faults.kill_loop.checker import Rules, Violation
+from tests.faults.kill_loop.checker import Kind, Rules, Violation
 from tests.faults.kill_loop.loop import KillLoop, Options, config_of
 from tests.faults.kill_loop.worker import TOKENS, WORK
 from tests.fuzz.sessions.guests import Guests
+from tests.fuzz.sessions.native import ESCAPED
 
 _MOST_SHOWN: Final = 30
 
@@ -67,7 +68,8 @@ def run_once(directory: Path, seed: int, *, rounds: int, clients: int, most_ms: 
     )
     directory.mkdir(parents=True)
     result = KillLoop(directory, options, beside=guests).run()
-    return Outcome(seed, result.violations, result.figures, guests)
+    outside = [Violation(Kind.COMPLAINT, f"{path} was written at a guest's wish") for path in directory.rglob(f"*{ESCAPED}*")]
+    return Outcome(seed, [*result.violations, *outside], result.figures, guests)
 
 
 def _dead_letters_of(queue: str) -> dict[str, Any]:
@@ -99,6 +101,9 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=1_000_000, help="at most so many")
     parser.add_argument("--rounds", type=int, default=3, help="brokers that are killed in a run (3)")
     parser.add_argument("--clients", type=int, default=6, help="guests at a time (6)")
+    parser.add_argument(
+        "--patience-s", type=float, default=15.0, help="a confirm that takes longer than this, but for a kill, is a find (15)"
+    )
     parser.add_argument("--keep", type=Path, default=None, help="keep logs, journal and export of all runs in this directory")
     arguments = parser.parse_args()
     first = secrets.randbits(32) if arguments.seed is None else arguments.seed
@@ -112,6 +117,9 @@ def main() -> int:
         try:
             outcome = run_once(directory, seed, rounds=arguments.rounds, clients=arguments.clients)
             problems = [str(violation) for violation in outcome.violations]
+            slowest_ms = float(outcome.figures["slowest confirm (ms)"])
+            if slowest_ms > arguments.patience_s * 1000:
+                problems.append(f"frozen: a confirm took {slowest_ms:.0f} ms, and no broker was killed meanwhile")
         except AssertionError as error:
             outcome, problems = None, [str(error)]
         if outcome is None or problems:

@@ -16,6 +16,8 @@ from tests.fuzz.sessions.oddities import EXTREMES, bend, damage
 #: All that guests name begins with one of these letters, so that a policy of theirs holds for nobody else.
 QUEUES: Final = ("a", "b", "a.b", "q1", "q2", "t.x", "a.paged", "a.loop", "DLQ.a", "DLQ.a.paged")
 _OURS: Final = "^(a|b|q|t[.])"
+#: What no backup may be called: it would stand outside the directory of backups.
+ESCAPED: Final = "escaped"
 _TTLS_MS: Final = (0, 0, 0, 1, 50, 2000, 10**9, 2**31, 2**53, 315_360_000_000)
 _CREDIT_MESSAGES: Final = 4000
 
@@ -245,6 +247,16 @@ class NativeGuest:
         if chance.random() < 0.5:
             await self.send(Op.UNSUBSCRIBE, 5, consumer)
 
+    async def select(self) -> None:
+        """Selectors that look long at long properties, on a queue of them."""
+        chance = self.chance
+        selectors = ("p LIKE '%" + "a_" * 1900 + "b%'", "p LIKE '" + "%a" * 1900 + "%b'", " OR ".join(["p LIKE '%a_a_b%'"] * 20))
+        await self.producer(3, "t.x")
+        await self.send(Op.SEND, 3, self.sequences[3], [[b"", {"p": "b" + "a" * chance.choice((10, 60_000))}]] * 20)
+        self.sequences[3] += 20
+        for _ in range(chance.choice((1, 5, 20))):
+            await self.subscribe("t.x", selector=chance.choice(selectors), prefetch=10)
+
     async def transact(self) -> None:
         chance = self.chance
         session, queue = chance.randrange(1, 4), self.name()
@@ -336,6 +348,7 @@ ACTS: Final[dict[str, tuple[Act, int]]] = {
     "manage": (NativeGuest.manage, 8),
     "leaf_through": (NativeGuest.leaf_through, 4),
     "fan_out": (NativeGuest.fan_out, 2),
+    "select": (NativeGuest.select, 1),
     "beyond_credit": (NativeGuest.beyond_credit, 1),
     "deaf": (NativeGuest.deaf, 1),
     "noise": (NativeGuest.noise, 4),
@@ -343,6 +356,10 @@ ACTS: Final[dict[str, tuple[Act, int]]] = {
     "half": (NativeGuest.half, 1),
     "wait": (NativeGuest.wait, 1),
 }
+
+
+def _page(guest: NativeGuest) -> dict[str, Any]:
+    return guest.chance.choice(({}, {"limit": guest.chance.choice((1, 250, 2**63)), "after": guest.chance.choice((None, "a", ""))}))
 
 
 def _create(guest: NativeGuest) -> dict[str, Any]:
@@ -368,8 +385,8 @@ def _create(guest: NativeGuest) -> dict[str, Any]:
 
 
 CALLS: Final[dict[str, Callable[[NativeGuest], dict[str, Any]]]] = {
-    "queues": lambda guest: {},
-    "consumers": lambda guest: {"queue": guest.name()},
+    "queues": _page,
+    "consumers": lambda guest: {"queue": guest.name(), **_page(guest)},
     "peek": lambda guest: {"queue": guest.name(), "limit": 20, "after": [-4, guest.chance.choice((0, 2**63 - 1, 2**64 - 1))]},
     "history": lambda guest: {"message_id": guest.chance.choice([1, *guest.message_ids])},
     "explain": lambda guest: {"address": guest.name()},
@@ -379,8 +396,11 @@ CALLS: Final[dict[str, Callable[[NativeGuest], dict[str, Any]]]] = {
     "pause": lambda guest: {"queue": guest.name()},
     "resume": lambda guest: {"queue": guest.name()},
     "redrive": lambda guest: {"queue": guest.name(), "message_ids": guest.chance.choice((None, guest.message_ids[-20:]))},
-    "policies": lambda guest: {},
-    "vhosts": lambda guest: {},
+    "policies": _page,
+    "vhosts": _page,
+    "backup": lambda guest: {
+        "name": guest.chance.choice(("one", "two", f"b{guest.chance.randrange(99)}", f"../{ESCAPED}", f"a/../../{ESCAPED}"))
+    },
     "set-policy": lambda guest: {
         "name": guest.chance.choice("pq"),
         "pattern": _OURS,
