@@ -76,7 +76,7 @@ async def test_while_passwords_are_guessed_those_who_know_them_come_in(start_ser
     guessers: list[Raw] = []
 
     def attack() -> None:
-        for number in range(120):
+        for number in range(60):
             raw = Raw(server.url, hello=False, source=OTHER)
             raw.send(Op.HELLO, "homing", 1, {"user": "ann" if number % 2 else f"\x1b[2J{number}", "password": f"guess {number}"})
             guessers.append(raw)
@@ -161,7 +161,7 @@ async def test_a_consumer_that_takes_nothing_is_given_up_though_its_heart_beats(
 
 async def test_lists_that_no_frame_holds_come_in_pages(start_server: StartServer, homing: HomingCommand) -> None:
     server = start_server({"limits": {"max-frame-bytes": "64KiB"}})
-    names = sorted(f"queue.{number}" for number in range(400))
+    names = sorted(f"queue.{number}" for number in range(150))
     async with client.connect(server.url) as connection:
         await asyncio.gather(*(connection.call("create-queue", queue=name) for name in names))
         with pytest.raises(client.CallError) as refused:
