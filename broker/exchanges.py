@@ -29,7 +29,7 @@ from broker.core.virtual_host import DEFAULT, SEPARATOR, prefix_of
 from broker.errors import Refused
 from broker.fan_out import take_at_once
 from broker.policies import Policies
-from broker.queue_arguments import AMQP, check_equal, max_priority
+from broker.queue_arguments import AMQP, check_equal
 from broker.state import BrokerState
 from journal.records import DeclarationRecord
 
@@ -55,8 +55,8 @@ class Route(NamedTuple):
     queues: list[Queue]
     #: The queues, one at least, take whatever comes, at once (fan_out.py).
     plain: bool
-    #: The highest priority that any of the queues tells apart; None: none does.
-    max_priority: int | None
+    #: Some of the queues tell priorities apart.
+    by_priority: bool
     #: The priority of messages that name none.
     default_priority: int
 
@@ -285,13 +285,9 @@ def _check_not_default(source: str, destination: Destination) -> None:
 
 
 def _described(queues: list[Queue]) -> Route:
-    most: int | None = None
-    for queue in queues:
-        told_apart = max_priority(queue)
-        if told_apart is not None and (most is None or told_apart > most):
-            most = told_apart
-    named = any(AMQP in queue.options and max_priority(queue) is not None for queue in queues)
-    return Route(queues, bool(queues) and take_at_once(queues), most, 0 if named else DEFAULT_PRIORITY)
+    told_apart = any(queue.lowest_priority < queue.highest_priority for queue in queues)
+    named = any(AMQP in queue.options and queue.highest_priority > queue.lowest_priority for queue in queues)
+    return Route(queues, bool(queues) and take_at_once(queues), told_apart, 0 if named else DEFAULT_PRIORITY)
 
 
 def _binding_name(binding: Binding) -> str:

@@ -32,12 +32,14 @@ def takes_all(address: Address) -> bool:
 
 
 def take_at_once(queues: Sequence[Queue]) -> bool:
-    """Whether they take whatever comes, at once: no limits, nothing to be written before delivery; of several, all of them durable."""
+    """Whether they take whatever comes, at once: no limits, nothing to be written before delivery; of several, all of them durable, and
+    the same priorities in all.
+    """
     for queue in queues:
         settings = queue.settings
         if settings.limited or settings.persist_delivery_count_before_delivery:
             return False
-    return len(queues) == 1 or all(queue.durable for queue in queues)
+    return len(queues) == 1 or all(queue.durable and queue.told_apart == queues[0].told_apart for queue in queues)
 
 
 def fan_out(state: BrokerState, messages: list[Message], queues: list[Queue]) -> bool:
@@ -121,7 +123,7 @@ def _join(state: BrokerState, queue: Queue, entries: list[_Entry], sequence: int
         contents[sequence] = reference
         references.append(reference)
         if record is not None:
-            values = (queue_id, message.priority, sequence, 0, 0, 0, 0, None, expires_at_ms, now_ms, None, record, True)
+            values = (queue_id, reference.priority, sequence, 0, 0, 0, 0, None, expires_at_ms, now_ms, None, record, True)
             stored[sequence] = make(ReferenceRecord, values)
         sequence += 1
     if queue.consumers:

@@ -198,7 +198,7 @@ class Ledger:
         for message, expires_at_ms in zip(messages, expiries, strict=True):
             values = (
                 queue_id,
-                message.priority,
+                queue.priority_of(message),
                 message.message_id,
                 0,
                 0,

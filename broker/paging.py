@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 
 from broker.core.address_settings import AddressSettings
 from broker.core.message import REFERENCE_BYTES, MessageReference
-from broker.core.pending import PRIORITIES
 from broker.core.queue import SCAN_BUDGET
 from broker.page_reads import Look, PageReads, Reader, Scan
 from broker.rations import Rations
@@ -402,7 +401,7 @@ class Pager:
     def _scan_for(self, consumer: Consumer) -> None:
         """The next rows beyond the window, for one consumer that takes only some: those come into memory, up to its credit."""
         pending, scanned = consumer.queue.pending, consumer.scanned
-        for priority in range(PRIORITIES - 1, -1, -1):
+        for priority in range(len(scanned) - 1, -1, -1):
             scanned[priority] = max(scanned[priority], pending.cursor[priority])
             if pending.on_disk[priority] and scanned[priority] < pending.newest[priority]:
                 rows, size = self._page_of(consumer.queue)
@@ -443,7 +442,7 @@ class Pager:
         queue: Queue,
         act: Look,
         up_to: int,
-        priority: int = PRIORITIES - 1,
+        priority: int | None = None,
         after: int = 0,
         rows: int = _SCAN_ROWS,
     ) -> Steps[None]:
@@ -452,7 +451,8 @@ class Pager:
         ``act`` may adopt a record; what it does not is left where it is. It returns whether it wants more. Raises what ``act`` raised, or
         Refused where a page could not be read.
         """
-        for rank in range(min(priority, PRIORITIES - 1), -1, -1):
+        highest = len(queue.pending.on_disk) - 1
+        for rank in range(highest if priority is None else min(priority, highest), -1, -1):
             more = bool(queue.pending.on_disk[rank] or queue.due_on_disk)
             if not queue.due_on_disk:
                 after = max(after, queue.pending.cursor[rank])

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from broker.core.message import DEFAULT_PRIORITY
+from broker.core.pending import PRIORITIES
 from broker.core.queue import Queue
 from broker.core.units import MAX_DURATION_MS
 from broker.core.virtual_host import DEFAULT, local_name, virtual_host_of
@@ -53,12 +55,14 @@ def arguments_of(queue: Queue) -> dict[str, Any]:
     return declared
 
 
-def max_priority(queue: Queue) -> int | None:
-    """How many priorities the queue tells apart: an AMQP queue those of ``x-max-priority``, every other nine."""
-    if AMQP not in queue.options:
-        return 9
-    most = arguments_of(queue).get("x-max-priority")
-    return None if most is None else min(most, 9)
+def priorities(options: dict[str, Any]) -> tuple[int, int]:
+    """The lowest and the highest priority that a queue with these options tells apart: an AMQP queue those up to its ``x-max-priority``,
+    or none at all, every other 0 to 9.
+    """
+    if AMQP not in options:
+        return 0, PRIORITIES - 1
+    most = options[AMQP].get("arguments", {}).get("x-max-priority")
+    return (DEFAULT_PRIORITY, DEFAULT_PRIORITY) if most is None else (0, most)
 
 
 def counts_deliveries(queue: Queue) -> bool:

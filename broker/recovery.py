@@ -10,6 +10,7 @@ from broker.core.units import known_duration_ms
 from broker.errors import Refused
 from broker.ledger import park_reason
 from broker.policies import with_policy
+from broker.queue_arguments import priorities
 from broker.resources import parse_selector, settings_for
 from broker.state import log
 from broker.stored import reference_of
@@ -57,6 +58,7 @@ def _queue(broker: Broker, record: QueueRecord) -> None:
         selector=parse_selector(record.selector),
         auto_created=record.auto_created,
         options=options,
+        priorities=priorities(record.options or {}),
     )
     queue.paused, queue.policy = record.paused, policy
     broker.state.post_office.add_queue(queue)

@@ -25,7 +25,7 @@ from broker.core.virtual_host import SEPARATOR, address_and_queue, split
 from broker.errors import Refused
 from broker.idle_queues import IdleQueues
 from broker.policies import Policies, with_policy
-from broker.queue_arguments import AMQP
+from broker.queue_arguments import AMQP, priorities
 from broker.state import BrokerState
 from broker.steps import STEP, Steps, at_once
 from journal.records import ReferenceRecord
@@ -125,6 +125,7 @@ class Resources:
             durable=durable,
             auto_created=auto_created,
             options=options,
+            priorities=priorities(options or {}),
         )
         queue.policy = policy
         state.post_office.add_queue(queue)

@@ -104,7 +104,7 @@ class BrokerState:
         if not queue.durable or pager.room(queue, len(messages), sum([message.size for message in messages])):
             self._arrive_in_memory(messages, queue)
             return
-        for stays, run in groupby(messages, lambda message: not message.durable or pager.keeps(queue, message.priority)):
+        for stays, run in groupby(messages, lambda message: not message.durable or pager.keeps(queue, queue.priority_of(message))):
             if stays:
                 self._arrive_in_memory(list(run), queue)
             else:
@@ -118,7 +118,7 @@ class BrokerState:
             message.message_id = number
             expires_at_ms = expires_at(settings, now_ms, message.expires_at_ms)
             expiries.append(expires_at_ms)
-            arrived(queue, message.priority, number, message.size, expires_at_ms)
+            arrived(queue, queue.priority_of(message), number, message.size, expires_at_ms)
         self.ledger.arrived_on_disk(queue, messages, expiries)
         self.mark_ready(queue)
 

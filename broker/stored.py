@@ -18,7 +18,7 @@ def reference_of(queue: Queue, record: ReferenceRecord) -> MessageReference:
     """A row of the journal as it stood there, in no state and in no queue's contents yet."""
     _, priority, sequence, delivery_count, failed, assigned, state, due_at_ms, expires_at_ms, entered_at_ms, hops, message, _ = record
     reference = MessageReference(message_of(message), queue, sequence, entered_at_ms)
-    reference.priority = priority
+    reference.priority = min(priority, len(queue.pending.on_disk) - 1)
     reference.delivery_count = delivery_count
     reference.failed = failed
     reference.assigned = assigned

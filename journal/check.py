@@ -20,7 +20,7 @@ from journal.errors import JournalError
 from journal.gone import DAMAGED, NO_ROW, THERE
 from journal.history import OUTCOMES, VALID_STAYS
 from journal.migrations import version_of
-from journal.packing import Damaged, check_counts, unpack, unpack_hops, unpack_message
+from journal.packing import FIRST_RANK, Damaged, check_counts, unpack, unpack_hops, unpack_message
 from journal.reader import open_read_only
 
 #: Told (step, done, total); total 0: not known.
@@ -198,7 +198,7 @@ def _references(connection: sqlite3.Connection, report: CheckReport, progress: P
 
 def _reference_problem(connection: sqlite3.Connection, row: tuple[Any, ...]) -> str | None:
     sequence, queue_id, rank, message_id, delivery_count, failed, assigned, overlay, blob, checksum, state, due, expires, counted = row
-    if not 0 <= rank <= 9:
+    if not FIRST_RANK <= rank <= 9:
         return f"has rank {rank}"
     if min(delivery_count, failed, assigned) < 0:
         return "has a count below zero"

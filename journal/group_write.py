@@ -42,7 +42,7 @@ MOVE_REFERENCE = (
     " ON old.sequence = v.column1 AND old.message_id = v.column7"
 )
 MOVE_RUN = (
-    "INSERT INTO reference SELECT ?, rank, sequence + ?, message_id, 0, 0, 0, 0, NULL, NULL, ?, ?, message_blob, checksum, NULL"
+    "INSERT INTO reference SELECT ?, ?, sequence + ?, message_id, 0, 0, 0, 0, NULL, NULL, ?, ?, message_blob, checksum, NULL"
     " FROM reference WHERE sequence BETWEEN ? AND ?"
 )
 # The comparison names v's columns by place: a VALUES table has no names of its own.
@@ -340,7 +340,7 @@ def _move_references(connection: sqlite3.Connection, moved: list[ReferenceRecord
         first, hops = run[0], run[0].hops or ()
         ended, overlay = hops[0][0], bytearray(pack_hops(hops, first.sequence, pack_one))
         if len(run) >= LONG_RUN:
-            values = (first.queue_id, first.sequence - ended, first.entered_at_ms, overlay, ended, ended + len(run) - 1)
+            values = (first.queue_id, 9 - first.priority, first.sequence - ended, first.entered_at_ms, overlay, ended, ended + len(run) - 1)
             written += connection.execute(MOVE_RUN, values).rowcount
         else:
             for number, record in enumerate(run, ended):
@@ -364,7 +364,7 @@ def _moving_together(moved: list[ReferenceRecord]) -> Iterator[list[ReferenceRec
     for number, record in enumerate(moved):
         hops = record.hops or ()
         ended, facts = hops[0]
-        way = (record.queue_id, record.sequence - ended, record.entered_at_ms, id(facts if len(hops) == 1 else hops))
+        way = (record.queue_id, record.priority, record.sequence - ended, record.entered_at_ms, id(facts if len(hops) == 1 else hops))
         if number and (way != before or ended != next_ended):
             yield moved[start:number]
             start = number

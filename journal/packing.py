@@ -25,8 +25,10 @@ _COUNTS = struct.Struct("<6q")
 _NO_TIME = -(1 << 63)
 #: The largest prime of 32 bits: no single flipped bit, wherever it is, changes a sum by a multiple of it.
 _PRIME = 4_294_967_291
+#: The rank of the highest priority that a queue can have, 255; that of the lowest is 9.
+FIRST_RANK: Final = 9 - 255
 #: The same as ``counts_checksum`` for rows that change alike: ``{counts}`` stands for their checksum_of_counts.
-PLACED: Final = f"({{counts}} + queue_id * 1009 + rank * 7 + sequence) % {_PRIME}"
+PLACED: Final = f"abs({{counts}} + queue_id * 1009 + rank * 7 + sequence) % {_PRIME}"
 
 
 class Damaged(Exception):
@@ -132,7 +134,8 @@ def counts_checksum(
 ) -> int:
     """Of the same, and of the place where it stands."""
     counts = checksum_of_counts(delivery_count, failed, assigned, state, due_at_ms, expires_at_ms)
-    return (counts + queue_id * 1009 + rank * 7 + sequence) % _PRIME
+    # Absolute, because SQLite and Python differ in what is left of a negative number; the rank of a priority above 9 is one.
+    return abs(counts + queue_id * 1009 + rank * 7 + sequence) % _PRIME
 
 
 def check_counts(

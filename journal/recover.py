@@ -19,7 +19,7 @@ from journal import gone
 from journal.commits import Mark, commit
 from journal.disk import damaged
 from journal.group_write import WriterState
-from journal.packing import Damaged, check_counts, unpack, unpack_hops, unpack_message
+from journal.packing import FIRST_RANK, Damaged, check_counts, unpack, unpack_hops, unpack_message
 from journal.quarantine import REFERENCE_COLUMNS, sentence, set_aside
 from journal.records import AddressRecord, DeclarationRecord, MessageRecord, OnDisk, QueueRecord, Recovered, ReferenceRecord
 from journal.sqlite_store import PAGE_BYTES
@@ -31,7 +31,7 @@ _LOAD_BYTES = 64 << 20
 #: Queue, rank and sequence have no checksum, but they stand in the index too: one flipped bit on either side changes this sum.
 _PRIME = 1_000_000_007
 _INDEXED = (
-    f"SELECT count(*), coalesce(sum((queue_id * 10 + rank + sequence * 7) % {_PRIME}), 0)"
+    f"SELECT count(*), coalesce(sum(abs(queue_id * 10 + rank + sequence * 7) % {_PRIME}), 0)"
     f" FROM reference r INDEXED BY reference_order WHERE {gone.THERE}"
 )
 
@@ -147,7 +147,8 @@ def _on_disk(connection: sqlite3.Connection, counted: dict[tuple[int, int], int]
     """What was not read, queue by queue. A message's size is reckoned as the mean of the whole file: the bodies are not looked at."""
     there = _there(left)
     # Not grouped by rank, which the index does not have in front: that would sort all of it.
-    by_rank = ", ".join(f"count(*) FILTER (WHERE rank = {rank})" for rank in range(10))
+    ranks = sorted({rank for _, rank in counted})
+    by_rank = ", ".join(["0", *(f"count(*) FILTER (WHERE rank = {rank})" for rank in ranks)])
     due = (
         f"SELECT queue_id, min(due_at_ms), {by_rank} FROM reference r INDEXED BY reference_due"
         f" WHERE due_at_ms IS NOT NULL AND {there} GROUP BY 1"
@@ -159,8 +160,8 @@ def _on_disk(connection: sqlite3.Connection, counted: dict[tuple[int, int], int]
     ready = Counter(counted)
     waiting: Counter[int] = Counter()
     first_due: dict[int, int] = {}
-    for queue_id, first_ms, *counts in connection.execute(due):
-        ready.subtract({(queue_id, rank): count for rank, count in enumerate(counts)})
+    for queue_id, first_ms, _, *counts in connection.execute(due):
+        ready.subtract({(queue_id, rank): count for rank, count in zip(ranks, counts, strict=True)})
         waiting[queue_id] = sum(counts)
         first_due[queue_id] = first_ms
     for reference in read:
@@ -253,7 +254,7 @@ class _References:
         keys = 0
         for row in rows(self._connection, f"SELECT {REFERENCE_COLUMNS} FROM reference r WHERE {gone.THERE} ORDER BY sequence"):
             try:
-                keys += (row[0] * 10 + row[1] + row[2] * 7) % _PRIME
+                keys += abs(row[0] * 10 + row[1] + row[2] * 7) % _PRIME
                 found.append(self._reference(row))
             except TypeError:
                 bad.append((row, Damaged("holds something else where a number belongs")))
@@ -313,7 +314,7 @@ class _References:
         else:
             message = unpack_message(blob, checksum, message_id)
         hops = None if overlay is None else unpack_hops(overlay, sequence)
-        if not 0 <= rank <= 9:
+        if not FIRST_RANK <= rank <= 9:
             raise Damaged(f"has rank {rank}")
         check_counts(queue_id, rank, sequence, delivery_count, failed, assigned, state, due, expires, counts_checksum)
         return ReferenceRecord(

@@ -39,8 +39,8 @@ CREATE TABLE declaration (
   PRIMARY KEY (kind, name)
 ) STRICT, WITHOUT ROWID;
 
--- One message in one queue. rank = 9 - priority. sequence is unique over the whole journal and is the row's own key, so that
--- arrivals append; reference_order is the delivery order (an index entry ends in the row's key) and answers counts without
+-- One message in one queue. rank = 9 - priority, the priority being 0 to 255. sequence is unique over the whole journal and is the row's
+-- own key, so that arrivals append; reference_order is the delivery order (an index entry ends in the row's key) and answers counts without
 -- reading a body (figures: docs/decisions/0001-journal-layout.md).
 CREATE TABLE reference (
   queue_id       INTEGER NOT NULL,

@@ -166,7 +166,7 @@ class Consumer:
         #: Selector consumers: (rank, sequence) heap of pending references not looked at yet.
         self.candidates: list[tuple[int, int, MessageReference]] = []
         #: And by priority, up to which sequence they have looked at what is only on disk.
-        self.scanned = [0] * 10
+        self.scanned: list[int] = []
 
     @property
     def credit(self) -> int:

@@ -149,7 +149,10 @@ class MessageReference:
         self.message = message
         self.queue = queue
         self.sequence = sequence
-        self.priority = message.priority
+        priority = message.priority
+        if not queue.lowest_priority <= priority <= queue.highest_priority:
+            priority = queue.lowest_priority if priority < queue.lowest_priority else queue.highest_priority
+        self.priority = priority
         self.durable = message.durable and queue.durable
         self.expires_at_ms: int | None = message.expires_at_ms
         self.entered_at_ms = now_ms

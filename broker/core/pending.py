@@ -20,13 +20,17 @@ from typing import Final
 
 from broker.core.message import PENDING, MessageReference, Where
 
+#: How many priorities a queue tells apart, unless it was declared with more.
 PRIORITIES: Final = 10
 _SWEEP_ABOVE: Final = 1024
 _SEQUENCE: Final = attrgetter("sequence")
 #: Beyond every sequence.
 _NEVER: Final = 1 << 64
+#: In the places of priorities that nothing came with: most queues need one of ten, some have 256. Nobody adds to them.
+_NO_FRESH: Final = deque[MessageReference]()
 #: (sequence of its head, a number of its own, the run). A stale entry may make two heads the same; the lists are not to be compared then.
 _Run = tuple[int, int, list[MessageReference]]
+_NO_RUNS: Final[list[_Run]] = []
 
 
 class Pending:
@@ -49,22 +53,22 @@ class Pending:
         "starved",
     )
 
-    def __init__(self) -> None:
-        self._fresh: list[deque[MessageReference]] = [deque() for _ in range(PRIORITIES)]
+    def __init__(self, priorities: int = PRIORITIES) -> None:
+        self._fresh: list[deque[MessageReference]] = [_NO_FRESH] * priorities
         #: Heaps of runs; a run is descending, its head is at the end, and none is empty.
-        self._returned: list[list[_Run]] = [[] for _ in range(PRIORITIES)]
+        self._returned: list[list[_Run]] = [_NO_RUNS] * priorities
         #: By priority: entries of all runs; and entries of everything.
-        self._came_back = [0] * PRIORITIES
+        self._came_back = [0] * priorities
         self._entries = 0
         #: No priority above this one has entries.
         self._top = 0
         self.count = 0
         self.bytes = 0
         #: By priority: messages that are ready and only on disk, all of them beyond the cursor (a sequence).
-        self.on_disk = [0] * PRIORITIES
-        self.cursor = [0] * PRIORITIES
+        self.on_disk = [0] * priorities
+        self.cursor = [0] * priorities
         #: By priority: nothing that is only on disk is beyond this sequence.
-        self.newest = [0] * PRIORITIES
+        self.newest = [0] * priorities
         self.disk_count = 0
         self.disk_bytes = 0
         #: Returned messages that are due are still on disk: what never went out waits for them.
@@ -109,7 +113,7 @@ class Pending:
 
     def next_on_disk(self) -> int | None:
         """The priority of which a page is next: the highest there is, unless some of a higher one are in memory."""
-        for priority in range(PRIORITIES - 1, -1, -1):
+        for priority in range(len(self.on_disk) - 1, -1, -1):
             if self.on_disk[priority]:
                 return priority
         return None
@@ -121,6 +125,8 @@ class Pending:
             self.put_back((reference,))
             return
         reference.where = PENDING
+        if fresh is _NO_FRESH:
+            fresh = self._fresh[reference.priority] = deque()
         fresh.append(reference)
         self._counted(1, reference.message.size, reference.priority)
 
@@ -137,17 +143,22 @@ class Pending:
             size += reference.message.size
         for priority, run in runs.items():
             run.sort(key=_SEQUENCE, reverse=True)
+            if self._returned[priority] is _NO_RUNS:
+                self._returned[priority] = []
             heapq.heappush(self._returned[priority], _entry(run))
             self._came_back[priority] += len(run)
         self._counted(len(references), size, max(runs, default=0))
 
     def append_all(self, references: list[MessageReference]) -> None:
         """New arrivals, each above every other."""
-        fresh, top, size = self._fresh, 0, 0
+        fresh, nobody, top, size = self._fresh, _NO_FRESH, 0, 0
         for reference in references:
             priority = reference.priority
             reference.where = PENDING
-            fresh[priority].append(reference)
+            line = fresh[priority]
+            if line is nobody:
+                line = fresh[priority] = deque()
+            line.append(reference)
             if priority > top:
                 top = priority
             size += reference.message.size
@@ -249,7 +260,7 @@ class Pending:
 
     def oldest_of_lowest_priority(self) -> MessageReference | None:
         """What drop-head drops; None where that is on disk still."""
-        for priority in range(PRIORITIES):
+        for priority in range(len(self._fresh)):
             first = self._first(priority)
             if first is not None or self.on_disk[priority]:
                 return None if first is None or self._waits_for_disk(first) else first
@@ -271,16 +282,17 @@ class Pending:
 
     def __iter__(self) -> Iterator[MessageReference]:
         """All, in delivery order. A snapshot: costs a sort, for browsing and management only."""
-        for priority in range(PRIORITIES - 1, -1, -1):
+        for priority in range(len(self._fresh) - 1, -1, -1):
             living = {r.sequence: r for r in self._fresh[priority] if _waits_here(r)}
             living |= {r.sequence: r for r in self._came_back_to(priority)}
             for sequence in sorted(living):
                 yield living[sequence]
 
     def _sweep(self) -> None:
-        for priority in range(PRIORITIES):
-            fresh = self._fresh[priority]
-            self._fresh[priority] = deque(r for r in fresh if _waits_here(r))
+        for priority, fresh in enumerate(self._fresh):
+            if not fresh and not self._returned[priority]:
+                continue
+            self._fresh[priority] = deque([r for r in fresh if _waits_here(r)])
             kept = {r.sequence for r in self._fresh[priority]}
             returned = {r.sequence: r for r in self._came_back_to(priority) if r.sequence not in kept}
             run = [returned[sequence] for sequence in sorted(returned, reverse=True)]

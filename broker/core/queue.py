@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 
 from broker.core.address_settings import AddressSettings
 from broker.core.consumer import Consumer
-from broker.core.message import DELIVERING, PENDING, SETTLING, MessageReference, Where
-from broker.core.pending import Pending
+from broker.core.message import DELIVERING, PENDING, SETTLING, Message, MessageReference, Where
+from broker.core.pending import PRIORITIES, Pending
 from broker.core.policy import Policy
 from broker.core.selector import Selector
 
@@ -55,7 +55,9 @@ class Queue:
         "durable",
         "expiry_on_disk_ms",
         "first_due_ms",
+        "highest_priority",
         "idle_since_ms",
+        "lowest_priority",
         "name",
         "options",
         "parked",
@@ -85,7 +87,9 @@ class Queue:
         durable: bool = True,
         auto_created: bool = False,
         options: dict[str, Any] | None = None,
+        priorities: tuple[int, int] = (0, PRIORITIES - 1),
     ) -> None:
+        """``priorities``: the lowest and the highest that are told apart; what is beyond counts as the nearer of the two."""
         self.queue_id = queue_id
         self.name = name
         self.address = address
@@ -101,7 +105,9 @@ class Queue:
         self.created_at_ms = created_at_ms
         self.paused = False
         self.consumers: list[Consumer] = []
-        self.pending = Pending()
+        self.lowest_priority, self.highest_priority = priorities
+        # What the journal kept of a queue may have any of the ten that every queue once had.
+        self.pending = Pending(max(PRIORITIES, self.highest_priority + 1))
         #: References the next connection loss would dead-letter; each goes alone. By sequence.
         self.suspects: dict[int, MessageReference] = {}
         self.parked: dict[int, MessageReference] = {}
@@ -131,6 +137,15 @@ class Queue:
         self._cost = 0
         #: Where the next look at the suspects goes on, after one that cost too much.
         self._suspects_asked = 0
+
+    @property
+    def told_apart(self) -> tuple[int, int]:
+        """The lowest and the highest priority."""
+        return self.lowest_priority, self.highest_priority
+
+    def priority_of(self, message: Message) -> int:
+        """What the message's priority counts as here."""
+        return min(max(message.priority, self.lowest_priority), self.highest_priority)
 
     @property
     def count(self) -> int:
@@ -240,6 +255,7 @@ class Queue:
 
     def attach(self, consumer: Consumer) -> None:
         consumer.queue = self
+        consumer.scanned = [0] * len(self.pending.on_disk)
         self.consumers.append(consumer)
         self.idle_since_ms = None
         if consumer.selector is not None:

@@ -9,15 +9,17 @@ from typing import Any, Final
 
 from broker.broker import Broker
 from broker.core.message import MessageReference, Where, told
-from broker.core.pending import PRIORITIES
 from broker.core.queue import Queue
 from broker.errors import Refused
 from broker.management import arguments as read
 from broker.management.queues import STATE_OF
+from broker.queue_arguments import MOST_PRIORITY
 from broker.steps import LOOK_STEP, Steps
 from broker.stored import reference_of
 from journal.records import ReferenceRecord
 
+#: The place before the first message of the highest priority there is.
+_BEFORE_ALL: Final = -MOST_PRIORITY - 1
 _MAX_PAGE: Final = 1000
 
 
@@ -49,8 +51,8 @@ def peek(broker: Broker, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
     queue = read.queue(broker, arguments)
     limit = read.number(arguments, "limit", 20, 1, _MAX_PAGE)
     after = _place(arguments)
-    ordered = yield from _first_after(list(queue.references.values()), after or [-PRIORITIES, 0], limit + 1)
-    ordered = yield from _with_disk(broker, queue, ordered, after or [-PRIORITIES, 0], limit + 1)
+    ordered = yield from _first_after(list(queue.references.values()), after or [_BEFORE_ALL, 0], limit + 1)
+    ordered = yield from _with_disk(broker, queue, ordered, after or [_BEFORE_ALL, 0], limit + 1)
     found: list[dict[str, Any]] = []
     size, last = 0, after
     for place, reference in ordered[:limit]:
@@ -74,7 +76,7 @@ def _place(arguments: dict[str, Any]) -> list[int] | None:
         return None
     if type(after) is list and len(after) == 2 and all(type(each) is int for each in after):
         rank, sequence = after
-        if -PRIORITIES <= rank <= 0 <= sequence <= read.MOST:
+        if _BEFORE_ALL <= rank <= 0 <= sequence <= read.MOST:
             return [rank, sequence]
     raise Refused("invalid-argument", "after must be what next was", "leave it out for the first page")
 
@@ -117,7 +119,7 @@ def _comes_before_disk(queue: Queue, first: list[_Place], after: list[int], coun
     if len(first) < count or queue.due_on_disk:
         return False
     rank, sequence = first[-1][0]
-    higher = any(pending.on_disk[priority] for priority in range(1 - rank, min(PRIORITIES, 1 - after[0])))
+    higher = any(pending.on_disk[priority] for priority in range(1 - rank, min(len(pending.on_disk), 1 - after[0])))
     return not higher and (not pending.on_disk[-rank] or sequence <= pending.cursor[-rank])
 
 

@@ -364,7 +364,7 @@ class World:
         """What a queue counts as being only on disk is what is there and not in memory."""
         rows = [r for r in self.journal.rows().values() if r.queue_id == queue.queue_id and r.sequence not in queue.references]
         ready = Counter(record.priority for record in rows if record.due_at_ms is None)
-        assert queue.pending.on_disk == [ready[priority] for priority in range(10)], f"{queue.name}: ready on disk"
+        assert queue.pending.on_disk == [ready[priority] for priority in range(len(queue.pending.on_disk))], f"{queue.name}: ready on disk"
         assert queue.pending.disk_count == sum(queue.pending.on_disk)
         assert queue.due_on_disk == sum(record.due_at_ms is not None for record in rows), f"{queue.name}: due on disk"
         assert all(r.sequence > queue.pending.cursor[r.priority] for r in rows if r.due_at_ms is None), f"{queue.name}: behind the cursor"

@@ -99,9 +99,10 @@ def message_properties(
     properties: ContentProperties,
     headers: dict[str, Any],
     durable: bool,
+    priority: int,
 ) -> Properties | None:
-    """What is kept beside the body. Nothing at all where the message says no more than its address and durability do."""
-    if not exchange and not cc and not bcc and raw == (_PERSISTENT_ONLY if durable else _NOTHING):
+    """What is kept beside the body. Nothing at all where the message says no more than its address, priority and durability do."""
+    if priority == DEFAULT_PRIORITY and not exchange and not cc and not bcc and raw == (_PERSISTENT_ONLY if durable else _NOTHING):
         return None
     kept: Properties = {}
     for name, value in headers.items():

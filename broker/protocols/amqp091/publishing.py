@@ -121,10 +121,11 @@ def _pattern(session: AmqpSession, event: PublishEvent | PublishRun) -> Pattern:
     except Refused as refusal:
         raise error_of(refusal, _PUBLISH) from None
     durable = properties.delivery_mode == 2
-    kept = message_properties(exchange, key, cc, bcc, raw, properties, headers, durable)
+    priority = _priority(properties, route)
+    kept = message_properties(exchange, key, cc, bcc, raw, properties, headers, durable, priority)
     version = session.virtual_host.exchanges.version
     address = session.virtual_host.prefix + (exchange or key)
-    return Pattern(version, route, address, kept, size_of(kept), _priority(properties, route), durable, ttl_ms)
+    return Pattern(version, route, address, kept, size_of(kept), priority, durable, ttl_ms)
 
 
 def _route(session: AmqpSession, exchange: str, key: str, headers: Mapping[str, Any], more_keys: list[str]) -> Route:
@@ -138,9 +139,7 @@ def _route(session: AmqpSession, exchange: str, key: str, headers: Mapping[str, 
 
 def _priority(properties: ContentProperties, route: Route) -> int:
     """AMQP's priority where a queue tells priorities apart; elsewhere all are alike."""
-    if route.max_priority is None or properties.priority is None:
-        return route.default_priority
-    return min(properties.priority, route.max_priority)
+    return properties.priority if route.by_priority and properties.priority is not None else route.default_priority
 
 
 def _check_user(session: AmqpSession, properties: ContentProperties) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from pika import frame
 from pika.spec import Basic, Connection, Exchange, Queue
 
-from tests.amqp_wire import Ch, words
+from tests.amqp_wire import Ch, message_words, words
 from tests.integration.amqp_programs.stage import Stage, program
 
 REPLY_TO: Final = "amq.rabbitmq.reply-to"
@@ -227,6 +227,55 @@ def a_get_does_not_count_for_a_shared_prefetch(s: Stage) -> Any:
         ch.wait(queue, no_ack=False)
     ch.ask(Basic.Consume(queue=queue, consumer_tag="c"))
     return holding(ch)
+
+
+@program
+def priorities_up_to_255(s: Stage) -> Any:
+    queue, ch = s.queue("q", {"x-max-priority": 255}), s.channel()
+    sent = [0, 10, 255, 9, 100, None, 254, 11, 101, 4]
+    for priority in sent:
+        ch.publish("", queue, str(priority), priority=priority)
+    ch.wait_count(queue, len(sent))
+    small = s.queue("small", {"x-max-priority": 12})
+    for priority in [0, 13, 12, 255, 11, 12, 5]:
+        ch.publish("", small, str(priority), priority=priority)
+    ch.wait_count(small, 7)
+    return [ch.bodies(queue), ch.bodies(small)]
+
+
+@program
+def one_message_in_queues_of_several_priorities(s: Stage) -> Any:
+    exchange, ch = s.exchange("x", "fanout"), s.channel()
+    queues = [s.queue("none"), s.queue("few", {"x-max-priority": 3}), s.queue("many", {"x-max-priority": 20})]
+    for queue in queues:
+        s.bind(queue, exchange)
+    for priority in [2, 10, 3, 15, None, 1]:
+        ch.publish(exchange, "", str(priority), priority=priority)
+    for queue in queues:
+        ch.wait_count(queue, 6)
+    return [ch.bodies(queue) for queue in queues]
+
+
+@program
+def a_priority_is_told_as_it_was_sent(s: Stage) -> Any:
+    queue, ch = s.queue("q", {"x-max-priority": 5}), s.channel()
+    ch.publish("", queue, "none")
+    ch.publish("", queue, "more than there are", priority=9)
+    ch.wait_count(queue, 2)
+    return [message_words(ch.get(queue))["properties"] for _ in range(2)]
+
+
+@program
+def a_priority_outlives_a_death(s: Stage) -> Any:
+    dead, ch = s.queue("dead", {"x-max-priority": 100}), s.channel()
+    source = s.queue("source", {"x-max-priority": 5, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead})
+    for priority in [3, 70, 20, 90, 5]:
+        ch.publish("", source, str(priority), priority=priority)
+    ch.wait_count(source, 5)
+    for _ in range(5):
+        ch.send(Basic.Reject(ch.get(source, no_ack=False)[0].delivery_tag, requeue=False))
+    ch.wait_count(dead, 5)
+    return ch.bodies(dead)
 
 
 @program
