@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from broker.cli_output import Json, SparkMaster, SparkMemory, escape, note, print_json, progress_bar, stdout
+from broker.cli_output import Json, SparkMaster, SparkMemory, escape, note, print_json, progress_bar, stdout, write_privately
 
 
 class OnDamage(Enum):
@@ -34,6 +34,7 @@ def analyze(
     from analytics.compare_job import compare_periods
     from analytics.job import analyze as run_analysis
 
+    write_privately()
     if compare:
         with progress_bar(counted=False) as waiting:
             waiting.add_task("comparing")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from broker.cli_output import DEFAULT_URL, ExitCode, Json, Url, escape, print_json, progress_bar, stdout
+from broker.cli_output import DEFAULT_URL, ExitCode, Json, Url, escape, print_json, progress_bar, stdout, write_privately
 from broker.cli_settings import data_directory
 
 app = typer.Typer(help="Look into the journal, live or stopped.", no_args_is_help=True)
@@ -28,6 +28,7 @@ def export(
     """Write one snapshot of the journal as Parquet, for Spark and others. docs/export-schema.md describes it."""
     from journal.export import export as export_journal
 
+    write_privately()
     with progress_bar(counted=False) as progress:
         task = progress.add_task("exporting", total=None)
         summary = export_journal(
@@ -53,6 +54,7 @@ def backup(
     as_json: Json = False,
 ) -> None:
     """Copy the journal while the broker goes on, or, with --data, that of a stopped one; checked, and there when it is whole."""
+    write_privately()
     if data is None:
         from broker.cli_client import call
 
@@ -74,6 +76,7 @@ def restore(
     """Make a new data directory from a backup, checked, under a broker id of its own."""
     from journal.backup import restore as restore_journal
 
+    write_privately()
     _made("restored to", restore_journal(source, data), as_json)
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import signal
 import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -86,6 +88,17 @@ _EXIT_CODE_OF: Final = {
     "journal-damaged": ExitCode.JOURNAL,
     "journal-io": ExitCode.IO_ERROR,
 }
+
+
+def write_privately() -> None:
+    """For commands that write what was in messages: closed to other users, as the journal is, and SIGTERM ends them as Ctrl-C does, so that
+    nothing half made stays."""
+    os.umask(0o077)
+    signal.signal(signal.SIGTERM, _end)
+
+
+def _end(number: int, _: object) -> None:
+    raise SystemExit(128 + number)
 
 
 class CommandError(Exception):

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from broker.cli_output import Json, SparkMaster, SparkMemory, escape, print_json, progress_bar, stdout
+from broker.cli_output import Json, SparkMaster, SparkMemory, escape, print_json, progress_bar, stdout, write_privately
 
 
 def simulate(
@@ -27,6 +27,7 @@ def simulate(
     from analytics.simulate_job import sentence, shown
     from analytics.simulate_job import simulate as run_simulation
 
+    write_privately()
     with progress_bar(counted=False) as progress:
         progress.add_task("playing the failures again")
         found = run_simulation(dump, policy, out, master, seed=seed, memory=memory)

@@ -177,13 +177,15 @@ def _day(at_us: int) -> str:
 
 
 def make_durable(root: Path) -> int:
-    """fsync every file and directory below and with ``root``; the bytes of all files."""
+    """Close every file and directory below and with ``root`` to others, as the journal is, and fsync them; the bytes of all files."""
     total_bytes = 0
     for directory, _, files in os.walk(root, topdown=False):
         for name in files:
             with open(os.path.join(directory, name), "rb") as file:
+                os.fchmod(file.fileno(), 0o600)
                 os.fsync(file.fileno())
                 total_bytes += os.fstat(file.fileno()).st_size
+        os.chmod(directory, 0o700)
         fsync_directory(Path(directory))
     return total_bytes
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import itertools
 import json
+import os
+import signal
 import sqlite3
+import stat
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -16,6 +20,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
+from broker.cli_output import write_privately
 from journal import export as export_module
 from journal.disk import DATABASE_NAME
 from journal.errors import JournalError
@@ -368,3 +373,43 @@ def test_without_pyarrow_the_error_names_the_extra(tmp_path: Path, monkeypatch: 
     with pytest.raises(ExportError, match=r"homing\[analytics\]") as raised:
         export(tmp_path, tmp_path / "out")
     assert raised.value.code == "no-analytics"
+
+
+def test_an_export_is_closed_to_others_and_removes_what_a_killed_one_left(
+    journal: sqlite3.Connection, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_reference(journal, ORDERS, 1, 1)
+    add_attempt(journal, 1, 1, 1, T0)
+    out = tmp_path / "exports" / "out"
+    left, others = (out.parent / f".{name}.0123abcd.partial" for name in ("out", "outer"))
+    running = out.parent / ".out.running.partial"
+    for each in (left, running, others):
+        (each / "messages").mkdir(parents=True)
+    descriptor = os.open(running, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    before = os.umask(0o022)
+    try:
+        export(tmp_path / "data", out)
+    finally:
+        os.umask(before)
+        os.close(descriptor)
+    assert f"removed {left}" in caplog.text
+    assert sorted(path.name for path in out.parent.iterdir()) == sorted([others.name, running.name, "out"])
+    modes = {(path.is_dir(), stat.S_IMODE(path.stat().st_mode)) for path in (out, *out.rglob("*"))}
+    assert modes == {(True, 0o700), (False, 0o600)}
+
+
+def test_an_export_that_is_ended_leaves_nothing(journal: sqlite3.Connection, tmp_path: Path) -> None:
+    def ended(table: str, rows: int) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    before, mask = signal.getsignal(signal.SIGTERM), os.umask(0o022)
+    try:
+        write_privately()
+        with pytest.raises(SystemExit) as ending:
+            export(tmp_path / "data", tmp_path / "exports" / "out", progress=ended)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        os.umask(mask)
+    assert ending.value.code == 128 + signal.SIGTERM
+    assert list((tmp_path / "exports").iterdir()) == []
