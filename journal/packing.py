@@ -139,18 +139,19 @@ def counts_checksum(
 
 
 def check_counts(
-    queue_id: int,
-    rank: int,
-    sequence: int,
-    delivery_count: int,
-    failed: int,
-    assigned: int,
-    state: int,
-    due_at_ms: int | None,
-    expires_at_ms: int | None,
-    checksum: int | None,
+    queue_id: Any,
+    rank: Any,
+    sequence: Any,
+    delivery_count: Any,
+    failed: Any,
+    assigned: Any,
+    state: Any,
+    due_at_ms: Any,
+    expires_at_ms: Any,
+    checksum: Any,
 ) -> None:
-    """Raises Damaged unless counts, state and times are what was written. Where none was ever set there is no checksum."""
+    """Raises Damaged unless counts, state and times are what was written, whatever they are now. Where none was ever set there is no
+    checksum."""
     if checksum is None:
         right = delivery_count == failed == assigned == state == 0 and due_at_ms is None and expires_at_ms is None
     else:

@@ -17,6 +17,7 @@ from journal import gone
 from journal.check import check
 from journal.errors import JournalError
 from journal.journal import Journal, JournalOptions
+from journal.packing import Damaged, check_counts, counts_checksum
 from journal.paging import Wanted, read_page
 from journal.records import ReferenceRecord
 from tests.unit.journal_support import NOW_MS, OPTIONS, counted, message, opened, query, queue, send, settle
@@ -150,3 +151,16 @@ async def test_what_is_gone_is_not_believed_when_it_changed_on_disk(
     if column != "block":
         assert left == [record.sequence for record in sources["stopped"][1] if record.sequence >> 5 != 1]
         assert len(recovered.quarantined) == 32
+
+
+@pytest.mark.parametrize("changed", [None, 1.5, "1", b"1", 1 << 70, -1])
+@pytest.mark.parametrize("place", range(3, 9))
+@pytest.mark.parametrize("counts", [(0, 0, 0, 0, None, None), (2, 1, 2, 0, NOW_MS, None)], ids=["fresh", "changed"])
+def test_what_is_no_number_any_more_fails_its_checksum(counts: tuple[int | None, ...], place: int, changed: object) -> None:
+    checksum = counts_checksum(1, 4, 7, 2, 1, 2, 0, NOW_MS, None) if counts[0] else None
+    row: list[object] = [1, 4, 7, *counts, checksum]
+    check_counts(*row)
+    if row[place] is not changed:
+        row[place] = changed
+        with pytest.raises(Damaged):
+            check_counts(*row)
