@@ -204,6 +204,7 @@ class DeadLetterOffice:
             asked.add(name)
             return said(name)
 
+        self._state.throttle.spend(address.look_cost(reference.message.properties_size))
         return list(address.route(lambda: say))
 
     # -- parked ------------------------------------------------------------------------------------------------------

@@ -58,6 +58,7 @@ class Intake:
         if address is None or not address.queues:
             queues = self._auto_created(message.address, known=address is not None)
         else:
+            self._state.throttle.spend(address.look_cost(message.properties_size))
             queues = address.route(lambda: lookup(message))
         for queue in queues:
             if queue.settings.limited:
@@ -141,8 +142,9 @@ class Intake:
         """One at a time, as each is to be looked at. Those for one queue are little enough not to wait for those for many."""
         room, address = self._state.throttle.room, self._state.post_office.addresses.get(messages[0].address)
         queues = len(address.queues) if address is not None else 0
+        few = queues < 2 and not (address is not None and address.look_cost(0))
         for number, message in enumerate(messages):
-            if number >= REFERENCES_A_TURN if queues < 2 else not room(queues):
+            if number >= REFERENCES_A_TURN if few else not room(queues):
                 return number, None
             try:
                 if not self.duplicate(message):

@@ -18,6 +18,8 @@ from broker.ledger import Ledger
 
 #: References made in one turn before others wait for the next: some 5 to 10 ms.
 REFERENCES_A_TURN: Final = 2000
+#: What selectors may cost (Selector.cost) that counts like making one reference.
+COST_OF_A_REFERENCE: Final = 4
 #: References that may be on their way to the disk before messages for many queues wait: whoever else wants a confirm waits for the
 #: commit that they are in.
 MOST_UNWRITTEN_REFERENCES: Final = 2000
@@ -34,6 +36,8 @@ class Throttle:
         self._memory_full = memory_full
         #: Numbers that were taken when this turn began.
         self._began = 0
+        #: What selectors have cost in it.
+        self._cost = 0
         #: Who goes on when there is room, in order of asking.
         self._line: deque[Callable[[], None]] = deque()
         #: Those in line are being served.
@@ -46,7 +50,11 @@ class Throttle:
         those who are there go first."""
         if (self._line and not self._serving) or (queues > FEW_QUEUES and self._full()):
             return 0
-        return max(0, self._began + REFERENCES_A_TURN - self._ledger.ids_taken)
+        return max(0, self._began + REFERENCES_A_TURN - self._cost // COST_OF_A_REFERENCE - self._ledger.ids_taken)
+
+    def spend(self, cost: int) -> None:
+        """Selectors were asked where a message goes, whether or not it then joins a queue."""
+        self._cost += cost
 
     def share(self, queues: int) -> int:
         """Messages for so many queues each that may be taken in now; one is, where there is any room at all."""
@@ -61,7 +69,7 @@ class Throttle:
 
     def turn(self) -> None:
         """A turn of the loop begins: those in line go on, one after the other, as long as there is room."""
-        self._began = self._ledger.ids_taken
+        self._began, self._cost = self._ledger.ids_taken, 0
         if not self._line:
             return
         self._serving = True
@@ -78,7 +86,7 @@ class Throttle:
         finally:
             self._serving = False
         line.extendleft(reversed(unserved))
-        if self._line and self._ledger.ids_taken > self._began:
+        if self._line and (self._cost or self._ledger.ids_taken > self._began):
             # Else all wait for something to be written or consumed, which wakes the loop.
             self._wake()
 

@@ -43,6 +43,10 @@ class Address:
         """Several anycast queues: the same message may go elsewhere the next time."""
         return sum(queue.routing_type == ANYCAST for queue in self.queues) > 1
 
+    def look_cost(self, properties_size: int) -> int:
+        """What the selectors of its queues may cost for one message, as Selector.cost counts."""
+        return sum([queue.selector.cost(properties_size) for queue in self.queues if queue.selector is not None])
+
     def route(self, lookup: Callable[[], Lookup]) -> list[Queue]:
         """The queues a message goes to: every matching multicast queue, and one of the matching anycast queues, by turns.
 

@@ -13,7 +13,7 @@ from broker.protocols.amqp091.codec import method_frame
 from broker.protocols.native.codec import FrameDecoder, Op, encode
 from broker.protocols.native.session import NativeOptions, NativeSession
 from broker.steps import at_once
-from broker.throttle import FEW_QUEUES, MOST_UNWRITTEN_REFERENCES, REFERENCES_A_TURN
+from broker.throttle import COST_OF_A_REFERENCE, FEW_QUEUES, MOST_UNWRITTEN_REFERENCES, REFERENCES_A_TURN
 from tests.model.test_regressions import Life
 from tests.model.world import World
 from tests.unit.test_amqp_session import Peer
@@ -431,3 +431,34 @@ def test_few_queues_wait_for_turns_alone() -> None:
         assert made <= REFERENCES_A_TURN
     world.journal.commit()
     assert client.of(Op.CONFIRM)[-1][2] == 1000
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("queues", [1, 100])
+def test_what_selectors_cost_counts_whether_or_not_a_message_joins_a_queue(queues: int) -> None:
+    """LIKE on properties of 64 KiB, which no queue takes: a few messages a turn, all of them in the end, and others in between."""
+    world = World({})
+    for number in range(queues):
+        selector = f"p LIKE '%a_b{number}%'"
+        world.broker.resources.declare({"queue": f"q{number}", "address": "asked", "routing_type": "multicast", "selector": selector})
+    asked = 40 if queues > 1 else 200
+    client, other = sender(world, "costly", "asked"), sender(world, "other", "plain")
+    items = [[b"", {"p": "a" * 60_000}] for _ in range(asked)]
+    state = world.broker.state
+    spent: list[int] = []
+    spend = state.throttle.spend
+    state.throttle.spend = lambda cost: (spent.append(cost), spend(cost))[1]  # type: ignore[func-returns-value, method-assign]
+    client.say([Op.SEND, 1, 1, items])
+    turns, confirmed_other = 1, 0
+    while len(spent) < asked:
+        before = len(spent)
+        other.say([Op.SEND, 1, turns, [[b"x"]]])
+        a_turn(world)
+        turns += 1
+        confirmed_other = other.of(Op.CONFIRM)[-1][2]
+        assert 0 < len(spent) - before <= 1 + COST_OF_A_REFERENCE * REFERENCES_A_TURN // spent[0]
+        assert turns < 1000
+    assert turns > 4
+    assert confirmed_other >= turns - 2
+    world.commit()
+    assert client.of(Op.CONFIRM)[-1] == [Op.CONFIRM, 1, asked]
