@@ -109,6 +109,20 @@ async def test_check_finds_nothing_on_a_whole_journal_live_and_stopped(tmp_path:
     assert {"pages", "messages", "shared bodies", "attempts", "outcomes", "sums"} == set(steps)
 
 
+async def test_what_a_deleted_queue_has_not_given_back_yet_is_no_damage(tmp_path: Path) -> None:
+    """As after a kill between the deletion and its last step: hostile sessions found it told as such at the next start."""
+    async with opened(tmp_path) as (journal, _):
+        await _a_life(journal)
+    _edit(tmp_path, f"UPDATE queue SET deleted_at_ms = {NOW_MS} WHERE queue_id = 1")
+    report = check(tmp_path)
+    assert report.problems == []
+    assert report.rows["reference"] == 4
+    async with opened(tmp_path) as (journal, recovered):
+        assert [each.queue_id for each in recovered.queues] == [2]
+        await journal.flush()
+    assert check(tmp_path).problems == []
+
+
 @pytest.mark.parametrize(
     ("harm", "finding"),
     [
