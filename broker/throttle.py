@@ -18,11 +18,13 @@ from broker.ledger import Ledger
 
 #: References made in one turn before others wait for the next: some 5 to 10 ms.
 REFERENCES_A_TURN: Final = 2000
+#: The same of messages for many queues, each of which looks at a queue more.
+WIDE_REFERENCES_A_TURN: Final = 1000
 #: What selectors may cost (Selector.cost) that counts like making one reference.
 COST_OF_A_REFERENCE: Final = 4
 #: References that may be on their way to the disk before messages for many queues wait: whoever else wants a confirm waits for the
-#: commit that they are in.
-MOST_UNWRITTEN_REFERENCES: Final = 2000
+#: commit that they are in, and perhaps for the one before it.
+MOST_UNWRITTEN_REFERENCES: Final = 1500
 #: Messages for no more queues than this are little beside what credit allows of messages for one: only turns bound them.
 FEW_QUEUES: Final = 16
 
@@ -50,7 +52,8 @@ class Throttle:
         those who are there go first."""
         if (self._line and not self._serving) or (queues > FEW_QUEUES and self._full()):
             return 0
-        return max(0, self._began + REFERENCES_A_TURN - self._cost // COST_OF_A_REFERENCE - self._ledger.ids_taken)
+        most = REFERENCES_A_TURN if queues <= FEW_QUEUES else WIDE_REFERENCES_A_TURN
+        return max(0, self._began + most - self._cost // COST_OF_A_REFERENCE - self._ledger.ids_taken)
 
     def spend(self, cost: int) -> None:
         """Selectors were asked where a message goes, whether or not it then joins a queue."""

@@ -18,8 +18,8 @@ from tests.model.test_regressions import Life
 from tests.model.world import World
 from tests.unit.test_amqp_session import Peer
 
-QUEUES = 40
-MESSAGES = 300
+QUEUES = 30
+MESSAGES = 200
 
 
 class Client:
