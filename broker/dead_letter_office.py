@@ -17,6 +17,7 @@ from broker.core.queue import Queue
 from broker.dead_letter_exchanges import Burial, DeadLetterExchanges
 from broker.errors import Refused
 from broker.moves import Moved, move_all
+from broker.queue_arguments import is_temporary
 from broker.resources import Resources, makes_room, over_length
 from broker.state import BrokerState, log
 from broker.steps import STEP, Steps
@@ -147,7 +148,7 @@ class DeadLetterOffice:
 
     def _to_address(self, queue: Queue, references: Iterable[MessageReference], reason: str) -> list[Burial]:
         """To the dead-letter (or expiry) address of the settings."""
-        state, target = self._state, dead_letter.target(queue.settings, queue.address, reason)
+        state, (target, shared) = self._state, self._target(queue, reason)
         if target is None:
             return [Burial([(reference, []) for reference in references], None, _NO_ADDRESS)]
         burials: list[Burial] = []
@@ -155,7 +156,7 @@ class DeadLetterOffice:
         asked: set[str] = set()
         queues: list[Queue] = []
         for reference in references:
-            hop = dead_letter.hop_like(hop, reference) if hop else dead_letter.hop(reference, reason, state.now_ms())
+            hop = dead_letter.hop_like(hop, reference) if hop else dead_letter.hop(reference, reason, state.now_ms(), shared)
             hops = [hop, *(reference.hops or ())]
             loops = target.address == queue.address or dead_letter.would_loop(reference.hops, state.max_hops)
             if not loops and (not queues or not asked <= dead_letter.SAID_BY_THE_DEATH):
@@ -165,6 +166,18 @@ class DeadLetterOffice:
                 burials.append(Burial([], to))
             burials[-1].moved.append((reference, hops))
         return burials
+
+    def _target(self, queue: Queue, reason: str) -> tuple[Target | None, str | None]:
+        """Where its dead letters go, and, where it shares their queue with other temporary ones, that queue.
+
+        One that is there under the queue's own name was made on purpose, or before, and takes them.
+        """
+        target = dead_letter.target(queue.settings, queue.address, reason)
+        if target is not None and target.queue is not None and target.queue not in self._state.post_office.queues and is_temporary(queue):
+            shared = dead_letter.shared_target(queue.settings, queue.address, reason)
+            if shared is not None and shared.queue is not None:
+                return shared, shared.queue
+        return target, None
 
     def _drop(self, reference: MessageReference, reason: str, why: str) -> None:
         state, queue = self._state, reference.queue
@@ -192,7 +205,7 @@ class DeadLetterOffice:
         """The queues that match; empty when none does. ``asked`` gets the names of what that depended on."""
         post_office = self._state.post_office
         if target.queue is not None and target.queue not in post_office.queues:
-            self._resources.make_dead_letter_queue(target.queue, target.address, reference.queue.address)
+            self._resources.make_dead_letter_queue(target.queue, target, shared=target.source != reference.queue.address)
         address = post_office.addresses.get(target.address)
         if address is None:
             return []

@@ -13,13 +13,12 @@ from broker.core.queue import Queue
 from broker.core.virtual_host import SEPARATOR, local_name, prefix_of, virtual_host_of
 from broker.errors import Refused
 from broker.permissions import Action, Permitted, check, everybody
-from broker.queue_arguments import AMQP, arguments_of, check_same, options_for
+from broker.queue_arguments import AMQP, GENERATED, arguments_of, check_same, options_for
 from broker.resources import Resources, check_name
 from broker.state import BrokerState
 
 #: The name clients consume from for direct replies.
 REPLY_TO: Final = "amq.rabbitmq.reply-to"
-_GENERATED: Final = "amq.gen-"
 
 
 class DeclaredQueues:
@@ -74,7 +73,7 @@ class DeclaredQueues:
             return queue
         if name.startswith("amq."):
             raise Refused("access-refused", f"queue name '{name}' contains reserved prefix 'amq.*'", "use another name, or an empty one")
-        name = name or _GENERATED + secrets.token_urlsafe(16)
+        name = name or GENERATED + secrets.token_urlsafe(16)
         check_name(name, "queue", colons=True)
         options = options_for(name, arguments, durable, auto_delete, exclusive, connection.virtual_host)
         self._check_dead_letter_exchange(connection, name, arguments.get("x-dead-letter-exchange"))

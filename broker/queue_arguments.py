@@ -16,6 +16,8 @@ from broker.errors import Refused
 
 #: The key in a queue's options.
 AMQP: Final = "amqp"
+#: What the names begin with that the server gives.
+GENERATED: Final = "amq.gen-"
 _MOST: Final = (1 << 62) - 1
 #: The highest priority that a queue may tell apart from those below it.
 MOST_PRIORITY: Final = 255
@@ -63,6 +65,14 @@ def priorities(options: dict[str, Any]) -> tuple[int, int]:
         return 0, PRIORITIES - 1
     most = options[AMQP].get("arguments", {}).get("x-max-priority")
     return (DEFAULT_PRIORITY, DEFAULT_PRIORITY) if most is None else (0, most)
+
+
+def is_temporary(queue: Queue) -> bool:
+    """Whether it comes and goes with those who use it: exclusive, auto-deleted or named by the server."""
+    declared = queue.options.get(AMQP)
+    if declared is None:
+        return False
+    return bool(declared.get("exclusive") or declared.get("auto_delete") or local_name(queue.name).startswith(GENERATED))
 
 
 def counts_deliveries(queue: Queue) -> bool:

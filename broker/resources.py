@@ -142,10 +142,15 @@ class Resources:
             return None
         return self.make_queue(name, address, routing_type, auto_created=True)
 
-    def make_dead_letter_queue(self, name: str, dead_letter_address: str, source: str) -> Queue:
-        """The queue on a dead-letter or expiry address that takes what died at the address ``source``."""
+    def make_dead_letter_queue(self, name: str, target: dead_letter.Target, shared: bool = False) -> Queue:
+        """The queue on a dead-letter or expiry address that takes what died at the source of ``target``.
+
+        ``shared``: and what died in temporary queues, which it always does that has the name of theirs.
+        """
+        dead_letter_address, source = target.address, target.source
         self.make_address(dead_letter_address, RoutingTypes.MULTICAST)
-        selector = compile_selector(dead_letter.origin_selector(source))
+        shared = shared or split(source)[1] == self._state.settings.resolve(source).temporary_dead_letter_queue
+        selector = compile_selector(dead_letter.origin_selector(source, name, shared))
         return self.make_queue(name, dead_letter_address, MULTICAST, selector=selector, auto_created=True)
 
     def _future_dead_letter_queue(self, name: str, of_known: bool) -> Queue | None:
@@ -165,7 +170,7 @@ class Resources:
                     continue
                 target = dead_letter.target(settings.resolve(source), source, reason)
                 if target is not None and target.queue == name:
-                    return self.make_dead_letter_queue(name, target.address, source)
+                    return self.make_dead_letter_queue(name, target)
         return None
 
     def declare(self, arguments: dict[str, Any]) -> Queue:

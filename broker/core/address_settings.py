@@ -58,6 +58,7 @@ class AddressSettings:
     auto_create_dead_letter_resources: bool = _setting(False)
     dead_letter_queue_prefix: str = _setting("DLQ.")
     dead_letter_queue_suffix: str = _setting("")
+    temporary_dead_letter_queue: str | None = _setting("temporary")
 
     # Expiry.
     expiry_address: str | None = _setting(None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from broker.core.address_settings import AddressSettings
-from broker.core.message import Hop, MessageReference
+from broker.core.message import SHARED_QUEUE, Hop, MessageReference
 from broker.core.virtual_host import split
 
 #: Why a message left its queue without success.
@@ -22,14 +22,23 @@ REJECTED: Final = "rejected"
 
 
 #: Properties that are the same for all that die together; a way that depends on nothing else is the same for all.
-SAID_BY_THE_DEATH: Final = frozenset({"_AMQ_ORIG_ADDRESS", "_AMQ_ORIG_QUEUE", "_AMQ_ORIG_ROUTING_TYPE", "_HOMING_REASON"})
+SAID_BY_THE_DEATH: Final = frozenset({"_AMQ_ORIG_ADDRESS", "_AMQ_ORIG_QUEUE", "_AMQ_ORIG_ROUTING_TYPE", "_HOMING_REASON", SHARED_QUEUE})
 
 
 class Target(NamedTuple):
-    """Where a dead message goes. ``queue`` is the queue to create there, None when none is to be made."""
+    """Where a dead message goes. ``queue`` is the queue to create there, None when none is to be made; ``source`` the address that it is
+    named after.
+    """
 
     address: str
     queue: str | None
+    source: str
+
+
+def shared_target(settings: AddressSettings, source_address: str, reason: str) -> Target | None:
+    """The same for temporary queues of which many come and go: one queue for all of them. None: it is not wanted."""
+    name = settings.temporary_dead_letter_queue
+    return target(settings, split(source_address)[0] + name, reason) if name else None
 
 
 def target(settings: AddressSettings, source_address: str, reason: str) -> Target | None:
@@ -46,17 +55,23 @@ def target(settings: AddressSettings, source_address: str, reason: str) -> Targe
     if not address:
         return None
     host, source = split(source_address)
-    return Target(host + address, f"{host}{prefix}{source}{suffix}" if create and source != address else None)
+    return Target(host + address, f"{host}{prefix}{source}{suffix}" if create and source != address else None, source_address)
 
 
-def origin_selector(source_address: str) -> str:
-    """The selector of an auto-created dead-letter queue; quotes are doubled as SQL wants them."""
-    escaped = source_address.replace("'", "''")
-    return f"_AMQ_ORIG_ADDRESS = '{escaped}'"
+def origin_selector(source_address: str, queue: str, shared: bool) -> str:
+    """The selector of an auto-created dead-letter queue; ``shared``: also for those that died in temporary queues."""
+    own = f"_AMQ_ORIG_ADDRESS = {_quoted(source_address)}"
+    return f"{SHARED_QUEUE} = {_quoted(queue)} OR {own}" if shared else own
 
 
-def hop(reference: MessageReference, reason: str, now_ms: int) -> Hop:
-    """One step of a message's way, as it is stored, shown and exported."""
+def _quoted(text: str) -> str:
+    """Quotes are doubled as SQL wants them."""
+    escaped = text.replace("'", "''")
+    return f"'{escaped}'"
+
+
+def hop(reference: MessageReference, reason: str, now_ms: int, shared_queue: str | None = None) -> Hop:
+    """One step of a message's way, as it is stored, shown and exported; ``shared_queue``: of temporary queues, where it leads."""
     queue = reference.queue
     facts = {
         "reason": reason,
@@ -68,6 +83,8 @@ def hop(reference: MessageReference, reason: str, now_ms: int) -> Hop:
         "delivery_count": reference.delivery_count,
         "expires_at_ms": reference.expires_at_ms,
     }
+    if shared_queue is not None:
+        facts["shared_queue"] = shared_queue
     return Hop(reference.sequence, facts)
 
 

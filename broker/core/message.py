@@ -25,6 +25,8 @@ DEFAULT_PRIORITY: Final = 4
 AMQP_ORIGIN: Final = "_HOMING_AMQP"
 #: All hops, newest first, as JSON.
 HOPS: Final = "_HOMING_HOPS"
+#: The dead-letter queue that a temporary queue shares with others.
+SHARED_QUEUE: Final = "_HOMING_SHARED_QUEUE"
 #: What a reference is reckoned at in memory, beyond the body.
 REFERENCE_BYTES: Final = 400
 
@@ -245,6 +247,8 @@ def _latest(hops: list[Hop], message_id: int) -> Properties:
         "_AMQ_ORIG_ROUTING_TYPE": latest["routing_type"],
         "_HOMING_REASON": latest["reason"],
     }
+    if latest.get("shared_queue") is not None:
+        properties[SHARED_QUEUE] = latest["shared_queue"]
     if latest.get("expires_at_ms") is not None:
         properties["_AMQ_ACTUAL_EXPIRY"] = latest["expires_at_ms"]
     return properties
