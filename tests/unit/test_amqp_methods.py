@@ -84,6 +84,15 @@ def test_a_get_behind_an_expired_head_answers_after_its_move_too(world: World) -
     assert counted(peer, "dead") == 1
 
 
+def test_a_get_waits_for_the_number_of_its_message_to_be_reserved_on_disk(world: World) -> None:
+    peer = opened(world)
+    declared(peer, "q")
+    world.journal.reserved_up_to = world.journal.ids_taken
+    peer.session.receive(published("q") + get("q"))
+    assert said_so_far(peer) == [], "a kill now, and its number could come again"
+    assert [name for name, _ in peer.methods()] == ["basic.get-ok"]
+
+
 def test_a_get_from_an_empty_queue_waits_for_nothing(world: World) -> None:
     peer = opened(world)
     declared(peer, "q")

@@ -31,7 +31,7 @@ def _get(channel: Channel, queue: Queue, no_ack: bool) -> None:
     reference = broker.get(session.connection, session.next_consumer(), queue)
     if reference is not None:
         answer = _handed_out(channel, queue, reference, no_ack)
-        _answer(channel, answer, at_once=not (reference.counted or queue.burying))
+        _answer(channel, answer, at_once=not (reference.counted or queue.burying) and broker.ledger.ids_reserved)
     elif broker.when_read(queue, lambda: _get_again(channel, queue, no_ack)):
         session.hold()
     else:
@@ -63,7 +63,8 @@ def _handed_out(channel: Channel, queue: Queue, reference: MessageReference, no_
 
 
 def _answer(channel: Channel, answer: bytes, at_once: bool) -> None:
-    """``at_once`` False: not before the delivery's count is on disk, and what was found expired is where dead letters go."""
+    """``at_once`` False: not before the message's number is reserved and its delivery's count is on disk, and what was found expired is
+    where dead letters go."""
     session = channel.session
     if at_once:
         session.write(answer)
