@@ -383,8 +383,8 @@ class Broker:
             self._every_second(now_ms)
 
     def _nothing_for(self, consumer: Consumer) -> bool:
-        """Whether a pull may be told that there is nothing: what is on disk only may still come."""
-        return consumer.queue not in self.state.ready and not self.state.pager.may_find(consumer)
+        """Whether a pull may be told that there is nothing: what is on disk only, or was given back, may still come."""
+        return consumer.queue not in self.state.ready and not consumer.returning and not self.state.pager.may_find(consumer)
 
     def _every_second(self, now_ms: int) -> None:
         for connection in list(self.connections.values()):

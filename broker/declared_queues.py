@@ -32,6 +32,8 @@ class DeclaredQueues:
         self._taken: dict[Queue, Consumer] = {}
         #: Consumers that wait to become the single active one, in order.
         self._standing_by: dict[Queue, list[Consumer]] = {}
+        #: The last that was the single active one.
+        self._active: dict[Queue, Consumer] = {}
         resources.queue_gone.append(self._queue_gone)
 
     # -- found -------------------------------------------------------------------------------------------------------
@@ -131,6 +133,7 @@ class DeclaredQueues:
         self._owners.pop(queue, None)
         self._taken.pop(queue, None)
         self._standing_by.pop(queue, None)
+        self._active.pop(queue, None)
 
     # -- consumers ---------------------------------------------------------------------------------------------------
 
@@ -145,16 +148,32 @@ class DeclaredQueues:
 
     def stand_by(self, queue: Queue, consumer: Consumer) -> None:
         """``x-single-active-consumer``: a consumer that is not the only one waits until those before it are gone."""
-        if arguments_of(queue).get("x-single-active-consumer") and len(queue.consumers) > 1:
+        if not arguments_of(queue).get("x-single-active-consumer"):
+            return
+        if len(queue.consumers) > 1:
             queue.consumers.remove(consumer)
             self._standing_by.setdefault(queue, []).append(consumer)
+        else:
+            self._activate(queue, consumer)
+
+    def _activate(self, queue: Queue, consumer: Consumer) -> None:
+        """What those before it gave back is to stand in its place before it gets anything.
+
+        What the channel of a cancelled one still holds is not waited for, as with RabbitMQ.
+        """
+        last = self._active.get(queue)
+        if last is not None:
+            consumer.follows = tuple(each for each in (*last.follows, last) if each.unsettled or each.returning)
+        self._active[queue] = consumer
 
     def promote(self, queues: Iterable[Queue]) -> None:
         """Where the active consumer is gone, the next in line takes over."""
         for queue in dict.fromkeys(queues):
             waiting = [consumer for consumer in self._standing_by.pop(queue, ()) if consumer.open]
             if waiting and not queue.consumers:
-                queue.attach(waiting.pop(0))
+                following = waiting.pop(0)
+                self._activate(queue, following)
+                queue.attach(following)
                 self._state.mark_ready(queue)
             if waiting:
                 self._standing_by[queue] = waiting

@@ -43,7 +43,7 @@ class Settlement:
                 reference.delivery_count -= 1
                 uncounted.append(reference)
         self._state.ledger.changed(uncounted)
-        self._state.place_when_safe(references)
+        self._state.take_back(consumer, references)
         self._state.mark_ready(queue)
 
     def fail(
@@ -83,7 +83,7 @@ class Settlement:
             self._office.bury_all(queue, gone, reason)
         self._office.bury_all(queue, expired, EXPIRED)
         state.ledger.changed(again)
-        state.place_when_safe(again)
+        state.take_back(consumer, again)
         state.mark_ready(queue)
 
     @staticmethod

@@ -12,6 +12,7 @@ from itertools import groupby
 from random import Random
 
 from broker.core.address_settings import AddressSettings, AddressSettingsRepository
+from broker.core.consumer import Consumer
 from broker.core.message import GONE, REFERENCE_BYTES, SETTLING, Hop, Message, MessageReference, Where
 from broker.core.post_office import PostOffice
 from broker.core.queue import Queue
@@ -209,9 +210,35 @@ class BrokerState:
             self.mark_ready(queue)
 
     def place_when_safe(self, references: list[MessageReference]) -> None:
-        """What came back: the same, once everything on the books so far is on disk."""
+        """The same, once everything on the books so far is on disk."""
         if references:
             self.ledger.when_safe(lambda: self.place(references))
+
+    def take_back(self, consumer: Consumer, references: list[MessageReference]) -> None:
+        """The same for what a consumer gave back. The credit of what is to go out again at once is free when that stands in its place; of
+        what has a time it is free now.
+        """
+        soon = sum([reference.due_at_ms is None for reference in references])
+        if not soon:
+            self.place_when_safe(references)
+        elif not consumer.returning and not any(reference.durable for reference in references):
+            # None of it is on the books.
+            self.place(references)
+        else:
+            consumer.expect_back(soon)
+            self.ledger.when_safe(lambda: self._put_back(consumer, references, soon))
+
+    def _put_back(self, consumer: Consumer, references: list[MessageReference], soon: int) -> None:
+        """Whatever has become of some of them meanwhile: deleted with their queue, they are passed over."""
+        queue, shared = consumer.queue, consumer.shared
+        consumer.came_back(soon)
+        self.place(references)
+        if queue.consumers:
+            self.mark_ready(queue)
+        if shared is not None and shared.limit:
+            for each in shared.in_turn():
+                self.ready.pop(each.queue, None)
+                self.mark_ready(each.queue)
 
     def arrive_when_safe(self, references: list[MessageReference]) -> None:
         """First arrivals, which length limits count since their queue was told to expect them: the same."""

@@ -1,7 +1,10 @@
 """Consumer: one subscription to one queue, and its credit.
 
-``credit = prefetch + extension - unsettled`` (ActiveMQ Classic's window with prefetch extension); prefetch 0 is pull, where each
-pull is one credit. Every delivery has its own tag, so that a stale acknowledgement can never settle a later delivery.
+``credit = prefetch + extension - unsettled - returning`` (ActiveMQ Classic's window with prefetch extension); prefetch 0 is pull, where
+each pull is one credit. Every delivery has its own tag, so that a stale acknowledgement can never settle a later delivery.
+
+What a consumer gives back to go out again at once is *returning* until it stands in its place, which takes a commit. Meanwhile the consumer
+gets only as many as came back of what it returned before: whatever else it got would overtake what is on the way.
 """
 
 from __future__ import annotations
@@ -62,7 +65,7 @@ class SharedWindow:
         return sorted([consumer for consumer in self._consumers.values() if consumer.open], key=self._held)
 
     def _held(self, consumer: Consumer) -> int:
-        return 0 if consumer.number in self._holds_nothing else len(consumer.unsettled)
+        return 0 if consumer.number in self._holds_nothing else len(consumer.unsettled) + consumer.returning
 
     def room_for(self, consumer: Consumer) -> int:
         """How many more it might hold if nobody else took any."""
@@ -76,7 +79,7 @@ class SharedWindow:
             return room
         hungry = [each for each in self._consumers.values() if each is consumer or (each.open and each.queue.pending.count)]
         alike = (room + sum([self._held(each) for each in hungry])) // len(hungry)
-        return min(room, max(1, alike - len(consumer.unsettled)))
+        return min(room, max(1, alike - self._held(consumer)))
 
 
 class Kept:
@@ -90,10 +93,12 @@ class Kept:
 
 class Consumer:
     __slots__ = (
+        "back",
         "candidates",
         "connection",
         "draining_until_ms",
         "extension",
+        "follows",
         "given_to",
         "held_bytes",
         "isolated_until_ms",
@@ -109,6 +114,7 @@ class Consumer:
         "pulls",
         "queue",
         "retired",
+        "returning",
         "scanned",
         "selector",
         "session",
@@ -154,6 +160,12 @@ class Consumer:
         #: A lower bound of when the oldest given, unsettled message was given; None when nothing is.
         self.oldest_given_ms: int | None = None
         self.unsettled: dict[int, MessageReference] = {}
+        #: So many that it gave back, to go out again at once, are on the way to their places (BrokerState.take_back).
+        self.returning = 0
+        #: Meanwhile: so many that it gave back before stand in their places, and it may have as many.
+        self.back = 0
+        #: Those that were a queue's single active one before it: what they gave back is to stand in its place before it gets anything.
+        self.follows: tuple[Consumer, ...] = ()
         #: What it holds takes in memory.
         self.held_bytes = 0
         #: What the closed consumers of its connection hold; once it is ``retired``, what it holds is a part of that.
@@ -171,16 +183,23 @@ class Consumer:
     @property
     def credit(self) -> int:
         if self.prefetch:
-            own = self.prefetch + self.extension - len(self.unsettled)
-            return own if self.shared is None else min(own, self.shared.room_for(self))
-        return self.pulls
+            own = self.prefetch + self.extension - len(self.unsettled) - self.returning
+            if self.shared is not None:
+                own = min(own, self.shared.room_for(self))
+        else:
+            own = self.pulls
+        return min(own, self.back) if self.returning else own
+
+    @property
+    def able(self) -> bool:
+        """Its socket takes something, and nothing would be overtaken that those it follows gave back."""
+        return self.open and self.sink.writable and not (self.follows and any(each.returning for each in self.follows))
 
     def wants(self, now_ms: int) -> bool:
         """It may be handed messages now."""
         return (
-            self.open
+            self.able
             and self.credit > 0
-            and self.sink.writable
             and (not self.isolated_until_ms or self.isolated_until_ms <= now_ms)
             and (not self.draining_until_ms or self.draining_until_ms <= now_ms)
         )
@@ -195,7 +214,7 @@ class Consumer:
     @property
     def slow(self) -> bool:
         """Its window is full and everything in it was given: the application is what others wait for."""
-        return self.prefetch > 0 and self.credit <= 0 and self.given_to >= self.next_tag - 1
+        return self.prefetch > 0 and not self.returning and self.credit <= 0 and self.given_to >= self.next_tag - 1
 
     # -- out ---------------------------------------------------------------------------------------------------------
 
@@ -215,6 +234,9 @@ class Consumer:
         self.next_tag = tag
         if self.shared is not None:
             self.shared.served(self)
+        self.follows = ()
+        if self.returning:
+            self.back -= tag - first
         self._holds(REFERENCE_BYTES * (tag - first) + size)
         if not self.prefetch:
             self.pulls -= tag - first
@@ -290,6 +312,15 @@ class Consumer:
         if not self.unsettled:
             self.draining_until_ms = 0
             self.oldest_given_ms = None
+
+    def expect_back(self, count: int) -> None:
+        """So many that it gave back are on the way to their places."""
+        self.returning += count
+
+    def came_back(self, count: int) -> None:
+        """So many are there, or gone for good."""
+        self.returning -= count
+        self.back = self.back + count if self.returning else 0
 
     def delivered(self, count: int) -> None:
         """Ack type 0: the window grows by what the application has been given."""

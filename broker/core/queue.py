@@ -417,7 +417,7 @@ class Queue:
     ) -> None:
         """A suspect goes only to a connection that holds nothing else of this queue, which gets nothing more meanwhile."""
         until_ms = now_ms + self.settings.suspect_timeout_ms
-        able = [consumer for consumer in self.consumers if consumer.open and consumer.sink.writable]
+        able = [consumer for consumer in self.consumers if consumer.able]
         busy = {consumer.connection for consumer in self.consumers if consumer.unsettled}
         free = [consumer for consumer in able if consumer.credit > 0 and consumer.connection not in busy]
         chosen_by_selector = any(consumer.selector is not None for consumer in able)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import client
-from client import Connection
+from client import AckMode, Connection
 from tests.acceptance.semantics_support import (
     bodies,
     consuming,
@@ -44,6 +44,7 @@ SETTINGS: dict[str, Any] = {
     "endless.#": {"redelivery-delay": "1h", "redelivery-delay-multiplier": 1000, "max-redelivery-delay": "87600h"},
     "slow.#": {"redelivery-delay": 60_000},
     "short.#": {"redelivery-delay": 400},
+    "at-once.#": {"redelivery-delay": 0},
     "long.#": {"max-delivery-attempts": 3, "redelivery-delay": "1m"},
 }
 
@@ -158,6 +159,26 @@ async def test_never_early_also_over_a_restart(tmp_path: Path, kill: bool) -> No
                 await message.acknowledge(confirm=True)
                 told = await history(connection, message.message_id)
                 assert told["outcomes"][0]["at_ms"] >= dues[message.message_id]
+
+
+@pytest.mark.parametrize("prefetch", [1, 3])
+@pytest.mark.parametrize("way", ["nack", "release", "recover", "rollback"])
+async def test_what_comes_back_at_once_is_not_overtaken(connection: Connection, way: str, prefetch: int) -> None:
+    queue = name(f"at-once.{way}")
+    await send(connection, queue, *range(6))
+    mode = {"recover": AckMode.CLIENT, "rollback": AckMode.TRANSACTED}.get(way, AckMode.INDIVIDUAL)
+    async with connection.session(mode) as session:
+        consumer = session.consumer(queue, prefetch=prefetch)
+        for _ in range(3):
+            messages = await receive_all(consumer, prefetch)
+            assert bodies(messages) == list(range(prefetch))
+            if way == "recover":
+                await session.recover()
+            elif way == "rollback":
+                await session.rollback()
+            else:
+                for message in messages:
+                    await (message.nack(delay_ms=0) if way == "nack" else message.release())
 
 
 async def test_a_returned_message_takes_its_original_place_also_after_a_delay(connection: Connection) -> None:

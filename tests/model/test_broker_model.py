@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker.core.message import Message
+from broker.core.consumer import Consumer
+from broker.core.message import Message, MessageReference, Where
 from broker.core.redelivery import Failure
 from broker.errors import Refused
 from broker.limits import BrokerLimits
@@ -21,6 +22,7 @@ LAYERS: dict[str, dict[str, Any]] = {
     "#": {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True, "max-delivery-attempts": 3},
     "b": {"redelivery-delay": 1000, "redelivery-delay-multiplier": 2.0, "redelivery-collision-avoidance-factor": 0.2},
     "c": {"persist-delivery-count-before-delivery": True, "redelivery-delay": 500},
+    "d": {"redelivery-delay": 0},
 }
 ADDRESSES = sorted(LAYERS.keys() - {"#"} | {"a"})
 
@@ -45,6 +47,9 @@ class BrokerModel(RuleBasedStateMachine):
         self.not_before: dict[str, int] = {}
         #: Keys whose last change is not on disk yet: nobody may be handed them.
         self.unsafe: set[str] = set()
+        #: Keys on the way back to their places, by the consumer that gave them back to go out again at once; and those there again.
+        self.returning: dict[Consumer, set[str]] = {}
+        self.returned: dict[Consumer, set[str]] = {}
         self.transaction = 0
         self.generation = 0
 
@@ -60,6 +65,7 @@ class BrokerModel(RuleBasedStateMachine):
         """Every delivery, at the moment it happens."""
         key, place = delivery.key, (delivery.key, delivery.queue)
         assert key not in self.done, "delivered after its acknowledgement was answered"
+        self._nothing_is_overtaken(delivery)
         assert key not in self.unsafe, "delivered before its last change was on disk"
         assert self.world.time_ms >= self.not_before.get(key, 0), "delivered before its time"
         assert delivery.delivery_count >= self.counts.get(place, 1), "a client saw a delivery count fall"
@@ -68,6 +74,25 @@ class BrokerModel(RuleBasedStateMachine):
     def _until_safe(self, key: str) -> None:
         self.unsafe.add(key)
         self.world.broker.ledger.when_safe(lambda: self.unsafe.discard(key))
+
+    def _comes_back(self, consumer: Consumer, held: list[MessageReference]) -> None:
+        """These were given back just now: those that are to go out again at once hold their credit until they are in place."""
+        keys = {each.message.body.decode() for each in held if each.where is Where.SETTLING and each.due_at_ms is None}
+        on_the_way = self.returning.setdefault(consumer, set())
+        on_the_way |= keys
+        assert consumer.returning == len(on_the_way), "as many as are on the way"
+
+        def there() -> None:
+            on_the_way.difference_update(keys)
+            self.returned.setdefault(consumer, set()).update(keys)
+
+        self.world.broker.ledger.when_safe(there)
+
+    def _nothing_is_overtaken(self, delivery: Delivery) -> None:
+        """A consumer that has the queue to itself gets nothing but what it gave back as long as something of that is on the way."""
+        consumer = delivery.to
+        if self.returning.get(consumer) and consumer.queue.consumers == [consumer]:
+            assert delivery.key in self.returned.get(consumer, ()), "something that its consumer gave back was overtaken"
 
     # -- sending -----------------------------------------------------------------------------------------------------
 
@@ -172,6 +197,7 @@ class BrokerModel(RuleBasedStateMachine):
             self.world.broker.fail(consumer, held, Failure(counts=counts, delay_ms=delay_ms), "nack", {"error_text": "no"})
         if held:
             self._until_safe(delivery.key)
+            self._comes_back(consumer, held)
         if held and delay_ms and not poison and not (counts and failed >= 3):
             due = self.world.time_ms + delay_ms
             # Until the group is on disk a crash brings it back without the delay.
@@ -194,7 +220,10 @@ class BrokerModel(RuleBasedStateMachine):
         broker.transactions.hold_acknowledgement(client.connection, 1, consumer, held)
         broker.transactions.hold_sends(client.connection, 1, [Message(0, to, key.encode())])
         if not commit:
+            undone = [(each, list(each.unsettled.values())) for each in client.connection.consumers_of(1)]
             broker.transactions.roll_back(client.connection, 1)
+            for each, references in undone:
+                self._comes_back(each, references)
             for consumer_number, each in client.consumers.items():
                 if each.transacted:
                     client.held.pop(consumer_number, None)
@@ -234,6 +263,7 @@ class BrokerModel(RuleBasedStateMachine):
         self.world.broker.give_back(client.consumers[number], held)
         if held:
             self._until_safe(delivery.key)
+            self._comes_back(client.consumers[number], held)
 
     # -- what happens to everybody -----------------------------------------------------------------------------------
 
@@ -264,6 +294,7 @@ class BrokerModel(RuleBasedStateMachine):
         self.world.crash()
         self.perhaps_gone.clear()
         self.unsafe.clear()
+        self.returning.clear()
         self._connect()
 
     # -- what must always hold ---------------------------------------------------------------------------------------

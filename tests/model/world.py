@@ -214,6 +214,7 @@ class Delivery:
     queue: str
     tag: int
     delivery_count: int
+    to: Consumer
 
 
 @dataclass(eq=False)
@@ -234,7 +235,7 @@ class Client:
         for reference in references:
             count = reference.delivery_count + (not reference.counted)
             key = reference.message.body.decode()
-            delivery = Delivery(key, reference.queue.name, reference.tag, count)
+            delivery = Delivery(key, reference.queue.name, reference.tag, count, consumer)
             self.held.setdefault(consumer.number, {})[reference.tag] = delivery
             self.observe(delivery)
 
@@ -309,6 +310,7 @@ class World:
             self.turn()
             if not self.journal.busy() and not self.woken and not self.journal.reads:
                 self._check_nobody_starves()
+                assert not any(consumer.returning for consumer in self._consumers()), "credit was lost on the way back"
                 return
 
     def _check_nobody_starves(self) -> None:
@@ -318,6 +320,9 @@ class World:
                 for consumer in queue.consumers:
                     waits = consumer.wants(self.time_ms) and not consumer.unsettled and not consumer.kept.bytes
                     assert consumer.selector is not None or not waits, f"{queue.name} starves"
+
+    def _consumers(self) -> list[Consumer]:
+        return [c for each in self.broker.connections.values() for c in (*each.consumers.values(), *each.retired.values())]
 
     def crash(self) -> None:
         """The process dies; a new one goes on with what is on disk."""
@@ -351,8 +356,12 @@ class World:
         # An estimate after a start that only counted; of nothing it is nothing.
         if not any(queue.pending.disk_count + queue.due_on_disk for queue in self.broker.state.post_office.queues.values()):
             assert self.broker.state.pager.disk_bytes == 0 or self.journal.load_limit == 0
-        consumers = [c for each in self.broker.connections.values() for c in (*each.consumers.values(), *each.retired.values())]
-        for consumer in consumers:
+        for consumer in self._consumers():
+            in_use = len(consumer.unsettled) + consumer.returning
+            own = consumer.prefetch + consumer.extension - in_use if consumer.prefetch else consumer.pulls
+            assert consumer.credit == (min(own, consumer.back) if consumer.returning else own)
+            assert consumer.returning >= 0
+            assert consumer.back >= 0
             assert consumer.held_bytes == sum(400 + reference.message.size for reference in consumer.unsettled.values())
         for each in self.broker.connections.values():
             assert each.kept.bytes == sum(consumer.held_bytes for consumer in each.retired.values())
