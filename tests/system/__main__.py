@@ -7,11 +7,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.system import go_client
+from tests.system import go_client, java_client
 from tests.system.check import CHECKS, Check, Failed, Place, Unavailable
 
 #: Importing them enters their checks.
-MODULES = (go_client,)
+MODULES = (go_client, java_client)
 
 
 def _played(each: Check) -> tuple[str, str]:

@@ -10,6 +10,7 @@ from tests.system.check import HERE, Failed, Place, Unavailable, check, expect, 
 
 VERSIONS: Final = ("v1.10.0", "v1.16.0")
 CLOSES: Final = 100
+WATERMILL: Final = "v3.0.2"
 
 
 def built(place: Place, package: str, requires: list[str]) -> Path:
@@ -49,3 +50,13 @@ def go_clean_closes(place: Place) -> str:
     for outcome in seen.values():
         expect(outcome, {"clean": CLOSES, "hung": 0, "errors": {}})
     return f"{CLOSES} of {CLOSES} connections closed without a word, with amqp091-go {' and '.join(VERSIONS)}"
+
+
+@check
+def go_watermill(place: Place) -> str:
+    """A framework that refuses headers which are no text."""
+    program = built(place, "watermill", [f"github.com/ThreeDotsLabs/watermill-amqp/v3@{WATERMILL}"])
+    first = {"kind": "test"}
+    again = {**first, "_watermill_amqp_redelivered": "true"}  # its own word for it
+    expect(said(run([str(program), place.url], place.directory, "watermill")), {"metadata": [first, again, again], "received": 3})
+    return "a message that failed twice came a third time as it was sent"
