@@ -102,7 +102,6 @@ DIFFERENCES: Final[dict[str, list[Difference]]] = {
     ),
     "arguments_of_queues": [
         *alike(_QUORUM, {f"[x-delivery-limit: {limit}]": "accepted" for limit in (5, 0, -1)}),
-        *alike("longer than 49 days", {f"[{name}: {1 << 40}]": "accepted" for name in ("x-message-ttl", "x-expires")}),
     ],
     "arguments_that_do_not_go_together": alike(_QUORUM, {f"[{place}]": "accepted" for place in (1, 2, 3, 4)}),
     "exclusive_queue_from_another_connection": alike(
