@@ -7,13 +7,14 @@ from typing import Final
 
 from broker.core.dead_letter import MAX_LENGTH
 from broker.core.message import Message, MessageReference, Where, lookup
+from broker.core.post_office import Address
 from broker.core.queue import Queue
 from broker.dead_letter_office import DeadLetterOffice
 from broker.errors import Refused
 from broker.fan_out import fan_out, takes_all
 from broker.resources import Resources, makes_room, over_length
 from broker.state import BrokerState
-from broker.throttle import REFERENCES_A_TURN
+from broker.throttle import COST_OF_A_REFERENCE, REFERENCES_A_TURN
 
 #: Ids given by hand that are remembered for each address.
 DUPLICATE_IDS: Final = 20_000
@@ -58,8 +59,8 @@ class Intake:
         if address is None or not address.queues:
             queues = self._auto_created(message.address, known=address is not None)
         else:
-            self._state.throttle.spend(address.look_cost(message.properties_size))
-            queues = address.route(lambda: lookup(message))
+            queues = address.route(lambda: lookup(message), message.answers)
+            message.answers = None
         for queue in queues:
             if queue.settings.limited:
                 self._check_room(queue, message)
@@ -142,9 +143,11 @@ class Intake:
         """One at a time, as each is to be looked at. Those for one queue are little enough not to wait for those for many."""
         room, address = self._state.throttle.room, self._state.post_office.addresses.get(messages[0].address)
         queues = len(address.queues) if address is not None else 0
-        few = queues < 2 and not (address is not None and address.look_cost(0))
+        asks = address is not None and address.look_cost(0) > 0
         for number, message in enumerate(messages):
-            if number >= REFERENCES_A_TURN if few else not room(queues):
+            if number >= REFERENCES_A_TURN if queues < 2 and not asks else not room(queues):
+                return number, None
+            if asks and address is not None and not self._asked(address, message):
                 return number, None
             try:
                 if not self.duplicate(message):
@@ -152,6 +155,14 @@ class Intake:
             except Refused as refusal:
                 return number, refusal
         return len(messages), None
+
+    def _asked(self, address: Address, message: Message) -> bool:
+        """Whether all selectors have been asked; one message may be more than a turn's work."""
+        throttle = self._state.throttle
+        budget = throttle.room(1) * COST_OF_A_REFERENCE
+        cost = address.ask(message, budget)
+        throttle.spend(cost)
+        return cost < budget
 
     def _plain_queues(self, name: str) -> list[Queue]:
         """The queues that everything sent to this address goes to, unseen; none where each message must be looked at."""

@@ -62,6 +62,7 @@ class Message:
 
     __slots__ = (
         "address",
+        "answers",
         "body",
         "delay_ms",
         "duplicate_id",
@@ -104,6 +105,8 @@ class Message:
         self.duplicate_id = duplicate_id
         #: The sender's wish: not to be delivered before this long after its arrival.
         self.delay_ms = delay_ms
+        #: What the selectors of queues (by id) have said of it on its way in (post_office.Address.ask).
+        self.answers: dict[int, bool] | None = None
         #: Body and properties in bytes; whoever gives properties adds what they take.
         self.size = len(body)
         #: References alive in any queue; the body is given back with the last.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from enum import IntFlag
 from typing import Final
 
-from broker.core.message import Lookup
+from broker.core.message import Lookup, Message, lookup
 from broker.core.queue import Queue
 from broker.core.virtual_host import address_and_queue
 
@@ -43,19 +43,41 @@ class Address:
         """Several anycast queues: the same message may go elsewhere the next time."""
         return sum(queue.routing_type == ANYCAST for queue in self.queues) > 1
 
+    def ask(self, message: Message, budget: int) -> int:
+        """Asks the selectors of its queues about a message that was sent, as many as ``budget`` allows (Selector.cost), one at least. The
+        answers stand on the message, where ``route`` finds them; they never change. Returns what it cost; less than ``budget`` once none is
+        left to ask.
+        """
+        answers = message.answers
+        if answers is None:
+            answers = message.answers = {}
+        cost, size, value = 0, message.properties_size, lookup(message)
+        for queue in self.queues:
+            if queue.selector is not None and queue.queue_id not in answers:
+                if cost >= budget:
+                    break
+                cost += queue.selector.cost(size)
+                answers[queue.queue_id] = queue.selector.matches(value)
+        return cost
+
     def look_cost(self, properties_size: int) -> int:
         """What the selectors of its queues may cost for one message, as Selector.cost counts."""
         return sum([queue.selector.cost(properties_size) for queue in self.queues if queue.selector is not None])
 
-    def route(self, lookup: Callable[[], Lookup]) -> list[Queue]:
+    def route(self, look: Callable[[], Lookup], answers: dict[int, bool] | None = None) -> list[Queue]:
         """The queues a message goes to: every matching multicast queue, and one of the matching anycast queues, by turns.
 
-        ``lookup`` is called only when a binding has a selector.
+        ``look`` is called only when a binding has a selector that is not among ``answers`` (see ``ask``).
         """
         queues = self.queues
         if len(queues) == 1 and queues[0].selector is None:
             return queues
-        matching = [queue for queue in queues if queue.selector is None or queue.selector.matches(lookup())]
+        known = answers or {}
+        matching = [
+            queue
+            for queue in queues
+            if queue.selector is None or (known[queue.queue_id] if queue.queue_id in known else queue.selector.matches(look()))
+        ]
         anycast = [queue for queue in matching if queue.routing_type == ANYCAST]
         if len(anycast) <= 1:
             return matching
