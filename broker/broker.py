@@ -303,6 +303,21 @@ class Broker:
         """Dead-letter now, whatever the counts say."""
         self.settlement.fail(consumer, references, Failure(poison=True), POISON, report)
 
+    def without_too_large(self, consumer: Consumer, references: list[MessageReference], most: int) -> list[MessageReference]:
+        """What was just assigned without the messages of more than ``most`` bytes, body and properties, which its client cannot take.
+
+        Those are dead-lettered at once, with why, and the log names sender and consumer; a pull is still to be answered.
+        """
+        large = [reference for reference in references if reference.message.size > most]
+        if not large:
+            return references
+        if not consumer.prefetch:
+            consumer.pulls += len(large)
+        consumer.too_large += len(large)
+        self.settlement.too_large(consumer, large, most)
+        self.state.mark_ready(consumer.queue)
+        return [reference for reference in references if reference.message.size <= most]
+
     def give_back(self, consumer: Consumer, references: list[MessageReference]) -> None:
         self.settlement.give_back(consumer, references)
 

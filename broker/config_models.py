@@ -132,6 +132,8 @@ class LimitsSection(Section):
     max_handshakes_per_peer: int = Field(default=1_000, ge=1)
     max_queues: int = Field(default=20_000, ge=1)
     max_frame_bytes: Size = Field(default=16 << 20, ge=64 << 10, le=1 << 30)
+    #: Of one message, however it comes; a native one has to fit into a frame besides.
+    max_message_bytes: Size = Field(default=16 << 20, ge=1024, le=128 << 20)
     max_properties_bytes: Size = Field(default=64 << 10, ge=1024)
     max_nesting: int = Field(default=16, ge=4, le=64)
     max_bytes_before_login: Size = Field(default=8 << 10, alias="max-bytes-before-login", ge=512)

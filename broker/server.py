@@ -174,6 +174,7 @@ class Server:
             limits.max_frame_bytes,
             limits.max_properties_bytes,
             limits.max_nesting,
+            limits.max_message_bytes,
         )
         transport_limits = self._transport_limits()
         return await self._loop.create_server(
@@ -193,7 +194,7 @@ class Server:
             section.version,
             broker_version=__version__,
             cluster_name=self.config.broker.name,
-            max_message_bytes=limits.max_frame_bytes,
+            max_message_bytes=limits.max_message_bytes,
             max_transaction_operations=limits.max_transaction_operations,
             max_transaction_bytes=limits.max_transaction_bytes,
         )

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from broker.core.consumer import Consumer
-from broker.core.dead_letter import DELIVERY_LIMIT, EXPIRED, REJECTED
+from broker.core.dead_letter import DELIVERY_LIMIT, EXPIRED, POISON, REJECTED
 from broker.core.message import MessageReference
 from broker.core.queue import Queue
 from broker.core.redelivery import Action, Failure, Verdicts, limit_reached
 from broker.dead_letter_office import DeadLetterOffice
-from broker.state import BrokerState
+from broker.state import BrokerState, log
 
 COUNTED: Final = Failure()
 UNCOUNTED: Final = Failure(counts=False)
@@ -45,6 +45,18 @@ class Settlement:
         self._state.ledger.changed(uncounted)
         self._state.take_back(consumer, references)
         self._state.mark_ready(queue)
+
+    def too_large(self, consumer: Consumer, references: list[MessageReference], most: int) -> None:
+        """Dead, because no frame of the consumer's holds them."""
+        for reference in references:
+            message = reference.message
+            why = (
+                f"message {message.message_id} from {message.producer} takes {message.size} bytes, consumer {consumer.name} at most {most}"
+            )
+            fix = "raise limits.max-frame-bytes, or consume the queue over AMQP"
+            log.warning("queue %s: %s; it is dead-lettered (%s)", consumer.queue.name, why, fix)
+            report = {"reason": why, "error_type": "message-too-large", "error_text": fix}
+            self.fail(consumer, [reference], Failure(poison=True), POISON, report)
 
     def fail(
         self,

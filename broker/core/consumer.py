@@ -120,6 +120,7 @@ class Consumer:
         "session",
         "shared",
         "sink",
+        "too_large",
         "transacted",
         "unsettled",
     )
@@ -154,6 +155,8 @@ class Consumer:
         self.priority = 0
         self.extension = 0
         self.pulls = 0
+        #: Messages that were not handed to it, because its client takes none of their size.
+        self.too_large = 0
         self.next_tag = 1
         #: Every tag up to this one has been given to the application.
         self.given_to = 0

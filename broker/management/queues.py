@@ -66,6 +66,7 @@ def _describe_consumer(consumer: Consumer) -> dict[str, Any]:
         "given": sum(reference.given_at_ms is not None for reference in consumer.unsettled.values()),
         "selector": consumer.selector.text if consumer.selector else None,
         "slow": consumer.slow,
+        "too_large": consumer.too_large,
     }
 
 

@@ -68,7 +68,7 @@ def test_bodies_of_any_size(ch: BlockingChannel, size: int) -> None:
 
 
 def test_a_body_beyond_the_limit_closes_the_channel_only(start_server: Callable[..., Server]) -> None:
-    server = start_server({**AMQP, "limits": {"max-frame-bytes": "64KiB"}})
+    server = start_server({**AMQP, "limits": {"max-message-bytes": "64KiB"}})
     with connection(server) as opened:
         ch = opened.channel()
         ch.queue_declare("small")

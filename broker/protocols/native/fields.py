@@ -146,13 +146,13 @@ def _message(item: list[Any], address: str, producer: str, now_ms: int, max_prop
     return message
 
 
-def up_to_oversize(messages: list[Message], max_frame_bytes: int) -> tuple[list[Message], Refused | None]:
-    """The messages before the first that could not be delivered in one frame, and why that one is refused."""
-    most = largest_message(max_frame_bytes)
+def up_to_oversize(messages: list[Message], most: int) -> tuple[list[Message], Refused | None]:
+    """The messages before the first that has more than ``most`` bytes, and why that one is refused."""
     for number, message in enumerate(messages):
         if message.size > most:
             why = f"the message takes {message.size} bytes, the largest that can be delivered has {most}"
-            return messages[:number], Refused("message-too-large", why, "send less at once, or raise limits.max-frame-bytes")
+            fix = "send less at once, or raise limits.max-frame-bytes and limits.max-message-bytes"
+            return messages[:number], Refused("message-too-large", why, fix)
     return messages, None
 
 

@@ -32,14 +32,14 @@ class Sends:
         write: Callable[[list[Any]], None],
         broken: Callable[[Exception], None],
         max_properties_bytes: int,
-        max_frame_bytes: int,
+        largest_message: int,
     ) -> None:
         self._broker = broker
         self._output = output
         self._write = write
         self._broken = broken
         self._max_properties_bytes = max_properties_bytes
-        self._max_frame_bytes = max_frame_bytes
+        self._largest_message = largest_message
         #: What waits for its turn, in order; each returns whether it is done.
         self._line: deque[Callable[[], bool]] = deque()
 
@@ -59,8 +59,8 @@ class Sends:
             messages, cost, refusal = fields.messages_alike(said, items, *whose)
         if not broker.flow.charge(producer, 0, cost):
             raise _credit_exceeded()
-        if cost + self._max_properties_bytes > fields.largest_message(self._max_frame_bytes):
-            messages, oversize = fields.up_to_oversize(messages, self._max_frame_bytes)
+        if cost + self._max_properties_bytes > self._largest_message:
+            messages, oversize = fields.up_to_oversize(messages, self._largest_message)
             refusal = oversize or refusal
         if session:
             if refusal is not None:

@@ -53,6 +53,7 @@ class NativeOptions:
     max_frame_bytes: int = 16 * 1024 * 1024
     max_properties_bytes: int = fields.MAX_PROPERTIES_BYTES
     max_nesting: int = fields.MAX_NESTING
+    max_message_bytes: int = 16 * 1024 * 1024
 
 
 #: (user, password, callback with the user's name or a refusal); the callback may come later, off the loop's current turn. Returns how to
@@ -74,7 +75,10 @@ class NativeSession:
         self._cancel_login: Callable[[], object] | None = None
         #: The client understands DELIVER_BODIES.
         self._joins_bodies = False
-        self._sends = Sends(broker, output, self._write, self.broken, options.max_properties_bytes, options.max_frame_bytes)
+        #: What a frame of this connection holds, body and properties, and what may be sent of that.
+        self._largest = fields.largest_message(options.max_frame_bytes)
+        self._largest_sent = min(self._largest, options.max_message_bytes)
+        self._sends = Sends(broker, output, self._write, self.broken, options.max_properties_bytes, self._largest_sent)
         #: CLOSE came: nothing after it is looked at.
         self._closing = False
         #: Nothing is written any more.
@@ -441,10 +445,15 @@ class NativeSession:
         return self._output.writable
 
     def deliver(self, consumer: Consumer, references: list[MessageReference]) -> None:
-        if not self._ended:
-            most = min(deliveries.FRAME_BYTES, fields.largest_message(self._options.max_frame_bytes))
-            for frame in deliveries.frames(consumer.number, references, self._joins_bodies, most):
-                self._output.write(frame)
+        if self._ended:
+            return
+        if consumer.held_bytes > self._largest:
+            # Clients of other protocols may send larger messages than these frames hold.
+            references = self._broker.without_too_large(consumer, references, self._largest)
+            if not references:
+                return
+        for frame in deliveries.frames(consumer.number, references, self._joins_bodies, min(deliveries.FRAME_BYTES, self._largest)):
+            self._output.write(frame)
 
     def grant(self, producer: Producer, messages: int, size: int, reason: str | None) -> None:
         self._write([int(Op.CREDIT), producer.number, messages, size, reason])
