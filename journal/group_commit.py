@@ -120,7 +120,7 @@ class Group:
         self.producers: dict[str, tuple[int, int] | None] = {}
         #: In the order of arrival.
         self.duplicates: dict[tuple[str, str], None] = {}
-        #: Addresses that were removed, and their duplicate ids with them, whether or not they came back since.
+        #: Addresses that were removed, whether or not they came back since. ``duplicates`` holds none of the ids that came before.
         self.forgotten: set[str] = set()
         self.transactions: dict[str, int] = {}
         self.policies: dict[str, PolicyRecord] = {}
@@ -343,7 +343,12 @@ class Group:
         """With the duplicate ids that came to it."""
         self.touch()
         self.addresses[name] = None
-        self.forgotten.add(name)
+        self._forget_duplicates({name})
+
+    def _forget_duplicates(self, addresses: set[str]) -> None:
+        self.forgotten |= addresses
+        if self.duplicates:
+            self.duplicates = {key: None for key in self.duplicates if key[0] not in addresses}
 
     def declare(self, record: DeclarationRecord) -> None:
         self.touch()
@@ -417,11 +422,12 @@ class Group:
                 row[:] = map(sum, zip(row, increments, strict=True))
         for (queue_id, at, consumer), (number, held_ms) in later.served.items():
             self.serve(queue_id, at, consumer, number, held_ms)
+        if later.forgotten:
+            self._forget_duplicates(later.forgotten)
         for name in _LAST_STATE_WINS:
             theirs = getattr(later, name)
             if theirs:
                 getattr(self, name).update(theirs)
-        self.forgotten |= later.forgotten
         self.clock_ms = max(self.clock_ms, later.clock_ms)
         self.elided += later.elided
         self._after += later._after

@@ -99,6 +99,7 @@ DELETE_DECLARATION = "DELETE FROM declaration WHERE (kind, name) IN (VALUES {val
 SET_PRODUCER = "INSERT OR REPLACE INTO producer VALUES {values}"
 DELETE_PRODUCER = "DELETE FROM producer WHERE producer IN (VALUES {values})"
 SET_DUPLICATE = "INSERT OR REPLACE INTO duplicate VALUES {values}"
+FORGET_DUPLICATES = "DELETE FROM duplicate WHERE address IN (VALUES {values})"
 TRIM_DUPLICATE = (
     "DELETE FROM duplicate WHERE address = ?1 AND number <="
     " (SELECT number FROM duplicate WHERE address = ?1 ORDER BY number DESC LIMIT 1 OFFSET ?2)"
@@ -138,11 +139,11 @@ class WriterState:
     #: Rows of table reference, about, and those among them that are gone.
     references: int
     gone: int
-    #: Addresses that were removed, and the number below which ids of their name are theirs: these go in steps (leftovers.py).
-    forgotten: dict[str, int] = field(default_factory=dict)
+    #: Addresses that were removed and have duplicate ids yet: these go in steps (leftovers.py), or at once where the address comes back.
+    forgotten: dict[str, None] = field(default_factory=dict)
 
     def copy(self, duplicates: bool, forgotten: bool) -> WriterState:
-        """For a group that may fail; ``duplicates``: it adds some; ``forgotten``: it removes addresses."""
+        """For a group that may fail; ``duplicates``: it adds some; ``forgotten``: it removes addresses, or adds some."""
         copied = replace(self, duplicates=dict(self.duplicates)) if duplicates else replace(self)
         return replace(copied, forgotten=dict(self.forgotten)) if forgotten else copied
 
@@ -161,7 +162,7 @@ class GroupWriter:
         Raises whatever SQLite or packing raise, with the transaction still open if there is one: the caller decides.
         """
         connection.execute("BEGIN IMMEDIATE")
-        state = self.state.copy(bool(group.duplicates), bool(group.forgotten))
+        state = self.state.copy(bool(group.duplicates), bool(group.addresses))
         written = self._statements(connection, group, state, reserve_up_to, history)
         written.commits = commit(connection)
         self.state = state
@@ -195,11 +196,9 @@ class GroupWriter:
         run_keys(connection, DELETE_PRODUCER, 1, [(name,) for name, mark in group.producers.items() if mark is None])
         run_values(connection, SET_PRODUCER, 3, [v for name, mark in group.producers.items() if mark for v in (name, *mark)])
         run_values(connection, SET_COMMITTED, 2, [value for row in group.transactions.items() for value in row])
-        before = state.next_duplicate
+        if group.addresses:
+            _forget_duplicates(connection, group, state)
         self._write_duplicates(connection, group, state)
-        for name in group.forgotten:
-            # Where there is an address of that name again, what came in this group is its own.
-            state.forgotten[name] = state.next_duplicate if group.addresses.get(name) is None else before
 
     def _write_duplicates(self, connection: sqlite3.Connection, group: Group, state: WriterState) -> None:
         if not group.duplicates:
@@ -215,6 +214,17 @@ class GroupWriter:
             if state.duplicates[address] > self._duplicate_limit + self._duplicate_limit // 16:
                 connection.execute(TRIM_DUPLICATE, (address, self._duplicate_limit))
                 state.duplicates[address] = self._duplicate_limit
+
+
+def _forget_duplicates(connection: sqlite3.Connection, group: Group, state: WriterState) -> None:
+    """Those of removed addresses go later; where the address is back they go now, since after a crash nothing tells them from its own."""
+    state.forgotten.update(dict.fromkeys(group.forgotten & state.duplicates.keys()))
+    back = {name for name in state.forgotten.keys() & group.addresses.keys() if group.addresses[name] is not None}
+    if back:
+        run_keys(connection, FORGET_DUPLICATES, 1, [(name,) for name in back])
+        state.duplicates = {name: count for name, count in state.duplicates.items() if name not in back}
+        for name in back:
+            del state.forgotten[name]
 
 
 def _write_declarations(connection: sqlite3.Connection, group: Group, state: WriterState, meta: list[Any]) -> None:

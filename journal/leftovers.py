@@ -75,22 +75,18 @@ def _beyond(connection: sqlite3.Connection, number: int) -> int:
 
 
 def _duplicates(connection: sqlite3.Connection, state: WriterState) -> int:
-    """Duplicate ids of addresses that were removed. An address of the same name that is there again has ids of its own."""
+    """Duplicate ids of addresses that were removed and are not back."""
     removed = 0
     while state.forgotten and removed < _STEP_ROWS:
-        address, below = next(iter(state.forgotten.items()))
-        chosen = "SELECT number FROM duplicate WHERE address = ?1 AND number < ?2 LIMIT ?3"
+        address = next(iter(state.forgotten))
+        chosen = "SELECT number FROM duplicate WHERE address = ?1 LIMIT ?2"
         sql = f"DELETE FROM duplicate WHERE address = ?1 AND number IN ({chosen})"
         left = _STEP_ROWS - removed
-        gone = connection.execute(sql, (address, below, left)).rowcount
+        gone = connection.execute(sql, (address, left)).rowcount
         removed += gone
         if gone < left:
             del state.forgotten[address]
-            count = connection.execute("SELECT count(*) FROM duplicate WHERE address = ?", (address,)).fetchone()[0]
-            if count:
-                state.duplicates[address] = count
-            else:
-                state.duplicates.pop(address, None)
+            state.duplicates.pop(address, None)
     return removed
 
 

@@ -81,7 +81,7 @@ def _recover(
     references = [reference for reference in references if reference.queue_id in live]
     duplicates, counts, next_duplicate = _duplicates(connection, duplicate_limit)
     addresses = [AddressRecord(name, types, bool(auto), at) for name, types, auto, at in connection.execute("SELECT * FROM address")]
-    forgotten = dict.fromkeys(duplicates.keys() - {address.name for address in addresses}, next_duplicate)
+    forgotten = dict.fromkeys(duplicates.keys() - {address.name for address in addresses})
     recovered = Recovered(
         broker_id=str(meta.get("broker_id") or uuid.uuid4()),
         # A new journal was not stopped uncleanly.

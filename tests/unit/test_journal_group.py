@@ -158,3 +158,13 @@ def test_clock_never_goes_back() -> None:
     group.clock(5)
     group.clock(3)
     assert group.clock_ms == 5
+
+
+def test_what_is_removed_later_takes_the_duplicate_ids_before_it_along() -> None:
+    earlier, later = Group(), Group()
+    for address in ("a", "b"):
+        earlier.duplicate(address, "old")
+    later.delete_address("a")
+    later.duplicate("a", "new")
+    earlier.absorb(later)
+    assert list(earlier.duplicates) == [("b", "old"), ("a", "new")]

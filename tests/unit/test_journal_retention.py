@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from itertools import pairwise
 from pathlib import Path
@@ -387,6 +388,26 @@ async def test_duplicate_ids_go_with_their_address_in_bounded_steps(tmp_path: Pa
         assert "back" not in recovered.duplicates
         await _sweep(journal)
         assert query(tmp_path, "SELECT DISTINCT address FROM duplicate") == [("b",)]
+
+
+@pytest.mark.parametrize("apart", [True, False])
+async def test_duplicate_ids_of_an_address_that_was_removed_do_not_come_back_after_a_kill(tmp_path: Path, apart: bool) -> None:
+    """A message would be taken for one that was sent to the address of that name before, and confirmed without being kept."""
+    address = AddressRecord("a", 1, True, NOW_MS)
+    async with opened(tmp_path / "j") as (journal, _):
+        journal.group.address(address)
+        journal.group.duplicate("a", "old")
+        if apart:
+            await journal.flush()
+        journal.group.delete_address("a")
+        if apart:
+            await journal.flush()
+        journal.group.address(address)
+        journal.group.duplicate("a", "new")
+        await journal.flush()
+        shutil.copytree(tmp_path / "j", tmp_path / "killed")
+    async with opened(tmp_path / "killed") as (_, recovered):
+        assert recovered.duplicates == {"a": ["new"]}
 
 
 async def test_counts_that_come_after_their_queue_has_gone_go_too(tmp_path: Path) -> None:
