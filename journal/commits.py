@@ -126,8 +126,8 @@ def nothing_missing(directory: Path, go_on: bool) -> Iterator[Mark | None]:
         with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)) as connection:
             missing = missing_commits(connection, mark)
             if missing is not None:
-                # Where all are missing there is nothing to go on with.
-                if not go_on or not counted(connection):
+                # Where there is not even a table there is nothing to go on with; a copy of an earlier version counted nothing.
+                if not go_on or not _has_meta(connection):
                     raise damaged(missing)
                 log.error("%s: the broker goes on with what is there, as on-damage says", missing)
             yield mark
@@ -148,10 +148,14 @@ def missing_commits(connection: sqlite3.Connection, mark: Mark | None) -> str | 
 
 def counted(connection: sqlite3.Connection) -> int:
     """The number of the last commit in the database; 0 where the database does not say."""
-    if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").fetchone():
+    if not _has_meta(connection):
         return 0
     found = connection.execute("SELECT value FROM meta WHERE key = 'commits'").fetchone()
     return found[0] if found is not None and type(found[0]) is int else 0
+
+
+def _has_meta(connection: sqlite3.Connection) -> bool:
+    return connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").fetchone() is not None
 
 
 def _no_database(mark: Mark | None) -> JournalError:

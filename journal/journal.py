@@ -114,15 +114,14 @@ class Journal:
         try:
             lock = DirectoryLock(directory)
             check_header(directory / DATABASE_NAME)
-            with nothing_missing(directory, options.on_damage == "quarantine") as mark:
-                try:
-                    return await cls._open(directory, options, now_ms, lock, mark)
-                except sqlite3.Error as error:
-                    if not _no_room(error):
-                        raise
-                    log.warning("the disk is full: the reserve is given up for this start")
-                    Disk(directory, 0).release_reserve()
-                    return await cls._open(directory, options, now_ms, lock, mark)
+            try:
+                return await cls._open(directory, options, now_ms, lock)
+            except (sqlite3.Error, OSError) as error:
+                if not _no_room(error):
+                    raise
+                log.warning("the disk is full: the reserve is given up for this start")
+                Disk(directory, 0).release_reserve()
+                return await cls._open(directory, options, now_ms, lock)
         except (sqlite3.Error, OSError) as error:
             raise _open_error(error) from error
         except UnicodeDecodeError as error:
@@ -133,7 +132,12 @@ class Journal:
                 lock.release()
 
     @classmethod
-    async def _open(
+    async def _open(cls, directory: Path, options: JournalOptions, now_ms: int, lock: DirectoryLock) -> tuple[Journal, Recovered]:
+        with nothing_missing(directory, options.on_damage == "quarantine") as mark:
+            return await cls._open_whole(directory, options, now_ms, lock, mark)
+
+    @classmethod
+    async def _open_whole(
         cls, directory: Path, options: JournalOptions, now_ms: int, lock: DirectoryLock, mark: Mark | None
     ) -> tuple[Journal, Recovered]:
         store = await open_store(directory / DATABASE_NAME)

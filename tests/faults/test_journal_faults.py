@@ -10,6 +10,7 @@ import asyncio
 import errno
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -187,6 +188,20 @@ async def test_a_first_start_on_a_full_disk_says_so(small_disk: Path) -> None:
     with pytest.raises(JournalError) as caught:
         await Journal.open(small_disk / "j", JournalOptions(**SMALL), NOW_MS)
     assert caught.value.code == "journal-full"
+
+
+async def test_a_start_on_a_full_disk_has_the_reserve_for_the_first_look_too(small_disk: Path, tmp_path: Path) -> None:
+    """A power cut leaves no shared memory file that the look for missing commits could open."""
+    async with opened(small_disk / "j", **SMALL) as (journal, _):
+        journal.group.queue(queue())
+        send(journal, journal.next_id())
+        await journal.flush()
+        shutil.copytree(small_disk / "j", tmp_path / "killed", ignore=shutil.ignore_patterns("*-shm", "*.reserve"))
+    for path in (tmp_path / "killed").iterdir():
+        shutil.copy(path, small_disk / "j")
+    fill_up(small_disk)
+    async with opened(small_disk / "j", **SMALL) as (_, recovered):
+        assert len(recovered.references) == 1
 
 
 async def test_producers_wait_in_time_consumers_drain_and_service_resumes(small_disk: Path) -> None:

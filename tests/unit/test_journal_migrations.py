@@ -163,3 +163,17 @@ async def test_an_empty_file_is_a_new_journal(tmp_path: Path) -> None:
     async with opened(tmp_path) as (_, recovered):
         assert recovered.clean_stop
         assert recovered.references == []
+
+
+async def test_an_older_copy_that_counted_no_commits_is_served_where_the_operator_says_so(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        first_id = journal.next_id()
+    # A clean stop left nothing beside it.
+    (tmp_path / "homing.db").unlink()
+    _make_version_0(tmp_path)
+    assert "older copy" in (await _refused(tmp_path)).message
+    async with opened(tmp_path, on_damage="quarantine") as (journal, recovered):
+        assert len(recovered.references) == 2
+        assert journal.next_id() > first_id
+    async with opened(tmp_path) as (_, recovered):
+        assert len(recovered.references) == 2
