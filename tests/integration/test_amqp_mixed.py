@@ -361,8 +361,8 @@ def test_every_row_is_tested() -> None:
         told.partition(f"### {heading}")[2].partition("\n### ")[0] for heading in ("Where things are kept", "A message in both")
     )
     rows = [line.removeprefix("| ") for line in tables.splitlines() if line.startswith("| ") and not line.startswith(("| ---", "| AMQP"))]
-    # After a kill, above; and near memory-limit, in test_long_queues.py.
-    elsewhere = ("other exchanges, bindings", "`tx.commit`", "confirm", "`basic.get` again and again")
+    # After a kill, above; near memory-limit, in test_long_queues.py; and in tests/unit/test_amqp_shared_prefetch.py.
+    elsewhere = ("other exchanges, bindings", "`tx.commit`", "confirm", "`basic.get` again and again", "`basic.qos` with `global`")
     assert len(rows) == len(ROWS) + len(elsewhere)
     for line in rows:
         assert any(line.startswith(beginning) for beginning in (*ROWS, *elsewhere)), line
