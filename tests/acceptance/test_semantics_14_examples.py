@@ -115,8 +115,8 @@ async def test_example_3_ten_redeliveries_within_a_second(connection: Connection
             await message.nack()
         await holds(connection, f"DLQ.{address}", messages=1)
     delays = [attempt["delay_ms"] for attempt in (await history(connection, message.message_id))["attempts"]]
-    assert delays[:-1] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
-    assert sum(delays) <= 1100
+    assert delays == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, None]
+    assert sum(delays[:-1]) <= 1100
     explained = await asyncio.to_thread(homing.json, "policy", "explain", "three.settings", url=server.url)
     assert explained["max_total_ms"] <= 1100
     assert "gone within 1.1 s" in explained["warning"]
