@@ -51,7 +51,7 @@ def run_once(directory: Path, seed: int, *, rounds: int, clients: int, most_ms: 
         least_ms=most_ms // 4,
         most_ms=most_ms,
         paged=chance.random() < 0.5,
-        settle_s=60.0,
+        settle_s=30.0,
         config={
             "amqp": {"port": guests.amqp_port},
             # Guests may bind queues to the address of all dead letters; these are the clients' own.
