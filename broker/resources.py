@@ -112,7 +112,7 @@ class Resources:
         self.check_room()
         policy = self._policies.for_queue(name)
         settings = with_policy(settings_for(state.settings, address_name, options or {}), options or {}, policy)
-        address = self.make_address(address_name, ROUTING_TYPE_OF[routing_type], auto_created)
+        address = self.make_address(address_name, ROUTING_TYPE_OF[routing_type], auto_created or _comes_again(routing_type))
         address.used_at_ms = state.now_ms()
         queue = Queue(
             state.post_office.next_queue_id(),
@@ -225,7 +225,7 @@ class Resources:
         if queue.auto_created:
             queue.auto_created = False
             self._state.ledger.queue_changed(queue)
-        self.make_address(queue.address, ROUTING_TYPE_OF[queue.routing_type], auto_created=False)
+        self.make_address(queue.address, ROUTING_TYPE_OF[queue.routing_type], _comes_again(queue.routing_type))
 
     def read_selector(self, text: str | None) -> Selector | None:
         """A client's selector, compiled; None for none. Raises Refused."""
@@ -346,6 +346,12 @@ class Resources:
         self._state.ledger.address_gone(address)
         for forget in self.address_gone:
             forget(address.name)
+
+
+def _comes_again(routing_type: str) -> bool:
+    """Whether an address goes some time after the last queue of this kind, however that was declared: it says nothing then that a send
+    would not make anew, and those of temporary queues would gather for ever. A multicast one says that nothing is kept."""
+    return routing_type == ANYCAST
 
 
 def check_name(name: object, what: str, colons: bool = False) -> None:

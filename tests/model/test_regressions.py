@@ -9,6 +9,7 @@ import pytest
 from broker.core.address_settings import AddressSettingsRepository
 from broker.core.consumer import Consumer
 from broker.core.message import Message, Where
+from broker.core.post_office import RoutingTypes
 from broker.core.queue import Queue
 from broker.core.redelivery import Failure
 from broker.errors import Refused
@@ -346,7 +347,32 @@ def test_what_somebody_declares_is_not_removed_by_itself() -> None:
     assert "a" in life.world.broker.state.post_office.queues
     life.world.crash()
     assert not life.queue("a").auto_created
-    assert not life.world.broker.state.post_office.addresses["a"].auto_created
+    assert "a" in life.world.broker.state.post_office.addresses
+
+
+def test_addresses_of_declared_queues_go_with_them_except_where_they_say_something() -> None:
+    """A soak found one row for each temporary queue that AMQP clients ever had."""
+    life = Life()
+    resources, addresses = life.world.broker.resources, life.world.broker.state.post_office.addresses
+    resources.declare_address("of-the-file", RoutingTypes.ANYCAST)
+    for name, address, routing_type in (
+        ("temporary", "temporary", "anycast"),
+        ("of-the-file", "of-the-file", "anycast"),
+        ("reader", "news", "multicast"),
+    ):
+        queue = resources.declare({"queue": name, "address": address, "routing_type": routing_type})
+        life.world.commit()
+        for _ in range(30):
+            life.world.time_ms += 1000
+            life.world.commit()
+        assert address in addresses
+        resources.delete_queue(queue)
+    for _ in range(30):
+        life.world.time_ms += 1000
+        life.world.commit()
+    assert set(addresses) == {"of-the-file", "news"}
+    life.send(life.client(), "temporary", "made anew")
+    assert life.queue("temporary").ready == 1
 
 
 DEAD_LETTERS = {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True, "max-delivery-attempts": 1}
