@@ -253,6 +253,7 @@ class Resources:
         ahead = self._future_dead_letter_queue(name, of_known=bool(separator))
         if ahead is not None:
             return ahead
+        self.check_name(queue_name or address_name, "queue")  # with :: in it only AMQP's clients name one
         routing_type = state.settings.resolve(address_name).default_address_routing_type
         made = self.make_queue_for(queue_name or address_name, address_name, routing_type)
         if made is None:
