@@ -17,7 +17,7 @@ import shutil
 import sqlite3
 import sys
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -25,8 +25,9 @@ from typing import Any, Final
 
 from journal.backup_copy import Copied, Copy
 from journal.backup_watch import BackupWatch
-from journal.commits import commit, nothing_missing
-from journal.disk import DATABASE_NAME, DirectoryLock, check_header, prepare_directory, sync_names
+from journal.commits import Mark, commit, missing_commits, read_mark
+from journal.committer import says_damaged
+from journal.disk import DATABASE_NAME, DirectoryLock, check_header, damaged, make_directory, no_broker, sync_names
 from journal.errors import JournalError
 from journal.migrations import bring_up
 
@@ -59,7 +60,8 @@ class Backups:
         """
         if self._task is not None and not self._task.done():
             raise JournalError("backup-running", "Another backup is being made.", "Wait until it is done.")
-        target = _target(self._place, name)
+        with _failures(self._place):
+            target = _target(self._place, name)
         self._task = asyncio.get_running_loop().create_task(self._make(target), name="backup")
         return self._task
 
@@ -70,7 +72,10 @@ class Backups:
             await asyncio.wait([self._task])
 
     async def _make(self, target: Path) -> dict[str, Any]:
-        half_made = _partial(target)
+        with _failures(target.parent):
+            return await self._copied(target, _partial(target))
+
+    async def _copied(self, target: Path, half_made: Path) -> dict[str, Any]:
         root = str(Path(__file__).parent.parent)
         path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
         await self._on_writer(lambda _: self._watch.begin())
@@ -85,13 +90,8 @@ class Backups:
                 start_new_session=True,
             )
             copied = await self._converse(child)
-            os.rename(half_made, target)
-            sync_names(target.parent)
+            _name(half_made, target)
             return {"path": str(target), **copied._asdict()}
-        except OSError as error:
-            raise JournalError(
-                "backup-io", f"The backup could not be made: {error}.", f"See to {target.parent}, then try again."
-            ) from error
         finally:
             self._watch.end()
             if child is not None and child.returncode is None:
@@ -150,15 +150,14 @@ def make_of_stopped(directory: Path, place: Path, name: str) -> dict[str, Any]:
         raise JournalError(error.code, error.message, fix) from error
     try:
         check_header(directory / DATABASE_NAME)
-        target = _target(place, name)
-        half_made = _partial(target)
-        with nothing_missing(directory, go_on=False), _removed_unless_named(half_made):
-            copy = Copy(directory, half_made)
-            copy.database()
-            copy.log()
-            copied = copy.finish()
-            os.rename(half_made, target)
-            sync_names(target.parent)
+        with _failures(place):
+            target = _target(place, name)
+            half_made = _partial(target)
+            mark = read_mark(directory)
+            with _removed_unless_named(half_made):
+                copy = _copy_whole(directory, half_made)
+                copied = copy.finish(0 if mark is None else mark.commits)
+                _name(half_made, target)
         return {"path": str(target), **copied._asdict()}
     finally:
         lock.release()
@@ -168,7 +167,8 @@ def restore(backup: Path, directory: Path) -> dict[str, Any]:
     """A new data directory from a backup, or from any copy of a stopped journal, checked and under an identity of its own.
 
     It goes on with ids far beyond those of the backup, as the broker it was taken of gave out more. Returns ``{path, broker_id,
-    previous_broker_id, commits, messages, bytes}``. Raises JournalError ``journal-missing``, ``restore-exists``, ``journal-damaged``.
+    previous_broker_id, commits, messages, bytes}``. Raises JournalError ``journal-missing``, ``journal-locked``, ``restore-exists``,
+    ``journal-damaged``, ``backup-io``. Of ``backup`` nothing is changed, nor is anything beside ``directory``.
     """
     if backup.name == DATABASE_NAME and backup.is_file():
         backup = backup.parent
@@ -179,25 +179,38 @@ def restore(backup: Path, directory: Path) -> dict[str, Any]:
     directory = Path(os.path.abspath(directory))
     if directory.is_symlink() or (directory.exists() and not (directory.is_dir() and not any(directory.iterdir()))):
         raise JournalError("restore-exists", f"{directory} is there already and not an empty directory.", "Name a new data directory.")
-    prepare_directory(directory.parent)
-    half_made = _partial(directory)
-    with nothing_missing(backup, go_on=False), _removed_unless_named(half_made):
-        copy = Copy(backup, half_made)
-        copy.database()
-        copy.log()
-        previous = _renewed(half_made / DATABASE_NAME)
-        copied = copy.finish()
-        os.rename(half_made, directory)
-        sync_names(directory.parent)
+    with _failures(directory.parent), no_broker(backup):
+        make_directory(directory.parent)
+        half_made = _partial(directory)
+        mark = read_mark(backup)
+        with _removed_unless_named(half_made):
+            copy = _copy_whole(backup, half_made)
+            check_header(half_made / DATABASE_NAME)
+            previous = _renewed(half_made / DATABASE_NAME, mark)
+            copied = copy.finish()
+            _name(half_made, directory)
     return {"path": str(directory), "previous_broker_id": previous, **copied._asdict()}
 
 
-def _renewed(database: Path) -> str:
+def _copy_whole(source: Path, target: Path) -> Copy:
+    copy = Copy(source, target)
+    copy.database()
+    copy.log()
+    return copy
+
+
+def _renewed(database: Path, mark: Mark | None) -> str:
     """Give the journal in ``database`` another broker_id and leave out a block of ids; returns the id that it had."""
     with closing(sqlite3.connect(database, isolation_level=None)) as connection:
+        missing = missing_commits(connection, mark)
+        if missing is not None:
+            raise damaged(missing)
         bring_up(connection)
         connection.execute("BEGIN IMMEDIATE")
-        (previous,) = connection.execute("SELECT value FROM meta WHERE key = 'broker_id'").fetchone()
+        found = connection.execute("SELECT value FROM meta WHERE key = 'broker_id'").fetchone()
+        if found is None:
+            raise damaged(f"{DATABASE_NAME} is empty: no broker ever ran on it")
+        (previous,) = found
         connection.execute(
             "INSERT OR REPLACE INTO meta VALUES ('broker_id', ?), ('previous_broker_id', ?), ('clean_stop', 1)",
             (str(uuid.uuid4()), previous),
@@ -218,22 +231,40 @@ def _target(place: Path, name: str) -> Path:
     target = place / name
     if target.exists() or target.is_symlink():
         raise JournalError("backup-exists", f"There is a backup {name} already.", f"Choose another name, or remove {target}.")
-    place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    sync_names(place.parent)
+    make_directory(place)
     return target
 
 
 def _partial(target: Path) -> Path:
     """Where it is built. What an end half way left there goes."""
     partial = target.with_name(f".{target.name}.partial")
-    if partial.exists():
+    if os.path.lexists(partial):
         log.warning("removed %s, which was left half made", partial)
-        shutil.rmtree(partial)
+        if partial.is_dir() and not partial.is_symlink():
+            shutil.rmtree(partial)
+        else:
+            partial.unlink()
     return partial
 
 
+def _name(half_made: Path, target: Path) -> None:
+    os.rename(half_made, target)
+    sync_names(target.parent)
+
+
 @contextlib.contextmanager
-def _removed_unless_named(partial: Path) -> Any:
+def _failures(place: Path) -> Iterator[None]:
+    """What SQLite and the system say about a copy that is made under ``place``, as JournalErrors."""
+    try:
+        yield
+    except (OSError, sqlite3.Error) as error:
+        if isinstance(error, sqlite3.Error) and says_damaged(error):
+            raise damaged(str(error)) from error
+        raise JournalError("backup-io", f"The copy could not be made: {error}.", f"See to {place}, then try again.") from error
+
+
+@contextlib.contextmanager
+def _removed_unless_named(partial: Path) -> Iterator[None]:
     try:
         yield
     finally:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from journal.check import check
-from journal.commits import Mark, MarkFile
+from journal.commits import Mark, MarkFile, missing_commits
 from journal.disk import DATABASE_NAME, damaged
 from journal.errors import JournalError
 from journal.sqlite_store import PAGE_BYTES
@@ -79,10 +79,11 @@ class Copy:
         """Fold the log into the database, check everything, make it durable. Raises JournalError ``journal-damaged``."""
         with closing(sqlite3.connect(self._target / DATABASE_NAME, isolation_level=None)) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            missing = missing_commits(connection, Mark(least_commits, 0))
+            if missing is not None:
+                raise damaged(f"of the copy, {missing}")
             meta = dict(connection.execute("SELECT key, value FROM meta"))
         commits = int(meta.get("commits", 0))
-        if commits < least_commits:
-            raise damaged(f"the copy holds {commits} commits of {least_commits}")
         report = check(self._target, quick=True)
         if report.problems:
             raise damaged(f"the copy was checked: {report.problems[0]}")

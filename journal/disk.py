@@ -8,7 +8,7 @@ import fcntl
 import logging
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from journal.errors import JournalError
@@ -25,7 +25,7 @@ _HEADER_BYTES = 100
 def prepare_directory(directory: Path) -> None:
     """Create the directory with mode 0700; one that is empty or holds a journal is closed to others, any other is left as it is."""
     try:
-        _make(directory.absolute())
+        make_directory(directory)
         if directory.stat().st_mode & 0o077:
             names = {entry.name for entry in directory.iterdir()}
             if not names or DATABASE_NAME in names:
@@ -40,8 +40,9 @@ def prepare_directory(directory: Path) -> None:
         ) from error
 
 
-def _make(directory: Path) -> None:
+def make_directory(directory: Path) -> None:
     """Create it and what is missing above it. SQLite syncs the names within it, nobody else the name of the directory itself."""
+    directory = directory.absolute()
     missing = [place for place in (directory, *directory.parents) if not place.exists()]
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     if (directory / DATABASE_NAME).exists():
@@ -103,15 +104,10 @@ class DirectoryLock:
         self.held_by_journal = False
         self._descriptor = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
-            os.close(self._descriptor)
-            raise JournalError(
-                "journal-locked",
-                f"Another broker, process {holder}, uses the journal in {directory}.",
-                "Stop that broker first, or give this one a data directory of its own.",
-            ) from None
+            _lock(self._descriptor, fcntl.LOCK_EX, directory)
+        except JournalError:
+            self.release()
+            raise
         # Over what the last one wrote, all of it: on a full disk, too, there is room for that.
         try:
             os.pwrite(self._descriptor, f"{os.getpid():<20}\n".encode(), 0)
@@ -123,6 +119,34 @@ class DirectoryLock:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+@contextlib.contextmanager
+def no_broker(directory: Path) -> Iterator[None]:
+    """While this lasts no broker starts in a directory that is only read from. JournalError ``journal-locked`` where one runs."""
+    try:
+        descriptor = os.open(directory / LOCK_NAME, os.O_RDONLY)
+    except FileNotFoundError:
+        # No broker ever ran here: a backup.
+        yield
+        return
+    try:
+        _lock(descriptor, fcntl.LOCK_SH, directory)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, kind: int, directory: Path) -> None:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+        raise JournalError(
+            "journal-locked",
+            f"Another broker, process {holder}, uses the journal in {directory}.",
+            "Stop that broker first, or give this one a data directory of its own.",
+        ) from None
 
 
 class Disk:
