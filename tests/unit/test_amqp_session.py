@@ -119,6 +119,32 @@ def test_a_connection_opens_step_by_step(world: World) -> None:
     assert not world.broker.connections
 
 
+def test_nothing_is_done_that_comes_behind_a_goodbye(world: World) -> None:
+    """Nobody would end what a connection that is gone had declared or consumed."""
+    other = Peer(world)
+    other.log_in()
+    other.call(1, "channel.open", "")
+    other.call(1, "queue.declare", 0, "q", False, True, False, False, False, {})
+    peer = Peer(world)
+    peer.log_in()
+    peer.call(1, "channel.open", "")
+    # The answer waits for the disk, on which the first queue is not yet.
+    peer.session.receive(
+        method_frame(1, "queue.declare", 0, "before", False, True, False, False, False, {})
+        + method_frame(0, "connection.close", 200, "bye", 0, 0)
+        + method_frame(1, "channel.open", "")
+        + method_frame(1, "queue.declare", 0, "behind", False, False, True, False, False, {})
+    )
+    peer.session.receive(
+        method_frame(2, "channel.open", "") + method_frame(2, "basic.consume", 0, "q", "c", False, False, False, False, {})
+    )
+    assert peer.methods() == [("connection.close-ok", [])]
+    assert peer.ended
+    peer.session.lost()
+    assert sorted(world.broker.state.post_office.queues) == ["before", "q"]
+    assert world.broker.state.post_office.queues["q"].consumers == []
+
+
 def test_who_says_goodbye_hangs_up_himself(world: World) -> None:
     peer = Peer(world)
     peer.log_in()

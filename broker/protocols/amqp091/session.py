@@ -98,6 +98,8 @@ class AmqpSession:
         self._tells_blocked = False
         #: We have sent connection.close: the answer to it is all that counts now.
         self._closed_by_us = False
+        #: The client has: nothing behind it is acted on, and the answer follows when all before it is on disk.
+        self._closed_by_client = False
         self._ended = False
         self._consumers = 0
 
@@ -105,7 +107,7 @@ class AmqpSession:
 
     def receive(self, data: bytes) -> None:
         """Acts on what the socket brought."""
-        if self._ended:
+        if self._ended or self._closed_by_client:
             return
         if self._waiting is not None:
             self._waiting += data
@@ -167,7 +169,7 @@ class AmqpSession:
 
     def _act_on(self, events: list[Event]) -> None:
         for place, event in enumerate(events):
-            if self._ended:
+            if self._ended or self._closed_by_client:
                 return
             if self._closed_by_us:
                 self._after_our_close(event)
@@ -303,6 +305,7 @@ class AmqpSession:
     def _leave(self) -> None:
         """The client says goodbye."""
         self._let_go(lost=False)
+        self._closed_by_client = True
 
         def closed() -> None:
             self.write(method_frame(0, "connection.close-ok"))
