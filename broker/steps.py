@@ -37,13 +37,18 @@ class Work:
 
     def begin(self, steps: Steps[T], done: Callable[[T], None], failed: Callable[[Exception], None]) -> None:
         """``done`` gets what it comes to, ``failed`` what breaks it off. The first step is done now."""
-        self._under_way.append(lambda: self._step(steps, done, failed))
-        self.go_on()
+
+        def step() -> bool:
+            return self._step(steps, done, failed)
+
+        if step():
+            self._under_way.append(step)
 
     def go_on(self) -> None:
         if self._under_way:
+            # What ``done`` has others begin meanwhile stands in the new list.
             steps, self._under_way = self._under_way, []
-            self._under_way += [step for step in steps if step()]
+            self._under_way = [step for step in steps if step()] + self._under_way
 
     def _step(self, steps: Steps[T], done: Callable[[T], None], failed: Callable[[Exception], None]) -> bool:
         """Whether there is more to do."""

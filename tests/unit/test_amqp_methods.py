@@ -8,6 +8,7 @@ import pytest
 
 from broker.protocols.amqp091.codec import FrameReader, MethodEvent, content_frames, method_frame
 from broker.protocols.amqp091.codec_methods import METHODS, NUMBER, write_arguments
+from broker.steps import STEP
 from tests.model.world import World
 from tests.unit.test_amqp_session import Peer, codes
 
@@ -113,6 +114,21 @@ def test_a_get_comes_after_a_waiting_consumer_with_credit_only(world: World) -> 
     answers = peer.send(published("q", b"two") + get("q"))
     assert [name for name, _ in answers] == ["basic.get-ok"], "the consumer has its hands full"
     assert [name for name, _ in other.methods()] == ["basic.deliver"]
+
+
+def test_long_purges_that_come_at_once_are_done_one_after_the_other(world: World) -> None:
+    peer = opened(world)
+    for queue in ("q", "r"):
+        declared(peer, queue)
+        peer.send(published(queue) * (2 * STEP + 1))
+    purges = [method_frame(1, "queue.purge", 0, queue, False) for queue in ("q", "r", "q")]
+    answers = peer.send(b"".join(purges))
+    while len(answers) < len(purges):
+        world.broker.drain()
+        answers += peer.methods()
+    assert answers == [("queue.purge-ok", [2 * STEP + 1]), ("queue.purge-ok", [2 * STEP + 1]), ("queue.purge-ok", [0])]
+    world.broker.drain()
+    assert peer.methods() == [], "each is answered once"
 
 
 # -- deleted -------------------------------------------------------------------------------------------------------------
