@@ -15,6 +15,8 @@ from broker.core.queue import Queue
 
 #: A queue that is named by something open is looked at again after this, at the earliest.
 _NAMED_MS: Final = 1000
+#: Entries of the heap that no longer count are taken out when they are more than this, and more than those that do.
+_STALE: Final = 1000
 
 
 class IdleQueues:
@@ -42,7 +44,11 @@ class IdleQueues:
             self._wake()
 
     def forget(self, queue: Queue) -> None:
+        """It is deleted."""
         self._look_at.pop(queue, None)
+        if len(self._heap) > 2 * len(self._look_at) + _STALE:
+            self._heap = [(at_ms, queue.queue_id, queue) for queue, at_ms in self._look_at.items()]
+            heapq.heapify(self._heap)
 
     def next_ms(self) -> int | None:
         """When the next is looked at."""

@@ -127,3 +127,18 @@ def test_after_a_start_and_after_new_settings_time_begins_anew() -> None:
     life.passes(60_000)
     world.broker.apply_settings(AddressSettingsRepository({"q": {"expires": 250}}))
     life.lasts(250)
+
+
+def test_queues_that_are_deleted_before_their_time_leave_nothing_behind() -> None:
+    """In the order of time they stand behind one that is looked at before them."""
+    life = Life()
+    queues = life.world.broker.state.post_office.queues
+    life.peer.call(1, "queue.declare", 0, "long", False, True, False, False, False, {"x-expires": 1_000_000})
+    long, idle = queues["long"], life.world.broker.resources.idle
+    for _ in range(5000):
+        idle.forget(long)
+        idle.watch(long)
+    assert len(idle._heap) < 2000
+    life.lasts(100)
+    life.passes(1_000_000)
+    assert not queues
