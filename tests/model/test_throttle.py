@@ -466,3 +466,23 @@ def test_what_selectors_cost_counts_whether_or_not_a_message_joins_a_queue(
     assert whole + sum(spent) > 1.9 * most
     assert len(bodies(world, "q0")) == asked
     assert queues == 1 or not bodies(world, "q1")
+
+
+def test_messages_that_came_before_are_passed_over_turn_after_turn() -> None:
+    """They make no reference and write nothing, so that no commit wakes the loop either."""
+    world = World({})
+    crowd(world, 1, "alone")
+    client = sender(world, "one", "alone")
+    known = [b"x", None, 4, False, 0, 0, "known"]
+    client.say([Op.SEND, 1, 1, [known]])
+    a_turn(world)
+    woken: list[None] = []
+    world.broker.state.wake = lambda: woken.append(None)
+    last = 1 + 2 * REFERENCES_A_TURN + 1
+    client.say([Op.SEND, 1, 2, [known] * (last - 1)])
+    while client.of(Op.CONFIRM)[-1][2] < last:
+        assert woken
+        assert not world.journal.busy()
+        woken.clear()
+        world.broker.drain()
+    assert world.broker.state.post_office.queues["alone.0"].count == 1

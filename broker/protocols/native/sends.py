@@ -128,6 +128,9 @@ class Sends:
             broker.ledger.when_stored(lambda: self._write(answer))
         if not done:
             broker.flow.tell(producer)
+            if producer.mark > before:
+                # It had room, and took none of it where messages had come before: nothing else brings about the next turn then.
+                broker.state.wake()
         elif connection.producers.get(producer.number) is producer:
             broker.flow.top_up(producer)
         return done
