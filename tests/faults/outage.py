@@ -30,6 +30,8 @@ class Account:
     sent: int = 0
     confirmed: int = 0
     received: list[int] = field(default_factory=list)
+    #: Number in the body -> ids of the messages that had it.
+    ids: dict[int, set[int]] = field(default_factory=dict)
     states: list[ConnectionState] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
     growth_mib: float = 0.0
@@ -70,7 +72,9 @@ async def through(server: Server, outage_s: float, around_s: float = 0.5) -> Acc
                 while not sending.done() or len(set(account.received)) < account.sent:
                     message = await consumer.receive(timeout_ms=200)
                     if message is not None:
-                        account.received.append(int(message.body))
+                        number = int(message.body)
+                        account.received.append(number)
+                        account.ids.setdefault(number, set()).add(message.message_id)
 
             sending, receiving = asyncio.create_task(send()), asyncio.create_task(receive())
             await asyncio.sleep(around_s)
@@ -100,7 +104,10 @@ def judge(account: Account) -> list[str]:
     wrong = []
     if account.confirmed != account.sent or sorted(set(account.received)) != list(range(account.sent)):
         wrong.append(f"lost: {account.sent} sent, {len(set(account.received))} of them received")
-    # What was acknowledged shortly before the kill may come again: nobody was told that it is gone.
+    twice = [number for number, ids in account.ids.items() if len(ids) > 1]
+    if twice:
+        wrong.append(f"stored twice, under ids of their own: {len(twice)} messages, {twice[0]} the first of them")
+    # What was acknowledged shortly before the kill may come again, the same message: nobody was told that it is gone.
     again = len(account.received) - len(set(account.received))
     if again > 2 * MAX_UNCONFIRMED:
         wrong.append(f"{again} messages came again")
@@ -126,7 +133,10 @@ def main() -> int:
             account = asyncio.run(through(server, seconds, around_s=3.0))
         finally:
             server.close()
-    print(f"{account.sent} sent, {account.confirmed} confirmed, {len(account.received)} received; {account.growth_mib:.1f} MiB grown")
+    stored = sum(map(len, account.ids.values()))
+    again = len(account.received) - stored
+    print(f"{account.sent} sent, {account.confirmed} confirmed; {stored} messages received, {again} deliveries of those came again")
+    print(f"{account.growth_mib:.1f} MiB grown")
     for line in account.log:
         print(line)
     wrong = judge(account)
