@@ -42,6 +42,9 @@ _MINUTE_MS: Final = 60_000
 #: Messages failed by one and the same report of which each is booked with all its text; further ones with the beginning of it.
 _FULL_FAULTS: Final = 100
 _MAX_KEY_CHARS: Final = 256
+#: Redelivery policies that were entered last: clients bring as many as they like, and the journal keeps some times as many
+#: (journal/leftovers.py), so that one that is in use is there.
+_KNOWN_POLICIES: Final = 500
 
 COLUMN_OF_OUTCOME: Final = {
     "succeeded": MinuteColumn.SUCCEEDED,
@@ -62,7 +65,7 @@ class Ledger:
         self._journal = journal
         self._now_ms = now_ms
         self._keep_all = keep_all_history
-        self._known_policies: set[str] = set()
+        self._known_policies: dict[str, None] = {}
         self._last_report: dict[str, Any] | None = None
         self._last_settings: AddressSettings | None = None
         self._last_fault: dict[str, Any] | None = None
@@ -402,11 +405,13 @@ class Ledger:
         if known is not None and known[0] is settings and known[1] is policy:
             return known[2]
         name, in_force = policy_in_force(settings, policy)
-        if len(self._policy_of) > 1000:
+        if len(self._policy_of) >= _KNOWN_POLICIES:
             self._policy_of.clear()
         self._policy_of[key] = (settings, policy, name)
         if name not in self._known_policies:
-            self._known_policies.add(name)
+            if len(self._known_policies) >= _KNOWN_POLICIES:
+                del self._known_policies[next(iter(self._known_policies))]
+            self._known_policies[name] = None
             self.group.policy(PolicyRecord(name, now_ms, in_force))
         return name
 

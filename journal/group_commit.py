@@ -379,7 +379,7 @@ class Group:
         self.transactions[transaction_id] = at_ms
 
     def policy(self, record: PolicyRecord) -> None:
-        """Unless it is known already, which is no error: the key is a hash of the content."""
+        """The key is a hash of the content; the same again only makes it younger."""
         self.touch()
         self.policies[record.policy] = record
 

@@ -1,4 +1,5 @@
-"""Rows that outlive what they are about: of deleted queues, removed addresses, and producers and transactions of long ago.
+"""Rows that outlive what they are about: of deleted queues, removed addresses, producers and transactions of long ago, and of policies
+of consumers that are gone.
 
 Each step is bounded, and says whether there is more to do, so that upkeep keeps up with however many queues come and go.
 """
@@ -17,6 +18,8 @@ _STEP_QUEUES: Final = 256
 #: first to be deleted go.
 DELETED_QUEUES: Final = 5_000
 _WITH_HISTORY: Final = 10
+#: Redelivery policies are kept up to this number; beyond it those go that were entered first, and attempts that name them name them still.
+POLICIES: Final = 10_000
 
 #: Whether counts say that there may be history: a failure, a death, or a message that came from another queue.
 _TROUBLED: Final = (
@@ -42,8 +45,9 @@ def step(connection: sqlite3.Connection, state: WriterState, aged_ms: int, marks
     queues, minutes, more_queues = _deleted_queues(connection, aged_ms)
     duplicates = _duplicates(connection, state)
     marks = [_marks(connection, table, key, marks_aged_ms) for table, key in (("producer", "producer"), ("committed", "transaction_id"))]
-    more = more_queues or bool(state.forgotten) or _STEP_ROWS in marks
-    return queues + minutes + duplicates + sum(marks), more
+    policies = _policies(connection)
+    more = more_queues or bool(state.forgotten) or _STEP_ROWS in (*marks, policies)
+    return queues + minutes + duplicates + sum(marks) + policies, more
 
 
 def _deleted_queues(connection: sqlite3.Connection, aged_ms: int) -> tuple[int, int, bool]:
@@ -93,6 +97,15 @@ def _duplicates(connection: sqlite3.Connection, state: WriterState) -> int:
 def _marks(connection: sqlite3.Connection, table: str, key: str, before_ms: int) -> int:
     chosen = f"SELECT {key} FROM {table} WHERE at_ms < ? LIMIT {_STEP_ROWS}"
     return connection.execute(f"DELETE FROM {table} WHERE {key} IN ({chosen})", (before_ms,)).rowcount
+
+
+def _policies(connection: sqlite3.Connection) -> int:
+    """What is too much of them, the first that were entered first; consumers bring as many as they like."""
+    excess = connection.execute("SELECT count(*) FROM policy").fetchone()[0] - POLICIES
+    if excess <= 0:
+        return 0
+    chosen = "SELECT policy FROM policy ORDER BY from_ms, policy LIMIT ?"
+    return connection.execute(f"DELETE FROM policy WHERE policy IN ({chosen})", (min(excess, _STEP_ROWS),)).rowcount
 
 
 def delete_strays(connection: sqlite3.Connection, queue_id: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -11,10 +12,11 @@ from broker.core.consumer import Consumer
 from broker.core.message import Message, Where
 from broker.core.post_office import RoutingTypes
 from broker.core.queue import Queue
-from broker.core.redelivery import Failure
+from broker.core.redelivery import ConsumerPolicy, Failure
 from broker.errors import Refused
 from broker.management.queues import describe
 from broker.steps import at_once
+from journal.leftovers import POLICIES
 from tests.model.world import Client, Delivery, World
 
 
@@ -538,3 +540,30 @@ def test_duplicate_ids_are_forgotten_with_their_address() -> None:
     life.send(life.client(), "a", "new", duplicate_id="x")
     life.world.commit()
     assert life.keys() == ["new"]
+
+
+def test_a_policy_in_use_is_on_the_books_however_many_others_clients_bring() -> None:
+    """The books keep the 10,000 that were entered last, and memory fewer: what is in use is entered again before it would go."""
+    life = Life({"max-delivery-attempts": -1})
+    sender, reader = life.client(), life.client()
+    life.send(sender, "a", "x")
+    consumer = life.subscribe(reader, "a", prefetch=1)
+    usual = ConsumerPolicy(maximum_redeliveries=-1, initial_redelivery_delay_ms=0)
+    entered: list[str] = []
+
+    def fails(policy: ConsumerPolicy) -> None:
+        life.world.commit()
+        consumer.policy = policy
+        life.world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(delay_ms=0), "nack", {})
+        entered.extend(life.world.journal.group.policies)
+
+    fails(usual)
+    (name,) = entered
+    others = [ConsumerPolicy(maximum_redeliveries=-1, redelivery_delay_ms=number) for number in range(1500)]
+    for other in others:
+        fails(other)
+        fails(usual)
+    assert len(set(entered)) == 1 + len(others)
+    places = [place for place, each in enumerate(entered) if each == name]
+    assert 1 < len(places) < 10
+    assert all(later - earlier < POLICIES // 5 for earlier, later in pairwise([*places, len(entered)]))

@@ -11,7 +11,7 @@ import pytest
 
 from journal.check import check
 from journal.journal import Journal
-from journal.records import AddressRecord, MinuteColumn
+from journal.records import AddressRecord, MinuteColumn, PolicyRecord
 from tests.unit.journal_support import NOW_MS, attempt, hop, message, opened, outcome, query, queue, reference, send, settle
 
 DAY_MS = 86_400_000
@@ -408,6 +408,20 @@ async def test_duplicate_ids_of_an_address_that_was_removed_do_not_come_back_aft
         shutil.copytree(tmp_path / "j", tmp_path / "killed")
     async with opened(tmp_path / "killed") as (_, recovered):
         assert recovered.duplicates == {"a": ["new"]}
+
+
+async def test_policies_that_clients_bring_are_a_bounded_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("journal.leftovers.POLICIES", 5)
+    monkeypatch.setattr("journal.leftovers._STEP_ROWS", 10)
+    async with opened(tmp_path) as (journal, _):
+        for number in range(40):
+            journal.group.policy(PolicyRecord(f"p{number}", NOW_MS + number, {"max": number}))
+        await journal.flush()
+        journal.group.policy(PolicyRecord("p3", NOW_MS + 99, {"max": 3}))
+        await journal.flush()
+        await _sweep(journal)
+        kept = query(tmp_path, "SELECT policy, from_ms - ? FROM policy ORDER BY from_ms", NOW_MS)
+        assert kept == [("p36", 36), ("p37", 37), ("p38", 38), ("p39", 39), ("p3", 99)], "those that were entered last"
 
 
 async def test_counts_that_come_after_their_queue_has_gone_go_too(tmp_path: Path) -> None:
