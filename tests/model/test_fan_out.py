@@ -11,8 +11,11 @@ import broker.sending
 from broker.core.message import Message
 from broker.core.queue import Queue
 from broker.fan_out import fan_out
+from broker.limits import BrokerLimits
 from broker.state import BrokerState
 from tests.model.test_regressions import Life
+from tests.model.world import World
+from tests.unit.test_amqp_methods import declared, opened, published
 
 QUEUES = ("one", "two", "three")
 
@@ -113,3 +116,19 @@ def test_what_finds_no_room_in_memory_goes_to_disk_as_before() -> None:
     assert all(life.queue(name).pending.disk_count for name in QUEUES)
     life.world.commit()
     life.world.check_books()
+
+
+def test_priorities_that_queues_do_not_tell_apart_count_as_the_nearest_on_disk_too() -> None:
+    world = World({}, limits=BrokerLimits(window_messages=3))
+    peer = opened(world)
+    for name in QUEUES:
+        declared(peer, name, {"x-max-priority": 5})
+        peer.call(1, "queue.bind", 0, name, "amq.fanout", "", False, {})
+    for number, priority in enumerate((9, 200, 255, 5) * 3):
+        durable = (0x1800).to_bytes(2, "big") + bytes((2, priority))
+        assert peer.send(published("", str(number).encode(), durable, exchange="amq.fanout")) == []
+    for name in QUEUES:
+        pending = world.broker.state.post_office.queues[name].pending
+        assert (pending.count, pending.on_disk[5], pending.disk_count) == (3, 9, 9)
+    assert {record.priority for record in world.journal.rows().values()} == {5}
+    world.check_books()
