@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import glob
 import json
-import logging
 import os
 import re
-import shutil
 import sqlite3
 import sys
 import uuid
@@ -25,13 +24,12 @@ from typing import Any, Final
 
 from journal.backup_copy import Copied, Copy
 from journal.backup_watch import BackupWatch
+from journal.building import building
 from journal.commits import Mark, commit, missing_commits, read_mark
 from journal.committer import says_damaged
 from journal.disk import DATABASE_NAME, DirectoryLock, check_header, damaged, make_directory, no_broker, sync_names
 from journal.errors import JournalError
 from journal.migrations import bring_up
-
-log = logging.getLogger("homing.journal")
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 #: Ids that a restored journal leaves out: more than a broker gives out in the life of a backup (a hundred thousand a second for 127 days).
@@ -72,8 +70,8 @@ class Backups:
             await asyncio.wait([self._task])
 
     async def _make(self, target: Path) -> dict[str, Any]:
-        with _failures(target.parent):
-            return await self._copied(target, _partial(target))
+        with _failures(target.parent), building(target, "*") as half_made:
+            return await self._copied(target, half_made)
 
     async def _copied(self, target: Path, half_made: Path) -> dict[str, Any]:
         root = str(Path(__file__).parent.parent)
@@ -98,7 +96,6 @@ class Backups:
                 with contextlib.suppress(ProcessLookupError):
                     child.kill()
                 await asyncio.shield(child.wait())
-            shutil.rmtree(half_made, ignore_errors=True)
 
     async def _converse(self, child: asyncio.subprocess.Process) -> Copied:
         await _answer(child)
@@ -152,9 +149,8 @@ def make_of_stopped(directory: Path, place: Path, name: str) -> dict[str, Any]:
         check_header(directory / DATABASE_NAME)
         with _failures(place):
             target = _target(place, name)
-            half_made = _partial(target)
             mark = read_mark(directory)
-            with _removed_unless_named(half_made):
+            with building(target, "*") as half_made:
                 copy = _copy_whole(directory, half_made)
                 copied = copy.finish(0 if mark is None else mark.commits)
                 _name(half_made, target)
@@ -181,9 +177,8 @@ def restore(backup: Path, directory: Path) -> dict[str, Any]:
         raise JournalError("restore-exists", f"{directory} is there already and not an empty directory.", "Name a new data directory.")
     with _failures(directory.parent), no_broker(backup):
         make_directory(directory.parent)
-        half_made = _partial(directory)
         mark = read_mark(backup)
-        with _removed_unless_named(half_made):
+        with building(directory, glob.escape(directory.name)) as half_made:
             copy = _copy_whole(backup, half_made)
             check_header(half_made / DATABASE_NAME)
             previous = _renewed(half_made / DATABASE_NAME, mark)
@@ -235,18 +230,6 @@ def _target(place: Path, name: str) -> Path:
     return target
 
 
-def _partial(target: Path) -> Path:
-    """Where it is built. What an end half way left there goes."""
-    partial = target.with_name(f".{target.name}.partial")
-    if os.path.lexists(partial):
-        log.warning("removed %s, which was left half made", partial)
-        if partial.is_dir() and not partial.is_symlink():
-            shutil.rmtree(partial)
-        else:
-            partial.unlink()
-    return partial
-
-
 def _name(half_made: Path, target: Path) -> None:
     os.rename(half_made, target)
     sync_names(target.parent)
@@ -261,11 +244,3 @@ def _failures(place: Path) -> Iterator[None]:
         if isinstance(error, sqlite3.Error) and says_damaged(error):
             raise damaged(str(error)) from error
         raise JournalError("backup-io", f"The copy could not be made: {error}.", f"See to {place}, then try again.") from error
-
-
-@contextlib.contextmanager
-def _removed_unless_named(partial: Path) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)

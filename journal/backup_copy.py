@@ -39,12 +39,11 @@ class Copied(NamedTuple):
 
 
 class Copy:
-    """From the data directory ``source`` to the new directory ``target``."""
+    """From the data directory ``source`` to the empty directory ``target``."""
 
     def __init__(self, source: Path, target: Path) -> None:
         self._source = source
         self._target = target
-        target.mkdir(mode=0o700)
 
     def database(self) -> None:
         size = (self._source / DATABASE_NAME).stat().st_size

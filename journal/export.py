@@ -6,12 +6,9 @@ so the write-ahead log grows under a busy broker; past a budget the export gives
 
 from __future__ import annotations
 
-import fcntl
 import glob
 import json
-import logging
 import os
-import secrets
 import shutil
 import sqlite3
 import time
@@ -23,14 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from journal import export_parquet
+from journal.building import lock, partial_name, remove_left_over
 from journal.disk import DATABASE_NAME, damaged
 from journal.errors import JournalError
 from journal.export_parquet import SCHEMA_VERSION, TABLES, Table
 from journal.export_rows import Row, Snapshot
 from journal.packing import Damaged
 from journal.reader import open_read_only
-
-log = logging.getLogger("homing.journal")
 
 MANIFEST_NAME = "_homing_export.json"
 #: Rows turned into columns at once; also how often the write-ahead log is looked at.
@@ -79,15 +75,15 @@ def export(
     export_parquet.require_pyarrow(ExportError)
     out = Path(os.path.abspath(out))
     _check_out(out)
-    _remove_left_over(out)
-    partial = out.parent / f".{out.name}.{secrets.token_hex(4)}.partial"
+    remove_left_over(out.parent, glob.escape(out.name))
+    partial = partial_name(out)
     in_use = -1
     try:
         with _snapshot(Path(directory), with_tracebacks) as snapshot:
             watch = _WalWatch(Path(directory) / DATABASE_NAME, wal_budget_bytes)
             out.parent.mkdir(parents=True, exist_ok=True)
             partial.mkdir(mode=0o700)
-            in_use = _locked(partial)
+            in_use = lock(partial)
             rows = {table.name: _write_table(snapshot, table, partial, watch, progress) for table in TABLES}
         _write_manifest(partial, snapshot, rows)
         bytes_written = export_parquet.make_durable(partial)
@@ -103,28 +99,6 @@ def export(
         if in_use >= 0:
             os.close(in_use)
     return ExportSummary(out, snapshot.broker_id, snapshot.now_ms * 1000, rows, bytes_written)
-
-
-def _locked(partial: Path) -> int:
-    """Held as long as the export runs, and gone with its process. Raises BlockingIOError where another holds it."""
-    descriptor = os.open(partial, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
-def _remove_left_over(out: Path) -> None:
-    """What exports to the same place left that were killed; not what one that runs is writing."""
-    for partial in out.parent.glob(f".{glob.escape(out.name)}.*.partial"):
-        try:
-            os.close(_locked(partial))
-        except OSError:
-            continue
-        log.warning("removed %s, which a killed export left", partial)
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _check_out(out: Path) -> None:

@@ -137,7 +137,7 @@ def test_backups_have_plain_names_and_nothing_takes_the_place_of_anything(server
             raw.send(Op.CALL, 1, "backup", {"name": name})
             assert raw.until(Op.REFUSED)[2] == "backup-name"
     # What a kill left half made goes.
-    left = server.data / "backups" / ".one.partial"
+    left = server.data / "backups" / ".monday.0a1b2c3d.partial"
     left.mkdir(parents=True)
     (left / "homing.db").write_bytes(b"half")
     assert homing("journal", "backup", "one", url=server.url).returncode == 0

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from journal.backup import make_of_stopped, restore
+from journal.building import building, partial_name
 from journal.errors import JournalError
 from tests.unit.journal_support import opened, query, queue, send
 
@@ -89,15 +90,18 @@ async def test_a_place_that_cannot_be_used_is_told_with_a_code(tmp_path: Path) -
     assert caught.value.code == "backup-io"
 
 
-async def test_whatever_stands_where_a_backup_is_built_goes(tmp_path: Path) -> None:
+async def test_what_killed_backups_left_goes_with_the_next_one_and_what_runs_stays(tmp_path: Path) -> None:
     await _stopped(tmp_path / "data")
     backups, theirs = tmp_path / "backups", tmp_path / "theirs"
-    backups.mkdir()
     theirs.mkdir()
     (theirs / "file").touch()
-    (backups / ".one.partial").symlink_to(theirs)
-    (backups / ".two.partial").touch()
-    for name in ("one", "two"):
-        make_of_stopped(tmp_path / "data", backups, name)
-    assert sorted(path.name for path in backups.iterdir()) == ["one", "two"]
+    backups.mkdir()
+    with building(backups / "of another broker", "*") as running:
+        left = partial_name(backups / "monday")
+        left.mkdir()
+        (left / "homing.db").touch()
+        partial_name(backups / "link").symlink_to(theirs)
+        make_of_stopped(tmp_path / "data", backups, "tuesday")
+        assert running.is_dir()
+        assert not left.exists()
     assert (theirs / "file").exists()
