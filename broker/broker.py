@@ -78,7 +78,8 @@ class Broker:
         self.intake = Intake(self.state, self.resources, self.office, self.limits.duplicate_ids)
         self.flow = FlowControl(self.state, self.limits.memory_bytes, self.limits.store_bytes, self.limits.temp_bytes, disk_low)
         self.transactions = Transactions(self)
-        self.connections: dict[int, Connection] = {}
+        #: By name.
+        self.connections: dict[str, Connection] = {}
         self._by_client: dict[str, Connection] = {}
         self._next_connection = 1
         #: producer key -> [mark, last use]; kept 24 h beyond the connection.
@@ -101,7 +102,7 @@ class Broker:
             older.front_end.end("taken-over", "the same client has connected again", "nothing; the newer connection goes on")
         connection = Connection(self._next_connection, client_id, user, front_end, policies)
         self._next_connection += 1
-        self.connections[connection.number] = connection
+        self.connections[connection.name] = connection
         self.state.pager.rations.kept.add(connection.kept)
         if client_id:
             self._by_client[client_id] = connection
@@ -112,7 +113,7 @@ class Broker:
         if not connection.open:
             return
         connection.open = False
-        del self.connections[connection.number]
+        del self.connections[connection.name]
         self.state.pager.rations.kept.discard(connection.kept)
         if self._by_client.get(connection.client_id) is connection:
             del self._by_client[connection.client_id]
@@ -339,13 +340,11 @@ class Broker:
 
     def delete_queue(self, queue: Queue, answer: Callable[[], None] | None = None) -> int:
         """Removes a queue with what is in it; its consumers are told, after ``answer``. Returns how many messages went."""
-        gone: list[tuple[Connection, Consumer]] = []
-        for connection in list(self.connections.values()):
-            for consumer in [c for c in connection.consumers.values() if c.queue is queue]:
-                del connection.consumers[consumer.number]
-                self._pulls.forget(consumer)
-                queue.detach(consumer, self.now_ms())
-                gone.append((connection, consumer))
+        gone = [(self.connections[each.connection], each) for each in self.declared_queues.all_consumers(queue)]
+        for connection, consumer in gone:
+            del connection.consumers[consumer.number]
+            self._pulls.forget(consumer)
+            queue.detach(consumer, self.now_ms())
         count = self.resources.delete_queue(queue)
         if answer is not None:
             answer()

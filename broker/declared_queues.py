@@ -28,6 +28,7 @@ class DeclaredQueues:
         self._resources = resources
         #: Exclusive queues and the connection each belongs to.
         self._owners: dict[Queue, str] = {}
+        self._owned: dict[str, dict[Queue, None]] = {}
         #: Queues that one consumer has to itself.
         self._taken: dict[Queue, Consumer] = {}
         #: Consumers that wait to become the single active one, in order.
@@ -84,7 +85,7 @@ class DeclaredQueues:
         self._resources.make_address(name, RoutingTypes.ANYCAST)
         queue = self._resources.make_queue(name, name, ANYCAST, durable=durable and not exclusive, options=options)
         if exclusive:
-            self._owners[queue] = connection.name
+            self._own(connection, queue)
         return queue
 
     def _check_dead_letter_exchange(self, connection: Connection, name: str, exchange: str | None) -> None:
@@ -100,8 +101,12 @@ class DeclaredQueues:
         name = f"{prefix_of(connection.virtual_host)}{REPLY_TO}.{secrets.token_urlsafe(16)}"
         self._resources.make_address(name, RoutingTypes.ANYCAST)
         queue = self._resources.make_queue(name, name, ANYCAST, durable=False, options=options_for(name, {}, False, True, True))
-        self._owners[queue] = connection.name
+        self._own(connection, queue)
         return queue
+
+    def _own(self, connection: Connection, queue: Queue) -> None:
+        self._owners[queue] = connection.name
+        self._owned.setdefault(connection.name, {})[queue] = None
 
     def check_reply_queue(self, connection: Connection, name: str) -> None:
         """Anybody may ask whether whoever it stands for is there. Raises Refused where nobody is."""
@@ -117,7 +122,7 @@ class DeclaredQueues:
 
     def owned_by(self, connection: Connection) -> list[Queue]:
         """The connection's exclusive queues; they end with it."""
-        return [queue for queue, owner in self._owners.items() if owner == connection.name]
+        return list(self._owned.get(connection.name, ()))
 
     def unused(self, queues: Iterable[Queue]) -> list[Queue]:
         """Those of ``queues`` that were to be deleted with their last consumer, and have none now."""
@@ -130,7 +135,11 @@ class DeclaredQueues:
         ]
 
     def _queue_gone(self, queue: Queue) -> None:
-        self._owners.pop(queue, None)
+        owner = self._owners.pop(queue, None)
+        if owner is not None:
+            del self._owned[owner][queue]
+            if not self._owned[owner]:
+                del self._owned[owner]
         self._taken.pop(queue, None)
         self._standing_by.pop(queue, None)
         self._active.pop(queue, None)
@@ -178,8 +187,12 @@ class DeclaredQueues:
             if waiting:
                 self._standing_by[queue] = waiting
 
+    def all_consumers(self, queue: Queue) -> list[Consumer]:
+        """The open ones, those that stand by included."""
+        return [*queue.consumers, *(consumer for consumer in self._standing_by.get(queue, ()) if consumer.open)]
+
     def consumers_of(self, queue: Queue) -> int:
-        return len(queue.consumers) + sum(consumer.open for consumer in self._standing_by.get(queue, ()))
+        return len(self.all_consumers(queue))
 
 
 def _not_found(connection: Connection, name: str) -> Refused:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
+from broker.connection import Connection
 from broker.protocols.amqp091.codec import FrameReader, MethodEvent, content_frames, method_frame
 from broker.protocols.amqp091.codec_methods import METHODS, NUMBER, write_arguments
 from broker.steps import STEP
@@ -216,3 +217,21 @@ def test_direct_replies_may_be_consumed_again_and_leave_nothing_behind(world: Wo
     assert len(world.broker.state.post_office.queues) == before
     ask = b"\x02\x00\x15amq.rabbitmq.reply-to"
     assert codes(peer.send(published("anywhere", properties=ask))) == [("channel.close", 406)]
+
+
+def test_a_connection_that_ends_with_a_queue_of_its_own_has_nobody_look_at_all_others(world: World) -> None:
+    """Else thousands that are lost at once hold up everybody: each would be looked at for each."""
+    peers = [opened(world) for _ in range(5)]
+    for number, peer in enumerate(peers):
+        peer.call(1, "queue.declare", 0, f"own-{number}", False, False, True, False, False, {})
+        peer.call(1, "basic.consume", 0, f"own-{number}", "c", False, False, False, False, {})
+
+    class Unseen(dict[str, Connection]):
+        def values(self) -> NoReturn:
+            raise AssertionError("all connections are looked at")
+
+    world.broker.connections = Unseen(world.broker.connections)
+    for number, peer in enumerate(peers):
+        peer.session.lost()
+        assert sorted(world.broker.state.post_office.queues) == [f"own-{each}" for each in range(number + 1, len(peers))]
+    assert not world.broker.connections
