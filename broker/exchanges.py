@@ -195,7 +195,7 @@ class Exchanges:
 
     def _unbind_all(self, destination: Destination) -> None:
         for exchange in list(self.exchanges.values()):
-            gone = [binding for binding in exchange.bindings.values() if binding.destination == destination]
+            gone = exchange.bindings_to(destination)
             for binding in gone:
                 exchange.unbind(binding)
                 self._forget(exchange, binding)

@@ -39,6 +39,7 @@ class Binding(NamedTuple):
 class Exchange:
     __slots__ = (
         "_answers",
+        "_by_destination",
         "_by_key",
         "alternate",
         "arguments",
@@ -70,6 +71,7 @@ class Exchange:
         self.alternate: str | None = alternate if isinstance(alternate, str) else None
         self.bindings: dict[tuple[str, Destination, str, str], Binding] = {}
         self._by_key: dict[str, dict[Destination, int]] = {}
+        self._by_destination: dict[Destination, dict[tuple[str, Destination, str, str], Binding]] = {}
         self._answers: dict[str, tuple[Destination, ...]] = {}
 
     def bind(self, binding: Binding) -> bool:
@@ -80,13 +82,19 @@ class Exchange:
         self.bindings[identity] = binding
         counts = self._by_key.setdefault(binding.key, {})
         counts[binding.destination] = counts.get(binding.destination, 0) + 1
+        self._by_destination.setdefault(binding.destination, {})[identity] = binding
         self._answers.clear()
         return True
 
     def unbind(self, binding: Binding) -> bool:
         """Whether there was such a binding."""
-        if self.bindings.pop(binding.identity(), None) is None:
+        identity = binding.identity()
+        if self.bindings.pop(identity, None) is None:
             return False
+        same = self._by_destination[binding.destination]
+        del same[identity]
+        if not same:
+            del self._by_destination[binding.destination]
         counts = self._by_key[binding.key]
         counts[binding.destination] -= 1
         if not counts[binding.destination]:
@@ -95,6 +103,9 @@ class Exchange:
             del self._by_key[binding.key]
         self._answers.clear()
         return True
+
+    def bindings_to(self, destination: Destination) -> list[Binding]:
+        return list(self._by_destination.get(destination, {}).values())
 
     def matches(self, key: str, headers: Mapping[str, Any]) -> tuple[Destination, ...]:
         """Where a message with this routing key and these headers goes from here."""

@@ -126,3 +126,20 @@ def test_a_cycle_is_one_without_a_rejection() -> None:
     assert not is_cycle("c", hops)
     assert not is_cycle("a", die("b", "rejected", 2, die("a", "expired", 1, [])))
     assert not is_cycle("a", die("b", "expired", 2, die("a", "rejected", 1, [])))
+
+
+def test_what_is_bound_to_a_destination_is_found_by_it() -> None:
+    made = Exchange("x", "topic")
+    one, other = Destination("q", True), Destination("q", False)
+    bindings = [Binding("x", to, key, {}) for to in (one, other) for key in ("a", "b")]
+    for binding in bindings:
+        assert made.bind(binding)
+        assert not made.bind(binding)
+    assert made.bindings_to(one) == bindings[:2]
+    assert made.unbind(bindings[0])
+    assert not made.unbind(bindings[0])
+    assert made.bindings_to(one) == bindings[1:2]
+    assert made.bindings_to(other) == bindings[2:]
+    made.unbind(bindings[1])
+    assert made.bindings_to(one) == []
+    assert list(made.bindings.values()) == bindings[2:]
