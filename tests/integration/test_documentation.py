@@ -106,3 +106,11 @@ def test_the_exit_codes_of_the_manual_are_those_of_the_command() -> None:
 
     told = set(map(int, re.findall(r"^\| (\d+) \|", (ROOT / "docs" / "operations.md").read_text(), re.MULTILINE)))
     assert told == set(map(int, ExitCode))
+
+
+def test_the_tests_that_show_a_promise_are_there() -> None:
+    """Every test, directory of tests and script that the page on reliability names."""
+    named = set(re.findall(r"`((?:tests/|scripts/|test_)[\w/.*-]+)", (ROOT / "docs" / "reliability.md").read_text()))
+    assert len(named) > 30
+    missing = [name for name in named if not list(ROOT.glob(name if "/" in name else f"tests/*/{name}"))]
+    assert not missing
