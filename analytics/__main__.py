@@ -1,8 +1,8 @@
-"""``python -m analytics DUMP --out REPORT``."""
+"""``python -m homing.analytics DUMP --out REPORT``."""
 
 import sys
 
-from analytics.job import main
+from .commands.analyze import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -24,8 +24,8 @@ from typing import Any, Final
 
 import uvloop
 
-import client
-from client import AckMode, Message
+import homing
+from homing.client import AckMode, Message
 
 STAMP: Final = struct.Struct("=q")
 POOL_BYTES: Final = 1 << 22
@@ -68,18 +68,18 @@ def cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-async def connect_all(options: Options, stack: AsyncExitStack) -> list[client.Connection]:
+async def connect_all(options: Options, stack: AsyncExitStack) -> list[homing.Connection]:
     return [await connect(options, stack) for _ in range(options.number("connections", 1))]
 
 
-async def connect(options: Options, stack: AsyncExitStack) -> client.Connection:
+async def connect(options: Options, stack: AsyncExitStack) -> homing.Connection:
     """With ``late`` it tries again until the broker is there."""
     end = time.monotonic() + options.number("deadline", 60)
     while True:
         try:
-            connection = client.connect(f"homing://127.0.0.1:{options['port']}", reconnect=False)
+            connection = homing.connect(f"homing://127.0.0.1:{options['port']}", reconnect=False)
             return await stack.enter_async_context(connection)
-        except client.HomingError:
+        except homing.HomingError:
             if not options.number("late", 0) or time.monotonic() > end:
                 raise
             await asyncio.sleep(0.005)
@@ -96,7 +96,7 @@ def bodies(body_bytes: int) -> list[bytes]:
 class Producing:
     """One producer's share of the work, and how far it is."""
 
-    def __init__(self, options: Options, producer: client.Producer, share: int, pool: list[bytes]) -> None:
+    def __init__(self, options: Options, producer: homing.Producer, share: int, pool: list[bytes]) -> None:
         self.producer = producer
         self.share = share
         self.sent = 0
@@ -139,7 +139,7 @@ class Producing:
 
     async def _paced(self) -> None:
         """Open loop. A message that leaves more than one interval late is stamped with the moment it was due."""
-        out: deque[tuple[client.Confirmation, int]] = deque()
+        out: deque[tuple[homing.Confirmation, int]] = deque()
         more = asyncio.Event()
         go_ns = time.monotonic_ns()
 
@@ -350,7 +350,7 @@ async def statistics(options: Options) -> dict[str, Any]:
         connection = await connect(options, stack)
         try:
             return dict(await connection.call("statistics"))
-        except client.CallError as error:
+        except homing.CallError as error:
             if error.code != "unknown-verb":
                 raise
             return {}
@@ -380,7 +380,7 @@ def main() -> int:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             answer = runner.run(ROLES[role](options))
-    except client.HomingError as error:
+    except homing.HomingError as error:
         answer = {"error": f"{error.code}: {error}"}
     print(json.dumps(answer), flush=True)
     return 0

@@ -21,14 +21,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import client
+import homing
 from benchmarks.figures import number
 from benchmarks.homing_client import SPREADER, percentiles
 from benchmarks.load import Load, LoadError
 from benchmarks.peers.homing import Homing
 from benchmarks.scenarios import WINDOW
 from benchmarks.stage import MIB, Figures, Stage
-from client import AckMode, Connection, Message
+from homing.client import AckMode, Connection, Message
 
 LONG: Final = "long"
 DEAD: Final = f"DLQ.{LONG}"
@@ -88,7 +88,7 @@ class Neighbour:
 
 @asynccontextmanager
 async def connected(stage: Stage) -> AsyncIterator[Connection]:
-    async with client.connect(f"homing://127.0.0.1:{stage.peer.port}") as connection:
+    async with homing.connect(f"homing://127.0.0.1:{stage.peer.port}") as connection:
         yield connection
 
 

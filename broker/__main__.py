@@ -1,5 +1,5 @@
-"""``python -m broker`` is the command ``homing``."""
+"""``python -m homing`` is the command ``homing``."""
 
-from broker.cli import main
+from .cli.main import main
 
 main()

@@ -10,33 +10,33 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
-from broker.connection import Connection, FrontEnd
-from broker.core.address_settings import AddressSettings, AddressSettingsRepository
-from broker.core.consumer import Consumer
-from broker.core.dead_letter import EXPIRED, POISON
-from broker.core.message import Message, MessageReference, Where
-from broker.core.queue import Queue
-from broker.core.redelivery import ConsumerPolicy, Failure, PolicyMap
-from broker.dead_letter_exchanges import DeadLetterExchanges
-from broker.dead_letter_office import DeadLetterOffice
-from broker.declared_queues import DeclaredQueues
-from broker.dispatching import Dispatcher
-from broker.errors import Refused
-from broker.journal_port import JournalPort
-from broker.ledger import Ledger
-from broker.limits import BrokerLimits
-from broker.paging import Windows
-from broker.permissions import Permitted, everybody
-from broker.policies import Policies
-from broker.producers import FlowControl, Producer, long_gone
-from broker.pulls import Pulls
-from broker.resources import Resources
-from broker.sending import Intake
-from broker.settlement import Settlement
-from broker.state import BrokerState
-from broker.steps import Work
-from broker.transactions import Transactions
-from broker.virtual_hosts import VirtualHosts
+from .auth.permissions import Permitted, everybody
+from .connection import Connection, FrontEnd
+from .core.consumer import Consumer
+from .core.dead_letter import EXPIRED, POISON
+from .core.message import Message, MessageReference, Where
+from .core.queue import Queue
+from .core.redelivery import ConsumerPolicy, Failure, PolicyMap
+from .core.settings.address_settings import AddressSettings, AddressSettingsRepository
+from .delivery.dead_lettering import DeadLetterOffice
+from .delivery.dispatching import Dispatcher
+from .delivery.producers import FlowControl, Producer, long_gone
+from .delivery.publish import Intake
+from .delivery.pull_timeouts import Pulls
+from .delivery.settlement import Settlement
+from .delivery.state import BrokerState
+from .delivery.steps import Work
+from .delivery.transactions import Transactions
+from .errors import Refused
+from .limits import BrokerLimits
+from .paging.pager import Windows
+from .recording.journal_port import JournalPort
+from .recording.recorder import Ledger
+from .topology.amqp.dead_letter_router import DeadLetterExchanges
+from .topology.amqp.policies import Policies
+from .topology.amqp.queues import DeclaredQueues
+from .topology.amqp.virtual_hosts import VirtualHosts
+from .topology.resources import Resources
 
 #: Due or expired references looked at in one turn.
 SWEEP_BUDGET: Final = 5000

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from broker.core.consumer import Consumer, Kept, Sink
-from broker.core.message import MessageReference
-from broker.core.redelivery import PolicyMap
-from broker.core.transaction import Transaction
-from broker.core.virtual_host import DEFAULT
-from broker.producers import CreditSink, Producer
+from .core.amqp.vhost import DEFAULT
+from .core.consumer import Consumer, Kept, Sink
+from .core.message import MessageReference
+from .core.redelivery import PolicyMap
+from .core.transaction import Transaction
+from .delivery.producers import CreditSink, Producer
 
 
 class FrontEnd(Sink, CreditSink, Protocol):

@@ -6,11 +6,11 @@ import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from broker.broker import Broker
-from broker.config import Config, ConfigProblem
-from broker.core.post_office import RoutingTypes
-from broker.core.virtual_host import prefix_of
-from broker.errors import Refused
+from .broker import Broker
+from .config.config import Config, ConfigProblem
+from .core.amqp.vhost import prefix_of
+from .core.routing import RoutingTypes
+from .errors import Refused
 
 log = logging.getLogger("homing")
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Final
 
-from broker.safe_text import safe
+from .safe_text import safe
 
 _FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 #: Lines that may wait for the thread; what comes then is counted.

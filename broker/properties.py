@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from broker.errors import Refused
-from journal.records import Properties, check_properties
+from homing.journal.contract import Properties, check_properties
+
+from .errors import Refused
 
 #: Names that begin so are the broker's own.
 RESERVED: Final = ("_AMQ_", "JMSX", "_HOMING_")

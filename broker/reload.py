@@ -6,10 +6,10 @@ import logging
 from pathlib import Path
 from typing import Final
 
-from broker.broker import Broker
-from broker.config import Change, Config, ConfigError, check_reload, load, reloaded
-from broker.declarations import declare, problems
-from broker.errors import Refused
+from .broker import Broker
+from .config.config import Change, Config, ConfigError, check_reload, load, reloaded
+from .declarations import declare, problems
+from .errors import Refused
 
 log = logging.getLogger("homing")
 

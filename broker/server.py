@@ -16,29 +16,30 @@ from dataclasses import asdict
 from random import Random
 from typing import Any, Final
 
-from broker import __version__, preload
-from broker.admission import Admission, AdmissionLimits
-from broker.broker import Broker
-from broker.clock import BrokerClock
-from broker.config import Change, Config, changes
-from broker.declarations import declare
-from broker.errors import Refused
-from broker.limits import BrokerLimits
-from broker.logins import Answer, Logins
-from broker.logs import start_logging, visible
-from broker.management.calls import Calls
-from broker.protocols.amqp091.options import AmqpOptions
-from broker.protocols.amqp091.session import AmqpSession
-from broker.protocols.native.session import NativeOptions, NativeSession
-from broker.recovery import recover
-from broker.reload import read_again, take_up, tell
-from broker.start_check import StartCheck
-from broker.transport import NativeTransport, SocketTransport, TransportLimits
-from broker.transport_amqp import AmqpTransport
-from journal.errors import JournalError
-from journal.journal import Journal
-from journal.options import JournalOptions
-from journal.reader import JournalReader
+from homing.journal.errors import JournalError
+from homing.journal.journal import Journal
+from homing.journal.options import JournalOptions
+from homing.journal.read.queries import JournalReader
+
+from . import __version__, preload
+from .auth.logins import Answer, Logins
+from .broker import Broker
+from .clock import BrokerClock
+from .config.config import Change, Config, changes
+from .declarations import declare
+from .errors import Refused
+from .limits import BrokerLimits
+from .logs import start_logging, visible
+from .management.calls import Calls
+from .protocols.amqp091.options import AmqpOptions
+from .protocols.amqp091.session import AmqpSession
+from .protocols.amqp091.transport import AmqpTransport
+from .protocols.handshakes import Admission, AdmissionLimits
+from .protocols.native.session import NativeOptions, NativeSession
+from .protocols.transport import NativeTransport, SocketTransport, TransportLimits
+from .recording.recovery import recover
+from .reload import read_again, take_up, tell
+from .start_check import StartCheck
 
 log = logging.getLogger("homing")
 

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 from typing import Final
 
-from journal.check import Stop, check
-from journal.errors import JournalError
+from homing.journal.errors import JournalError
+from homing.journal.read.check import Stop, check
 
 log = logging.getLogger("homing")
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.protocols.native.codec import Op
+from homing.broker.protocols.native.codec import Op
 
 from .errors import CloseIncomplete, HomingError, TransactionError, UsageError
 from .reply import Reply

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Mapping
 from enum import Enum
 from typing import Any, Final
 
-from broker.protocols.native.codec import MAGIC, MAX_FRAME_BYTES_BEFORE_LOGIN, PROTOCOL_VERSION, Op, encode
+from homing.broker.protocols.native.codec import MAGIC, MAX_FRAME_BYTES_BEFORE_LOGIN, PROTOCOL_VERSION, Op, encode
 
 from .consumer import Consumer
 from .errors import CallError, CloseIncomplete, ConnectError, ConnectionLost, HomingError, UsageError
@@ -267,7 +267,7 @@ class Connection:
                 "connect-timeout", f"no answer from {where} in time", "check the address, or raise connect_timeout_ms"
             ) from None
         except OSError as error:
-            raise ConnectError("no-broker", f"nobody answers at {where} ({error})", "start the broker: python -m broker serve") from error
+            raise ConnectError("no-broker", f"nobody answers at {where} ({error})", "start the broker: python -m homing serve") from error
         except BaseException:
             wire.abort(ConnectionLost("connection-lost", "connecting was given up", ""))
             raise

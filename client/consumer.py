@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.protocols.native.codec import AckType, Op
+from homing.broker.protocols.native.codec import AckType, Op
 
 from .errors import ConsumerError, HomingError, UsageError
 from .message import DONE, UNREAD, Message, State

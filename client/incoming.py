@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from broker.protocols.native.codec import PROTOCOL_VERSION, Op
+from homing.broker.protocols.native.codec import PROTOCOL_VERSION, Op
 
 from .errors import ConnectionLost
 from .reconnect import PASSING_ERRORS

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.protocols.native.codec import MESSAGE_OVERHEAD_BYTES, Op, encode_bodies
+from homing.broker.protocols.native.codec import MESSAGE_OVERHEAD_BYTES, Op, encode_bodies
 
 from .errors import HomingError, SendError, UsageError
 from .options import ProducerOptions

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.protocols.native.codec import AckType, Op, ranges_of
+from homing.broker.protocols.native.codec import AckType, Op, ranges_of
 
 from .errors import SettleError, UsageError
 from .failure import ROOMY_BYTES, fitted

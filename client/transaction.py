@@ -10,7 +10,7 @@ import asyncio
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from broker.protocols.native.codec import Op
+from homing.broker.protocols.native.codec import Op
 
 from .errors import ConnectionLost, HomingError, TransactionError
 from .message import Message, State

@@ -16,7 +16,7 @@ DEFAULT_URL: Final = f"homing://127.0.0.1:{DEFAULT_PORT}"
 
 @dataclass(frozen=True, slots=True)
 class BrokerUrl:
-    """Where the broker is and who asks. ``options`` is one layer for client.options."""
+    """Where the broker is and who asks. ``options`` is one layer for homing.client.options."""
 
     host: str
     port: int

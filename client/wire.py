@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final, Protocol, cast
 
-from broker.protocols.native.codec import FrameDecoder, Op, ProtocolError, encode
+from homing.broker.protocols.native.codec import FrameDecoder, Op, ProtocolError, encode
 
 from .errors import SEE_PROTOCOL, ConnectionLost, HomingError
 

@@ -16,20 +16,20 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from journal.backup import Backups
-from journal.commits import Mark, MarkFile, commit, nothing_missing
-from journal.committer import Committer, Standing, Statistics, is_full, says_damaged
-from journal.disk import DATABASE_NAME, DirectoryLock, Disk, check_header, damaged, prepare_directory
-from journal.errors import JournalError, io_failure
-from journal.gathering import Gathering
-from journal.group_commit import Group
-from journal.group_write import GroupWriter
-from journal.migrations import bring_up
-from journal.options import JournalOptions
-from journal.paging import Page, Wanted, read_alone
-from journal.records import Recovered
-from journal.recover import recover
-from journal.sqlite_store import Store, WalMeter, open_store
+from .backup.backup import Backups
+from .commit.batch import Group
+from .commit.batch_writer import GroupWriter
+from .commit.scheduler import Gathering
+from .commit.writer_thread import Committer, Standing, Statistics, is_full, says_damaged
+from .contract import Recovered
+from .errors import JournalError, io_failure
+from .migrations import bring_up
+from .options import JournalOptions
+from .read.pages import Page, Wanted, read_alone
+from .read.recovery import recover
+from .store.commits import Mark, MarkFile, commit, nothing_missing
+from .store.directory import DATABASE_NAME, DirectoryLock, Disk, check_header, damaged, prepare_directory
+from .store.sqlite import Store, WalMeter, open_store
 
 __all__ = ["Journal", "JournalError", "JournalOptions"]
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
-import broker.core.queue
+from homing.broker.core import queue as broker_core_queue
 from tests.process import HomingCommand, Server
 
 _skips_over_limit = pytest.StashKey[str]()
@@ -68,7 +68,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Those that start Spark come first, then the harness: they take the longest."""
-    if broker.core.queue.__file__.endswith(".so"):
+    if broker_core_queue.__file__.endswith(".so"):
         _skip_plain(items)
     items.sort(key=lambda item: (item.get_closest_marker("spark") is None, item.path.parent.name != "performance"))
 

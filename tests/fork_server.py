@@ -1,7 +1,7 @@
 """Starts of ``homing`` for tests, without the second of CPU time that each spends on importing.
 
 A process that has imported everything forks for each. What comes of it is a process of its own, with its own number, files, environment and
-end, that runs ``broker.cli.main`` as ``python -m broker`` does. Tests of the start itself, of what is imported when, and of faults put
+end, that runs ``broker.cli.main`` as ``python -m homing`` does. Tests of the start itself, of what is imported when, and of faults put
 under the process start Python.
 """
 
@@ -145,9 +145,11 @@ def _start(
 
 
 def _import_everything() -> None:
-    import client  # noqa: F401
-    from broker import cli, config, server  # noqa: F401
-    from broker.core.selector import compile_selector
+    from homing import client  # noqa: F401
+    from homing.broker import server  # noqa: F401
+    from homing.broker.cli import main as cli  # noqa: F401
+    from homing.broker.config import config  # noqa: F401
+    from homing.broker.core.selector import compile_selector
 
     config.parse("data-directory: data\n", _ROOT / "broker.yaml")
     compile_selector("TRUE")
@@ -184,7 +186,7 @@ def _main() -> None:
     _import_everything()
     arguments = _serve(socket.socket(fileno=int(sys.argv[1])))
     if arguments is not None:
-        from broker.cli import main
+        from homing.broker.cli.main import main
 
         sys.argv[:] = ["homing", *arguments]
         main()

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analytics.policy import parse_policies
-from analytics.what_if import what_if
 from benchmarks.analytics.truth import Case, make_cases
+from homing.analytics.what_if.policy import parse_policies
+from homing.analytics.what_if.what_if import what_if
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +50,7 @@ class Coverage:
 
 
 def measure(spark: SparkSession, place: Path, seeds: range, messages: int, seed: int = 1) -> Coverage:
-    from analytics.inputs import read_export
+    from homing.analytics.input.inputs import read_export
 
     cases = make_cases(place, seeds, messages)
     export = read_export(spark, str(place))
@@ -88,7 +88,7 @@ def shuffled(cases: list[Case]) -> list[dict[str, Any]]:
 
 
 def main() -> int:
-    from analytics.spark import spark_session
+    from homing.analytics.spark.session import spark_session
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks.analytics.coverage", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seeds", type=int, default=20)

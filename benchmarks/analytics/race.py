@@ -15,9 +15,9 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analytics.overview import HERE
 from benchmarks.analytics.duck import COUNTS, tables
 from benchmarks.analytics.processes import cpu_s, peak_mb
+from homing.analytics.reports.overview import HERE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,10 +27,10 @@ def by_spark(spark: SparkSession, dump: Path) -> tuple[dict[str, list[tuple[Any,
     """The three tables in duck.tables' shape, and the time of the export."""
     from pyspark.sql import functions as F
 
-    from analytics.attempts_to_success import attempts_to_success
-    from analytics.dead_letters import dead_letters
-    from analytics.inputs import read_export
-    from analytics.overview import overview
+    from homing.analytics.input.inputs import read_export
+    from homing.analytics.reports.attempts_to_success import attempts_to_success
+    from homing.analytics.reports.dead_letters import dead_letters
+    from homing.analytics.reports.overview import overview
 
     export = read_export(spark, str(dump))
     died = dead_letters(export.dead_letters, export.manifest.exported_at_us)
@@ -58,7 +58,7 @@ def _measured(dump: Path, at_us: int, threads: int | None) -> tuple[dict[str, li
 
 
 def main() -> int:
-    from analytics.spark import spark_session
+    from homing.analytics.spark.session import spark_session
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks.analytics.race", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("dump", type=Path)

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analytics.sample import START_US, World, write_world
-from broker.core.address_settings import AddressSettings, read_setting
-from broker.core.redelivery import Action, Failure, decide
+from homing.analytics.synthetic.sample import START_US, World, write_world
+from homing.broker.core.redelivery import Action, Failure, decide
+from homing.broker.core.settings.address_settings import AddressSettings, read_setting
 
 #: What was in force when the export was made.
 RECORDED: tuple[dict[str, Any], ...] = (

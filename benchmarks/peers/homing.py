@@ -55,7 +55,7 @@ class Homing(Peer):
             "queues": self._queues,
         }
         config.write_text(json.dumps(sections))  # JSON is YAML
-        return [sys.executable, "-m", "broker", "serve", "--config", str(config), "--data", str(self.data), "--json"]
+        return [sys.executable, "-m", "homing", "serve", "--config", str(config), "--data", str(self.data), "--json"]
 
     def environment(self) -> dict[str, str]:
         return {"PYTHONPATH": str(self.root)}

@@ -29,7 +29,7 @@ class HomingAmqp(Peer):
     def command(self) -> list[str]:
         config = self.directory / "broker.yaml"
         config.write_text(json.dumps({"native": {"port": self._native_port}, "amqp": {"port": self.port}}))  # JSON is YAML
-        return [sys.executable, "-m", "broker", "serve", "--config", str(config), "--data", str(self.data), "--json"]
+        return [sys.executable, "-m", "homing", "serve", "--config", str(config), "--data", str(self.data), "--json"]
 
     def environment(self) -> dict[str, str]:
         return {"PYTHONPATH": str(self.native.root)}

@@ -13,12 +13,12 @@ import heapq
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, Protocol
 
-from broker.core.message import REFERENCE_BYTES, MessageReference, Where
-from broker.core.redelivery import ConsumerPolicy
-from broker.core.selector import Selector
+from .message import REFERENCE_BYTES, MessageReference, Where
+from .redelivery import ConsumerPolicy
+from .selector import Selector
 
 if TYPE_CHECKING:
-    from broker.core.queue import Queue
+    from .queue import Queue
 
 
 #: Room in a window without a limit.

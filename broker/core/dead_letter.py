@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from broker.core.address_settings import AddressSettings
-from broker.core.message import SHARED_QUEUE, Hop, MessageReference
-from broker.core.virtual_host import split
+from .amqp.vhost import split
+from .message import SHARED_QUEUE, Hop, MessageReference
+from .settings.address_settings import AddressSettings
 
 #: Why a message left its queue without success.
 DELIVERY_LIMIT: Final = "delivery_limit"

@@ -12,8 +12,8 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from broker.core.consumer import Consumer
-    from broker.core.queue import Queue
+    from .consumer import Consumer
+    from .queue import Queue
 
 PropertyValue = str | int | float | bool | bytes | None
 Properties = dict[str, PropertyValue]

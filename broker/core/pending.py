@@ -6,7 +6,7 @@ entry behind (its reference is no longer PENDING, or comes back as a suspect, wh
 swept when such entries outnumber the living.
 
 A long queue is in memory only up to a *cursor* for each priority; what lies beyond is on disk, counted here, and comes a page at a time
-(broker/paging.py). Cursors only move on. Nothing overtakes what is on disk: where that is next, nothing is handed out until it is here.
+(broker/paging/pager.py). Cursors only move on. Nothing overtakes what is on disk: where that is next, nothing is handed out until it is here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import Final
 
-from broker.core.message import PENDING, MessageReference, Where
+from .message import PENDING, MessageReference, Where
 
 #: How many priorities a queue tells apart, unless it was declared with more.
 PRIORITIES: Final = 10

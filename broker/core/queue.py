@@ -8,12 +8,12 @@ from __future__ import annotations
 import heapq
 from typing import Any, Final, NamedTuple
 
-from broker.core.address_settings import AddressSettings
-from broker.core.consumer import Consumer
-from broker.core.message import DELIVERING, PENDING, SETTLING, Message, MessageReference, Where
-from broker.core.pending import PRIORITIES, Pending
-from broker.core.policy import Policy
-from broker.core.selector import Selector
+from .amqp.policy import Policy
+from .consumer import Consumer
+from .message import DELIVERING, PENDING, SETTLING, Message, MessageReference, Where
+from .pending import PRIORITIES, Pending
+from .selector import Selector
+from .settings.address_settings import AddressSettings
 
 #: Bodies handed to one consumer in one dispatch; keeps a turn of the loop and a socket's buffer small.
 DISPATCH_BYTES: Final = 256 * 1024

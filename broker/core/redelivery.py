@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol
 
-from broker.core.address_settings import AddressSettings
-from broker.core.units import MAX_DURATION_MS, format_duration_ms
-from broker.core.wildcard import pattern_matches, pattern_problem, specificity
+from .settings.address_settings import AddressSettings
+from .settings.units import MAX_DURATION_MS, format_duration_ms
+from .settings.wildcard import pattern_matches, pattern_problem, specificity
 
 #: No delay is longer, whatever the settings say.
 MAX_DELAY_MS: Final = MAX_DURATION_MS

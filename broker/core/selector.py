@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.core import selector_terms as terms
-from broker.core.selector_terms import Kind, Like, Lookup, PropertyValue, Run, Term
+from . import selector_terms as terms
+from .selector_terms import Kind, Like, Lookup, PropertyValue, Run, Term
 
 if TYPE_CHECKING:
     from lark import Lark, Token

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.core.consumer import Consumer
-from broker.core.message import Message, MessageReference
+from .consumer import Consumer
+from .message import Message, MessageReference
 
 
 class Transaction:

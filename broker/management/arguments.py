@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from broker.broker import Broker
-from broker.core.queue import Queue
-from broker.errors import Refused
+from ..broker import Broker
+from ..core.queue import Queue
+from ..errors import Refused
 
 #: The largest number that the journal can be asked for.
 MOST: Final = (1 << 63) - 1

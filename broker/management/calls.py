@@ -7,13 +7,13 @@ import logging
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Final, Protocol
 
-from broker.broker import Broker
-from broker.config import Change
-from broker.connection import Connection
-from broker.errors import Refused
-from broker.management import arguments as read
-from broker.management import messages, policies, queues, settings, virtual_hosts
-from broker.steps import Steps
+from ..broker import Broker
+from ..config.config import Change
+from ..connection import Connection
+from ..delivery.steps import Steps
+from ..errors import Refused
+from . import arguments as read
+from . import messages, policies, queues, settings, virtual_hosts
 
 log = logging.getLogger("homing")
 

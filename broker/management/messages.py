@@ -7,16 +7,17 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any, Final
 
-from broker.broker import Broker
-from broker.core.message import MessageReference, Where, told
-from broker.core.queue import Queue
-from broker.errors import Refused
-from broker.management import arguments as read
-from broker.management.queues import STATE_OF
-from broker.queue_arguments import MOST_PRIORITY
-from broker.steps import LOOK_STEP, Steps
-from broker.stored import reference_of
-from journal.records import ReferenceRecord
+from homing.journal.contract import ReferenceRecord
+
+from ..broker import Broker
+from ..core.message import MessageReference, Where, told
+from ..core.queue import Queue
+from ..delivery.steps import LOOK_STEP, Steps
+from ..errors import Refused
+from ..recording.mapping import reference_of
+from ..topology.amqp.arguments import MOST_PRIORITY
+from . import arguments as read
+from .queues import STATE_OF
 
 #: The place before the first message of the highest priority there is.
 _BEFORE_ALL: Final = -MOST_PRIORITY - 1

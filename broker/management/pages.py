@@ -8,9 +8,9 @@ from typing import Any, Final, TypeVar
 
 from msgpack import packb
 
-from broker.broker import Broker
-from broker.errors import Refused
-from broker.management import arguments as read
+from ..broker import Broker
+from ..errors import Refused
+from . import arguments as read
 
 T = TypeVar("T")
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.broker import Broker
-from broker.core.policy import ALL, Policy, PolicyError, read_policy
-from broker.core.virtual_host import DEFAULT
-from broker.errors import Refused
-from broker.management import arguments as read
-from broker.management.pages import listed
+from ..broker import Broker
+from ..core.amqp.policy import ALL, Policy, PolicyError, read_policy
+from ..core.amqp.vhost import DEFAULT
+from ..errors import Refused
+from . import arguments as read
+from .pages import listed
 
 
 def describe(policy: Policy, configured: bool) -> dict[str, Any]:

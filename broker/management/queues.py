@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.broker import Broker
-from broker.core.consumer import Consumer
-from broker.core.message import Where
-from broker.core.queue import Queue
-from broker.core.virtual_host import virtual_host_of
-from broker.errors import Refused
-from broker.management import arguments as read
-from broker.management.pages import listed
-from broker.steps import Steps
+from ..broker import Broker
+from ..core.amqp.vhost import virtual_host_of
+from ..core.consumer import Consumer
+from ..core.message import Where
+from ..core.queue import Queue
+from ..delivery.steps import Steps
+from ..errors import Refused
+from . import arguments as read
+from .pages import listed
 
 
 def describe(queue: Queue) -> dict[str, Any]:

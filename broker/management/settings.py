@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.broker import Broker
-from broker.core.address_settings import FIELD_OF_KEY, Origin
-from broker.core.queue import Queue
-from broker.management import arguments as read
-from broker.policies import dead_letter_exchange, fields_of
+from ..broker import Broker
+from ..core.queue import Queue
+from ..core.settings.address_settings import FIELD_OF_KEY, Origin
+from ..topology.amqp.policies import dead_letter_exchange, fields_of
+from . import arguments as read
 
 
 def explain(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from broker.broker import Broker
-from broker.core.virtual_host import split
-from broker.management import arguments as read
-from broker.management.pages import listed
-from broker.management.queues import delete_steps
-from broker.steps import Steps
-from broker.virtual_hosts import VirtualHost
+from ..broker import Broker
+from ..core.amqp.vhost import split
+from ..delivery.steps import Steps
+from ..topology.amqp.virtual_hosts import VirtualHost
+from . import arguments as read
+from .pages import listed
+from .queues import delete_steps
 
 
 def describe(broker: Broker, virtual_host: VirtualHost) -> dict[str, Any]:

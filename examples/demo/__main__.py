@@ -14,13 +14,13 @@ from typing import Any, Final
 from rich.console import Console
 from rich.markup import escape
 
-import client
-from client import AckMode
 from examples.demo import show
 from examples.demo.account import DLQ_PREFIX, client_account, export_account, read_logs, verdict
 from examples.demo.events import Event, read_events, sample_events
 from examples.demo.processes import PLAIN_WIDTH, ROOT, DemoBroker, DemoError, Process, homing
 from examples.demo.service import FilingService
+from homing import client
+from homing.client import AckMode
 
 console = Console(highlight=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
 

@@ -98,7 +98,7 @@ class DemoBroker:
         """Starts it, on a free port the first time and on the same one later, so that clients find it again."""
         config = {"native": {"port": self._port}, "data-directory": "data", "address-settings": {"#": SETTINGS}}
         self._config.write_text(json.dumps(config, indent=2))  # JSON is YAML
-        self._process = Process(self.directory / "broker.log", "-m", "broker", "serve", "--config", str(self._config), "--json")
+        self._process = Process(self.directory / "broker.log", "-m", "homing", "serve", "--config", str(self._config), "--json")
         ready = json.loads(self._process.first_line())
         self._port = int(ready["native"].rpartition(":")[2])
 
@@ -122,7 +122,7 @@ def homing(*arguments: str, url: str = "", quiet: bool = False) -> str:
     if not sys.stdout.isatty():
         environment["COLUMNS"] = str(PLAIN_WIDTH)
     done = subprocess.run(
-        [sys.executable, "-m", "broker", *arguments],
+        [sys.executable, "-m", "homing", *arguments],
         cwd=ROOT,
         env=environment,
         stdin=subprocess.DEVNULL,

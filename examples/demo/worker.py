@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-import client
-from client import AckMode, Message
+import homing
+from homing.client import AckMode, Message
 
 
 class ServiceNotReady(Exception):
@@ -64,7 +64,7 @@ class Worker:
 
     # -- one way of acknowledging for each mode -----------------------------------------------------------------------
 
-    async def work(self, connection: client.Connection, queue: str) -> None:
+    async def work(self, connection: homing.Connection, queue: str) -> None:
         loops = {AckMode.CLIENT: self._client, AckMode.INDIVIDUAL: self._individual, AckMode.TRANSACTED: self._transacted}
         loop = loops.get(self.mode)
         async with connection.session(self.mode) as session:
@@ -74,7 +74,7 @@ class Worker:
             else:
                 await loop(session, session.consumer(queue, prefetch=40))
 
-    async def _client(self, session: client.Session, consumer: client.Consumer) -> None:
+    async def _client(self, session: homing.Session, consumer: homing.Consumer) -> None:
         """acknowledge() settles all that the session was given, so it is called when the last one was handled."""
         async for message in consumer:
             try:
@@ -84,7 +84,7 @@ class Worker:
             else:
                 await self._confirmed(message)
 
-    async def _individual(self, session: client.Session, consumer: client.Consumer) -> None:
+    async def _individual(self, session: homing.Session, consumer: homing.Consumer) -> None:
         """Out of order, and with a delay of the service's own choosing where it names one."""
         async for message in consumer:
             try:
@@ -100,12 +100,12 @@ class Worker:
         """Acknowledges and waits until that is on disk; a connection lost meanwhile leaves it open, and it may come again."""
         try:
             await message.acknowledge(confirm=True)
-        except client.HomingError as error:
+        except homing.HomingError as error:
             self.note("unconfirmed", message, error=error.code)
         else:
             self.note("confirmed", message)
 
-    async def _transacted(self, session: client.Session, consumer: client.Consumer) -> None:
+    async def _transacted(self, session: homing.Session, consumer: homing.Consumer) -> None:
         async for message in consumer:
             try:
                 await self.handle(message)
@@ -114,18 +114,18 @@ class Worker:
                 continue
             try:
                 await session.commit()
-            except client.HomingError as error:
+            except homing.HomingError as error:
                 self.note("unconfirmed", message, error=error.code)
             else:
                 self.note("confirmed", message)
 
-    async def _rolled_back(self, session: client.Session, error: Exception) -> None:
+    async def _rolled_back(self, session: homing.Session, error: Exception) -> None:
         try:
             await session.rollback(error=error)
-        except client.HomingError:
+        except homing.HomingError:
             return  # the connection is gone, and the broker has rolled back by itself
 
-    async def hold(self, connection: client.Connection, queue: str) -> None:
+    async def hold(self, connection: homing.Connection, queue: str) -> None:
         """Takes every message it can get and is never done with any."""
         async with connection.session(self.mode) as session:
             consumer = session.consumer(queue, prefetch=40)
@@ -139,7 +139,7 @@ async def run(arguments: argparse.Namespace) -> None:
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     try:
-        async with client.connect(arguments.url) as connection, asyncio.TaskGroup() as group:
+        async with homing.connect(arguments.url) as connection, asyncio.TaskGroup() as group:
             for queue in arguments.queues:
                 group.create_task(worker.hold(connection, queue) if arguments.hold else worker.work(connection, queue))
     except asyncio.CancelledError:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from analytics.java import find_java
+from homing.analytics.spark.java import find_java
 
 WORKERS = 2
 PATIENCE_S = 90

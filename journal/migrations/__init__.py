@@ -7,10 +7,10 @@ import sqlite3
 from collections.abc import Iterator
 from importlib import resources
 
-from journal.commits import COUNT
-from journal.errors import JournalError
-from journal.packing import counts_checksum
-from journal.sqlite_store import APPLICATION_ID
+from ..errors import JournalError
+from ..store.commits import COUNT
+from ..store.packing import counts_checksum
+from ..store.sqlite import APPLICATION_ID
 
 #: The version that schema.sql makes.
 VERSION = 8
@@ -45,7 +45,7 @@ def version_of(connection: sqlite3.Connection) -> int:
 def steps() -> list[tuple[int, str]]:
     """(version it leads to, SQL), ascending."""
     found = []
-    for file in resources.files("journal.migrations").iterdir():
+    for file in resources.files("homing.journal.migrations").iterdir():
         match = re.fullmatch(r"(\d{4})_\w+\.sql", file.name)
         if match:
             found.append((int(match[1]), file.read_text()))

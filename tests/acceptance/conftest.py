@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-import client
-from client import Connection
+import homing
+from homing.client import Connection
 from tests.process import Server
 
 
 @pytest.fixture
 async def connection(server: Server) -> AsyncIterator[Connection]:
-    async with client.connect(server.url) as opened:
+    async with homing.connect(server.url) as opened:
         yield opened

@@ -11,8 +11,8 @@ import os
 import signal
 import sys
 
-import client
-from client import AckMode, Message
+import homing
+from homing.client import AckMode, Message
 
 #: Deliveries after which a message is delivered alone (max-delivery-attempts is 3 in the tests).
 HELD_DELIVERIES = 2
@@ -25,13 +25,13 @@ async def handle(message: Message) -> None:
         await asyncio.sleep(20)
 
 
-async def is_occupied(connection: client.Connection, queue: str) -> bool:
+async def is_occupied(connection: homing.Connection, queue: str) -> bool:
     return any(each["name"] == queue and each["messages"] for each in await connection.call("queues"))
 
 
 async def main(url: str, queue: str, behaviour: str) -> None:
     concurrency = 100 if behaviour == "together" else 1
-    async with client.connect(url) as connection, connection.session(AckMode.AUTO) as session:
+    async with homing.connect(url) as connection, connection.session(AckMode.AUTO) as session:
         await session.listen(queue, handle, concurrency)
         while await is_occupied(connection, queue):  # noqa: ASYNC110 - the broker is what changes
             await asyncio.sleep(0.05)

@@ -14,10 +14,10 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
-import client
-from broker.protocols.native.codec import MAGIC, PROTOCOL_VERSION, Frame, FrameDecoder, Op, encode
-from client import AckMode, Connection, Message
-from journal.reader import JournalReader
+import homing
+from homing.broker.protocols.native.codec import MAGIC, PROTOCOL_VERSION, Frame, FrameDecoder, Op, encode
+from homing.client import AckMode, Connection, Message
+from homing.journal.read.queries import JournalReader
 from tests.process import ROOT, Server
 
 WAIT_S = 30.0
@@ -135,7 +135,7 @@ async def send(connection: Connection, address: str, *bodies: bytes | int, **opt
 @asynccontextmanager
 async def consuming(
     connection: Connection, source: str, mode: AckMode = AckMode.INDIVIDUAL, **options: Any
-) -> AsyncIterator[client.Consumer]:
+) -> AsyncIterator[homing.Consumer]:
     """One consumer in a session of its own."""
     async with connection.session(mode) as session:
         consumer = session.consumer(source, **options)
@@ -143,13 +143,13 @@ async def consuming(
         yield consumer
 
 
-async def receive(consumer: client.Consumer, timeout_ms: int = 20_000) -> Message:
+async def receive(consumer: homing.Consumer, timeout_ms: int = 20_000) -> Message:
     message = await consumer.receive(timeout_ms)
     assert message is not None, f"no message of {consumer.source} came in {timeout_ms} ms"
     return message
 
 
-async def receive_all(consumer: client.Consumer, count: int) -> list[Message]:
+async def receive_all(consumer: homing.Consumer, count: int) -> list[Message]:
     return [await receive(consumer) for _ in range(count)]
 
 
@@ -199,7 +199,7 @@ def bodies(messages: list[Any]) -> list[int]:
 def cut(connection: Connection) -> None:
     """The connection is lost, as if its cable had been pulled."""
     assert connection.wire is not None
-    connection.wire.abort(client.ConnectionLost("connection-lost", "cut by the test", "none"))
+    connection.wire.abort(homing.ConnectionLost("connection-lost", "cut by the test", "none"))
 
 
 # -- frames by hand --------------------------------------------------------------------------------------------------

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from analytics.schema import DAY_OF, MANIFEST_NAME, TABLES
-from analytics.spark import spark_session, suited_to
+from homing.analytics.input.schema import DAY_OF, MANIFEST_NAME, TABLES
+from homing.analytics.spark.session import spark_session, suited_to
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-import client
-from broker.protocols.native.codec import AckType, Op
-from client import AckMode, CallError, Connection, ConsumerError, SendError
+import homing
+from homing.broker.protocols.native.codec import AckType, Op
+from homing.client import AckMode, CallError, Connection, ConsumerError, SendError
 from tests.acceptance.semantics_support import (
     Raw,
     bodies,
@@ -158,7 +158,7 @@ async def test_numbers_are_never_used_twice(tmp_path: Path) -> None:
     brokers = set()
     with running(tmp_path) as server:
         for _ in range(2):
-            async with client.connect(server.url) as connection:
+            async with homing.connect(server.url) as connection:
                 brokers.add(connection.broker_id)
                 async with connection.session(AckMode.AUTO) as session:
                     consumer, producer = session.consumer("quick"), session.producer("quick")
@@ -214,14 +214,14 @@ async def test_what_changes_lies_over_the_message(connection: Connection) -> Non
 
 async def test_a_queue_that_is_not_durable_is_gone_after_a_restart_and_a_durable_one_stays(tmp_path: Path) -> None:
     with running(tmp_path) as server:
-        async with client.connect(server.url) as connection:
+        async with homing.connect(server.url) as connection:
             await declare(connection, queue="firm", exclusive=True, max_length=7)
             await declare(connection, queue="fleeting", durable=False)
             for each in ("firm", "fleeting"):
                 await send(connection, each, 1)
             await connection.call("pause", queue="firm")
         server.kill()
-        async with client.connect(server.start().url) as connection:
+        async with homing.connect(server.start().url) as connection:
             firm = await queue(connection, "firm")
             assert (firm["messages"], firm["paused"], firm["options"]) == (1, True, {"exclusive": True, "max_length": 7})
             assert "queue_id" not in await queue(connection, "fleeting")
@@ -231,7 +231,7 @@ async def test_exclusive_and_max_consumers(connection: Connection, server: Serve
     alone, two = name(), name()
     await declare(connection, queue=alone, exclusive=True)
     await declare(connection, queue=two, max_consumers=2)
-    async with client.connect(server.url) as other, contextlib.AsyncExitStack() as stack:
+    async with homing.connect(server.url) as other, contextlib.AsyncExitStack() as stack:
         for each in (alone, two, two):
             await stack.enter_async_context(consuming(connection, each))
         for full, code in ((alone, "queue-exclusive"), (two, "too-many-consumers")):

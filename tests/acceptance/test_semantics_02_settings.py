@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-import client
-from client import CallError, Connection
+from homing import client
+from homing.client import CallError, Connection
 from tests.acceptance.semantics_support import DEAD_LETTERS, fail, history, holds, look, name, queue, running, send, settled
 from tests.process import HomingCommand, Server
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-import client
-from client import AckMode, Connection
+from homing import client
+from homing.client import AckMode, Connection
 from tests.acceptance.semantics_support import (
     bodies,
     consuming,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-import client
-from client import Connection, RedeliveryPolicy
+import homing
+from homing.client import Connection, RedeliveryPolicy
 from tests.acceptance.semantics_support import (
     consuming,
     cut,
@@ -87,8 +87,8 @@ async def test_the_broker_applies_it_also_at_connection_loss_and_timeout(connect
     source = name(address)
     await send(connection, source, 1)
     brought = RedeliveryPolicy(initial_redelivery_delay_ms=123_000)
-    async with client.connect(server.url, reconnect=False, redelivery_policy=brought) as other:
-        await receive(other.session(client.AckMode.CLIENT).consumer(source))
+    async with homing.connect(server.url, reconnect=False, redelivery_policy=brought) as other:
+        await receive(other.session(homing.AckMode.CLIENT).consumer(source))
         if address == "plain":
             cut(other)
         (waiting,) = await settled(connection, source)
@@ -103,7 +103,7 @@ async def test_a_map_of_policies_by_destination(server: Server, connection: Conn
         "orders.*.eu": RedeliveryPolicy(initial_redelivery_delay_ms=22_000),
         "orders.new.eu": RedeliveryPolicy(initial_redelivery_delay_ms=33_000),
     }
-    async with client.connect(server.url, redelivery_policies=policies) as other:
+    async with homing.connect(server.url, redelivery_policies=policies) as other:
         for address, expected in (("orders", 11_000), ("orders.old.eu", 22_000), ("orders.new.eu", 33_000), ("else", 77)):
             assert await recorded_delay(connection, await fail_quickly(other, address, 1)) == expected
         own = RedeliveryPolicy(initial_redelivery_delay_ms=44_000)
@@ -164,6 +164,6 @@ async def test_what_is_not_retryable_dies_under_an_endless_policy(connection: Co
 
 
 async def test_a_policy_that_makes_no_sense_is_refused(connection: Connection) -> None:
-    with pytest.raises(client.UsageError) as refused:
+    with pytest.raises(homing.UsageError) as refused:
         RedeliveryPolicy(maximum_redeliveries=-2)
     assert refused.value.code == "invalid-redelivery-policy"

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-import client
-from client import AckMode, Connection, Consumer, Message, Session
+import homing
+from homing.client import AckMode, Connection, Consumer, Message, Session
 from tests.acceptance.semantics_support import (
     Line,
     consumer_process,
@@ -109,7 +109,7 @@ async def test_a_listener_that_raises_is_a_failure(connection: Connection, mode:
         done.set()
         await asyncio.sleep(60)
 
-    async with client.connect(connection.url.__repr__(), close_timeout_ms=500) as other:
+    async with homing.connect(connection.url.__repr__(), close_timeout_ms=500) as other:
         await other.session(mode).listen(address, handler)
         await asyncio.wait_for(done.wait(), 20)
         assert seen == [1, 2, 3]
@@ -134,7 +134,7 @@ async def test_leaving_a_block_by_an_exception_fails_the_message_last_handed_out
     await send(connection, address, 1, 2, 3)
 
     async def work() -> None:
-        async with client.connect(server.url) as other:
+        async with homing.connect(server.url) as other:
             session = other.session(AckMode.INDIVIDUAL)
             consumer = session.consumer(address)
             async with contextlib.AsyncExitStack() as stack:
@@ -171,7 +171,7 @@ async def test_a_clean_close_counts_what_was_given_but_blames_nobody(
 ) -> None:
     address = name()
     await send(connection, address, 1, 2, 3)
-    async with client.connect(server.url) as other:
+    async with homing.connect(server.url) as other:
         session = other.session(mode)
         consumer = session.consumer(address)
         await receive(consumer)
@@ -185,7 +185,7 @@ async def test_a_clean_close_counts_what_was_given_but_blames_nobody(
 async def test_closing_a_transacted_session_is_a_rollback(connection: Connection, server: Server, what: str) -> None:
     address = name()
     await send(connection, address, 1, 2)
-    async with client.connect(server.url) as other:
+    async with homing.connect(server.url) as other:
         session = other.session(AckMode.TRANSACTED)
         await receive(session.consumer(address))
         ends = {"session": session.close, "connection": other.close}
@@ -200,7 +200,7 @@ async def test_closing_a_transacted_session_is_a_rollback(connection: Connection
 async def test_unread_prefetched_messages_come_back_as_if_nothing_had_been(connection: Connection, server: Server, lost: bool) -> None:
     address = name()
     await send(connection, address, 1, 2, 3)
-    async with client.connect(server.url, reconnect=False) as other:
+    async with homing.connect(server.url, reconnect=False) as other:
         await other.session(AckMode.INDIVIDUAL).consumer(address).ready()
         await holds(connection, address, delivering=3)
         cut(other) if lost else await other.close()
@@ -226,7 +226,7 @@ async def test_the_frame_carries_one_more_than_is_stored(connection: Connection)
 async def test_a_lost_connection_fails_what_was_given(connection: Connection, server: Server) -> None:
     address = name()
     await send(connection, address, 1, 2, 3)
-    async with client.connect(server.url, reconnect=False) as other:
+    async with homing.connect(server.url, reconnect=False) as other:
         consumer = other.session(AckMode.CLIENT).consumer(address)
         await receive(consumer)
         await receive(consumer)
@@ -239,14 +239,14 @@ async def test_a_lost_connection_fails_what_was_given(connection: Connection, se
 async def test_a_line_that_is_cut_is_a_lost_connection(connection: Connection, server: Server) -> None:
     address = name()
     await send(connection, address, b"x")
-    async with Line.to(server) as line, client.connect(line.url) as other:
+    async with Line.to(server) as line, homing.connect(line.url) as other:
         consumer = other.session(AckMode.INDIVIDUAL).consumer(address)
         held = await receive(consumer)
         await known_as_given(connection, address)
         line.cut()
         again = await receive(consumer)
         assert (again.message_id, again.delivery_count) == (held.message_id, 2)
-        with pytest.raises(client.SettleError) as stale:
+        with pytest.raises(homing.SettleError) as stale:
             await held.acknowledge()
         assert stale.value.code == "not-held"
         await again.acknowledge(confirm=True)
@@ -255,7 +255,7 @@ async def test_a_line_that_is_cut_is_a_lost_connection(connection: Connection, s
 
 async def test_after_a_crash_counts_stand_as_they_were_persisted(tmp_path: Path) -> None:
     with running(tmp_path, SETTINGS) as server:
-        async with client.connect(server.url) as connection:
+        async with homing.connect(server.url) as connection:
             for address in ("plain", "persisted"):
                 await send(connection, address, 1)
                 await fail(connection, address, 2)
@@ -265,7 +265,7 @@ async def test_after_a_crash_counts_stand_as_they_were_persisted(tmp_path: Path)
                 await receive(persisted)
                 server.kill()
                 server.start()
-            async with client.connect(server.url) as other:
+            async with homing.connect(server.url) as other:
                 assert [(each["delivery_count"], each["failed"]) for each in await settled(other, "plain", 2)] == [(2, 2), (0, 0)]
                 first, second = await settled(other, "persisted", 2)
                 assert (first["failed"], second["failed"]) == (2, 0)
@@ -336,7 +336,7 @@ async def test_a_suspect_goes_alone_and_any_settlement_clears_it(connection: Con
     await send(connection, address, 1)
     await fail(connection, address, 2)
     await send(connection, address, 2)
-    async with client.connect(server.url, reconnect=False) as other:
+    async with homing.connect(server.url, reconnect=False) as other:
         consumer = other.session(AckMode.INDIVIDUAL).consumer(address)
         await receive(consumer)
         await receive(consumer)
@@ -345,7 +345,7 @@ async def test_a_suspect_goes_alone_and_any_settlement_clears_it(connection: Con
         assert await counts(connection, address, 2) == [(3, 3), (1, 1)]
     assert [each["suspect"] for each in await look(connection, address)] == [True, False]
     assert (await queue(connection, address))["suspects"] == 1
-    async with consuming(connection, address) as one, client.connect(server.url) as other, consuming(other, address) as two:
+    async with consuming(connection, address) as one, homing.connect(server.url) as other, consuming(other, address) as two:
         suspect = await receive(one)
         beside = await receive(two)
         assert (suspect.body, beside.body) == (b"1", b"2")
@@ -369,7 +369,7 @@ async def test_alone_means_the_only_one_given_of_its_queue(connection: Connectio
     await fail(connection, guilty, 2)
     await send(connection, guilty, 2)
     await send(connection, other_queue, 1)
-    async with client.connect(server.url, reconnect=False) as other:
+    async with homing.connect(server.url, reconnect=False) as other:
         session = other.session(AckMode.INDIVIDUAL)
         await receive(session.consumer(guilty))
         await receive(session.consumer(other_queue))
@@ -386,7 +386,7 @@ async def test_a_suspect_that_is_held_too_long_lets_others_pass(connection: Conn
     await send(connection, address, 1)
     await fail(connection, address, 2)
     await send(connection, address, 2)
-    async with client.connect(server.url, reconnect=False) as other:
+    async with homing.connect(server.url, reconnect=False) as other:
         consumer = other.session(AckMode.INDIVIDUAL).consumer(address)
         await receive(consumer)
         await receive(consumer)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-import client
-import client.settlement
-from client import AckMode, Connection, Message
+import homing
+from homing.client import AckMode, Connection, Message
+from homing.client import settlement as client_settlement
 from tests.acceptance.semantics_support import (
     Line,
     consumers,
@@ -46,7 +46,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture
 async def other(server: Server) -> Any:
     """A connection that may be cut."""
-    async with client.connect(server.url, reconnect=False, close_timeout_ms=1000) as opened:
+    async with homing.connect(server.url, reconnect=False, close_timeout_ms=1000) as opened:
         yield opened
 
 
@@ -87,7 +87,7 @@ async def test_auto_with_a_listener_acknowledges_after_it_returns(connection: Co
 async def test_optimized_acknowledgements_wait_for_their_share_of_the_prefetch(
     connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client.settlement, "LAZY_FLUSH_MS", AN_HOUR_MS)
+    monkeypatch.setattr(client_settlement, "LAZY_FLUSH_MS", AN_HOUR_MS)
     address = name()
     await send(connection, address, *range(30))
     async with consuming(connection, address, AckMode.AUTO, prefetch=20, optimize_acknowledge=True) as consumer:
@@ -114,7 +114,7 @@ async def test_optimize_acknowledge_is_ignored_elsewhere_and_refused_with_prefet
     async with consuming(connection, address, AckMode.CLIENT, prefetch=2, optimize_acknowledge=True) as consumer:
         await receive_all(consumer, 3)
         assert (await queue(connection, address))["messages"] == 4
-    with pytest.raises(client.UsageError, match="prefetch 0"):
+    with pytest.raises(homing.UsageError, match="prefetch 0"):
         connection.session(AckMode.AUTO).consumer(address, prefetch=0, optimize_acknowledge=True)
 
 
@@ -154,7 +154,7 @@ async def test_recover_returns_everything_given(connection: Connection) -> None:
 
 
 async def test_dups_ok_acknowledges_in_batches_and_at_close(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client.settlement, "LAZY_FLUSH_MS", AN_HOUR_MS)
+    monkeypatch.setattr(client_settlement, "LAZY_FLUSH_MS", AN_HOUR_MS)
     address = name()
     await send(connection, address, *range(30))
     async with consuming(connection, address, AckMode.DUPS_OK, prefetch=20) as consumer:
@@ -178,7 +178,7 @@ async def test_individual_settles_just_that_one_in_any_order(connection: Connect
         for at, left in ((3, [0, 1, 2, 4]), (0, [1, 2, 4]), (4, [1, 2])):
             await messages[at].acknowledge(confirm=True)
             assert [int(each["body"]) for each in await look(connection, address)] == left
-        with pytest.raises(client.SettleError) as twice:
+        with pytest.raises(homing.SettleError) as twice:
             await messages[3].acknowledge()
         assert twice.value.code == "not-held"
 
@@ -254,14 +254,14 @@ async def test_workers_of_one_listener_are_sub_sessions(connection: Connection) 
 
 
 async def test_a_transaction_cannot_have_concurrent_listeners(connection: Connection) -> None:
-    with pytest.raises(client.UsageError, match="concurrent"):
+    with pytest.raises(homing.UsageError, match="concurrent"):
         await connection.session(AckMode.TRANSACTED).listen(name(), print, concurrency=2)
 
 
 async def test_a_consumer_with_a_listener_refuses_receive(connection: Connection) -> None:
     async with consuming(connection, name()) as consumer:
         await consumer.listen(print)
-        with pytest.raises(client.ConsumerError) as refused:
+        with pytest.raises(homing.ConsumerError) as refused:
             await consumer.receive(0)
         assert refused.value.code == "consumer-has-listener"
 
@@ -291,7 +291,7 @@ async def test_wait_tells_what_ended_a_listener(connection: Connection) -> None:
     async with connection.session(AckMode.AUTO) as session:
         listener = await session.listen(address, print)
         await connection.call("delete-queue", queue=address)
-        with pytest.raises(client.ConsumerError) as ended:
+        with pytest.raises(homing.ConsumerError) as ended:
             await listener.wait()
         assert ended.value.code == "queue-deleted"
 
@@ -336,14 +336,14 @@ async def test_what_is_not_retryable_is_dead_lettered_now(connection: Connection
 
 async def test_a_confirmed_acknowledgement_is_on_disk(tmp_path: Path) -> None:
     with running(tmp_path) as server:
-        async with client.connect(server.url) as connection, consuming(connection, "orders") as consumer:
+        async with homing.connect(server.url) as connection, consuming(connection, "orders") as consumer:
             await send(connection, "orders", *range(20))
             messages = await receive_all(consumer, 20)
             for message in messages[::2]:
                 await message.acknowledge(confirm=True)
             server.kill()
             server.start()
-        async with client.connect(server.url) as connection:
+        async with homing.connect(server.url) as connection:
             assert [int(each["body"]) for each in await look(connection, "orders")] == list(range(1, 20, 2))
 
 
@@ -353,10 +353,10 @@ async def test_a_confirmed_acknowledgement_is_on_disk(tmp_path: Path) -> None:
 async def test_close_flushes_unconfirmed_sends_and_held_acknowledgements(
     connection: Connection, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client.settlement, "LAZY_FLUSH_MS", AN_HOUR_MS)
+    monkeypatch.setattr(client_settlement, "LAZY_FLUSH_MS", AN_HOUR_MS)
     source, target = name(), name()
     await send(connection, source, 1, 2, 3)
-    async with client.connect(server.url) as closing:
+    async with homing.connect(server.url) as closing:
         session = closing.session(AckMode.DUPS_OK)
         await receive_all(session.consumer(source), 2)
         producer = session.producer(target)
@@ -369,13 +369,13 @@ async def test_close_flushes_unconfirmed_sends_and_held_acknowledgements(
 
 async def test_close_is_bounded_in_time_and_reports_what_stayed_unknown(server: Server) -> None:
     async with Line.to(server) as line:
-        stuck = await client.connect(line.url, close_timeout_ms=400, reconnect=False)
+        stuck = await homing.connect(line.url, close_timeout_ms=400, reconnect=False)
         producer = stuck.session().producer(name())
         await producer.send(b"first")
         line.to_client = lambda frame: "drop"
         for _ in range(3):
             producer.send_nowait(b"x")
-        with pytest.raises(client.CloseIncomplete) as incomplete:
+        with pytest.raises(homing.CloseIncomplete) as incomplete:
             await asyncio.wait_for(stuck.close(), 20)
         assert (incomplete.value.unconfirmed_sends, incomplete.value.answered) == (3, False)
 

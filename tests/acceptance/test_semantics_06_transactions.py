@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-import client
-from broker.protocols.native.codec import AckType, Frame, Op
-from client import AckMode, Connection, ReconnectPolicy, TransactionError
+import homing
+from homing.broker.protocols.native.codec import AckType, Frame, Op
+from homing.client import AckMode, Connection, ReconnectPolicy, TransactionError
 from tests.acceptance.semantics_support import (
     Line,
     Raw,
@@ -167,7 +167,7 @@ def at(op: int, verdict: str, *, then: Callable[[], None] = lambda: None) -> Cal
 async def test_after_a_lost_reply_the_client_asks_for_the_outcome(connection: Connection, server: Server) -> None:
     source, target = name(), name()
     await send(connection, source, 1)
-    async with Line.to(server) as line, client.connect(line.url) as other, other.session(AckMode.TRANSACTED) as session:
+    async with Line.to(server) as line, homing.connect(line.url) as other, other.session(AckMode.TRANSACTED) as session:
         await receive(session.consumer(source))
         await session.producer(target).send(b"made")
         requests: list[int] = []
@@ -189,7 +189,7 @@ async def test_after_a_lost_reply_the_client_asks_for_the_outcome(connection: Co
 async def test_a_commit_that_never_arrived_is_told_as_rolled_back(connection: Connection, server: Server) -> None:
     source, target = name(), name()
     await send(connection, source, 1)
-    async with Line.to(server) as line, client.connect(line.url) as other, other.session(AckMode.TRANSACTED) as session:
+    async with Line.to(server) as line, homing.connect(line.url) as other, other.session(AckMode.TRANSACTED) as session:
         consumer = session.consumer(source)
         await receive(consumer)
         await session.producer(target).send(b"made")
@@ -203,7 +203,7 @@ async def test_a_commit_that_never_arrived_is_told_as_rolled_back(connection: Co
 
 async def test_unknown_is_raised_only_when_nobody_can_be_asked(server: Server) -> None:
     seldom = ReconnectPolicy(maximum_attempts=2, initial_delay_ms=10)
-    async with Line.to(server) as line, client.connect(line.url, reconnect=seldom) as other:
+    async with Line.to(server) as line, homing.connect(line.url, reconnect=seldom) as other:
         session = other.session(AckMode.TRANSACTED)
         await session.producer(name()).send(b"made")
 
@@ -219,11 +219,11 @@ async def test_unknown_is_raised_only_when_nobody_can_be_asked(server: Server) -
 async def test_the_outcome_is_kept_over_a_crash_and_a_transaction_is_all_or_nothing(tmp_path: Path) -> None:
     """Messages are moved from one queue to another, three at a time, until the broker is killed in the middle of it."""
     with running(tmp_path) as server:
-        async with client.connect(server.url, reconnect=False, close_timeout_ms=500) as connection:
+        async with homing.connect(server.url, reconnect=False, close_timeout_ms=500) as connection:
             await send(connection, "source", *range(300))
             moved: list[int] = []
 
-            async def move(session: client.Session) -> None:
+            async def move(session: homing.Session) -> None:
                 consumer, producer = session.consumer("source"), session.producer("target")
                 while True:
                     for message in await receive_all(consumer, 3):
@@ -234,7 +234,7 @@ async def test_the_outcome_is_kept_over_a_crash_and_a_transaction_is_all_or_noth
                         # Strikes while the next commits are under way.
                         asyncio.get_running_loop().call_later(0.02, server.kill)
 
-            with pytest.raises(client.HomingError):
+            with pytest.raises(homing.HomingError):
                 await move(connection.session(AckMode.TRANSACTED))
         async with Raw.connect(server.start()) as raw:
             await raw.ask(Op.PRODUCER, 1, "one")
@@ -242,7 +242,7 @@ async def test_the_outcome_is_kept_over_a_crash_and_a_transaction_is_all_or_noth
             assert (await raw.ask(Op.COMMIT, 3, "the id of it", 1))[0] == Op.RESULT
         server.kill()
         server.start()
-        async with client.connect(server.url) as connection:
+        async with homing.connect(server.url) as connection:
             source, target = await look(connection, "source"), await look(connection, "target")
             assert sorted(int(each["body"]) for each in [*source, *target]) == list(range(300))
             assert len(target) % 3 == 0
@@ -263,7 +263,7 @@ async def test_close_without_commit_rolls_back(connection: Connection) -> None:
 
 async def test_a_transaction_that_is_open_too_long_is_rolled_back(tmp_path: Path) -> None:
     with running(tmp_path, limits={"transaction-timeout": "1s"}) as server:
-        async with client.connect(server.url) as connection, connection.session(AckMode.TRANSACTED) as session:
+        async with homing.connect(server.url) as connection, connection.session(AckMode.TRANSACTED) as session:
             await send(connection, "source", 1)
             await receive(session.consumer("source"))
             await session.producer("target").send(b"made")
@@ -300,7 +300,7 @@ async def test_too_many_held_in_a_transaction_is_an_error_and_no_hang(connection
     await send(connection, source, *range(20))
     async with consuming(connection, source, AckMode.TRANSACTED, prefetch=10) as consumer:
         await receive_all(consumer, 15)
-        with pytest.raises(client.ConsumerError) as full:
+        with pytest.raises(homing.ConsumerError) as full:
             await asyncio.wait_for(consumer.receive(), 20)
         assert full.value.code == "too-many-unacknowledged"
         await consumer.session.commit()

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-import client
-from broker.protocols.native.codec import AckType, Op
-from client import AckMode, Connection
+import homing
+from homing.broker.protocols.native.codec import AckType, Op
+from homing.client import AckMode, Connection
 from tests.acceptance.semantics_support import (
     Raw,
     consumers,
@@ -190,7 +190,7 @@ async def test_more_than_one_and_a_half_prefetch_in_client_is_an_error_and_no_ha
     await send(connection, address, *range(20))
     async with consuming(connection, address, AckMode.CLIENT, prefetch=10) as consumer:
         await receive_all(consumer, 15)
-        with pytest.raises(client.ConsumerError) as full:
+        with pytest.raises(homing.ConsumerError) as full:
             await asyncio.wait_for(consumer.receive(), 20)
         assert full.value.code == "too-many-unacknowledged"
         assert "1.5 times prefetch 10" in full.value.message
@@ -224,7 +224,7 @@ async def test_prefetch_0_asks_for_one_message_at_a_time(connection: Connection)
         assert message is not None
         assert message.body == b"4"
         await message.acknowledge(confirm=True)
-        with pytest.raises(client.UsageError, match="prefetch 0"):
+        with pytest.raises(homing.UsageError, match="prefetch 0"):
             await consumer.listen(print)
 
 
@@ -251,14 +251,14 @@ async def test_the_nearer_option_wins(server: Server) -> None:
         (f"{server.url}?prefetch=20", 30, "{}?prefetch=40", 40),
     ):
         address = name()
-        async with client.connect(url, prefetch=10) as connection, consuming(connection, source.format(address), prefetch=argument):
+        async with homing.connect(url, prefetch=10) as connection, consuming(connection, source.format(address), prefetch=argument):
             assert [each["prefetch"] for each in await consumers(connection, address)] == [expected]
 
 
 async def test_a_policy_from_the_connection_string_is_applied(server: Server) -> None:
     url = f"{server.url}?redeliveryPolicy.maximumRedeliveries=1&redeliveryPolicy.initialRedeliveryDelay=0"
     address = name()
-    async with client.connect(url) as connection, consuming(connection, address) as consumer:
+    async with homing.connect(url) as connection, consuming(connection, address) as consumer:
         await send(connection, address, 1)
         for _ in range(2):
             await (await receive(consumer)).nack()
@@ -267,11 +267,11 @@ async def test_a_policy_from_the_connection_string_is_applied(server: Server) ->
 
 async def test_an_unknown_option_is_an_error(server: Server, connection: Connection) -> None:
     for use in (
-        lambda: client.connect(f"{server.url}?prefetched=1"),
+        lambda: homing.connect(f"{server.url}?prefetched=1"),
         lambda: connection.session().consumer("orders?colour=red"),
         lambda: connection.session().producer("orders?prefetch=1"),
     ):
-        with pytest.raises(client.UsageError) as unknown:
+        with pytest.raises(homing.UsageError) as unknown:
             use()
         assert unknown.value.code == "unknown-option"
 
@@ -290,7 +290,7 @@ async def test_only_what_was_given_times_out_and_only_that_message_returns(conne
         assert [each["state"] for each in rest] == ["delivering"] * 2, "unread messages never time out"
         (attempt,) = (await history(connection, late.message_id))["attempts"]
         assert attempt["outcome"] == "timeout"
-        with pytest.raises(client.SettleError) as stale:
+        with pytest.raises(homing.SettleError) as stale:
             await late.acknowledge(confirm=True)
         assert stale.value.code == "not-held"
     assert [counts(each) for each in await settled(connection, address, 3)] == [(1, 1), (0, 0), (0, 0)]

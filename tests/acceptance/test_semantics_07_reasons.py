@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-import client
-from client import AckMode, Connection, Message
+import homing
+from homing.client import AckMode, Connection, Message
 from tests.acceptance.semantics_support import consuming, fail, history, holds, name, queue, receive, running, send, settled
 from tests.process import Server
 
@@ -117,10 +117,10 @@ async def test_every_way_to_fail_leaves_its_name(connection: Connection, server:
     async with connection.session(AckMode.TRANSACTED) as session:
         await receive(session.consumer(address))
         await session.rollback()
-    async with client.connect(server.url, reconnect=False) as other:
+    async with homing.connect(server.url, reconnect=False) as other:
         await receive(other.session(AckMode.CLIENT).consumer(address))
         assert other.wire is not None
-        other.wire.abort(client.ConnectionLost("connection-lost", "cut", "none"))
+        other.wire.abort(homing.ConnectionLost("connection-lost", "cut", "none"))
         await settled(connection, address)
     await fail(connection, address, 1, retryable=False)
     await holds(connection, f"DLQ.{address}", messages=1)
@@ -201,7 +201,7 @@ async def test_records_are_bounded_and_counts_are_not(connection: Connection, ad
 async def test_counts_and_due_time_are_persisted_without_any_record(tmp_path: Path) -> None:
     settings = {"none.#": {"max-redelivery-records": 0, "redelivery-delay": 60_000}}
     with running(tmp_path, settings) as server:
-        async with client.connect(server.url) as connection:
+        async with homing.connect(server.url) as connection:
             await send(connection, "none", 1)
             async with consuming(connection, "none") as consumer:
                 for _ in range(3):
@@ -209,7 +209,7 @@ async def test_counts_and_due_time_are_persisted_without_any_record(tmp_path: Pa
                 await (await receive(consumer)).nack()
             (before,) = await settled(connection, "none")
         server.kill()
-        async with client.connect(server.start().url) as connection:
+        async with homing.connect(server.start().url) as connection:
             (after,) = await settled(connection, "none")
             assert (after["failed"], after["due_at_ms"]) == (4, before["due_at_ms"])
             assert (await queue(connection, "none"))["scheduled"] == 1

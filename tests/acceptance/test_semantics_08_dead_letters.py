@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-import client
-from client import Connection, SendError
+from homing import client
+from homing.client import Connection, SendError
 from tests.acceptance.semantics_support import (
     bodies,
     consuming,

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-import client
-from broker.protocols.native.codec import Frame, Op
-from client import AckMode, Connection, SendError
+import homing
+from homing.broker.protocols.native.codec import Frame, Op
+from homing.client import AckMode, Connection, SendError
 from tests.acceptance.semantics_support import (
     Line,
     Raw,
@@ -75,14 +75,14 @@ async def test_what_was_confirmed_survives_and_what_was_acknowledged_never_comes
 
     with running(tmp_path) as server:
         for _ in range(2):
-            async with client.connect(server.url, reconnect=False, close_timeout_ms=200) as connection:
+            async with homing.connect(server.url, reconnect=False, close_timeout_ms=200) as connection:
                 tasks = [asyncio.create_task(produce(connection)), asyncio.create_task(consume(connection))]
                 await until("messages flow", lambda: _is(len(acknowledged) >= 100))
                 server.kill()
                 for result in await asyncio.gather(*tasks, return_exceptions=True):
-                    assert isinstance(result, client.HomingError)
+                    assert isinstance(result, homing.HomingError)
             server.start()
-            async with client.connect(server.url) as connection:
+            async with homing.connect(server.url) as connection:
                 left = bodies(await look(connection, "orders"))
                 assert not set(left) & set(acknowledged)
                 assert set(confirmed) <= set(left) | set(tried)
@@ -95,12 +95,12 @@ async def test_what_was_confirmed_survives_and_what_was_acknowledged_never_comes
 
 async def test_messages_that_are_not_durable_are_gone_after_a_restart(tmp_path: Path) -> None:
     with running(tmp_path) as server:
-        async with client.connect(server.url) as connection:
+        async with homing.connect(server.url) as connection:
             await send(connection, "orders", 1, 2)
             await send(connection, "orders", 3, durable=False)
             assert bodies(await look(connection, "orders")) == [1, 2, 3]
         server.stop()
-        async with client.connect(server.start().url) as connection:
+        async with homing.connect(server.start().url) as connection:
             assert bodies(await drained(connection, "orders", 2)) == [1, 2]
             assert await look(connection, "orders") == []
 
@@ -111,27 +111,27 @@ async def test_messages_that_are_not_durable_are_gone_after_a_restart(tmp_path: 
 async def test_what_was_consumed_before_it_was_written_is_counted_all_the_same(tmp_path: Path) -> None:
     """Elision shows only in the journal: no row of the message, but every count, and its duplicate mark."""
     with running(tmp_path) as server:
-        async with client.connect(server.url) as connection, consuming(connection, "orders", AckMode.AUTO) as consumer:
+        async with homing.connect(server.url) as connection, consuming(connection, "orders", AckMode.AUTO) as consumer:
             async with connection.session() as session:
                 producer = session.producer("orders")
                 for number in range(500):
                     producer.send_nowait(b"%d" % number, duplicate_id=f"id {number}")
                 ids = [message.message_id for message in await receive_all(consumer, 500)]
                 await producer.flush()
-            with pytest.raises(client.CallError) as nothing:
+            with pytest.raises(homing.CallError) as nothing:
                 await history(connection, ids[0])
             assert nothing.value.code == "no-such-message"
         server.kill()
         counted = totals(server, "orders")
         assert (counted["sent"], counted["succeeded"], counted["first_try"], counted["delivered"]) == (500, 500, 500, 500)
-        async with client.connect(server.start().url) as connection:
+        async with homing.connect(server.start().url) as connection:
             await send(connection, "orders", 0, duplicate_id="id 499")
             assert await look(connection, "orders") == []
 
 
 async def test_full_history_keeps_what_succeeded_at_once(tmp_path: Path) -> None:
     with running(tmp_path, broker={"history": "full"}) as server:
-        async with client.connect(server.url) as connection, consuming(connection, "orders", AckMode.AUTO) as consumer:
+        async with homing.connect(server.url) as connection, consuming(connection, "orders", AckMode.AUTO) as consumer:
             await send(connection, "orders", *range(5))
             for message in await receive_all(consumer, 5):
                 assert await outcomes(connection, message.message_id) == ["succeeded"]
@@ -153,14 +153,14 @@ async def test_no_client_sees_a_count_fall(tmp_path: Path) -> None:
         return len(seen) == 20 and min(seen.values()) >= least
 
     with running(tmp_path, {"#": {"max-delivery-attempts": -1}}) as server:
-        async with client.connect(server.url) as connection:
+        async with homing.connect(server.url) as connection:
             await send(connection, "orders", *range(20))
         for least in (4, 8):
-            connection = await client.connect(server.url, reconnect=False)
+            connection = await homing.connect(server.url, reconnect=False)
             task = asyncio.create_task(fail_for_ever(connection))
             await until("all have failed often", partial(all_have_failed, least))
             server.kill()
-            with pytest.raises(client.HomingError):
+            with pytest.raises(homing.HomingError):
                 await task
             server.start()
 
@@ -178,7 +178,7 @@ async def test_what_is_sent_again_after_a_reconnect_is_stored_once(connection: C
         confirms += 1
         return "cut" if confirms in (2, 4, 6) else "pass"
 
-    async with Line.to(server) as line, client.connect(line.url) as other, other.session() as session:
+    async with Line.to(server) as line, homing.connect(line.url) as other, other.session() as session:
         line.to_client = cut_at_some_confirms
         producer = session.producer(address)
         for number in range(0, 200, 20):
@@ -192,7 +192,7 @@ async def test_what_is_sent_again_after_a_reconnect_is_stored_once(connection: C
 
 async def test_a_resend_is_recognised_by_a_broker_that_was_killed_meanwhile(tmp_path: Path) -> None:
     with running(tmp_path) as server:
-        async with Line.to(server) as line, client.connect(line.url) as other, other.session() as session:
+        async with Line.to(server) as line, homing.connect(line.url) as other, other.session() as session:
             producer = session.producer("orders")
             await producer.send(b"0")
             line.to_client = lambda frame: "cut" if frame[0] == Op.CONFIRM else "pass"
@@ -203,19 +203,19 @@ async def test_a_resend_is_recognised_by_a_broker_that_was_killed_meanwhile(tmp_
             server.start()
             await confirmation
             await producer.send(b"2")
-        async with client.connect(server.url) as connection:
+        async with homing.connect(server.url) as connection:
             assert bodies(await look(connection, "orders")) == [0, 1, 2]
 
 
 async def test_a_duplicate_id_is_taken_once_for_an_address_also_after_a_restart(tmp_path: Path) -> None:
     with running(tmp_path, journal={"duplicate-ids-per-address": 3}) as server:
-        async with client.connect(server.url) as connection:
+        async with homing.connect(server.url) as connection:
             await send(connection, "orders", 1, 2, duplicate_id="a")
             await send(connection, "elsewhere", 3, duplicate_id="a")
             assert bodies(await look(connection, "orders")) == [1]
             assert bodies(await look(connection, "elsewhere")) == [3]
         server.kill()
-        async with client.connect(server.start().url) as connection:
+        async with homing.connect(server.start().url) as connection:
             await send(connection, "orders", 4, duplicate_id="a")
             assert bodies(await look(connection, "orders")) == [1]
             for each in "bcd":
@@ -254,7 +254,7 @@ async def test_a_refused_send_does_not_advance_the_mark(connection: Connection, 
 
 async def test_after_a_clean_restart_everything_stands_where_it_stood(tmp_path: Path) -> None:
     with running(tmp_path, SETTINGS) as server:
-        async with client.connect(server.url) as connection:
+        async with homing.connect(server.url) as connection:
             await send(connection, "orders", *range(10), properties={"k": "v"}, priority=6)
             await send(connection, "later", 1, delay_ms=3_600_000)
             await send(connection, "mortal", 1, ttl_ms=3_600_000)
@@ -263,7 +263,7 @@ async def test_after_a_clean_restart_everything_stands_where_it_stood(tmp_path: 
             names = ("orders", "later", "mortal", "DLQ.orders")
             before = [await settled(connection, each, count) for each, count in zip(names, (9, 1, 1, 1), strict=True)]
         assert server.stop() == 0
-        async with client.connect(server.start().url) as connection:
+        async with homing.connect(server.start().url) as connection:
             after = [await settled(connection, each, count) for each, count in zip(names, (9, 1, 1, 1), strict=True)]
         for each in [entry for entries in (*before, *after) for entry in entries]:
             del each["assigned"]  # written down with the next change of the others
@@ -272,12 +272,12 @@ async def test_after_a_clean_restart_everything_stands_where_it_stood(tmp_path: 
 
 async def test_persist_before_keeps_the_count_of_everything_that_left(tmp_path: Path) -> None:
     with running(tmp_path, SETTINGS) as server:
-        connection = await client.connect(server.url, reconnect=False)
+        connection = await homing.connect(server.url, reconnect=False)
         await send(connection, "persisted", 1, 2, 3)
         consumer = connection.session(AckMode.INDIVIDUAL).consumer("persisted")
         assert [each.delivery_count for each in await receive_all(consumer, 3)] == [1, 1, 1]
         server.kill()
-        with pytest.raises(client.CloseIncomplete):
+        with pytest.raises(homing.CloseIncomplete):
             await connection.close()
-        async with client.connect(server.start().url) as connection:
+        async with homing.connect(server.start().url) as connection:
             assert [each.delivery_count for each in await drained(connection, "persisted", 3)] == [2, 2, 2]

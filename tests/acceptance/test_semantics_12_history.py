@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-import client
-from client import CallError, Connection
+import homing
+from homing.client import CallError, Connection
 from tests.acceptance.semantics_support import (
     drained,
     fail,
@@ -95,13 +95,13 @@ async def test_the_account_balances(connection: Connection, server: Server) -> N
 
 async def test_history_survives_a_crash(tmp_path: Path) -> None:
     with running(tmp_path, SETTINGS) as server:
-        async with client.connect(server.url) as connection:
+        async with homing.connect(server.url) as connection:
             await send(connection, "orders", 1)
             (message, _) = await fail(connection, "orders", 2, delay_ms=0, reason="no")
             await settled(connection, "DLQ.orders")
             before = await history(connection, message.message_id)
         server.kill()
-        async with client.connect(server.start().url) as connection:
+        async with homing.connect(server.start().url) as connection:
             assert await history(connection, message.message_id) == before
 
 
@@ -109,7 +109,7 @@ async def test_history_survives_a_crash(tmp_path: Path) -> None:
 async def test_history_is_kept_for_a_time_and_up_to_a_size(tmp_path: Path, limit: dict[str, Any]) -> None:
     """The attempts of what is still in a queue stay as long as it does, where size allows. The sweep runs at each start."""
     with running(tmp_path, SETTINGS, journal=limit) as server:
-        async with client.connect(server.url) as connection:
+        async with homing.connect(server.url) as connection:
             await send(connection, "orders", 1)
             (gone,) = await fail(connection, "orders", 1, delay_ms=0)
             await drained(connection, "orders", 1)
@@ -123,7 +123,7 @@ async def test_history_is_kept_for_a_time_and_up_to_a_size(tmp_path: Path, limit
 
             await until("the time is over", is_past)
         server.stop()
-        async with client.connect(server.start().url) as connection:
+        async with homing.connect(server.start().url) as connection:
 
             async def forgotten() -> bool:
                 try:

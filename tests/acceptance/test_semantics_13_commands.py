@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-import client
-from client import blocking
-from journal.disk import DATABASE_NAME
+from homing import client
+from homing.client import blocking
+from homing.journal.store.directory import DATABASE_NAME
 from tests.acceptance.semantics_support import running
 from tests.process import ROOT, HomingCommand, Server
 
@@ -34,7 +34,7 @@ def serve(directory: Path, *arguments: str) -> subprocess.Popen[str]:
     config.parent.mkdir(exist_ok=True)
     if not config.exists():
         config.write_text("native: {port: 0}\n")
-    command = [sys.executable, "-m", "broker", "serve", "--config", str(config), *arguments]
+    command = [sys.executable, "-m", "homing", "serve", "--config", str(config), *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.Popen(command, cwd=directory, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-import client
-from client import AckMode, Connection, RedeliveryPolicy
+from homing import client
+from homing.client import AckMode, Connection, RedeliveryPolicy
 from tests.acceptance.semantics_support import (
     bodies,
     consumers,

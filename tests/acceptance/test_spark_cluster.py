@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from analytics import sample
-from analytics.job import analyze
+from homing.analytics.commands.analyze import analyze
+from homing.analytics.synthetic import sample
 from tests.acceptance.spark_support import session
 
 pytestmark = [pytest.mark.campaign, pytest.mark.spark, pytest.mark.timeout(240)]
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_a_cluster_of_two_workers_comes_to_the_same(tmp_path: Path) -> None:
     sample.write_sample(tmp_path / "dump", seed=6, messages=300)
-    job = [sys.executable, "-m", "analytics", str(tmp_path / "dump"), "--out", str(tmp_path / "out"), "--master", "{master}"]
+    job = [sys.executable, "-m", "homing.analytics", str(tmp_path / "dump"), "--out", str(tmp_path / "out"), "--master", "{master}"]
     command = [sys.executable, "-m", "examples.spark_cluster", *job]
     done = subprocess.run(command, capture_output=True, text=True, timeout=220, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from analytics.generate import generate
-from analytics.job import analyze
-from analytics.schema import MANIFEST_NAME
 from benchmarks.analytics.duck import tables
 from benchmarks.analytics.planted import compare
 from benchmarks.analytics.race import by_spark
+from homing.analytics.commands.analyze import analyze
+from homing.analytics.input.schema import MANIFEST_NAME
+from homing.analytics.synthetic.generate import generate
 from tests.acceptance.spark_support import session, table
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow.dataset as ds
 import pytest
 
-import client
-from client import AckMode, Session
+from homing import client
+from homing.client import AckMode, Session
 from tests.process import HomingCommand, Server
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]

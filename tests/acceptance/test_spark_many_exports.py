@@ -13,19 +13,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from analytics import sample, schema
-from analytics.errors import AnalyticsError
-from analytics.inputs import find_exports, open_exports, read_export
-from analytics.job import AnalysisSummary, analyze
-from analytics.schema import MANIFEST_NAME, TABLES
-from analytics.source import Source
-from analytics.store import STORE_NAME, Store
+from homing.analytics.commands.analyze import AnalysisSummary, analyze
+from homing.analytics.errors import AnalyticsError
+from homing.analytics.input import schema
+from homing.analytics.input.inputs import find_exports, open_exports, read_export
+from homing.analytics.input.schema import MANIFEST_NAME, TABLES
+from homing.analytics.input.source import Source
+from homing.analytics.input.store import STORE_NAME, Store
+from homing.analytics.synthetic import sample
 from tests.acceptance.spark_support import as_of, day, rows_of, session, table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from analytics.inputs import Export
+    from homing.analytics.input.inputs import Export
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
@@ -71,7 +72,7 @@ def same(found: Export, expected: list[Path]) -> None:
 
 def test_overlapping_exports_count_every_row_once(spark: SparkSession, whole: Path, dumps: Path) -> None:
     """Also what only the older ones still know; the balance comes out."""
-    from analytics.overview import overview
+    from homing.analytics.reports.overview import overview
 
     found = read_export(spark, str(dumps))
     assert (found.exports, len(found.brokers)) == (4, 2)
@@ -86,7 +87,7 @@ def test_overlapping_exports_count_every_row_once(spark: SparkSession, whole: Pa
 
 def test_counts_by_the_hour_stand_for_those_by_the_minute(spark: SparkSession, whole: Path, tmp_path: Path) -> None:
     """An export taken within a day knows minutes of it that a later one only knows by the hour: they count once."""
-    from analytics.overview import overview
+    from homing.analytics.reports.overview import overview
 
     as_of(whole, tmp_path / "both" / "early", day(whole, 9))
     as_of(whole, tmp_path / "both" / "late", day(whole, 30), forget_before=day(whole, 26))
@@ -146,7 +147,7 @@ def test_a_run_that_was_cut_off_changes_nothing(spark: SparkSession, dumps: Path
     store.add(found[:1])
     before = rows_of(Store(spark, str(tmp_path / "store")).open().messages)
     with monkeypatch.context() as patch:
-        patch.setattr("analytics.files.Files.replace_text", _cut_off)
+        patch.setattr("homing.analytics.input.files.Files.replace_text", _cut_off)
         with pytest.raises(KeyboardInterrupt):
             store.add(found)
     again = Store(spark, str(tmp_path / "store"))

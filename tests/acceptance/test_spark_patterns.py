@@ -15,24 +15,24 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from analytics import sample
-from analytics.advice import advice
-from analytics.advice_words import sentence
-from analytics.clusters import poison_clusters
-from analytics.compare import compare, compare_errors
-from analytics.compare_job import compare_periods
-from analytics.consumers import consumers
-from analytics.dead_letter_groups import dead_letter_groups
-from analytics.dead_letter_growth import dead_letter_trend
-from analytics.due_error import BINS, due_error
-from analytics.errors import AnalyticsError
-from analytics.fates import Shared, in_order
-from analytics.flow import flow, journeys
-from analytics.inputs import Export, read_export
-from analytics.patterns import PATTERNS, plant
-from analytics.settings_in_force import settings_in_force
-from analytics.storms import retry_storms, thundering_herds
-from analytics.survival import survival
+from homing.analytics.commands.compare import compare_periods
+from homing.analytics.errors import AnalyticsError
+from homing.analytics.input.inputs import Export, read_export
+from homing.analytics.page.advice_words import sentence
+from homing.analytics.reports.advice import advice
+from homing.analytics.reports.clusters import poison_clusters
+from homing.analytics.reports.compare import compare, compare_errors
+from homing.analytics.reports.consumers import consumers
+from homing.analytics.reports.dead_letter_groups import dead_letter_groups
+from homing.analytics.reports.dead_letter_growth import dead_letter_trend
+from homing.analytics.reports.due_error import BINS, due_error
+from homing.analytics.reports.fates import Shared, in_order
+from homing.analytics.reports.flow import flow, journeys
+from homing.analytics.reports.settings_in_force import settings_in_force
+from homing.analytics.reports.storms import retry_storms, thundering_herds
+from homing.analytics.reports.survival import survival
+from homing.analytics.synthetic import sample
+from homing.analytics.synthetic.patterns import PATTERNS, plant
 from tests.acceptance.spark_support import as_of, session, table
 
 if TYPE_CHECKING:

@@ -22,12 +22,13 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from analytics import inputs, sample
-from analytics.errors import AnalyticsError
-from analytics.java import find_java
-from analytics.job import AnalysisSummary, analyze
-from analytics.outputs import Output
-from analytics.schema import MANIFEST_NAME
+from homing.analytics.commands.analyze import AnalysisSummary, analyze
+from homing.analytics.errors import AnalyticsError
+from homing.analytics.input import inputs
+from homing.analytics.input.schema import MANIFEST_NAME
+from homing.analytics.page.outputs import Output
+from homing.analytics.spark.java import find_java
+from homing.analytics.synthetic import sample
 from tests.acceptance.spark_support import session
 
 if TYPE_CHECKING:

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from analytics import sample
-from analytics.errors import AnalyticsError
-from analytics.inputs import read_export
-from analytics.policy import parse_policies
-from analytics.simulate import failed_stays, with_policy
-from analytics.simulate_job import sentence, simulate
-from analytics.what_if import FIGURES, what_if
-from analytics.what_if_details import details_recorded
 from benchmarks.analytics.coverage import measure
+from homing.analytics.commands.simulate import sentence, simulate
+from homing.analytics.errors import AnalyticsError
+from homing.analytics.input.inputs import read_export
+from homing.analytics.synthetic import sample
+from homing.analytics.what_if.details import details_recorded
+from homing.analytics.what_if.policy import parse_policies
+from homing.analytics.what_if.simulate import failed_stays, with_policy
+from homing.analytics.what_if.what_if import FIGURES, what_if
 from tests.acceptance.spark_support import rows_of, session
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def test_of_very_many_messages_a_share_is_played(spark: SparkSession, dump: Path
         return {(row["queue"], row["figure"]): row for row in rows}
 
     every = ask()
-    monkeypatch.setattr("analytics.simulate.PLAYED", 12)
+    monkeypatch.setattr("homing.analytics.what_if.simulate.PLAYED", 12)
     some = ask()
     assert some != every
     for key in ((None, "deliveries"), (None, "succeeded")):

@@ -14,8 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import client
-from broker.protocols.native.codec import Frame, FrameDecoder, Op, encode
+from homing import client
+from homing.broker.protocols.native.codec import Frame, FrameDecoder, Op, encode
 
 ANSWER_S = 30.0
 #: A good client's slowest confirm while somebody else misbehaves. Generous: the machine may be busy with other tests, or pause.

@@ -12,9 +12,9 @@ import os
 import sys
 from pathlib import Path
 
-from journal.errors import JournalError
-from journal.journal import Journal, JournalOptions
-from journal.records import MinuteColumn
+from homing.journal.contract import MinuteColumn
+from homing.journal.errors import JournalError
+from homing.journal.journal import Journal, JournalOptions
 from tests.unit.journal_support import attempt, counted, message, queue, reference
 
 PER_STEP = 5

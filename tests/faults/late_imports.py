@@ -8,9 +8,9 @@ import asyncio
 import sys
 from unittest.mock import patch
 
-from broker import preload, server
-from broker.cli import main
-from broker.config import Config
+from homing.broker import preload, server
+from homing.broker.cli.main import main
+from homing.broker.config.config import Config
 
 _load, _until_stopped = preload.load, server._until_stopped
 _before: set[str] = set()

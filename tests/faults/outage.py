@@ -15,8 +15,8 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import client
-from client.connection import ConnectionState
+import homing
+from homing.client.connection import ConnectionState
 from tests.faults.hostile import memory_mib
 from tests.process import Server
 
@@ -56,7 +56,7 @@ async def through(server: Server, outage_s: float, around_s: float = 0.5) -> Acc
     log, lines = logging.getLogger("client"), _Lines(account)
     log.addHandler(lines)
     try:
-        async with client.connect(server.url) as connection, connection.session() as session:
+        async with homing.connect(server.url) as connection, connection.session() as session:
             connection.on_state.append(account.states.append)
             producer = session.producer("orders", max_unconfirmed=MAX_UNCONFIRMED)
             consumer = await session.consumer("orders").ready()

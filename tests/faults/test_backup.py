@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from broker.protocols.native.codec import Op
-from journal.backup import SKIPPED_IDS
-from journal.commits import read_mark
+from homing.broker.protocols.native.codec import Op
+from homing.journal.backup.backup import SKIPPED_IDS
+from homing.journal.store.commits import read_mark
 from tests.faults.hostile import Raw
 from tests.process import HomingCommand, Server
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from broker.protocols.native.codec import Op
+from homing.broker.protocols.native.codec import Op
 from tests.faults.hostile import Raw, check_words, good_client
 from tests.process import Server
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from broker.protocols.native.codec import MAX_FRAME_BYTES, Op, encode
+from homing.broker.protocols.native.codec import MAX_FRAME_BYTES, Op, encode
 from tests.faults.hostile import Raw, good_client, memory_mib, reset_peak
 from tests.pauses import tried_again
 from tests.process import Server

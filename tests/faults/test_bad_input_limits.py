@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-import client
-from broker.protocols.native.codec import Op, encode
-from broker.users import hash_password
+from homing import client
+from homing.broker.auth.passwords import hash_password
+from homing.broker.protocols.native.codec import Op, encode
 from tests.faults.hostile import ANSWER_S, Raw, good_client, memory_mib, reset_peak
 from tests.pauses import tried_again
 from tests.process import ROOT, HomingCommand, Server, wait_until
@@ -359,7 +359,7 @@ def test_a_config_that_cannot_be_used_is_refused_by_name(tmp_path: Path, name: s
     text, expected = CONFIGS[name]
     path = tmp_path / "broker.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    command = [sys.executable, "-m", "broker", "serve", "--config", str(path), "--data", str(tmp_path / "data"), "--json"]
+    command = [sys.executable, "-m", "homing", "serve", "--config", str(path), "--data", str(tmp_path / "data"), "--json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=ANSWER_S, check=False)
     assert done.returncode == 5, done.stderr
     assert expected in done.stderr

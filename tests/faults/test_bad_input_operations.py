@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import pytest
 
-import client
-from broker.protocols.native.codec import MAX_FRAME_BYTES, Op, encode
+import homing
+from homing.broker.protocols.native.codec import MAX_FRAME_BYTES, Op, encode
 from tests.faults.hostile import Raw, good_client
 from tests.process import Server
 
@@ -492,7 +492,7 @@ async def test_a_client_without_an_id_inherits_no_numbers(server: Server) -> Non
 
 
 async def test_large_properties_travel_in_frames_of_the_size_that_was_agreed(server: Server) -> None:
-    async with client.connect(server.url) as connection, connection.session(client.AckMode.INDIVIDUAL) as session:
+    async with homing.connect(server.url) as connection, connection.session(homing.AckMode.INDIVIDUAL) as session:
         producer = session.producer("wide")
         for number in range(320):
             producer.send_nowait(b"", properties={"n": number, "p": "x" * 60_000})
@@ -508,7 +508,7 @@ async def test_large_properties_travel_in_frames_of_the_size_that_was_agreed(ser
 
 async def test_the_largest_message_can_still_be_delivered_when_it_is_dead(server: Server) -> None:
     body = b"x" * (MAX_FRAME_BYTES - 64 * KIB)
-    async with client.connect(server.url) as connection, connection.session(client.AckMode.INDIVIDUAL) as session:
+    async with homing.connect(server.url) as connection, connection.session(homing.AckMode.INDIVIDUAL) as session:
         await session.producer("largest").send(body)
         message = await session.consumer("largest").receive(timeout_ms=20_000)
         assert message is not None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.protocols.native.codec import Op
+from homing.broker.protocols.native.codec import Op
 from tests.faults.hostile import Raw
 from tests.faults.small_disk import fill_up, small_file_system
 from tests.process import Server

@@ -11,9 +11,9 @@ from typing import Any
 import pika
 import pytest
 
-import client
-from broker.protocols.native.codec import Op, encode
-from client import AckMode
+import homing
+from homing.broker.protocols.native.codec import Op, encode
+from homing.client import AckMode
 from tests.amqp_support import AMQP, channel
 from tests.faults.hostile import Raw
 from tests.process import Server, wait_until
@@ -41,7 +41,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 async def fail_in_every_way(url: str) -> None:
-    async with await client.connect(url) as connection, connection.session(AckMode.INDIVIDUAL) as session:
+    async with await homing.connect(url) as connection, connection.session(AckMode.INDIVIDUAL) as session:
         producer = session.producer("work")
         for number in range(8):
             await producer.send(b"body", properties={"n": number}, ttl_ms=0)
@@ -113,7 +113,7 @@ def test_without_a_file_descriptor_every_message_keeps_its_place(server: Server)
     host, _, port = server.url.removeprefix("homing://").rpartition(":")
 
     async def work() -> None:
-        async with await client.connect(server.url) as connection, connection.session(AckMode.INDIVIDUAL) as session:
+        async with await homing.connect(server.url) as connection, connection.session(AckMode.INDIVIDUAL) as session:
             producer = session.producer("work")
             for number in range(20):
                 await producer.send(b"%d" % number)

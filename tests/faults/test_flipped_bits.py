@@ -13,13 +13,13 @@ from unittest.mock import patch
 
 import pytest
 
-from journal import gone
-from journal.check import check
-from journal.errors import JournalError
-from journal.journal import Journal, JournalOptions
-from journal.packing import Damaged, check_counts, counts_checksum
-from journal.paging import Wanted, read_page
-from journal.records import ReferenceRecord
+from homing.journal.contract import ReferenceRecord
+from homing.journal.errors import JournalError
+from homing.journal.journal import Journal, JournalOptions
+from homing.journal.read.check import check
+from homing.journal.read.pages import Wanted, read_page
+from homing.journal.store.packing import Damaged, check_counts, counts_checksum
+from homing.journal.upkeep import tombstones as gone
 from tests.unit.journal_support import NOW_MS, OPTIONS, counted, message, opened, query, queue, send, settle
 from tests.unit.test_journal_paging import page
 

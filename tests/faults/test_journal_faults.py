@@ -22,11 +22,11 @@ from typing import Any
 
 import pytest
 
-from journal.check import check
-from journal.errors import JournalError
-from journal.journal import Journal, JournalOptions
-from journal.records import ReferenceRecord
-from journal.sqlite_store import PAGE_BYTES
+from homing.journal.contract import ReferenceRecord
+from homing.journal.errors import JournalError
+from homing.journal.journal import Journal, JournalOptions
+from homing.journal.read.check import check
+from homing.journal.store.sqlite import PAGE_BYTES
 from tests.faults.journal_child import body, expected
 from tests.faults.small_disk import fill_up, small_file_system
 from tests.unit.journal_support import NOW_MS, message, opened, query, queue, send, sequences, settle

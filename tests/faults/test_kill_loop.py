@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-import client
-from client import AckMode, ReconnectPolicy, SettleError
+import homing
+from homing.client import AckMode, ReconnectPolicy, SettleError
 from tests.faults.kill_loop.fanning import Fanning
 from tests.faults.kill_loop.loop import KillLoop, Options
 from tests.process import Server
@@ -71,7 +71,7 @@ async def test_a_confirmed_acknowledgement_tells_that_a_lost_connection_took_the
     """The loop found it: it returned, as if the messages were settled, when there was nothing left to settle."""
     server = start_server()
     quickly = ReconnectPolicy(initial_delay_ms=10, maximum_delay_ms=100)
-    async with client.connect(server.url, reconnect=quickly) as connection, connection.session(AckMode.CLIENT) as session:
+    async with homing.connect(server.url, reconnect=quickly) as connection, connection.session(AckMode.CLIENT) as session:
         await session.producer("orders").send(b"one")
         consumer = session.consumer("orders", prefetch=10)
         assert await consumer.receive(timeout_ms=20_000) is not None

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-import client
-from broker.protocols.amqp091.codec import PROTOCOL_HEADER, method_frame
-from broker.protocols.native.codec import Op, encode
-from broker.users import hash_password
+from homing import client
+from homing.broker.auth.passwords import hash_password
+from homing.broker.protocols.amqp091.codec import PROTOCOL_HEADER, method_frame
+from homing.broker.protocols.native.codec import Op, encode
 from tests.faults import outage
 from tests.faults.hostile import Raw, good_client
 from tests.faults.outage import judge, through
@@ -107,7 +107,7 @@ def test_a_log_that_nobody_reads_freezes_nobody_and_the_broker_ends(tmp_path: Pa
         while True:
             os.write(end, b"x" * 4096)
     os.set_blocking(end, True)
-    command = [sys.executable, "-m", "broker", "serve", "--config", str(path)]
+    command = [sys.executable, "-m", "homing", "serve", "--config", str(path)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=end, text=True) as process:
         os.close(end)
         assert process.stdout is not None

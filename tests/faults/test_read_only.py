@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.protocols.native.codec import Op
+from homing.broker.protocols.native.codec import Op
 from tests.faults.hostile import Raw
 from tests.faults.small_disk import small_file_system
 from tests.faults.test_recovery_damage import files, run

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.protocols.native.codec import Op
-from journal.commits import read_mark
-from journal.migrations import VERSION
+from homing.broker.protocols.native.codec import Op
+from homing.journal.migrations import VERSION
+from homing.journal.store.commits import read_mark
 from tests.faults.hostile import ANSWER_S, Raw
 from tests.process import ROOT, Server
 
@@ -99,7 +99,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(directory: Path) -> tuple[int | None, str, dict[str, dict[int, bytes]]]:
     """Starts a broker on ``directory``/data; whatever happens it ends within the time."""
     config = Server(directory).write_config()
-    command = [sys.executable, "-m", "broker", "serve", "--config", str(config), "--json"]
+    command = [sys.executable, "-m", "homing", "serve", "--config", str(config), "--json"]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -338,7 +338,7 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     try:
         port = int(first.ready["native"].rpartition(":")[2])
         config = Server(tmp_path / "second", {"native": {"port": port}}).write_config()
-        command = [sys.executable, "-m", "broker", "serve", "--config", str(config)]
+        command = [sys.executable, "-m", "homing", "serve", "--config", str(config)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=ANSWER_S, check=False)
         assert done.returncode == 1
         assert str(port) in done.stderr

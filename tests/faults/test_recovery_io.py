@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.protocols.native.codec import Op
+from homing.broker.protocols.native.codec import Op
 from tests.faults.hostile import ANSWER_S, Raw
 from tests.process import ROOT, Server
 
@@ -37,7 +37,7 @@ class FailingServer:
         self.log = directory / "failing.log"
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "broker", "serve", "--config", str(config), "--json"],
+                [sys.executable, "-m", "homing", "serve", "--config", str(config), "--json"],
                 cwd=ROOT,
                 env=environment,
                 stdout=subprocess.PIPE,

@@ -10,8 +10,8 @@ import struct
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
-from broker.errors import Refused
-from broker.protocols.amqp091.codec import (
+from homing.broker.errors import Refused
+from homing.broker.protocols.amqp091.codec import (
     PROTOCOL_HEADER,
     AckEvent,
     ErrorEvent,
@@ -22,9 +22,9 @@ from broker.protocols.amqp091.codec import (
     content_frames,
     method_frame,
 )
-from broker.protocols.amqp091.codec_methods import METHODS, NUMBER, write_arguments
-from broker.protocols.amqp091.options import AmqpOptions
-from broker.protocols.amqp091.session import AmqpSession
+from homing.broker.protocols.amqp091.codec_methods import METHODS, NUMBER, write_arguments
+from homing.broker.protocols.amqp091.options import AmqpOptions
+from homing.broker.protocols.amqp091.session import AmqpSession
 from tests.fuzz.journal_words import check_group
 from tests.model.world import World
 

@@ -15,7 +15,9 @@ SEEDS = 200
 
 def main() -> None:
     atheris = import_module("atheris")
-    with atheris.instrument_imports(include=["broker.protocols.amqp091", "broker.exchanges", "broker.declared_queues"]):
+    with atheris.instrument_imports(
+        include=["homing.broker.protocols.amqp091", "homing.broker.topology.amqp.exchanges", "homing.broker.topology.amqp.queues"]
+    ):
         targets = import_module("tests.fuzz.amqp_targets")
     target, make = {
         "codec": (targets.read_frames, targets.frames_and_faults),

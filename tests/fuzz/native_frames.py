@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from broker.protocols.native.codec import Op
+from homing.broker.protocols.native.codec import Op
 
 NAMES = ["a", "b", "a.b", "DLA", "DLQ.a", "x" * 512, "a::b", "*", "", "ü", "a\n", "$sys"]
 ODD: list[Any] = [None, True, False, 0, 1, -1, 7, 2**31, 2**62, 2**63 - 1, 2**63, 2**64 - 1, -(2**63), 0.5, float("nan"), float("inf")]

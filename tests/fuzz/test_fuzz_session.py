@@ -12,13 +12,13 @@ import random
 import time
 from typing import Any
 
-from broker.broker import Broker
-from broker.config import Change
-from broker.core.address_settings import AddressSettingsRepository
-from broker.errors import Refused
-from broker.management.calls import Calls
-from broker.protocols.native.codec import FrameDecoder, Op, ProtocolError, encode
-from broker.protocols.native.session import NativeOptions, NativeSession
+from homing.broker.broker import Broker
+from homing.broker.config.config import Change
+from homing.broker.core.settings.address_settings import AddressSettingsRepository
+from homing.broker.errors import Refused
+from homing.broker.management.calls import Calls
+from homing.broker.protocols.native.codec import FrameDecoder, Op, ProtocolError, encode
+from homing.broker.protocols.native.session import NativeOptions, NativeSession
 from tests.faults.hostile import check_words
 from tests.fuzz.journal_words import check_group
 from tests.fuzz.native_frames import Frames

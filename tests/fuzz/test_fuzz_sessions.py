@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.protocols.native.codec import FrameDecoder, Op, encode
+from homing.broker.protocols.native.codec import FrameDecoder, Op, encode
 from tests.fuzz.sessions.campaign import run_once
 from tests.fuzz.sessions.oddities import EXTREMES, bend
 

@@ -12,7 +12,7 @@ import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from broker.users import hash_password
+from homing.broker.auth.passwords import hash_password
 from tests.amqp_support import AMQP, channel, connect, connection, consume, count, cut, get, wait_for_count
 from tests.pauses import tried_again
 from tests.process import Server, wait_until

@@ -14,7 +14,7 @@ import kombu
 import pika
 import pytest
 
-import client
+import homing
 from tests.amqp_support import AMQP, amqp_port, channel, get
 from tests.process import Server
 
@@ -143,8 +143,8 @@ async def test_sent_with_amqp_read_with_homing(broker: Server) -> None:
             ch.basic_publish("", "mixed.out", b"from amqp", properties)
 
     await asyncio.to_thread(send)
-    async with client.connect(broker.url) as connection:
-        consumer = connection.session(client.AckMode.INDIVIDUAL).consumer("mixed.out", selector="colour = 'red' AND n > 6")
+    async with homing.connect(broker.url) as connection:
+        consumer = connection.session(homing.AckMode.INDIVIDUAL).consumer("mixed.out", selector="colour = 'red' AND n > 6")
         message = await consumer.receive(timeout_ms=10_000)
         assert message is not None
         assert message.body == b"from amqp"
@@ -155,7 +155,7 @@ async def test_sent_with_amqp_read_with_homing(broker: Server) -> None:
 
 
 async def test_sent_with_homing_read_with_amqp(broker: Server) -> None:
-    async with client.connect(broker.url) as connection:
+    async with homing.connect(broker.url) as connection:
         await (
             connection.session().producer("mixed.in").send(b"from homing", properties={"colour": "blue", "n": 8, "JMSCorrelationID": "c-2"})
         )

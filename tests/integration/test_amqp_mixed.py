@@ -16,8 +16,8 @@ import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-import client
-from client import blocking
+import homing
+from homing.client import blocking
 from tests.amqp_support import AMQP, channel, connect, count, cut, get, wait_for_count
 from tests.process import ROOT, Server, wait_until
 
@@ -44,7 +44,7 @@ class Both(NamedTuple):
         return {"exchange": explained["dead_letter_exchange"], **{each["key"]: each["value"] for each in explained["settings"]}}
 
     def receive(self, queue: str, settle: Callable[[Any], object] = lambda message: message.acknowledge(confirm=True)) -> Any:
-        with self.native.session(client.AckMode.INDIVIDUAL) as session:
+        with self.native.session(homing.AckMode.INDIVIDUAL) as session:
             message = session.consumer(queue, prefetch=1).receive(timeout_ms=10_000)
             assert message is not None, f"nothing came from {queue}"
             settle(message)

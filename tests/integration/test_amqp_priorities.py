@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pika
 
-import client
-from client import AckMode
+from homing import client
+from homing.client import AckMode
 from tests.amqp_support import AMQP, channel, wait_for_count
 from tests.process import HomingCommand, Server
 

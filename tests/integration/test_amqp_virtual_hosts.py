@@ -11,7 +11,7 @@ import pika
 import pika.exceptions
 import pytest
 
-import client
+from homing import client
 from tests.amqp_support import AMQP, connect, connection, get
 from tests.process import HomingCommand, Server
 

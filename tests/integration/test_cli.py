@@ -231,7 +231,7 @@ def test_the_ready_line_for_people(homing: HomingCommand, tmp_path: Path) -> Non
     from tests.process import ROOT
 
     (tmp_path / "free.yaml").write_text("native: {port: 0}\n")
-    command = [sys.executable, "-m", "broker", "serve", "--config", str(tmp_path / "free.yaml"), "--data", str(tmp_path / "elsewhere")]
+    command = [sys.executable, "-m", "homing", "serve", "--config", str(tmp_path / "free.yaml"), "--data", str(tmp_path / "elsewhere")]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-import client
+import homing
 from tests.process import ROOT, Server
 from tests.unit.test_safe_text import ACTS, HOSTILE
 
@@ -42,7 +42,7 @@ Evil.__module__ = EVIL
 
 async def misbehave(url: str) -> int:
     """Sends, fails until it is dead, and leaves one waiting; the dead one's number."""
-    async with client.connect(url) as connection, connection.session(client.AckMode.INDIVIDUAL) as session:
+    async with homing.connect(url) as connection, connection.session(homing.AckMode.INDIVIDUAL) as session:
         producer, consumer = session.producer("evil"), session.consumer("evil", prefetch=1)
         await producer.send(EVIL.encode(), properties={EVIL: EVIL, "[bold]": b"\x1b"})
         message = await consumer.receive(timeout_ms=20_000)
@@ -110,6 +110,6 @@ async def test_no_command_shows_anything_that_acts(start_server: Callable[..., S
 
 
 async def test_a_client_id_that_acts_is_refused(server: Server) -> None:
-    with pytest.raises(client.ConnectError, match="printable"):
-        async with client.connect(server.url, client_id="\x1b[2J"):
+    with pytest.raises(homing.ConnectError, match="printable"):
+        async with homing.connect(server.url, client_id="\x1b[2J"):
             pass

@@ -10,8 +10,8 @@ import types
 
 import pytest
 
-import client
-from client import AckMode, RedeliveryPolicy
+from homing import client
+from homing.client import AckMode, RedeliveryPolicy
 from tests.process import ROOT, Server
 
 PAGE = (ROOT / "docs" / "client.md").read_text()

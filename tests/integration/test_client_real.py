@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
-import client
-from client import AckMode, ReconnectPolicy, RedeliveryPolicy, SendError, TransactionError, blocking
+import homing
+from homing.client import AckMode, ReconnectPolicy, RedeliveryPolicy, SendError, TransactionError, blocking
 from tests.process import ROOT, Server
 
 NO_DELAY = RedeliveryPolicy(initial_redelivery_delay_ms=0, redelivery_delay_ms=0, maximum_redeliveries=20)
@@ -19,7 +19,7 @@ FAST = ReconnectPolicy(initial_delay_ms=10, maximum_delay_ms=100)
 WAIT_MS = 15_000
 
 
-async def send(connection: client.Connection, address: str, *bodies: bytes) -> None:
+async def send(connection: homing.Connection, address: str, *bodies: bytes) -> None:
     async with connection.session() as session:
         producer = session.producer(address)
         for body in bodies:
@@ -27,19 +27,19 @@ async def send(connection: client.Connection, address: str, *bodies: bytes) -> N
         await producer.flush()
 
 
-async def one(consumer: client.Consumer) -> client.Message:
+async def one(consumer: homing.Consumer) -> homing.Message:
     message = await consumer.receive(timeout_ms=WAIT_MS)
     assert message is not None
     return message
 
 
-async def left(connection: client.Connection, queue: str) -> int:
+async def left(connection: homing.Connection, queue: str) -> int:
     return next((int(each["messages"]) for each in await connection.call("queues") if each["name"] == queue), 0)
 
 
 @pytest.mark.parametrize("mode", list(AckMode))
 async def test_each_mode_settles_what_it_should(server: Server, mode: AckMode) -> None:
-    async with client.connect(server.url) as connection:
+    async with homing.connect(server.url) as connection:
         await send(connection, "orders", *[b"%d" % number for number in range(20)])
         async with connection.session(mode) as session:
             consumer = session.consumer("orders", prefetch=4 if mode is AckMode.DUPS_OK else 1000)
@@ -61,7 +61,7 @@ async def test_each_mode_settles_what_it_should(server: Server, mode: AckMode) -
 
 
 async def test_a_failed_message_comes_back_counted(server: Server) -> None:
-    async with client.connect(server.url, redelivery_policy=NO_DELAY) as connection:
+    async with homing.connect(server.url, redelivery_policy=NO_DELAY) as connection:
         await send(connection, "orders", b"x")
         async with connection.session(AckMode.INDIVIDUAL) as session:
             consumer = session.consumer("orders")
@@ -78,7 +78,7 @@ async def test_a_failed_message_comes_back_counted(server: Server) -> None:
 
 
 async def test_listeners_of_every_kind_see_every_message(server: Server) -> None:
-    async with client.connect(server.url, redelivery_policy=NO_DELAY) as connection:
+    async with homing.connect(server.url, redelivery_policy=NO_DELAY) as connection:
         for mode, concurrency in ((AckMode.AUTO, 1), (AckMode.DUPS_OK, 4), (AckMode.CLIENT, 8), (AckMode.TRANSACTED, 1)):
             await send(connection, "orders", *[b"%d" % number for number in range(100)])
             failed: set[bytes] = set()
@@ -87,9 +87,9 @@ async def test_listeners_of_every_kind_see_every_message(server: Server) -> None
             async with connection.session(mode) as session:
 
                 async def handler(
-                    message: client.Message,
+                    message: homing.Message,
                     mode: AckMode = mode,
-                    session: client.Session = session,
+                    session: homing.Session = session,
                     failed: set[bytes] = failed,
                     done: set[bytes] = done,
                     finished: asyncio.Event = finished,
@@ -114,7 +114,7 @@ async def test_listeners_of_every_kind_see_every_message(server: Server) -> None
 
 
 async def test_transactions_are_whole(server: Server) -> None:
-    async with client.connect(server.url, redelivery_policy=NO_DELAY) as connection:
+    async with homing.connect(server.url, redelivery_policy=NO_DELAY) as connection:
         await send(connection, "orders", b"x")
         async with connection.session(AckMode.TRANSACTED) as session:
             consumer, producer = session.consumer("orders"), session.producer("out")
@@ -133,7 +133,7 @@ async def test_transactions_are_whole(server: Server) -> None:
 
 
 async def test_nothing_confirmed_is_lost_or_doubled_over_a_kill(server: Server) -> None:
-    async with client.connect(server.url, reconnect=FAST) as connection, connection.session() as session:
+    async with homing.connect(server.url, reconnect=FAST) as connection, connection.session() as session:
         producer = session.producer("orders")
         for number in range(2000):
             producer.send_nowait(b"%d" % number)
@@ -151,7 +151,7 @@ async def test_nothing_confirmed_is_lost_or_doubled_over_a_kill(server: Server) 
 async def test_refusals_fail_in_order_and_the_producer_goes_on(start_server: Callable[..., Server]) -> None:
     settings = {"#": {"max-length": 3, "overflow": "reject-publish"}}
     server = start_server({"address-settings": settings})
-    async with client.connect(server.url) as connection, connection.session() as session:
+    async with homing.connect(server.url) as connection, connection.session() as session:
         producer = session.producer("orders")
         outcomes = await asyncio.gather(*(producer.send_nowait(b"%d" % number) for number in range(6)), return_exceptions=True)
         codes = [error.code if isinstance(error, SendError) else error for error in outcomes]
@@ -162,7 +162,7 @@ async def test_refusals_fail_in_order_and_the_producer_goes_on(start_server: Cal
 
 
 async def test_pull_and_browse(server: Server) -> None:
-    async with client.connect(server.url) as connection, connection.session(AckMode.INDIVIDUAL) as session:
+    async with homing.connect(server.url) as connection, connection.session(AckMode.INDIVIDUAL) as session:
         consumer = session.consumer("orders", prefetch=0)
         assert await consumer.receive(timeout_ms=50) is None
         await send(connection, "orders", *[b"%d" % number for number in range(250)])
@@ -177,18 +177,18 @@ def test_a_handler_that_kills_its_process_at_once_was_counted(server: Server) ->
 import asyncio, os, signal, sys
 import client
 async def main():
-    async with client.connect(sys.argv[1]) as connection, connection.session(client.AckMode.AUTO) as session:
+    async with homing.connect(sys.argv[1]) as connection, connection.session(homing.AckMode.AUTO) as session:
         listener = await session.listen("orders", lambda message: os.kill(os.getpid(), signal.SIGKILL))
         await listener.wait()
 asyncio.run(main())
 """
 
     async def prepare() -> None:
-        async with client.connect(server.url) as connection:
+        async with homing.connect(server.url) as connection:
             await send(connection, "orders", b"deadly")
 
-    async def look() -> client.Message:
-        async with client.connect(server.url) as connection, connection.session(AckMode.INDIVIDUAL) as session:
+    async def look() -> homing.Message:
+        async with homing.connect(server.url) as connection, connection.session(AckMode.INDIVIDUAL) as session:
             return await one(session.consumer("orders"))
 
     asyncio.run(prepare())
@@ -219,13 +219,13 @@ def test_blocking_facade(server: Server) -> None:
             session.commit()
         names = {each["name"]: each["messages"] for each in connection.call("queues")}
         assert names == {"orders": 1, "out": 1}
-    assert connection.state is client.ConnectionState.CLOSED
-    with pytest.raises(client.ConnectError):
+    assert connection.state is homing.ConnectionState.CLOSED
+    with pytest.raises(homing.ConnectError):
         blocking.connect("homing://127.0.0.1:1")
 
 
 async def test_a_rollback_keeps_its_reason_with_the_message_that_led_to_it(server: Server) -> None:
-    async with client.connect(server.url) as connection:
+    async with homing.connect(server.url) as connection:
         await send(connection, "orders", b"bystander", b"culprit")
         async with connection.session(AckMode.TRANSACTED) as session:
             consumer = session.consumer("orders", redelivery_policy=NO_DELAY)

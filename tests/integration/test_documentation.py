@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from broker.cli import app
+from homing.broker.cli.main import app
 from tests.process import ROOT, HomingCommand, Server
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -102,7 +102,7 @@ def test_the_program_of_the_readme_works(server: Server, tmp_path: Path) -> None
 
 
 def test_the_exit_codes_of_the_manual_are_those_of_the_command() -> None:
-    from broker.cli_output import ExitCode
+    from homing.broker.cli.output import ExitCode
 
     told = set(map(int, re.findall(r"^\| (\d+) \|", (ROOT / "docs" / "operations.md").read_text(), re.MULTILINE)))
     assert told == set(map(int, ExitCode))

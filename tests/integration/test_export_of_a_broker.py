@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow.dataset as ds
 import pytest
 
-import client
-from client import AckMode, Connection, Message
+import homing
+from homing.client import AckMode, Connection, Message
 from tests.acceptance.semantics_support import drained, fail, holds, receive, running
 from tests.process import HomingCommand
 
@@ -90,7 +90,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Account]:
     with running(directory, SETTINGS) as server:
 
         async def live() -> None:
-            async with client.connect(server.url) as connection:
+            async with homing.connect(server.url) as connection:
                 await go_all_ways(connection, account)
 
         asyncio.run(live())

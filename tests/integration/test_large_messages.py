@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-import client
-from client import AckMode
-from client.errors import HomingError
+from homing import client
+from homing.client import AckMode
+from homing.client.errors import HomingError
 from tests.amqp_support import AMQP, channel, connection, get, wait_for_count
 from tests.process import HomingCommand, Server, wait_until
 

@@ -12,8 +12,8 @@ import pika
 import pika.exceptions
 import pytest
 
-import client
-from client import AckMode
+import homing
+from homing.client import AckMode
 from tests.acceptance.semantics_support import until
 from tests.amqp_support import AMQP, channel, get
 from tests.process import Server
@@ -32,7 +32,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 async def fill(server: Server, queue: str, count: int, size: int = 8, delay_ms: int = 0) -> None:
-    async with await client.connect(server.url) as connection, connection.session() as session:
+    async with await homing.connect(server.url) as connection, connection.session() as session:
         producer = session.producer(queue)
         for number in range(count):
             producer.send_nowait(b"%0*d" % (size, number), delay_ms=delay_ms)
@@ -42,7 +42,7 @@ async def fill(server: Server, queue: str, count: int, size: int = 8, delay_ms: 
 
 
 async def count(server: Server, queue: str) -> int:
-    async with await client.connect(server.url) as connection:
+    async with await homing.connect(server.url) as connection:
         return next((int(each["messages"]) for each in await connection.call("queues") if each["name"] == queue), 0)
 
 
@@ -57,8 +57,8 @@ def rss_mib(server: Server, name: str = "VmRSS") -> float:
 
 async def drain(server: Server, queue: str, wanted: int) -> list[int]:
     got: list[int] = []
-    message: client.Message | None = None
-    async with await client.connect(server.url) as connection, connection.session(AckMode.CLIENT) as session:
+    message: homing.Message | None = None
+    async with await homing.connect(server.url) as connection, connection.session(AckMode.CLIENT) as session:
         consumer = session.consumer(queue)
         while len(got) < wanted:
             message = await consumer.receive(timeout_ms=20_000)
@@ -87,7 +87,7 @@ async def test_a_long_queue_keeps_its_order_over_a_kill_and_hardly_any_memory(se
 
 async def test_large_bodies_are_written_and_read_back_a_few_at_a_time(server: Server) -> None:
     body, number = os.urandom(10 << 20), 60
-    async with await client.connect(server.url) as connection, connection.session() as session:
+    async with await homing.connect(server.url) as connection, connection.session() as session:
         producer = session.producer("large")
         for _ in range(number):
             producer.send_nowait(body)
@@ -96,7 +96,7 @@ async def test_large_bodies_are_written_and_read_back_a_few_at_a_time(server: Se
     assert rss_mib(server, "VmHWM") < 480, "the bodies are 600 MiB"
     server.kill()
     server.start()
-    async with await client.connect(server.url) as connection, connection.session(AckMode.INDIVIDUAL) as session:
+    async with await homing.connect(server.url) as connection, connection.session(AckMode.INDIVIDUAL) as session:
         consumer = session.consumer("large")
         for _ in range(number):
             message = await consumer.receive(timeout_ms=20_000)
@@ -152,7 +152,7 @@ async def test_what_is_to_come_waits_on_disk_and_comes_in_time(server: Server) -
     await fill(server, "later", 14_000, delay_ms=5_000)
     await fill(server, "later", 1, delay_ms=3_600_000)
     assert await count(server, "later") == 14_001
-    async with await client.connect(server.url) as connection, connection.session(AckMode.DUPS_OK) as session:
+    async with await homing.connect(server.url) as connection, connection.session(AckMode.DUPS_OK) as session:
         consumer = session.consumer("later")
         got: list[int] = []
         for _ in range(14_000):
@@ -168,7 +168,7 @@ async def test_what_is_to_come_waits_on_disk_and_comes_in_time(server: Server) -
 @pytest.mark.parametrize(("window", "delay_ms"), [("window-messages", 0), ("window-bytes", 0), ("window-scheduled", 3_600_000)])
 async def test_a_reload_changes_the_windows_in_force(server: Server, window: str, delay_ms: int) -> None:
     """What 300 messages take of memory, in a new queue each: all of it in a large window, hardly anything in a small one."""
-    async with await client.connect(server.url) as connection:
+    async with await homing.connect(server.url) as connection:
 
         async def taken(limit: int) -> int:
             server.config["limits"] = {window: limit}
@@ -186,7 +186,7 @@ async def test_a_reload_changes_the_windows_in_force(server: Server, window: str
 
 async def test_dead_letters_on_disk_are_shown_and_go_home(server: Server) -> None:
     await fill(server, "work", 9_500)
-    async with await client.connect(server.url) as connection:
+    async with await homing.connect(server.url) as connection:
         async with connection.session(AckMode.INDIVIDUAL) as session:
             consumer = session.consumer("work")
             for _ in range(9_500):

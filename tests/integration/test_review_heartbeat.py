@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-import client
+import homing
 from tests.pauses import tried_again
 from tests.process import Server
 
@@ -21,8 +21,8 @@ async def test_an_idle_connection_with_short_heartbeats_stays(start_server: Star
 
     @tried_again
     async def idle() -> None:
-        states: list[client.ConnectionState] = []
-        async with client.connect(server.url, heartbeat_ms=300) as connection:
+        states: list[homing.ConnectionState] = []
+        async with homing.connect(server.url, heartbeat_ms=300) as connection:
             connection.on_state.append(states.append)
             await asyncio.sleep(2.5)
             assert not states

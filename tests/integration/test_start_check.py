@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-import client
-from broker.start_check import StartCheck
-from journal.check import Stop, check
-from journal.journal import Journal
+import homing
+from homing.broker.start_check import StartCheck
+from homing.journal.journal import Journal
+from homing.journal.read.check import Stop, check
 from tests.process import Server, wait_until
 from tests.unit.journal_support import message, opened, queue, reference, send
 
@@ -22,7 +22,7 @@ FINDING = "the journal is not whole"
 
 
 async def _send(url: str, *bodies: bytes) -> None:
-    async with client.connect(url) as connection, connection.session() as session:
+    async with homing.connect(url) as connection, connection.session() as session:
         producer = session.producer("orders")
         for body in bodies:
             await producer.send(body)
@@ -83,7 +83,7 @@ async def _fill(journal: Journal) -> None:
 @pytest.fixture
 async def endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[StartCheck]:
     """A check under way that at its pace would take days."""
-    monkeypatch.setattr("broker.start_check._REST", 1e6)
+    monkeypatch.setattr("homing.broker.start_check._REST", 1e6)
     async with opened(tmp_path) as (journal, _):
         await _fill(journal)
         looking = StartCheck(tmp_path)
@@ -124,7 +124,7 @@ async def test_a_check_is_ended_in_the_middle_of_a_statement(tmp_path: Path) -> 
 
 
 async def test_pages_of_a_check_hold_few_bodies_and_miss_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("journal.check._PAGE_BODY_BYTES", 10_000)
+    monkeypatch.setattr("homing.journal.read.check._PAGE_BODY_BYTES", 10_000)
     async with opened(tmp_path) as (journal, _):
         journal.group.queue(queue())
         for sequence in range(1, 41):

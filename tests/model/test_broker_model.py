@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker.core.consumer import Consumer
-from broker.core.message import Message, MessageReference, Where
-from broker.core.redelivery import Failure
-from broker.errors import Refused
-from broker.limits import BrokerLimits
+from homing.broker.core.consumer import Consumer
+from homing.broker.core.message import Message, MessageReference, Where
+from homing.broker.core.redelivery import Failure
+from homing.broker.errors import Refused
+from homing.broker.limits import BrokerLimits
 from tests.model.world import Client, Delivery, World
 
 LAYERS: dict[str, dict[str, Any]] = {

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from broker.core.exchange import Destination
-from broker.core.message import MessageReference, Properties
-from broker.core.queue import Queue
-from broker.core.redelivery import Failure
-from broker.dead_letter_office import DeadLetterOffice
+from homing.broker.core.amqp.exchange import Destination
+from homing.broker.core.message import MessageReference, Properties
+from homing.broker.core.queue import Queue
+from homing.broker.core.redelivery import Failure
+from homing.broker.delivery.dead_lettering import DeadLetterOffice
 from tests.model.test_regressions import Life
 
 _together = DeadLetterOffice.bury_all

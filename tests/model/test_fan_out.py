@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-import broker.sending
-from broker.core.message import Message
-from broker.core.queue import Queue
-from broker.fan_out import fan_out
-from broker.limits import BrokerLimits
-from broker.state import BrokerState
+from homing.broker.core.message import Message
+from homing.broker.core.queue import Queue
+from homing.broker.delivery import publish as broker_sending
+from homing.broker.delivery.fan_out import fan_out
+from homing.broker.delivery.state import BrokerState
+from homing.broker.limits import BrokerLimits
 from tests.model.test_regressions import Life
 from tests.model.world import World
 from tests.unit.test_amqp_methods import declared, opened, published
@@ -59,10 +59,10 @@ def test_a_list_is_what_its_messages_are_one_at_a_time(monkeypatch: pytest.Monke
         taken.append(fan_out(state, messages, queues))
         return taken[-1]
 
-    monkeypatch.setattr(broker.sending, "fan_out", noted)
+    monkeypatch.setattr(broker_sending, "fan_out", noted)
     together = told(sent(some))
     assert taken == [True] * 4
-    monkeypatch.setattr(broker.sending, "fan_out", lambda *args: False)
+    monkeypatch.setattr(broker_sending, "fan_out", lambda *args: False)
     assert together == told(sent(some))
     assert together["in order"] == {name: [b"urgent", b"a", b"b", b"c", b"light", b"short"] for name in QUEUES}
     assert together["bodies"] == [b"a", b"b", b"c", b"short", b"urgent"]
@@ -94,7 +94,7 @@ def test_a_start_finds_all_of_them() -> None:
 @pytest.mark.plain
 def test_queues_that_look_at_each_message_get_them_one_at_a_time(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[bool] = []
-    monkeypatch.setattr(broker.sending, "fan_out", lambda *args: taken.append(True))
+    monkeypatch.setattr(broker_sending, "fan_out", lambda *args: taken.append(True))
     life = sent(some, settings)
     life.world.commit()
     assert not taken, "these are not plain"

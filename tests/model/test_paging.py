@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from broker.core.consumer import Consumer
-from broker.core.message import MessageReference, Where
-from broker.core.redelivery import Failure
-from broker.errors import Refused
-from broker.limits import BrokerLimits
-from broker.management.messages import peek
-from broker.management.queues import delete
-from broker.steps import Steps
+from homing.broker.core.consumer import Consumer
+from homing.broker.core.message import MessageReference, Where
+from homing.broker.core.redelivery import Failure
+from homing.broker.delivery.steps import Steps
+from homing.broker.errors import Refused
+from homing.broker.limits import BrokerLimits
+from homing.broker.management.messages import peek
+from homing.broker.management.queues import delete
 from tests.model.test_regressions import Life
 from tests.model.world import Client, World
 
@@ -304,7 +304,7 @@ def test_a_transaction_joins_a_long_queue_at_its_place() -> None:
 
 
 def _message(body: str) -> Any:
-    from broker.core.message import Message
+    from homing.broker.core.message import Message
 
     return Message(0, "a", body.encode())
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from broker.core.address_settings import AddressSettingsRepository
-from broker.core.consumer import Consumer
-from broker.core.message import Message, Where
-from broker.core.post_office import RoutingTypes
-from broker.core.queue import Queue
-from broker.core.redelivery import ConsumerPolicy, Failure
-from broker.errors import Refused
-from broker.management.queues import describe
-from broker.steps import at_once
-from journal.leftovers import POLICIES
+from homing.broker.core.consumer import Consumer
+from homing.broker.core.message import Message, Where
+from homing.broker.core.queue import Queue
+from homing.broker.core.redelivery import ConsumerPolicy, Failure
+from homing.broker.core.routing import RoutingTypes
+from homing.broker.core.settings.address_settings import AddressSettingsRepository
+from homing.broker.delivery.steps import at_once
+from homing.broker.errors import Refused
+from homing.broker.management.queues import describe
+from homing.journal.upkeep.leftovers import POLICIES
 from tests.model.world import Client, Delivery, World
 
 
@@ -512,7 +512,7 @@ def test_a_report_that_cannot_be_read_leaves_what_failed_with_its_consumer(monke
     consumer = life.subscribe(life.client(), "a", prefetch=5)
     life.send(life.client(), "a", "one", "two")
     life.world.commit()
-    monkeypatch.setattr("broker.ledger.keep", broken)
+    monkeypatch.setattr("homing.broker.recording.recorder.keep", broken)
     with pytest.raises(MemoryError):
         life.world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {"reason": "no"})
     life.world.check_books()

@@ -11,19 +11,19 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from broker.broker import Broker
-from broker.connection import Connection
-from broker.core.address_settings import AddressSettingsRepository
-from broker.core.consumer import Consumer
-from broker.core.message import Message, MessageReference, Where
-from broker.core.queue import Queue
-from broker.errors import Refused
-from broker.limits import BrokerLimits
-from broker.producers import Producer
-from broker.recovery import recover
-from journal.group_commit import Group
-from journal.paging import Page, Wanted
-from journal.records import AddressRecord, MessageRecord, OnDisk, QueueRecord, Recovered, ReferenceRecord
+from homing.broker.broker import Broker
+from homing.broker.connection import Connection
+from homing.broker.core.consumer import Consumer
+from homing.broker.core.message import Message, MessageReference, Where
+from homing.broker.core.queue import Queue
+from homing.broker.core.settings.address_settings import AddressSettingsRepository
+from homing.broker.delivery.producers import Producer
+from homing.broker.errors import Refused
+from homing.broker.limits import BrokerLimits
+from homing.broker.recording.recovery import recover
+from homing.journal.commit.batch import Group
+from homing.journal.contract import AddressRecord, MessageRecord, OnDisk, QueueRecord, Recovered, ReferenceRecord
+from homing.journal.read.pages import Page, Wanted
 
 
 class DictJournal:

@@ -19,7 +19,7 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-import client
+import homing
 from tests.process import ROOT, Server
 from tests.soak import load
 from tests.soak.curves import Measure, Points, Verdict, judge, svg
@@ -76,7 +76,7 @@ def soak(directory: Path, seconds: float, every_s: float, export_every_s: float)
 
 async def _sample(run: Run, server: Server, working: subprocess.Popen[str], seconds: float, every_s: float) -> None:
     begin = time.monotonic()
-    async with client.connect(server.url) as connection:
+    async with homing.connect(server.url) as connection:
         sampler = Sampler(server.pid, server.data, connection)
         happened = server.directory.with_name("each-has-happened")
         while ((now := time.monotonic() - begin) < seconds or not await asyncio.to_thread(happened.exists)) and working.poll() is None:

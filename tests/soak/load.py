@@ -20,8 +20,8 @@ from typing import Any, Final
 
 import pika
 
-import client
-from client import AckMode, Connection, HomingError, Message
+import homing
+from homing.client import AckMode, Connection, HomingError, Message
 from tests.process import ROOT
 
 #: What outlives messages goes soon, so that a soak of minutes sees it going.
@@ -153,7 +153,7 @@ async def transactions(connection: Connection, done: Done) -> None:
 async def visitors(url: str, done: Done) -> None:
     """Connections that come, send, take something and go, some without a word."""
     for number in itertools.count():
-        connection = await client.connect(url)
+        connection = await homing.connect(url)
         session = connection.session(AckMode.CLIENT)
         await session.producer("visited").send(b"hello")
         consumer = session.consumer("visited", prefetch=3)
@@ -204,7 +204,7 @@ async def exports(data: Path, out: Path, every_s: float, done: Done) -> None:
     while True:
         await asyncio.sleep(every_s)
         shutil.rmtree(out, ignore_errors=True)
-        command = [sys.executable, "-m", "broker", "journal", "export", "--data", str(data), "--out", str(out), "--json"]
+        command = [sys.executable, "-m", "homing", "journal", "export", "--data", str(data), "--out", str(out), "--json"]
         process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.DEVNULL)
         assert await process.wait() == 0, "an export failed"
         done.add("exports")
@@ -219,7 +219,7 @@ async def _until_input_ends() -> None:
 async def run(url: str, port: int, data: Path, out: Path, export_every_s: float, done: Done) -> None:
     """Everything at once; whatever fails ends all of it, with its traceback."""
     stop = threading.Event()
-    async with client.connect(url) as one, client.connect(url) as two:
+    async with homing.connect(url) as one, homing.connect(url) as two:
         jobs: list[Callable[[], Awaitable[None]]] = [
             lambda: work(one, done),
             lambda: redrive(two, done),

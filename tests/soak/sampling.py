@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 from typing import Final
 
-import client
-from journal.disk import DATABASE_NAME
-from journal.reader import open_read_only
+import homing
+from homing.journal.read.queries import open_read_only
+from homing.journal.store.directory import DATABASE_NAME
 from tests.soak.curves import Measure
 
 _MIB: Final = 1 << 20
@@ -38,7 +38,7 @@ Sample = dict[Measure, float]
 class Sampler:
     """``take`` once in a while, with a connection of its own that stays."""
 
-    def __init__(self, pid: int, data: Path, connection: client.Connection) -> None:
+    def __init__(self, pid: int, data: Path, connection: homing.Connection) -> None:
         self._pid = pid
         self._data = data
         self._connection = connection

@@ -12,8 +12,8 @@ from typing import Any, cast
 import pytest
 import uvloop
 
-import client
-from broker.protocols.native.codec import FrameDecoder, Op, encode
+import homing
+from homing.broker.protocols.native.codec import FrameDecoder, Op, encode
 
 Frame = list[Any]
 
@@ -182,6 +182,6 @@ async def fake_broker() -> AsyncIterator[FakeBroker]:
 
 
 @asynccontextmanager
-async def connected(**options: Any) -> AsyncIterator[tuple[FakeBroker, client.Connection]]:
-    async with fake_broker() as broker, client.connect(broker.url, **options) as connection:
+async def connected(**options: Any) -> AsyncIterator[tuple[FakeBroker, homing.Connection]]:
+    async with fake_broker() as broker, homing.connect(broker.url, **options) as connection:
         yield broker, connection

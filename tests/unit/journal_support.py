@@ -8,9 +8,7 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
-from journal.history import ATTEMPTS, OUTCOMES
-from journal.journal import Journal, JournalOptions
-from journal.records import (
+from homing.journal.contract import (
     AttemptDetail,
     Attempts,
     HopRecord,
@@ -23,6 +21,8 @@ from journal.records import (
     ReferenceCounts,
     ReferenceRecord,
 )
+from homing.journal.journal import Journal, JournalOptions
+from homing.journal.store.history_rows import ATTEMPTS, OUTCOMES
 
 NOW_MS = 1_700_000_000_000
 #: Small, so that a test neither fills the disk nor takes time.

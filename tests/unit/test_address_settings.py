@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.core.address_settings import (
+from homing.broker.core.settings.address_settings import (
     FIELD_OF_KEY,
     KEY_OF_FIELD,
     AddressSettings,
@@ -16,9 +16,9 @@ from broker.core.address_settings import (
     Origin,
     read_setting,
 )
-from broker.core.setting_values import SettingError
-from broker.core.units import MAX_DURATION_MS, format_duration_ms, format_size_bytes, parse_duration_ms, parse_size_bytes
-from broker.core.wildcard import pattern_matches, pattern_problem, specificity
+from homing.broker.core.settings.units import MAX_DURATION_MS, format_duration_ms, format_size_bytes, parse_duration_ms, parse_size_bytes
+from homing.broker.core.settings.values import SettingError
+from homing.broker.core.settings.wildcard import pattern_matches, pattern_problem, specificity
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.admission import Admission, AdmissionLimits
-from broker.errors import Refused
+from homing.broker.errors import Refused
+from homing.broker.protocols.handshakes import Admission, AdmissionLimits
 
 LIMITS = AdmissionLimits(connections=10, connections_per_peer=6, handshakes=8, handshakes_per_peer=5)
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.protocols.amqp091.codec import (
+from homing.broker.protocols.amqp091.codec import (
     AckEvent,
     ErrorEvent,
     Event,
@@ -24,9 +24,9 @@ from broker.protocols.amqp091.codec import (
     content_frames,
     method_frame,
 )
-from broker.protocols.amqp091.codec_methods import METHODS, NUMBER, read_arguments, write_arguments
-from broker.protocols.amqp091.codec_properties import ContentProperties, read_properties, write_properties
-from broker.protocols.amqp091.codec_tables import TableError, Timestamp, join_table, read_table, split_table, write_table
+from homing.broker.protocols.amqp091.codec_methods import METHODS, NUMBER, read_arguments, write_arguments
+from homing.broker.protocols.amqp091.codec_properties import ContentProperties, read_properties, write_properties
+from homing.broker.protocols.amqp091.codec_tables import TableError, Timestamp, join_table, read_table, split_table, write_table
 
 VALUES = st.recursive(
     st.none()

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.core.death import bounded, deaths, is_cycle, through_exchange
-from broker.core.exchange import Binding, Destination, Exchange, headers_match, route, topic_matches
-from broker.core.exchange_origin import Way, packed, unpacked
-from broker.core.message import Hop
+from homing.broker.core.amqp.exchange import Binding, Destination, Exchange, headers_match, route, topic_matches
+from homing.broker.core.amqp.origin import Way, packed, unpacked
+from homing.broker.core.amqp.x_death import bounded, deaths, is_cycle, through_exchange
+from homing.broker.core.message import Hop
 
 
 def exchange(name: str, kind: str, *bindings: tuple[str, str], **more: Any) -> Exchange:

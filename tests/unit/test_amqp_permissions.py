@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from broker.broker import Broker
-from broker.core.address_settings import AddressSettingsRepository
-from broker.permissions import Action
+from homing.broker.auth.permissions import Action
+from homing.broker.broker import Broker
+from homing.broker.core.settings.address_settings import AddressSettingsRepository
 from tests.model.world import World
 from tests.unit.test_amqp_session import Peer
 

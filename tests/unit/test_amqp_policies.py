@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from broker.core.address_settings import AddressSettings
-from broker.core.policy import Policy, PolicyError, best, read_pattern, read_policy
-from broker.policies import with_policy
-from broker.queue_arguments import options_for
-from broker.resources import with_options
+from homing.broker.core.amqp.policy import Policy, PolicyError, best, read_pattern, read_policy
+from homing.broker.core.settings.address_settings import AddressSettings
+from homing.broker.topology.amqp.arguments import options_for
+from homing.broker.topology.amqp.policies import with_policy
+from homing.broker.topology.resources import with_options
 from tests.model.world import World
 
 

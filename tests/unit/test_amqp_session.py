@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from broker.errors import Refused
-from broker.protocols.amqp091.codec import PROTOCOL_HEADER, AckEvent, FrameReader, MethodEvent, content_frames, method_frame
-from broker.protocols.amqp091.codec_methods import METHODS, NUMBER, write_arguments
-from broker.protocols.amqp091.options import AmqpOptions
-from broker.protocols.amqp091.session import AmqpSession
-from broker.steps import at_once
+from homing.broker.delivery.steps import at_once
+from homing.broker.errors import Refused
+from homing.broker.protocols.amqp091.codec import PROTOCOL_HEADER, AckEvent, FrameReader, MethodEvent, content_frames, method_frame
+from homing.broker.protocols.amqp091.codec_methods import METHODS, NUMBER, write_arguments
+from homing.broker.protocols.amqp091.options import AmqpOptions
+from homing.broker.protocols.amqp091.session import AmqpSession
 from tests.model.world import World
 
 

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from broker.protocols.amqp091.codec import FrameReader, MethodEvent, method_frame
-from broker.protocols.amqp091.codec_methods import METHODS
+from homing.broker.protocols.amqp091.codec import FrameReader, MethodEvent, method_frame
+from homing.broker.protocols.amqp091.codec_methods import METHODS
 from tests.model.world import World
 from tests.unit.test_amqp_methods import declared, opened, published
 from tests.unit.test_amqp_session import Peer

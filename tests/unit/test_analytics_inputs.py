@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from analytics import job
-from analytics.errors import AnalyticsError
-from analytics.inputs import cause, check_local
-from analytics.sample import write_sample
-from analytics.schema import MANIFEST_NAME
+from homing.analytics.commands import analyze as job
+from homing.analytics.errors import AnalyticsError
+from homing.analytics.input.inputs import cause, check_local
+from homing.analytics.input.schema import MANIFEST_NAME
+from homing.analytics.synthetic.sample import write_sample
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_the_sample_is_the_same_every_time(tmp_path: Path) -> None:
 
 def test_importing_the_job_brings_no_library_along() -> None:
     heavy = ("pyspark", "pyarrow", "jinja2", "rich")
-    code = f"import sys, analytics.job, analytics.inputs, analytics.report; print([m for m in {heavy} if m in sys.modules])"
+    code = f"import sys, homing.analytics.commands.analyze, homing.analytics.input.inputs, homing.analytics.page.report; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from analytics import java
-from analytics.errors import AnalyticsError
-from analytics.java import Java, find_java, java_version, make_shim
+from homing.analytics.errors import AnalyticsError
+from homing.analytics.spark import java
+from homing.analytics.spark.java import Java, find_java, java_version, make_shim
 
 
 def fake_java(home: Path, version: str) -> Path:

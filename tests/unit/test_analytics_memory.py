@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from analytics.memory import GREATEST_MB, LEAST_MB, fault, java_mb, machine_mb
+from homing.analytics.spark.memory import GREATEST_MB, LEAST_MB, fault, java_mb, machine_mb
 
 pytest.importorskip("py4j")
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from analytics.advice_words import attempts_for, sentence, spacing
-from analytics.clusters import components
-from analytics.flow_chart import drawn_flow
-from analytics.line_chart import Curve, count_axis, falling, time_axis
-from analytics.simulate_report import simulate_page
-from analytics.words import NB
+from homing.analytics.page.advice_words import attempts_for, sentence, spacing
+from homing.analytics.page.flow_chart import drawn_flow
+from homing.analytics.page.line_chart import Curve, count_axis, falling, time_axis
+from homing.analytics.page.simulate_report import simulate_page
+from homing.analytics.reports.clusters import components
+from homing.analytics.words import NB
 
 Row = dict[str, Any]
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analytics.errors import AnalyticsError
-from analytics.policy import Policy, load_policies, parse_policies, regex_of
 from benchmarks.analytics.truth import settings_of
-from broker.core.redelivery import ConsumerPolicy, attempts_allowed, schedule
-from broker.core.wildcard import pattern_matches, specificity
+from homing.analytics.errors import AnalyticsError
+from homing.analytics.what_if.policy import Policy, load_policies, parse_policies, regex_of
+from homing.broker.core.redelivery import ConsumerPolicy, attempts_allowed, schedule
+from homing.broker.core.settings.wildcard import pattern_matches, specificity
 
 WORDS = ("a", "b", "*", "#")
 PATTERNS = [".".join(words) for length in (1, 2, 3) for words in itertools.product(WORDS, repeat=length)]

@@ -7,11 +7,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from analytics import charts, findings, words
-from analytics.findings import Load
-from analytics.inputs import Manifest, parse_manifest
-from analytics.schema import TABLES
-from journal import export_parquet
+from homing.analytics import words
+from homing.analytics.input.inputs import Manifest, parse_manifest
+from homing.analytics.input.schema import TABLES
+from homing.analytics.page import charts, findings
+from homing.analytics.page.findings import Load
+from homing.journal.export import parquet as export_parquet
 
 
 def plain(text: str) -> str:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from broker.cli_life import Event, address_of, life, sent_at_ms, stays, verdict
-from broker.core.exchange_origin import packed
-from broker.core.message import AMQP_ORIGIN
-from broker.protocols.amqp091.codec_properties import ContentProperties, write_properties
+from homing.broker.cli.timeline import Event, address_of, life, sent_at_ms, stays, verdict
+from homing.broker.core.amqp.origin import packed
+from homing.broker.core.message import AMQP_ORIGIN
+from homing.broker.protocols.amqp091.codec_properties import ContentProperties, write_properties
 
 NOW_MS = 1_800_000_000_000
 

@@ -10,10 +10,19 @@ from typing import Any
 
 import pytest
 
-import client
-from broker.protocols.native.codec import AckType, Op
-from client import AckMode, CloseIncomplete, ConnectError, ConnectionLost, ConnectionState, ReconnectPolicy, RedeliveryPolicy, UsageError
-from client.reconnect import NEVER
+import homing
+from homing.broker.protocols.native.codec import AckType, Op
+from homing.client import (
+    AckMode,
+    CloseIncomplete,
+    ConnectError,
+    ConnectionLost,
+    ConnectionState,
+    ReconnectPolicy,
+    RedeliveryPolicy,
+    UsageError,
+)
+from homing.client.reconnect import NEVER
 from tests.pauses import tried_again
 from tests.unit.client_fake import Frame, connected, fake_broker, on_both_loops
 
@@ -21,8 +30,8 @@ FAST = ReconnectPolicy(initial_delay_ms=1, maximum_delay_ms=5)
 
 
 def test_import_stays_light() -> None:
-    heavy = ["aiosqlite", "pydantic", "pyarrow", "uvloop", "typer", "broker.broker", "journal"]
-    program = f"import sys, client, client.blocking; print([m for m in {heavy} if m in sys.modules])"
+    heavy = ["aiosqlite", "pydantic", "pyarrow", "uvloop", "typer", "homing.broker.broker", "journal"]
+    program = f"import sys, client, homing.client.blocking; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
@@ -32,7 +41,7 @@ async def test_hello_says_who_and_how() -> None:
     async with fake_broker() as broker:
         policy = RedeliveryPolicy(maximum_redeliveries=1)
         url = broker.url.replace("//", "//ann:p%40ss@") + "?redeliveryPolicy.maximumRedeliveries=9&heartbeatMs=500"
-        connection = await client.connect(url, redelivery_policies={"orders.#": policy}, heartbeat_ms=7, product="test")
+        connection = await homing.connect(url, redelivery_policies={"orders.#": policy}, heartbeat_ms=7, product="test")
         await connection.close()
         _, magic, version, options = broker.of(Op.HELLO)[0]
         assert (magic, version) == ("homing", 1)
@@ -45,7 +54,7 @@ async def test_hello_says_who_and_how() -> None:
 @on_both_loops
 async def test_await_and_async_with_are_the_same() -> None:
     async with fake_broker() as broker:
-        connection = await client.connect(broker.url)
+        connection = await homing.connect(broker.url)
         async with connection as same:
             assert same is connection
             states = [connection.state]
@@ -61,10 +70,10 @@ async def test_nobody_there_is_told_at_once() -> None:
     async with fake_broker() as broker:
         url = broker.url
     with pytest.raises(ConnectError) as caught:
-        await client.connect(url)
+        await homing.connect(url)
     assert caught.value.code == "no-broker"
     with pytest.raises(UsageError):
-        client.connect(url).session()
+        homing.connect(url).session()
 
 
 @on_both_loops
@@ -72,7 +81,7 @@ async def test_refused_login_is_not_tried_again() -> None:
     async with fake_broker() as broker:
         broker.handlers[Op.HELLO] = lambda peer, frame: peer.send([Op.ERROR, "login-refused", "wrong password", "check it"])
         with pytest.raises(ConnectError) as caught:
-            await client.connect(broker.url, reconnect=ReconnectPolicy(first_attempts=5))
+            await homing.connect(broker.url, reconnect=ReconnectPolicy(first_attempts=5))
         assert caught.value.code == "login-refused"
         assert len(broker.peers) == 1
 
@@ -82,7 +91,7 @@ async def test_silence_at_login_times_out() -> None:
     async with fake_broker() as broker:
         broker.silent(Op.HELLO)
         with pytest.raises(ConnectError) as caught:
-            await client.connect(broker.url, connect_timeout_ms=50)
+            await homing.connect(broker.url, connect_timeout_ms=50)
         assert caught.value.code == "connect-timeout"
 
 
@@ -101,8 +110,8 @@ async def test_first_attempts_wait_for_a_broker_that_is_late() -> None:
         await connection.close()
 
 
-async def _connect(url: str) -> client.Connection:
-    return await client.connect(url, reconnect=ReconnectPolicy(initial_delay_ms=1, first_attempts=50))
+async def _connect(url: str) -> homing.Connection:
+    return await homing.connect(url, reconnect=ReconnectPolicy(initial_delay_ms=1, first_attempts=50))
 
 
 @on_both_loops
@@ -110,7 +119,7 @@ async def test_heartbeats_go_out_and_silence_is_noticed() -> None:
     async with fake_broker() as broker:
         broker.heartbeat_ms = 40
         states: list[ConnectionState] = []
-        connection = await client.connect(broker.url, reconnect=FAST)
+        connection = await homing.connect(broker.url, reconnect=FAST)
         connection.on_state.append(states.append)
         await broker.seen(Op.HEARTBEAT, 2)
         await broker.until(lambda: len(broker.peers) >= 2)  # the fake broker never says a word
@@ -125,7 +134,7 @@ async def test_heartbeats_go_out_and_silence_is_noticed() -> None:
 async def test_reconnect_gives_up_as_told() -> None:
     async with fake_broker() as broker:
         policy = ReconnectPolicy(maximum_attempts=2, initial_delay_ms=1)
-        connection = await client.connect(broker.url, reconnect=policy)
+        connection = await homing.connect(broker.url, reconnect=policy)
         session = connection.session()
         consumer = await session.consumer("orders").ready()
         broker.handlers[Op.HELLO] = lambda peer, frame: peer.drop()
@@ -155,7 +164,7 @@ async def test_calls_and_their_refusals() -> None:
     async with connected() as (broker, connection):
         assert await connection.call("peek", queue="orders", limit=1) == {"verb": "peek", "arguments": {"queue": "orders", "limit": 1}}
         broker.handlers[Op.CALL] = lambda peer, frame: peer.send([Op.REFUSED, frame[1], "no-such-queue", "there is none", "make it"])
-        with pytest.raises(client.CallError) as caught:
+        with pytest.raises(homing.CallError) as caught:
             await connection.call("purge", queue="x")
         assert (caught.value.code, caught.value.fix) == ("no-such-queue", "make it")
         with pytest.raises(UsageError):
@@ -177,7 +186,7 @@ async def test_frames_of_the_wrong_shape_end_the_connection(frame: Frame) -> Non
 @on_both_loops
 async def test_close_flushes_sends_and_held_acknowledgements_first() -> None:
     async with fake_broker() as broker:
-        connection = await client.connect(broker.url)
+        connection = await homing.connect(broker.url)
         session = connection.session(AckMode.DUPS_OK)
         consumer = await session.consumer("orders").ready()
         broker.deliver(b"a")
@@ -194,7 +203,7 @@ async def test_close_flushes_sends_and_held_acknowledgements_first() -> None:
 async def test_close_is_bounded_and_reports_what_stayed_unknown(what: str) -> None:
     async with fake_broker() as broker:
         broker.silent(Op.SEND)
-        connection = await client.connect(broker.url)
+        connection = await homing.connect(broker.url)
         session = connection.session()
         producer = session.producer("orders")
         for _ in range(3):
@@ -210,7 +219,7 @@ async def test_close_is_bounded_and_reports_what_stayed_unknown(what: str) -> No
 async def test_close_without_an_answer_says_so() -> None:
     async with fake_broker() as broker:
         broker.silent(Op.CLOSE)
-        connection = await client.connect(broker.url)
+        connection = await homing.connect(broker.url)
         with pytest.raises(CloseIncomplete) as caught:
             await connection.close(timeout_ms=50)
         assert not caught.value.answered
@@ -223,7 +232,7 @@ async def test_leaving_by_an_exception_keeps_that_exception() -> None:
         broker.silent(Op.CLOSE)
 
         async def block() -> None:
-            async with client.connect(broker.url, close_timeout_ms=50):
+            async with homing.connect(broker.url, close_timeout_ms=50):
                 raise RuntimeError("mine")
 
         with pytest.raises(RuntimeError, match="mine") as caught:
@@ -263,7 +272,7 @@ def test_back_off_grows_is_jittered_and_bounded() -> None:
 @on_both_loops
 async def test_blocked_sockets_do_not_stop_closing() -> None:
     async with fake_broker() as broker:
-        connection = await client.connect(broker.url)
+        connection = await homing.connect(broker.url)
         transport = broker.peer.transport
         assert transport is not None
         transport.pause_reading()
@@ -272,4 +281,4 @@ async def test_blocked_sockets_do_not_stop_closing() -> None:
         with pytest.raises(CloseIncomplete):
             await connection.close(timeout_ms=100)
         (result,) = await asyncio.gather(*calls, return_exceptions=True)
-        assert isinstance(result, client.HomingError)
+        assert isinstance(result, homing.HomingError)

@@ -8,15 +8,15 @@ import time
 
 import pytest
 
-import client
-from broker.protocols.native.codec import AckType, Op
-from client import AckMode, ConsumerError, ReconnectPolicy, RedeliveryPolicy, SettleError, UsageError
+import homing
+from homing.broker.protocols.native.codec import AckType, Op
+from homing.client import AckMode, ConsumerError, ReconnectPolicy, RedeliveryPolicy, SettleError, UsageError
 from tests.unit.client_fake import FakeBroker, Frame, connected, on_both_loops
 
 FAST = ReconnectPolicy(initial_delay_ms=1, maximum_delay_ms=5)
 
 
-async def take(consumer: client.Consumer, count: int = 1) -> list[client.Message]:
+async def take(consumer: homing.Consumer, count: int = 1) -> list[homing.Message]:
     messages = [await consumer.receive(timeout_ms=20_000) for _ in range(count)]
     assert None not in messages
     return [message for message in messages if message is not None]
@@ -112,7 +112,7 @@ async def test_given_is_read_by_the_broker_even_if_the_handler_never_gives_the_l
     async with connected() as (broker, connection), connection.session(AckMode.CLIENT) as session:
         seen: list[bytes] = []
 
-        def handler(message: client.Message) -> None:
+        def handler(message: homing.Message) -> None:
             raw = broker.peer.transport.get_extra_info("socket")  # type: ignore[union-attr]
             probe = socket.socket(fileno=socket.dup(raw.fileno()))
             with probe:
@@ -218,7 +218,7 @@ async def test_a_second_waiting_receiver_is_told_when_the_window_fills() -> None
         await broker.idle()
         broker.deliver(b"only")
         first, second = await asyncio.gather(*tasks, return_exceptions=True)
-        assert isinstance(first, client.Message)
+        assert isinstance(first, homing.Message)
         assert isinstance(second, ConsumerError)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import client
-from broker.protocols.native.codec import AckType, Op
-from client import AckMode
+import homing
+from homing.broker.protocols.native.codec import AckType, Op
+from homing.client import AckMode
 from tests.unit.client_fake import connected, on_both_loops
 
 
@@ -31,7 +31,7 @@ async def test_send_and_receive() -> None:
         assert frames[3][:4] == [Op.ACK, 1, AckType.REDELIVERED, [1, 1]]
         assert frames[3][4]["error_type"] == "ValueError"
         assert frames[3][4]["delay_ms"] == 5
-    assert connection.state is client.ConnectionState.CLOSED
+    assert connection.state is homing.ConnectionState.CLOSED
 
 
 @on_both_loops
@@ -39,7 +39,7 @@ async def test_listen() -> None:
     async with connected() as (broker, connection), connection.session(AckMode.AUTO) as session:
         seen: list[bytes] = []
 
-        async def handler(message: client.Message) -> None:
+        async def handler(message: homing.Message) -> None:
             seen.append(message.body)
             if message.body == b"bad":
                 raise ValueError("bad one")

@@ -7,9 +7,9 @@ import itertools
 
 import pytest
 
-import client
-from broker.protocols.native.codec import AckType, Op
-from client import AckMode, ConsumerError, UsageError
+import homing
+from homing.broker.protocols.native.codec import AckType, Op
+from homing.client import AckMode, ConsumerError, UsageError
 from tests.unit.client_fake import connected, on_both_loops
 
 
@@ -20,7 +20,7 @@ async def test_async_handlers_are_given_as_many_as_start_now() -> None:
         running = 0
         most = 0
 
-        async def handler(message: client.Message) -> None:
+        async def handler(message: homing.Message) -> None:
             nonlocal running, most
             running += 1
             most = max(most, running)
@@ -44,7 +44,7 @@ async def test_single_async_handler_is_given_one_at_a_time() -> None:
     async with connected() as (broker, connection), connection.session(AckMode.AUTO) as session:
         given_when_called: list[int] = []
 
-        async def handler(message: client.Message) -> None:
+        async def handler(message: homing.Message) -> None:
             await broker.idle()
             given_when_called.append(broker.of(Op.GIVEN)[-1][2])
 
@@ -75,7 +75,7 @@ async def test_a_worker_acknowledges_only_its_own_in_client_mode() -> None:
         both = asyncio.Barrier(2)
         done = asyncio.Event()
 
-        async def handler(message: client.Message) -> None:
+        async def handler(message: homing.Message) -> None:
             await both.wait()
             if message.body == b"a":
                 await message.acknowledge()
@@ -96,7 +96,7 @@ async def test_a_worker_acknowledges_only_its_own_in_client_mode() -> None:
 async def test_a_handler_that_raises_fails_that_one_message(mode: AckMode) -> None:
     async with connected() as (broker, connection), connection.session(mode) as session:
 
-        def handler(message: client.Message) -> None:
+        def handler(message: homing.Message) -> None:
             if message.body == b"bad":
                 raise KeyError("no such order")
 
@@ -116,7 +116,7 @@ async def test_in_a_transaction_a_handler_that_raises_rolls_back() -> None:
     async with connected() as (broker, connection), connection.session(AckMode.TRANSACTED) as session:
         producer = session.producer("out")
 
-        async def handler(message: client.Message) -> None:
+        async def handler(message: homing.Message) -> None:
             await producer.send(b"half done")
             if message.body == b"bad":
                 raise ValueError("bad")
@@ -170,7 +170,7 @@ async def test_stop_waits_for_running_handlers_and_leaves_the_rest_unread() -> N
         started, finish = asyncio.Event(), asyncio.Event()
         finished: list[bytes] = []
 
-        async def handler(message: client.Message) -> None:
+        async def handler(message: homing.Message) -> None:
             started.set()
             await finish.wait()
             finished.append(message.body)
@@ -194,7 +194,7 @@ async def test_a_handler_may_stop_its_own_listener() -> None:
     async with connected() as (broker, connection), connection.session(AckMode.AUTO) as session:
         seen: list[bytes] = []
 
-        async def handler(message: client.Message) -> None:
+        async def handler(message: homing.Message) -> None:
             seen.append(message.body)
             await listener.stop()
 
@@ -211,7 +211,7 @@ async def test_a_handler_may_stop_its_own_listener() -> None:
 async def test_plain_functions_may_settle_without_await() -> None:
     async with connected() as (broker, connection), connection.session(AckMode.INDIVIDUAL) as session:
 
-        def handler(message: client.Message) -> None:
+        def handler(message: homing.Message) -> None:
             message.nack(reason="later") if message.body == b"b" else message.acknowledge()
 
         await session.listen("orders", handler)

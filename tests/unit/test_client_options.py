@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from broker.core.redelivery import ConsumerPolicy, PolicyError
-from broker.protocols.native.codec import Op, encode
-from client import AckMode, RedeliveryPolicy, UsageError, connect
-from client.failure import MAX_FAULT_TEXT_CHARACTERS, failure_map, fitted
-from client.options import CONSUMER, PRODUCER, consumer_options, given, parse, policy_of
-from client.policy import PolicyMap
-from client.url import parse_destination, parse_url
-from client.waiting import Waiters
+from homing.broker.core.redelivery import ConsumerPolicy, PolicyError
+from homing.broker.protocols.native.codec import Op, encode
+from homing.client import AckMode, RedeliveryPolicy, UsageError, connect
+from homing.client.failure import MAX_FAULT_TEXT_CHARACTERS, failure_map, fitted
+from homing.client.options import CONSUMER, PRODUCER, consumer_options, given, parse, policy_of
+from homing.client.policy import PolicyMap
+from homing.client.url import parse_destination, parse_url
+from homing.client.waiting import Waiters
 from tests.unit.client_fake import connected, on_both_loops
 
 

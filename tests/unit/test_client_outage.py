@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-import client
-from broker.protocols.native.codec import Op
-from client.connection import ConnectionState
+import homing
+from homing.broker.protocols.native.codec import Op
+from homing.client.connection import ConnectionState
 from tests.unit.client_fake import FakeBroker, Frame, Peer
 
 OUTAGE_S = 600
@@ -71,7 +71,7 @@ async def _through_an_outage(caplog: pytest.LogCaptureFixture) -> None:
     broker.handlers[Op.SEND_BODIES] = store
     broker.welcome = {"joins_bodies": True}
     server = await _listen(broker)
-    connection = await client.connect(broker.url, max_unconfirmed=100, heartbeat_ms=0)
+    connection = await homing.connect(broker.url, max_unconfirmed=100, heartbeat_ms=0)
     states: list[ConnectionState] = []
     connection.on_state.append(states.append)
     session = connection.session()
@@ -105,7 +105,7 @@ async def _through_an_outage(caplog: pytest.LogCaptureFixture) -> None:
     assert most == 100, "sends wait at max_unconfirmed"
     for _ in range(100):
         producer.send_nowait(b"y")
-    with pytest.raises(client.UsageError, match="unconfirmed"):
+    with pytest.raises(homing.UsageError, match="unconfirmed"):
         producer.send_nowait(b"z")
     # Waits of 2.5 to 5 s, once they have grown.
     assert OUTAGE_S / 5 < connects < OUTAGE_S / 2.5 + 10

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-import client
-from broker.protocols.native.codec import Op
-from client import AckMode, ReconnectPolicy, SendError, UsageError
+import homing
+from homing.broker.protocols.native.codec import Op
+from homing.client import AckMode, ReconnectPolicy, SendError, UsageError
 from tests.unit.client_fake import FakeBroker, Frame, Peer, connected, fake_broker, on_both_loops
 
 FAST = ReconnectPolicy(initial_delay_ms=1, maximum_delay_ms=5)
@@ -47,7 +47,7 @@ async def test_fields_keep_their_places_and_trailing_defaults_are_left_out() -> 
 async def test_messages_that_differ_only_in_their_bodies_leave_as_these_where_the_broker_understands_it() -> None:
     async with fake_broker() as broker:
         broker.welcome = {"joins_bodies": True}
-        async with client.connect(broker.url) as connection, connection.session() as session:
+        async with homing.connect(broker.url) as connection, connection.session() as session:
             producer = session.producer("orders", priority=7, durable=False)
             for bodies in ([b"a", b"b"], [b"c"]):
                 for body in bodies:
@@ -64,7 +64,7 @@ async def test_messages_that_differ_only_in_their_bodies_leave_as_these_where_th
 async def test_bodies_are_sent_again_in_full_to_a_broker_that_does_not_understand_them() -> None:
     async with fake_broker() as broker:
         broker.welcome = {"joins_bodies": True}
-        async with client.connect(broker.url, reconnect=FAST) as connection, connection.session() as session:
+        async with homing.connect(broker.url, reconnect=FAST) as connection, connection.session() as session:
             producer = session.producer("orders")
             broker.silent(Op.SEND_BODIES)
             confirmation = producer.send_nowait(b"a")
@@ -290,8 +290,8 @@ async def test_lost_for_good_fails_everything_unconfirmed() -> None:
         task = asyncio.create_task(producer.send(b"x"))
         await broker.seen(Op.SEND)
         broker.peer.drop()
-        with pytest.raises(client.ConnectionLost) as caught:
+        with pytest.raises(homing.ConnectionLost) as caught:
             await task
         assert caught.value.connection_lost
-        with pytest.raises(client.ConnectionLost):
+        with pytest.raises(homing.ConnectionLost):
             await producer.send(b"y")

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-import client
-from broker.protocols.native.codec import AckType, Op
-from client import AckMode, ReconnectPolicy, SettleError, TransactionError, UsageError
+import homing
+from homing.broker.protocols.native.codec import AckType, Op
+from homing.client import AckMode, ReconnectPolicy, SettleError, TransactionError, UsageError
 from tests.unit.client_fake import Frame, Peer, connected, on_both_loops
 
 FAST = ReconnectPolicy(initial_delay_ms=1, maximum_delay_ms=5)
@@ -181,4 +181,4 @@ async def test_calls_that_do_not_fit_the_mode() -> None:
                 await session.commit()
             with pytest.raises(UsageError):
                 await session.rollback()
-        assert connection.state is client.ConnectionState.CONNECTED
+        assert connection.state is homing.ConnectionState.CONNECTED

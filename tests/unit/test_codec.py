@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.protocols.native.codec import (
+from homing.broker.protocols.native.codec import (
     MAX_FRAME_BYTES,
     MAX_RANGES,
     MAX_VALUES,

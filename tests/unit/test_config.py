@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from broker.config import Config, ConfigError, ConfigProblem, changes, check, default_config, load, parse
-from broker.config_models import Section
-from broker.core.address_settings import DECLARABLE_SETTINGS, DEFAULTS, FIELD_OF_KEY, AddressSettings
-from broker.users import hash_password
-from journal.options import JournalOptions
+from homing.broker.auth.passwords import hash_password
+from homing.broker.config.config import Config, ConfigError, ConfigProblem, changes, check, default_config, load, parse
+from homing.broker.config.models import Section
+from homing.broker.core.settings.address_settings import DECLARABLE_SETTINGS, DEFAULTS, FIELD_OF_KEY, AddressSettings
+from homing.journal.options import JournalOptions
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "broker.yaml"

@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from broker.core.message import MessageReference
-from broker.core.schedule import EXPIRY_STEP_MS, Expiries
-from broker.protocols.amqp091.codec import content_frames, method_frame
-from broker.protocols.amqp091.codec_properties import ContentProperties, write_properties
+from homing.broker.core.message import MessageReference
+from homing.broker.core.scheduled import EXPIRY_STEP_MS, Expiries
+from homing.broker.protocols.amqp091.codec import content_frames, method_frame
+from homing.broker.protocols.amqp091.codec_properties import ContentProperties, write_properties
 from tests.model.world import World
 from tests.unit.test_amqp_session import Peer
 

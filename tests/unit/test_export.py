@@ -20,16 +20,16 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from broker.cli_output import write_privately
-from journal import export as export_module
-from journal.disk import DATABASE_NAME
-from journal.errors import JournalError
-from journal.export import MANIFEST_NAME, ExportError, export
-from journal.export_parquet import TABLES
-from journal.history import as_json
-from journal.migrations import bring_up
-from journal.packing import pack, pack_message
-from journal.records import AttemptDetail, MessageRecord
+from homing.broker.cli.output import write_privately
+from homing.journal.contract import AttemptDetail, MessageRecord
+from homing.journal.errors import JournalError
+from homing.journal.export import export as export_module
+from homing.journal.export.export import MANIFEST_NAME, ExportError, export
+from homing.journal.export.parquet import TABLES
+from homing.journal.migrations import bring_up
+from homing.journal.store.directory import DATABASE_NAME
+from homing.journal.store.history_rows import as_json
+from homing.journal.store.packing import pack, pack_message
 
 T0 = 1_790_000_000_000
 DAY_MS = 86_400_000
@@ -336,7 +336,7 @@ def test_an_export_that_fails_leaves_nothing(journal: sqlite3.Connection, tmp_pa
 
 
 def test_many_rows_in_bounded_batches(journal: sqlite3.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("journal.export_parquet.FILE_ROWS", 2_000)
+    monkeypatch.setattr("homing.journal.export.parquet.FILE_ROWS", 2_000)
     monkeypatch.setattr(export_module, "BATCH_ROWS", 500)
     journal.execute("BEGIN")
     for i in range(5_000):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker.core.address_settings import AddressSettings
-from broker.core.fault import MARGIN, brief, fingerprint, keep
-from client.failure import MAX_FAULT_TEXT_CHARACTERS, MAX_TRACEBACK_CHARACTERS, failure_map, fitted
+from homing.broker.core.failure_report import MARGIN, brief, fingerprint, keep
+from homing.broker.core.settings.address_settings import AddressSettings
+from homing.client.failure import MAX_FAULT_TEXT_CHARACTERS, MAX_TRACEBACK_CHARACTERS, failure_map, fitted
 
 SECRET = "4929-1234-5678-9012-KEY"
 #: It does not know a part of it.

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from broker.admission import Admission, AdmissionLimits
-from broker.protocols.amqp091.codec import PROTOCOL_HEADER, method_frame
-from broker.protocols.amqp091.options import AmqpOptions
-from broker.protocols.amqp091.session import AmqpSession
-from broker.protocols.native.codec import Op, encode
-from broker.protocols.native.session import NativeOptions, NativeSession
-from broker.transport import NativeTransport, SocketTransport, TransportLimits
-from broker.transport_amqp import AmqpTransport
+from homing.broker.protocols.amqp091.codec import PROTOCOL_HEADER, method_frame
+from homing.broker.protocols.amqp091.options import AmqpOptions
+from homing.broker.protocols.amqp091.session import AmqpSession
+from homing.broker.protocols.amqp091.transport import AmqpTransport
+from homing.broker.protocols.handshakes import Admission, AdmissionLimits
+from homing.broker.protocols.native.codec import Op, encode
+from homing.broker.protocols.native.session import NativeOptions, NativeSession
+from homing.broker.protocols.transport import NativeTransport, SocketTransport, TransportLimits
 from tests.model.world import World
 
 LIMITS = TransportLimits(login_timeout_ms=10_000)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.core.address_settings import AddressSettingsRepository
+from homing.broker.core.settings.address_settings import AddressSettingsRepository
 from tests.model.world import World
 from tests.unit.test_amqp_methods import opened, published
 from tests.unit.test_amqp_session import Peer

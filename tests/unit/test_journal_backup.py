@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from journal.backup import make_of_stopped, restore
-from journal.building import building, partial_name
-from journal.errors import JournalError
+from homing.journal.backup.backup import make_of_stopped, restore
+from homing.journal.errors import JournalError
+from homing.journal.store.building import building, partial_name
 from tests.unit.journal_support import opened, query, queue, send
 
 

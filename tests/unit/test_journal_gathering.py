@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from journal.gathering import MOST_PATIENCE_S, PATIENCE_S, Gathering
-from journal.group_commit import Group
-from journal.records import MinuteColumn
+from homing.journal.commit.batch import Group
+from homing.journal.commit.scheduler import MOST_PATIENCE_S, PATIENCE_S, Gathering
+from homing.journal.contract import MinuteColumn
 from tests.unit.journal_support import attempt, counted, message, reference
 
 STEP_S = 0.001

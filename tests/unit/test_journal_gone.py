@@ -10,12 +10,13 @@ from unittest.mock import patch
 
 import pytest
 
-from journal import committer, gone
-from journal.check import check
-from journal.export import export
-from journal.journal import Journal
-from journal.paging import Wanted
-from journal.reader import JournalReader
+from homing.journal.commit import writer_thread as committer
+from homing.journal.export.export import export
+from homing.journal.journal import Journal
+from homing.journal.read.check import check
+from homing.journal.read.pages import Wanted
+from homing.journal.read.queries import JournalReader
+from homing.journal.upkeep import tombstones as gone
 from tests.unit.journal_support import NOW_MS, message, opened, query, queue, send, settle
 from tests.unit.test_journal_paging import page
 from tests.unit.test_journal_paging import sequences as on_page

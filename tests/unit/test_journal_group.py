@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from journal.group_commit import Group
-from journal.records import MinuteColumn
+from homing.journal.commit.batch import Group
+from homing.journal.contract import MinuteColumn
 from tests.unit.journal_support import counted, hop, message, reference
 
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from journal.check import check
-from journal.disk import Disk, prepare_directory
-from journal.errors import JournalError
-from journal.journal import Journal, JournalOptions
-from journal.packing import pack
-from journal.reader import JournalReader
-from journal.records import AddressRecord, DeclarationRecord, MinuteColumn, PolicyRecord
+from homing.journal.contract import AddressRecord, DeclarationRecord, MinuteColumn, PolicyRecord
+from homing.journal.errors import JournalError
+from homing.journal.journal import Journal, JournalOptions
+from homing.journal.read.check import check
+from homing.journal.read.queries import JournalReader
+from homing.journal.store.directory import Disk, prepare_directory
+from homing.journal.store.packing import pack
 from tests.unit.journal_support import (
     NOW_MS,
     OPTIONS,
@@ -425,7 +425,7 @@ async def test_a_number_that_sqlite_refuses_at_bind_time_rolls_back_too(tmp_path
 async def test_little_room_tells_producers_to_wait_and_room_lets_them_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[bool] = []
     free = [1 << 40]
-    monkeypatch.setattr("journal.disk.Disk.free_bytes", lambda disk: free[0])
+    monkeypatch.setattr("homing.journal.store.directory.Disk.free_bytes", lambda disk: free[0])
     async with opened(tmp_path) as (journal, _):
         journal.on_space = told.append
         free[0] = 3 << 20
@@ -442,7 +442,7 @@ async def test_little_room_tells_producers_to_wait_and_room_lets_them_go_on(tmp_
 
 def test_space_has_hysteresis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mib, free = 1 << 20, [1 << 40]
-    monkeypatch.setattr("journal.disk.Disk.free_bytes", lambda disk: free[0])
+    monkeypatch.setattr("homing.journal.store.directory.Disk.free_bytes", lambda disk: free[0])
     disk = Disk(tmp_path, reserve_bytes=10 * mib)
     seen = []
     for free_mib in (36, 34, 36, 39, 41, 36):
@@ -552,7 +552,7 @@ async def test_a_hop_that_names_a_row_of_another_message_takes_no_body_from_ther
 
 
 async def test_bodies_that_go_on_are_taken_along_some_megabytes_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("journal.group_write._PACKED_BYTES", 100)
+    monkeypatch.setattr("homing.journal.commit.batch_writer._PACKED_BYTES", 100)
     async with opened(tmp_path) as (journal, _):
         journal.group.queue(queue())
         for sequence in range(1, 8):

@@ -10,13 +10,13 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from journal.check import check
-from journal.errors import JournalError
-from journal.journal import Journal, JournalOptions
-from journal.migrations import VERSION, bring_up, split, steps, version_of
-from journal.packing import counts_checksum, pack_message
-from journal.reader import JournalReader
-from journal.sqlite_store import APPLICATION_ID
+from homing.journal.errors import JournalError
+from homing.journal.journal import Journal, JournalOptions
+from homing.journal.migrations import VERSION, bring_up, split, steps, version_of
+from homing.journal.read.check import check
+from homing.journal.read.queries import JournalReader
+from homing.journal.store.packing import counts_checksum, pack_message
+from homing.journal.store.sqlite import APPLICATION_ID
 from tests.unit.journal_support import NOW_MS, OPTIONS, message, opened, query, queue, reference
 
 #: The tables as they were before versions counted.
@@ -93,9 +93,9 @@ def _index(connection: sqlite3.Connection, name: str) -> list[tuple[object, ...]
 def test_a_step_that_fails_leaves_the_old_version_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _make_version_0(tmp_path)
     monkeypatch.setattr(
-        "journal.migrations.steps", lambda: [*steps(), (VERSION + 1, "CREATE TABLE extra (a);\nINSERT INTO missing VALUES (1);")]
+        "homing.journal.migrations.steps", lambda: [*steps(), (VERSION + 1, "CREATE TABLE extra (a);\nINSERT INTO missing VALUES (1);")]
     )
-    monkeypatch.setattr("journal.migrations.VERSION", VERSION + 1)
+    monkeypatch.setattr("homing.journal.migrations.VERSION", VERSION + 1)
     with closing(sqlite3.connect(tmp_path / "homing.db", isolation_level=None)) as connection:
         before = connection.execute("SELECT name, sql FROM sqlite_schema").fetchall()
         with pytest.raises(sqlite3.OperationalError):

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from journal.errors import JournalError
-from journal.journal import Journal
-from journal.paging import Page, Wanted, read_alone
+from homing.journal.errors import JournalError
+from homing.journal.journal import Journal
+from homing.journal.read.pages import Page, Wanted, read_alone
 from tests.unit.journal_support import NOW_MS, hop, message, opened, query, queue, send, settle
 
 
@@ -150,16 +150,16 @@ async def test_few_large_bodies_are_not_read_at_the_start_either(tmp_path: Path,
         send(journal, 1)
         send(journal, 2, of=message(2, body=b"x" * 100_000))
         await journal.flush()
-    monkeypatch.setattr("journal.recover._LOAD_BYTES", 100_000)
+    monkeypatch.setattr("homing.journal.read.recovery._LOAD_BYTES", 100_000)
     async with opened(tmp_path) as (_, recovered):
         assert (recovered.references, recovered.on_disk[0].ready) == ([], {4: 2})
-    monkeypatch.setattr("journal.recover._LOAD_BYTES", 200_000)
+    monkeypatch.setattr("homing.journal.read.recovery._LOAD_BYTES", 200_000)
     async with opened(tmp_path) as (_, recovered):
         assert (len(recovered.references), list(recovered.on_disk)) == (2, [])
 
 
 async def test_bodies_beyond_what_is_packed_at_a_time_are_written_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("journal.group_write._PACKED_BYTES", 250)
+    monkeypatch.setattr("homing.journal.commit.batch_writer._PACKED_BYTES", 250)
     async with opened(tmp_path) as (journal, _):
         journal.group.queue(queue())
         for n in range(1, 8):

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from journal.check import check
-from journal.errors import JournalError
-from journal.journal import Journal
-from journal.migrations import VERSION
-from journal.reader import JournalReader
-from journal.records import MinuteColumn
+from homing.journal.contract import MinuteColumn
+from homing.journal.errors import JournalError
+from homing.journal.journal import Journal
+from homing.journal.migrations import VERSION
+from homing.journal.read.check import check
+from homing.journal.read.queries import JournalReader
 from tests.unit.journal_support import NOW_MS, attempt, hop, message, opened, outcome, queue, reference, send, settle
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from journal.check import check
-from journal.journal import Journal
-from journal.records import AddressRecord, MinuteColumn, PolicyRecord
+from homing.journal.contract import AddressRecord, MinuteColumn, PolicyRecord
+from homing.journal.journal import Journal
+from homing.journal.read.check import check
 from tests.unit.journal_support import NOW_MS, attempt, hop, message, opened, outcome, query, queue, reference, send, settle
 
 DAY_MS = 86_400_000
@@ -19,8 +19,8 @@ DAY_MS = 86_400_000
 
 @pytest.fixture(autouse=True)
 def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("journal.retention._STEP_ROWS", 10)
-    monkeypatch.setattr("journal.retention._HISTORY_ROWS", 10)
+    monkeypatch.setattr("homing.journal.upkeep.retention._STEP_ROWS", 10)
+    monkeypatch.setattr("homing.journal.upkeep.retention._HISTORY_ROWS", 10)
 
 
 async def _sweep(journal: Journal) -> None:
@@ -199,7 +199,7 @@ async def test_a_deleted_queue_stays_while_history_may_speak_of_it(tmp_path: Pat
 
 
 async def test_free_pages_go_back_in_bounded_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("journal.retention._VACUUM_LEAST_PAGES", 100)
+    monkeypatch.setattr("homing.journal.upkeep.retention._VACUUM_LEAST_PAGES", 100)
     async with opened(tmp_path) as (journal, _):
         journal.group.queue(queue())
         for sequence in range(1, 501):
@@ -267,7 +267,7 @@ def _minutes(directory: Path) -> list[tuple[int, ...]]:
 
 
 async def test_counts_get_coarser_with_age_and_keep_their_sums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("journal.retention._FOLD_QUEUES", 2)
+    monkeypatch.setattr("homing.journal.upkeep.retention._FOLD_QUEUES", 2)
     now = NOW_MS // 60_000
     week, ages = 7 * 1_440, (0, 5, 59, 60, 61, 3_000)
     spread = [now - week * weeks - age for weeks in (0, 1, 8, 104) for age in ages]
@@ -332,9 +332,9 @@ async def test_folding_goes_on_in_bounded_steps_and_rests_for_an_hour(tmp_path: 
 
 
 async def test_queues_that_come_and_go_leave_a_bounded_number_of_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("journal.leftovers.DELETED_QUEUES", 500)
-    monkeypatch.setattr("journal.retention._HISTORY_ROWS", 256)
-    monkeypatch.setattr("journal.retention._STEP_ROWS", 4_096)
+    monkeypatch.setattr("homing.journal.upkeep.leftovers.DELETED_QUEUES", 500)
+    monkeypatch.setattr("homing.journal.upkeep.retention._HISTORY_ROWS", 256)
+    monkeypatch.setattr("homing.journal.upkeep.retention._STEP_ROWS", 4_096)
     async with opened(tmp_path) as (journal, _):
         for queue_id in range(1, 10_001):
             ended_ms = NOW_MS + queue_id * 1_000
@@ -361,7 +361,7 @@ async def test_queues_that_come_and_go_leave_a_bounded_number_of_rows(tmp_path: 
 
 
 async def test_duplicate_ids_go_with_their_address_in_bounded_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("journal.leftovers._STEP_ROWS", 10)
+    monkeypatch.setattr("homing.journal.upkeep.leftovers._STEP_ROWS", 10)
     address = AddressRecord("a", 1, True, NOW_MS)
     async with opened(tmp_path) as (journal, _):
         for name in ("a", "b", "back"):
@@ -411,8 +411,8 @@ async def test_duplicate_ids_of_an_address_that_was_removed_do_not_come_back_aft
 
 
 async def test_policies_that_clients_bring_are_a_bounded_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("journal.leftovers.POLICIES", 5)
-    monkeypatch.setattr("journal.leftovers._STEP_ROWS", 10)
+    monkeypatch.setattr("homing.journal.upkeep.leftovers.POLICIES", 5)
+    monkeypatch.setattr("homing.journal.upkeep.leftovers._STEP_ROWS", 10)
     async with opened(tmp_path) as (journal, _):
         for number in range(40):
             journal.group.policy(PolicyRecord(f"p{number}", NOW_MS + number, {"max": number}))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from journal.group_commit import Group
-from journal.journal import Journal
-from journal.records import MinuteColumn
+from homing.journal.commit.batch import Group
+from homing.journal.contract import MinuteColumn
+from homing.journal.journal import Journal
 from tests.unit.journal_support import NOW_MS, opened, query, queue, reference
 
 HOUR = NOW_MS // 3_600_000
@@ -36,8 +36,8 @@ def serve(journal: Journal, minute: int, consumer: str, number: int, held_ms: in
 
 
 async def test_it_is_kept_by_the_hour_until_history_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("journal.retention._STEP_ROWS", 10)
-    monkeypatch.setattr("journal.retention._HISTORY_ROWS", 10)
+    monkeypatch.setattr("homing.journal.upkeep.retention._STEP_ROWS", 10)
+    monkeypatch.setattr("homing.journal.upkeep.retention._HISTORY_ROWS", 10)
     async with opened(tmp_path, history_retention_ms=3_600_000) as (journal, _):
         journal.group.queue(queue())
         for minute in (0, 1, 59, 60, 240):
@@ -56,7 +56,7 @@ async def test_it_is_kept_by_the_hour_until_history_goes(tmp_path: Path, monkeyp
 
 
 async def test_where_there_are_very_many_the_oldest_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("journal.retention._SERVED_ROWS", 12)
+    monkeypatch.setattr("homing.journal.upkeep.retention._SERVED_ROWS", 12)
     async with opened(tmp_path) as (journal, _):
         for hour in range(4):
             for number in range(5):

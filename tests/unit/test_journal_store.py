@@ -11,8 +11,8 @@ from pathlib import Path
 import aiosqlite
 import pytest
 
-from journal.sqlite_store import APPLICATION_ID, MAX_VARIABLES, PAGE_BYTES, Store, WalMeter, open_store
-from journal.statements import SIZES, delete_integers, run_keys, run_values
+from homing.journal.store.bulk_statements import SIZES, delete_integers, run_keys, run_values
+from homing.journal.store.sqlite import APPLICATION_ID, MAX_VARIABLES, PAGE_BYTES, Store, WalMeter, open_store
 
 
 def _thread_and_settings(connection: sqlite3.Connection) -> tuple[int, dict[str, object]]:

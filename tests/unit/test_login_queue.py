@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import pytest
 
-import broker.logins
-from broker.errors import Refused
-from broker.login_queue import FORGET_AFTER_MS, MAX_DELAY_MS, MAX_DELAY_OF_PEER_MS, MAX_REMEMBERED, Login, LoginQueue
-from broker.logins import Logins
+from homing.broker.auth import logins as broker_logins
+from homing.broker.auth.login_queue import FORGET_AFTER_MS, MAX_DELAY_MS, MAX_DELAY_OF_PEER_MS, MAX_REMEMBERED, Login, LoginQueue
+from homing.broker.auth.logins import Logins
+from homing.broker.errors import Refused
 
 
 def login(peer: str, user: str = "ann", came_at_ms: int = 0) -> Login:
@@ -123,7 +123,7 @@ class Checks:
 @pytest.fixture
 def checks(monkeypatch: pytest.MonkeyPatch) -> Checks:
     made = Checks()
-    monkeypatch.setattr(broker.logins, "check_login", made)
+    monkeypatch.setattr(broker_logins, "check_login", made)
     return made
 
 
@@ -193,7 +193,7 @@ async def test_a_check_that_breaks_is_answered_and_the_next_goes_on(monkeypatch:
     def broken(*arguments: object) -> bool:
         raise MemoryError
 
-    monkeypatch.setattr(broker.logins, "check_login", broken)
+    monkeypatch.setattr(broker_logins, "check_login", broken)
     logins, answers = Logins(lambda: {"ann": "hash"}, 1, 10_000), list[str | Refused]()
     for _ in range(2):
         logins.check("ann", "right", "p", answers.append)

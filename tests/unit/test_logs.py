@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.logs import LogWriter, Sparing, visible
+from homing.broker.logs import LogWriter, Sparing, visible
 
 
 class Clock:

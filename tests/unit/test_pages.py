@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from msgpack import packb
 
-from broker.broker import Broker
-from broker.core.policy import read_policy
-from broker.errors import Refused
-from broker.limits import BrokerLimits
-from broker.management import policies, queues, virtual_hosts
-from broker.management.pages import MAX_PAGE, MAX_WHOLE
-from broker.protocols.native.answers import result_frame
-from broker.protocols.native.codec import FrameDecoder, Op
-from broker.protocols.native.fields import consumer_options
+from homing.broker.broker import Broker
+from homing.broker.core.amqp.policy import read_policy
+from homing.broker.errors import Refused
+from homing.broker.limits import BrokerLimits
+from homing.broker.management import policies, queues, virtual_hosts
+from homing.broker.management.pages import MAX_PAGE, MAX_WHOLE
+from homing.broker.protocols.native.answers import result_frame
+from homing.broker.protocols.native.codec import FrameDecoder, Op
+from homing.broker.protocols.native.fields import consumer_options
 from tests.model.world import World
 
 List = Callable[[Broker, dict[str, Any]], Any]

@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.core.address_settings import AddressSettings, AddressSettingsRepository
-from broker.core.redelivery import (
+from homing.broker.core.redelivery import (
     MAX_DELAY_MS,
     Action,
     ConsumerPolicy,
@@ -31,6 +30,7 @@ from broker.core.redelivery import (
     policy_in_force,
     schedule,
 )
+from homing.broker.core.settings.address_settings import AddressSettings, AddressSettingsRepository
 
 NOW_MS = 1_700_000_000_000
 COUNTED = Failure()

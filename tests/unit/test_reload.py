@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import Config, ConfigError, check_reload, load, parse
-from broker.declarations import problems
-from broker.errors import Refused
-from broker.reload import read_again, take_up
-from broker.users import hash_password
+from homing.broker.auth.passwords import hash_password
+from homing.broker.config.config import Config, ConfigError, check_reload, load, parse
+from homing.broker.declarations import problems
+from homing.broker.errors import Refused
+from homing.broker.reload import read_again, take_up
 from tests.model.world import World
 
 HASH = hash_password("a password of ann")

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from broker.broker import Broker
-from broker.config import Change
-from broker.core.address_settings import AddressSettingsRepository
-from broker.errors import Refused
-from broker.limits import BrokerLimits
-from broker.management.calls import Calls
-from broker.protocols.native.codec import FrameDecoder, Op, ProtocolError, encode
-from broker.protocols.native.fields import largest_message
-from broker.protocols.native.session import NativeOptions, NativeSession
+from homing.broker.broker import Broker
+from homing.broker.config.config import Change
+from homing.broker.core.settings.address_settings import AddressSettingsRepository
+from homing.broker.errors import Refused
+from homing.broker.limits import BrokerLimits
+from homing.broker.management.calls import Calls
+from homing.broker.protocols.native.codec import FrameDecoder, Op, ProtocolError, encode
+from homing.broker.protocols.native.fields import largest_message
+from homing.broker.protocols.native.session import NativeOptions, NativeSession
 from tests.model.world import DictJournal
 
 MAX_FRAME = 1024 * 1024

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from broker import server
+from homing.broker import server
 
 
 class SlowJournal:

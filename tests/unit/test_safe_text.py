@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.table import Table
 
-import broker
-from broker.cli_output import SafeConsole, body_text, escape, print_json
-from broker.logs import visible
-from broker.safe_text import safe, safe_json
+from homing import broker
+from homing.broker.cli.output import SafeConsole, body_text, escape, print_json
+from homing.broker.logs import visible
+from homing.broker.safe_text import safe, safe_json
 
 HOSTILE = [
     "\x1b[2J\x1b[31mred",  # CSI

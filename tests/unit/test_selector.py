@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from broker.core import selector_terms as terms
-from broker.core.selector import MAX_CHARACTERS, PropertyValue, SelectorError, compile_selector
+from homing.broker.core import selector_terms as terms
+from homing.broker.core.selector import MAX_CHARACTERS, PropertyValue, SelectorError, compile_selector
 
 MESSAGE: dict[str, PropertyValue] = {
     "colour": "red",
@@ -338,7 +338,5 @@ def test_any_text_compiles_or_is_refused_with_a_position(text: str) -> None:
 
 
 def test_lark_is_loaded_only_for_a_selector() -> None:
-    program = (
-        "import sys, broker.core.selector as s; assert 'lark' not in sys.modules; s.compile_selector('a=1'); assert 'lark' in sys.modules"
-    )
+    program = "import sys, homing.broker.core.selector as s; assert 'lark' not in sys.modules; s.compile_selector('a=1'); assert 'lark' in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=30)

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker.core.address_settings import AddressSettings
-from broker.core.consumer import Consumer
-from broker.core.message import Message, MessageReference, PropertyValue
-from broker.core.queue import SCAN_BUDGET, Queue
-from broker.core.selector import GAPPED_STEPS, MAX_CHARACTERS, Selector, compile_selector
+from homing.broker.core.consumer import Consumer
+from homing.broker.core.message import Message, MessageReference, PropertyValue
+from homing.broker.core.queue import SCAN_BUDGET, Queue
+from homing.broker.core.selector import GAPPED_STEPS, MAX_CHARACTERS, Selector, compile_selector
+from homing.broker.core.settings.address_settings import AddressSettings
 
 #: What a message's properties may take, unless the settings say otherwise.
 _PROPERTIES = 65_536

@@ -14,27 +14,27 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from broker.broker import Broker
-from broker.config import ConfigError, parse
-from broker.core.address_settings import AddressSettingsRepository
-from broker.core.message import Message
-from broker.core.policy import PolicyError, read_policy
-from broker.core.redelivery import MAX_DELAY_MS, ConsumerPolicy, Failure
-from broker.core.redelivery import PolicyError as RedeliveryPolicyError
-from broker.core.setting_values import SettingError
-from broker.core.units import MAX_DURATION_MS
-from broker.errors import Refused
-from broker.management import policies
-from broker.protocols.amqp091.codec import AmqpError
-from broker.protocols.amqp091.codec_properties import ContentProperties
-from broker.protocols.amqp091.contents import ttl_of
-from broker.protocols.amqp091.replies import error_of
-from broker.protocols.native import fields
-from broker.protocols.native.codec import ProtocolError
-from broker.queue_arguments import options_for
-from broker.recovery import recover
-from client import validation
-from journal.journal import Journal
+from homing.broker.broker import Broker
+from homing.broker.config.config import ConfigError, parse
+from homing.broker.core.amqp.policy import PolicyError, read_policy
+from homing.broker.core.message import Message
+from homing.broker.core.redelivery import MAX_DELAY_MS, ConsumerPolicy, Failure
+from homing.broker.core.redelivery import PolicyError as RedeliveryPolicyError
+from homing.broker.core.settings.address_settings import AddressSettingsRepository
+from homing.broker.core.settings.units import MAX_DURATION_MS
+from homing.broker.core.settings.values import SettingError
+from homing.broker.errors import Refused
+from homing.broker.management import policies
+from homing.broker.protocols.amqp091.codec import AmqpError
+from homing.broker.protocols.amqp091.codec_properties import ContentProperties
+from homing.broker.protocols.amqp091.errors import error_of
+from homing.broker.protocols.amqp091.message_mapping import ttl_of
+from homing.broker.protocols.native import fields
+from homing.broker.protocols.native.codec import ProtocolError
+from homing.broker.recording.recovery import recover
+from homing.broker.topology.amqp.arguments import options_for
+from homing.client import validation
+from homing.journal.journal import Journal
 from tests.model.world import Client
 from tests.unit.journal_support import NOW_MS, opened
 

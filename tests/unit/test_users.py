@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker import users
+from homing.broker.auth import passwords as users
 
 
 def test_a_password_is_right_only_for_its_own_hash() -> None:

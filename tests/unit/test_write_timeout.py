@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from broker.protocols.amqp091.codec import HEARTBEAT_FRAME
-from broker.protocols.native.codec import Op, encode
+from homing.broker.protocols.amqp091.codec import HEARTBEAT_FRAME
+from homing.broker.protocols.native.codec import Op, encode
 from tests.model.world import World
 from tests.unit.test_goodbyes import LIMITS, LOGIN, PROTOCOLS, Loop, Sockets
 

@@ -11,15 +11,15 @@ import struct
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.core.consumer import Consumer, SharedWindow
-from broker.core.dead_letter import REJECTED
-from broker.core.message import MessageReference
-from broker.core.queue import Queue
-from broker.core.redelivery import Failure
-from broker.core.virtual_host import local_name
-from broker.declared_queues import REPLY_TO
-from broker.errors import Refused
-from broker.protocols.amqp091.codec import (
+from ...core.amqp.vhost import local_name
+from ...core.consumer import Consumer, SharedWindow
+from ...core.dead_letter import REJECTED
+from ...core.message import MessageReference
+from ...core.queue import Queue
+from ...core.redelivery import Failure
+from ...errors import Refused
+from ...topology.amqp.queues import REPLY_TO
+from .codec import (
     FRAME_BODY,
     FRAME_HEADER,
     FRAME_METHOD,
@@ -31,14 +31,14 @@ from broker.protocols.amqp091.codec import (
     content_frames,
     method_frame,
 )
-from broker.protocols.amqp091.codec_methods import NUMBER, short_string
-from broker.protocols.amqp091.contents import wire_of, with_reply_to
-from broker.protocols.amqp091.publishing import pattern_of, take_in, take_in_run
-from broker.protocols.amqp091.replies import not_implemented, precondition_failed
+from .codec_methods import NUMBER, short_string
+from .errors import not_implemented, precondition_failed
+from .message_mapping import wire_of, with_reply_to
+from .publishing import pattern_of, take_in, take_in_run
 
 if TYPE_CHECKING:
-    from broker.protocols.amqp091.options import AmqpOptions
-    from broker.protocols.amqp091.session import AmqpSession
+    from .options import AmqpOptions
+    from .session import AmqpSession
 
 #: A window without a limit.
 UNLIMITED: Final = 1 << 30

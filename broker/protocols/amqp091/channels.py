@@ -5,12 +5,12 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from broker.protocols.amqp091.channel import Channel
-from broker.protocols.amqp091.codec import AmqpError, Event, MethodEvent, method_frame
-from broker.protocols.amqp091.codec_methods import NUMBER
+from .channel import Channel
+from .codec import AmqpError, Event, MethodEvent, method_frame
+from .codec_methods import NUMBER
 
 if TYPE_CHECKING:
-    from broker.protocols.amqp091.session import AmqpSession
+    from .session import AmqpSession
 
 _OPEN: Final = NUMBER["channel.open"]
 _CLOSE: Final = NUMBER["channel.close"]

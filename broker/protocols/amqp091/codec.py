@@ -10,8 +10,8 @@ from __future__ import annotations
 import struct
 from typing import Any, Final, NamedTuple
 
-from broker.protocols.amqp091.codec_methods import METHODS, NUMBER, read_arguments, write_arguments
-from broker.protocols.amqp091.codec_tables import TableError
+from .codec_methods import METHODS, NUMBER, read_arguments, write_arguments
+from .codec_tables import TableError
 
 PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
 #: The largest frame before ``connection.tune`` has settled another; the specification's least.

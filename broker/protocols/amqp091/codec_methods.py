@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from broker.protocols.amqp091.codec_tables import TableError, read_table, write_table
+from .codec_tables import TableError, read_table, write_table
 
 #: class number, class; then method number, method, arguments. o octet, h short, l long, q long long, s short string, S long string,
 #: t table, b bit (neighbouring bits share an octet).

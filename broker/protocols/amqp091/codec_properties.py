@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from broker.protocols.amqp091.codec_methods import short_string
-from broker.protocols.amqp091.codec_tables import TableError, split_table, write_fields
+from .codec_methods import short_string
+from .codec_tables import TableError, split_table, write_fields
 
 #: (name, bit, kind): s short string, t table, o octet, q 64 bits; in the order they stand on the wire.
 _PROPERTIES: Final = (

@@ -5,14 +5,14 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
-from broker.core.message import MessageReference
-from broker.core.queue import Queue
-from broker.protocols.amqp091.codec import content_frames, method_frame
-from broker.protocols.amqp091.codec_methods import NUMBER
-from broker.protocols.amqp091.contents import wire_of
+from ...core.message import MessageReference
+from ...core.queue import Queue
+from .codec import content_frames, method_frame
+from .codec_methods import NUMBER
+from .message_mapping import wire_of
 
 if TYPE_CHECKING:
-    from broker.protocols.amqp091.channel import Channel
+    from .channel import Channel
 
 _GET_OK: Final = NUMBER["basic.get-ok"].to_bytes(4, "big")
 _DELIVERY: Final = struct.Struct(">QB")

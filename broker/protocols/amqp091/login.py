@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from broker.protocols.amqp091.codec import AmqpError
-from broker.protocols.amqp091.codec_methods import NUMBER
-from broker.protocols.amqp091.codec_tables import TableError, read_table
-from broker.protocols.amqp091.options import AmqpOptions
+from .codec import AmqpError
+from .codec_methods import NUMBER
+from .codec_tables import TableError, read_table
+from .options import AmqpOptions
 
 _CAPABILITIES: Final = {
     "authentication_failure_close": True,

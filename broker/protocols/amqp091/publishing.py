@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from broker.core.message import Message, Properties
-from broker.core.queue import Queue
-from broker.errors import Refused
-from broker.exchanges import Route
-from broker.properties import size_of
-from broker.protocols.amqp091.codec import AmqpError, PublishEvent, PublishRun
-from broker.protocols.amqp091.codec_methods import NUMBER
-from broker.protocols.amqp091.codec_properties import ContentProperties, read_properties
-from broker.protocols.amqp091.codec_tables import TableError
-from broker.protocols.amqp091.contents import headers_of, key_list, message_properties, ttl_of, without_bcc
-from broker.protocols.amqp091.replies import error_of, precondition_failed
-from broker.resources import over_length
+from ...core.message import Message, Properties
+from ...core.queue import Queue
+from ...errors import Refused
+from ...properties import size_of
+from ...topology.amqp.exchanges import Route
+from ...topology.resources import over_length
+from .codec import AmqpError, PublishEvent, PublishRun
+from .codec_methods import NUMBER
+from .codec_properties import ContentProperties, read_properties
+from .codec_tables import TableError
+from .errors import error_of, precondition_failed
+from .message_mapping import headers_of, key_list, message_properties, ttl_of, without_bcc
 
 if TYPE_CHECKING:
-    from broker.protocols.amqp091.session import AmqpSession
+    from .session import AmqpSession
 
 _PUBLISH = NUMBER["basic.publish"]
 #: Patterns that one connection remembers, and the longest properties that make one.

@@ -10,16 +10,19 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from broker.broker import Broker
-from broker.connection import Connection
-from broker.core.consumer import Consumer
-from broker.core.message import MessageReference
-from broker.core.queue import Queue
-from broker.errors import Refused
-from broker.producers import Producer
-from broker.protocols.amqp091.channel import Subscription
-from broker.protocols.amqp091.channels import Channels
-from broker.protocols.amqp091.codec import (
+from ...broker import Broker
+from ...connection import Connection
+from ...core.consumer import Consumer
+from ...core.message import MessageReference
+from ...core.queue import Queue
+from ...delivery.producers import Producer
+from ...errors import Refused
+from ...topology.amqp.virtual_hosts import VirtualHost
+from ..output import PausableOutput
+from .batch import Turn
+from .channel import Subscription
+from .channels import Channels
+from .codec import (
     HEARTBEAT_FRAME,
     MIN_FRAME_BYTES,
     PROTOCOL_HEADER,
@@ -35,15 +38,12 @@ from broker.protocols.amqp091.codec import (
     method_frame,
     method_of,
 )
-from broker.protocols.amqp091.codec_methods import METHODS, NUMBER
-from broker.protocols.amqp091.login import credentials, server_properties
-from broker.protocols.amqp091.options import AmqpOptions
-from broker.protocols.amqp091.publishing import Pattern
-from broker.protocols.amqp091.replies import error_of
-from broker.protocols.amqp091.topology import METHODS as HANDLERS
-from broker.protocols.amqp091.turn import Turn
-from broker.protocols.output import PausableOutput
-from broker.virtual_hosts import VirtualHost
+from .codec_methods import METHODS, NUMBER
+from .errors import error_of
+from .login import credentials, server_properties
+from .methods import METHODS as HANDLERS
+from .options import AmqpOptions
+from .publishing import Pattern
 
 log = logging.getLogger("homing")
 

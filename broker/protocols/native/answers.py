@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from broker.errors import Refused
-from broker.protocols.native.codec import Op, encode
-from broker.protocols.native.fields import shown
+from ...errors import Refused
+from .codec import Op, encode
+from .fields import shown
 
 #: Of the length before a frame, which does not count.
 _LENGTH_BYTES: Final = 4

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from broker.core.message import MessageReference
-from broker.protocols.native.codec import Op, encode, encode_bodies
+from ...core.message import MessageReference
+from .codec import Op, encode, encode_bodies
 
 #: Deliveries are cut into frames of about this size, if the client takes frames of it.
 FRAME_BYTES: Final = 1024 * 1024

@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import msgpack
 
-from broker.core.message import DEFAULT_PRIORITY, Message
-from broker.core.redelivery import ConsumerPolicy
-from broker.core.units import MAX_DURATION_MS
-from broker.errors import Refused
-from broker.properties import checked
-from broker.protocols.native.codec import MESSAGE_OVERHEAD_BYTES, Frame, ProtocolError
+from ...core.message import DEFAULT_PRIORITY, Message
+from ...core.redelivery import ConsumerPolicy
+from ...core.settings.units import MAX_DURATION_MS
+from ...errors import Refused
+from ...properties import checked
+from .codec import MESSAGE_OVERHEAD_BYTES, Frame, ProtocolError
 
 MAX_NESTING: Final = 16
 MAX_PROPERTIES_BYTES: Final = 64 * 1024

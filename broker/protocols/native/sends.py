@@ -10,15 +10,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from broker.broker import Broker
-from broker.connection import Connection
-from broker.core.message import Message
-from broker.errors import Refused
-from broker.producers import Producer
-from broker.protocols.native import fields
-from broker.protocols.native.codec import Op, ProtocolError
-from broker.protocols.native.fields import malformed, shown
-from broker.protocols.output import PausableOutput
+from ...broker import Broker
+from ...connection import Connection
+from ...core.message import Message
+from ...delivery.producers import Producer
+from ...errors import Refused
+from ..output import PausableOutput
+from . import fields
+from .codec import Op, ProtocolError
+from .fields import malformed, shown
 
 #: What waits beyond this waits in the socket: not all of it is bounded by credit.
 _MOST_WAITING: Final = 10_000

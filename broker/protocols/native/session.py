@@ -11,20 +11,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from broker.broker import Broker
-from broker.connection import Connection
-from broker.core.consumer import Consumer
-from broker.core.message import MessageReference
-from broker.core.redelivery import Failure, PolicyError, PolicyMap
-from broker.core.units import MAX_DURATION_MS
-from broker.errors import Refused
-from broker.producers import Producer
-from broker.protocols.native import deliveries, fields
-from broker.protocols.native.answers import refusal_frame, result_frame
-from broker.protocols.native.codec import MAGIC, PROTOCOL_VERSION, AckType, Frame, Op, ProtocolError, check_ranges, encode
-from broker.protocols.native.fields import MAX_SEQUENCE, MAX_SESSION, malformed, shown, take, unsigned
-from broker.protocols.native.sends import Sends
-from broker.protocols.output import PausableOutput
+from ...broker import Broker
+from ...connection import Connection
+from ...core.consumer import Consumer
+from ...core.message import MessageReference
+from ...core.redelivery import Failure, PolicyError, PolicyMap
+from ...core.settings.units import MAX_DURATION_MS
+from ...delivery.producers import Producer
+from ...errors import Refused
+from ..output import PausableOutput
+from . import deliveries, fields
+from .answers import refusal_frame, result_frame
+from .codec import MAGIC, PROTOCOL_VERSION, AckType, Frame, Op, ProtocolError, check_ranges, encode
+from .fields import MAX_SEQUENCE, MAX_SESSION, malformed, shown, take, unsigned
+from .sends import Sends
 
 log = logging.getLogger("homing")
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from pika import frame, spec
 
-from broker.protocols.native.codec import FrameDecoder, Op, encode
+from homing.broker.protocols.native.codec import FrameDecoder, Op, encode
 from tests.amqp_wire import Wire
 from tests.faults.hostile import Raw
 from tests.process import Server

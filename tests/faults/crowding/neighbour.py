@@ -10,7 +10,7 @@ import json
 import sys
 import time
 
-import client
+import homing
 
 _REST_S = 0.005
 
@@ -18,7 +18,7 @@ _REST_S = 0.005
 async def run(url: str) -> list[float]:
     ended = asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
     times: list[float] = []
-    async with client.connect(url) as connection, connection.session() as session:
+    async with homing.connect(url) as connection, connection.session() as session:
         producer = session.producer("neighbour")
         await producer.send(b"first")
         print("ready", flush=True)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from client import AckMode, Connection, Consumer, HomingError, Message, Session
+from homing.client import AckMode, Connection, Consumer, HomingError, Message, Session
 from tests.faults.kill_loop.events import OK, UNKNOWN
 from tests.faults.kill_loop.producing import commit, roll_back
 from tests.faults.kill_loop.worker import DOOMED, WORK, Unwell, Worker, close_quietly

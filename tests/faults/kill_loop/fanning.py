@@ -14,8 +14,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-import client
-from client import Connection, ReconnectPolicy
+import homing
+from homing.client import Connection, ReconnectPolicy
 from tests.faults.kill_loop.events import Snapshot
 from tests.faults.kill_loop.processes import Broker, free_port
 from tests.faults.kill_loop.snapshots import take_snapshot
@@ -52,7 +52,7 @@ class Fanning:
         rng = Random(self.seed)
         broker.spawn()
         broker.wait_until_ready()
-        async with client.connect(broker.url, reconnect=_RECONNECT, rng=rng) as connection:
+        async with homing.connect(broker.url, reconnect=_RECONNECT, rng=rng) as connection:
             for name in self._names:
                 await connection.call("create-queue", queue=name, address=ADDRESS, routing_type="multicast")
             async with connection.session() as session:

@@ -16,8 +16,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, Protocol
 
-import client
-from journal.disk import DATABASE_NAME
+import homing
+from homing.journal.store.directory import DATABASE_NAME
 from tests.faults.kill_loop.accounting import Account, account
 from tests.faults.kill_loop.checker import Kind, Rules, Violation, check, recovered
 from tests.faults.kill_loop.clients import Crew
@@ -254,7 +254,7 @@ class KillLoop:
         """What is left in the work queues once that has not become less for so long; empty as soon as they are. How fast they get
         empty is the machine's."""
         fewest, end = math.inf, 0.0
-        async with client.connect(self._broker.url) as connection:
+        async with homing.connect(self._broker.url) as connection:
             while True:
                 queues = [each for each in await connection.call("queues") if each["name"] in WORK and each["messages"]]
                 count = sum(each["messages"] for each in queues)
@@ -271,7 +271,7 @@ class KillLoop:
     def _export(self, name: str) -> Path:
         out = self._directory / name
         shutil.rmtree(out, ignore_errors=True)
-        command = [sys.executable, "-m", "broker", "journal", "export", "--data", str(self._broker.data), "--out", str(out), "--json"]
+        command = [sys.executable, "-m", "homing", "journal", "export", "--data", str(self._broker.data), "--out", str(out), "--json"]
         subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120)
         return out
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 
-from client import AckMode, HomingError, Message, Session
+from homing.client import AckMode, HomingError, Message, Session
 from tests.faults.kill_loop.events import FAIL, OK
 from tests.faults.kill_loop.producing import commit, roll_back
 from tests.faults.kill_loop.snapshots import key_of

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final
 
-from client import AckMode, Connection, HomingError, Producer, Session, TransactionError
-from client.producer import Confirmation
+from homing.client import AckMode, Connection, HomingError, Producer, Session, TransactionError
+from homing.client.producer import Confirmation
 from tests.faults.kill_loop.events import FAIL, OK, UNKNOWN
 from tests.faults.kill_loop.worker import DOOMED, WORK, Worker, close_quietly
 

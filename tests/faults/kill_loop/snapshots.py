@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from journal.check import check
-from journal.gone import THERE
-from journal.packing import unpack_message
-from journal.reader import open_read_only
+from homing.journal.read.check import check
+from homing.journal.read.queries import open_read_only
+from homing.journal.store.packing import unpack_message
+from homing.journal.upkeep.tombstones import THERE
 from tests.faults.kill_loop.events import Entry, Snapshot, now_ms
 
 _REFERENCES: Final = f"""

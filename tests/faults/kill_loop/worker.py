@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
-import client
-from client import Connection, ConnectionState, HomingError, Message, ReconnectPolicy
+import homing
+from homing.client import Connection, ConnectionState, HomingError, Message, ReconnectPolicy
 from tests.faults.kill_loop.events import OK, UNKNOWN, VOID, ClientLog
 from tests.faults.kill_loop.snapshots import key_of
 
@@ -61,7 +61,7 @@ class Worker:
 
     async def connect(self) -> Connection:
         self.era += 1
-        connection = client.connect(self.url, reconnect=_RECONNECT, rng=self.rng, close_timeout_ms=2000)
+        connection = homing.connect(self.url, reconnect=_RECONNECT, rng=self.rng, close_timeout_ms=2000)
         connection.on_state.append(self._on_state)
         return await connection
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 from unittest.mock import patch
 
-from broker.cli import main
-from journal.journal import Journal
+from homing.broker.cli.main import main
+from homing.journal.journal import Journal
 
 SLOW_DISK_S = 0.2
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
-from broker import recovery
-from broker.broker import Broker
-from broker.cli import main
-from broker.core.message import Message
-from journal.records import ReferenceRecord
+from homing.broker.broker import Broker
+from homing.broker.cli.main import main
+from homing.broker.core.message import Message
+from homing.broker.recording import recovery
+from homing.journal.contract import ReferenceRecord
 
 _reference = recovery._reference
 

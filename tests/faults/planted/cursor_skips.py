@@ -7,10 +7,10 @@ from __future__ import annotations
 from itertools import count
 from unittest.mock import patch
 
-from broker.cli import main
-from broker.core.queue import Queue
-from broker.paging import Pager
-from journal.paging import Page
+from homing.broker.cli.main import main
+from homing.broker.core.queue import Queue
+from homing.broker.paging.pager import Pager
+from homing.journal.read.pages import Page
 
 EVERY = 7
 

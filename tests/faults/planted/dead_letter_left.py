@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from typing import Any
 from unittest.mock import patch
 
-from broker.cli import main
-from broker.core.message import MessageReference
-from broker.core.queue import Queue
-from broker.ledger import Ledger
+from homing.broker.cli.main import main
+from homing.broker.core.message import MessageReference
+from homing.broker.core.queue import Queue
+from homing.broker.recording.recorder import Ledger
 
 _left = Ledger.left
 

@@ -8,9 +8,9 @@ import sqlite3
 from itertools import count
 from unittest.mock import patch
 
-from broker.cli import main
-from journal.committer import Committer, Standing
-from journal.group_commit import Group
+from homing.broker.cli.main import main
+from homing.journal.commit.batch import Group
+from homing.journal.commit.writer_thread import Committer, Standing
 
 EVERY = 3
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
-from broker.cli import main
-from journal.journal import Journal
-from journal.paging import read_page
+from homing.broker.cli.main import main
+from homing.journal.journal import Journal
+from homing.journal.read.pages import read_page
 
 
 async def _read_page_as_it_is(journal: Journal) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from journal.journal import Journal, JournalOptions
+from homing.journal.journal import Journal, JournalOptions
 from tests.faults.power_loss.claims import Ledger
 from tests.faults.power_loss.cuts import Cut, Cutter, Summary, draw, facts_of, write_image
 from tests.faults.power_loss.disk import Disk

@@ -17,8 +17,8 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-import client
-from client import AckMode, Connection, HomingError, ReconnectPolicy
+import homing
+from homing.client import AckMode, Connection, HomingError, ReconnectPolicy
 from tests.faults.power_loss.recording import ROOT, Claims, Recording
 
 _READY_S = 30.0
@@ -96,7 +96,7 @@ class Clients:
 
     async def run(self) -> None:
         reconnect = ReconnectPolicy(initial_delay_ms=20, maximum_delay_ms=200)
-        async with client.connect(self._url, reconnect=reconnect) as first, client.connect(self._url, reconnect=reconnect) as second:
+        async with homing.connect(self._url, reconnect=reconnect) as first, homing.connect(self._url, reconnect=reconnect) as second:
             producers = [self._produce(first, self._messages // 3) for _ in range(3)]
             others = [self._consume(second), self._consume(first), self._transact(second), self._bury(first)]
             working = [asyncio.ensure_future(other) for other in others]
@@ -162,7 +162,7 @@ class Clients:
                 with contextlib.suppress(HomingError):
                     await self._one_transaction(session, consumer, producer)
 
-    async def _one_transaction(self, session: client.Session, consumer: client.Consumer, producer: client.Producer) -> None:
+    async def _one_transaction(self, session: homing.Session, consumer: homing.Consumer, producer: homing.Producer) -> None:
         taken = [message for message in [await consumer.receive(200) for _ in range(2)] if message is not None]
         for message in taken:
             self._seen(_key(message), message.delivery_count)
@@ -200,7 +200,7 @@ async def _there(connection: Connection, name: str) -> None:
         await asyncio.sleep(0.05)
 
 
-def _key(message: client.Message) -> str:
+def _key(message: homing.Message) -> str:
     return message.body.partition(b"|")[0].decode()
 
 

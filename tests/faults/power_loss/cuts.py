@@ -11,11 +11,11 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from journal.check import check
-from journal.commits import MARK_NAME
-from journal.errors import JournalError
-from journal.journal import Journal, JournalOptions
-from journal.records import Recovered
+from homing.journal.contract import Recovered
+from homing.journal.errors import JournalError
+from homing.journal.journal import Journal, JournalOptions
+from homing.journal.read.check import check
+from homing.journal.store.commits import MARK_NAME
 from tests.faults.power_loss.claims import Fact, Ledger
 from tests.faults.power_loss.disk import Disk, Loss
 from tests.faults.power_loss.recording import Record, Recording

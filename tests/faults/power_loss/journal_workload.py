@@ -17,8 +17,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from journal.journal import Journal, JournalOptions
-from journal.records import MinuteColumn, ReferenceRecord
+from homing.journal.contract import MinuteColumn, ReferenceRecord
+from homing.journal.journal import Journal, JournalOptions
 from tests.faults.power_loss.recording import ROOT, Claims, Recording
 from tests.unit.journal_support import attempt, counted, hop, message, outcome, queue, reference
 

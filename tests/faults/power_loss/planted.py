@@ -13,9 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from journal import disk, group_write, sqlite_store
-from journal.group_write import GroupWriter
-from journal.journal import Journal
+from homing.journal.commit import batch_writer as group_write
+from homing.journal.commit.batch_writer import GroupWriter
+from homing.journal.journal import Journal
+from homing.journal.store import directory as disk
+from homing.journal.store import sqlite as sqlite_store
 
 
 def normal() -> None:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from broker.protocols.native.codec import FrameDecoder, Op, ProtocolError, encode
+from homing.broker.protocols.native.codec import FrameDecoder, Op, ProtocolError, encode
 from tests.fuzz.native_frames import DEFINITIONS, HOSTS, SELECTORS, Frames
 from tests.fuzz.sessions.line import Line, Over
 from tests.fuzz.sessions.oddities import EXTREMES, bend, damage

@@ -1,0 +1,277 @@
+"""The job: an export in, tables and one page out. ``homing analyze``, ``spark-submit analytics/job.py`` or a function call."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event, Thread
+from typing import TYPE_CHECKING
+
+if __package__ in (None, ""):  # spark-submit runs this file by its path
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from ..errors import AnalyticsError
+from ..input.source import Source
+from ..reports.fates import Shared
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ..input.inputs import Export, Skipped
+    from ..page.outputs import Output
+
+#: Called with (what was finished, steps done, steps in all).
+Progress = Callable[[str, int, int], None]
+#: Small reports spend their time waiting for one another's single tasks; a few at a time fill the cores.
+PARALLEL_REPORTS = 4
+#: Longer than a small run needs for a step.
+BEAT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysisSummary:
+    out: str
+    #: The page.
+    report: str
+    #: table -> rows written
+    rows: dict[str, int]
+    #: What of the input was left out, and why.
+    skipped: tuple[Skipped, ...] = ()
+
+
+def analyze(
+    dump: str | Path | Sequence[str | Path],
+    out: str | Path,
+    master: str | None = None,
+    *,
+    ui: bool = False,
+    progress: Progress | None = None,
+    on_damage: str = "refuse",
+    store: str | Path | None = None,
+    memory: str | None = None,
+) -> AnalysisSummary:
+    """Analyse exports into the directory ``out``: report.html, parquet/, csv/.
+
+    ``dump``: an export, a directory of exports, or several of either, of any number of brokers and days; what overlaps counts once.
+    All may be paths on any file system that Spark knows. ``master``: where Spark runs, this machine by default. ``on_damage``: ``refuse``
+    what is damaged or foreign, or ``skip`` it and name it in the report. ``store``: a directory that keeps what was merged, so that the
+    next run reads only new exports. ``memory``: as spark_session's. An earlier report in ``out`` is replaced. Raises AnalyticsError.
+    """
+    from ..spark.session import spark_session, suited_to
+
+    dumps, out = [str(dump)] if isinstance(dump, str | Path) else [str(each) for each in dump], str(out)
+    steps = _Steps(progress)
+    small = _is_small(dumps, on_damage == "skip") and store is None
+    steps.done("checked the export")
+    with spark_session(master, ui=ui, small=small, memory=memory) as spark:
+        steps.done("started Spark")
+        source = Source(spark, dumps, skip=on_damage == "skip", store=None if store is None else str(store))
+        export = source.open()
+        steps.done(source.told())
+        with suited_to(spark, small=export.manifest.is_small), _heard(spark, steps):
+            return _run(spark, source, export, out, steps)
+
+
+def _is_small(dumps: Sequence[str], skip: bool) -> bool:
+    """Also tells at once what is wrong with a path on this machine."""
+    from ..input.inputs import check_local
+
+    if skip:
+        return False
+    manifests = [check_local(dump) for dump in dumps]
+    return all(manifest is not None and manifest.is_small for manifest in manifests)
+
+
+def _run(spark: SparkSession, source: Source, export: Export, out: str, steps: _Steps) -> AnalysisSummary:
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    from ..input.inputs import cause
+    from ..page.outputs import Output
+    from ..page.report import Results, render
+    from ..spark.memory import fault
+
+    try:
+        output = Output(spark, out)
+    except Py4JError as error:
+        raise AnalyticsError("out-io", f"{out} cannot be written: {cause(error)}", "Name another place.") from error
+    while True:
+        shared = Shared(export)
+        try:
+            tables = _write_tables(export, shared, output, steps)
+            output.write_report(render(export, Results(**tables), source.name))
+            rows = {name: output.rows(name) for name in tables}
+            for frame in tables.values():
+                frame.unpersist()
+        except (PySparkException, Py4JError, ConnectionError) as error:  # the last: Java has ended
+            again = source.without(error)
+            if again is None:
+                raise fault(spark, source.name, error) from error
+            export = again
+            steps.restart("left out a damaged file")
+            continue
+        finally:
+            with suppress(Py4JError, ConnectionError):  # Java has ended, and with it what it kept
+                shared.release()
+        steps.done("wrote the page")
+        return AnalysisSummary(out, output.report_path, rows, export.skipped)
+
+
+def _write_tables(export: Export, shared: Shared, output: Output, steps: _Steps) -> dict[str, DataFrame]:
+    """Compute and write every report, a few at a time."""
+
+    def write(item: tuple[str, Callable[[], DataFrame]]) -> tuple[str, DataFrame]:
+        name, frame = item
+        written = output.write_table(name, frame(), small=export.manifest.is_small)
+        steps.done(f"computed {name}")
+        return name, written
+
+    with ThreadPoolExecutor(PARALLEL_REPORTS) as pool:
+        return dict(pool.map(write, reports(export, shared).items()))
+
+
+def reports(export: Export, shared: Shared) -> dict[str, Callable[[], DataFrame]]:
+    """How every table that is written is made, by name."""
+    from ..reports.advice import advice
+    from ..reports.attempts_to_success import attempts_to_success
+    from ..reports.clusters import poison_clusters
+    from ..reports.consumers import consumers
+    from ..reports.dead_letter_groups import dead_letter_groups
+    from ..reports.dead_letter_growth import dead_letter_growth, dead_letter_trend
+    from ..reports.dead_letters import dead_letters
+    from ..reports.due_error import due_error
+    from ..reports.failed_most import failed_most
+    from ..reports.flow import flow, journeys
+    from ..reports.overview import overview
+    from ..reports.settings_in_force import settings_in_force
+    from ..reports.storms import retry_storms, thundering_herds
+    from ..reports.survival import survival
+    from ..reports.time_to_success import time_to_success
+
+    messages, attempts, dead, minutes = export.messages, export.attempts, export.dead_letters, export.deliveries_by_minute
+    at_us = export.manifest.exported_at_us
+    return {
+        "poison_clusters": lambda: poison_clusters(shared.faults(), dead, minutes),  # the longest first
+        "survival": lambda: survival(shared.fates()),
+        "overview": lambda: overview(messages, minutes),
+        "attempts_to_success": lambda: attempts_to_success(messages, minutes),
+        "time_to_success": lambda: time_to_success(shared.fates()),
+        "retry_load": shared.retry_load,
+        "retry_storms": lambda: retry_storms(shared.retry_load()),
+        "thundering_herds": lambda: thundering_herds(attempts),
+        "dead_letters": lambda: dead_letters(dead, at_us),
+        "dead_letter_groups": lambda: dead_letter_groups(dead, shared.faults(), at_us),
+        "dead_letter_growth": lambda: dead_letter_growth(dead),
+        "dead_letter_trend": lambda: dead_letter_trend(dead, minutes, at_us),
+        "failed_most": lambda: failed_most(messages, attempts),
+        "settings_in_force": lambda: settings_in_force(shared.fates(), export.policies, export.settings),
+        "advice": lambda: advice(shared.fates(), export.policies, export.settings),
+        "consumers": lambda: consumers(attempts, export.deliveries_by_consumer),
+        "due_error": lambda: due_error(shared.in_order()),
+        "flow": lambda: flow(messages, dead),
+        "journeys": lambda: journeys(dead),
+    }
+
+
+@contextmanager
+def _heard(spark: SparkSession, steps: _Steps) -> Iterator[None]:
+    """Between two steps, every BEAT_S, how far Spark is with what it does: the first reports on a large input take minutes."""
+    from py4j.protocol import Py4JError
+
+    over, tracker = Event(), spark.sparkContext.statusTracker()
+
+    def listen() -> None:
+        with suppress(Py4JError, ConnectionError):  # Java has ended: whoever waits for a result is told why
+            while not over.wait(BEAT_S):
+                stages = [info for stage in tracker.getActiveStageIds() if (info := tracker.getStageInfo(stage)) is not None]
+                done, tasks = sum(each.numCompletedTasks for each in stages), sum(each.numTasks for each in stages)
+                if tasks:
+                    steps.working(f"computing: {done} of {tasks} tasks under way are done")
+
+    thread = Thread(target=listen, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+class _Steps:
+    """Counts what is finished; called from several threads, one append each."""
+
+    TOTAL = 23
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self._finished: list[str] = []
+
+    def restart(self, what: str) -> None:
+        """The reports begin again: only what came before them stays counted."""
+        del self._finished[3:]
+        if self._progress is not None:
+            self._progress(what, len(self._finished), self.TOTAL)
+
+    def working(self, what: str) -> None:
+        if self._progress is not None:
+            self._progress(what, len(self._finished), self.TOTAL)
+
+    def done(self, what: str) -> None:
+        self._finished.append(what)
+        if self._progress is not None:
+            self._progress(what, len(self._finished), self.TOTAL)
+
+
+@contextmanager
+def shown_progress() -> Iterator[Progress]:
+    """Progress on stderr: a bar where rich is installed and stderr is a terminal, else a line a step."""
+
+    def line(what: str, done: int, total: int) -> None:
+        print(f"[{done}/{total}] {what}", file=sys.stderr, flush=True)
+
+    try:
+        from rich.console import Console
+        from rich.progress import Progress as Bar
+    except ImportError:
+        yield line
+        return
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield line
+        return
+    with Bar(console=console, transient=True) as bar:
+        task = bar.add_task("analysing", total=_Steps.TOTAL)
+        yield lambda what, done, total: bar.update(task, completed=done, total=total, description=what)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line. Returns 0 done, 1 failed, 2 usage."""
+    parser = argparse.ArgumentParser(prog="homing analyze", description="Reports on an export of the journal.")
+    parser.add_argument("dump", nargs="+", help="what `homing journal export` made, or directories of it")
+    parser.add_argument("--out", required=True, help="the directory for the report")
+    parser.add_argument("--master", help="where Spark runs, such as spark://host:7077 (default: here)")
+    parser.add_argument("--on-damage", choices=("refuse", "skip"), default="refuse", help="what to do about damaged or foreign files")
+    parser.add_argument("--store", help="keep what was merged here, and read only new exports the next time")
+    parser.add_argument("--memory", help="for Spark's Java here, or for each executor of a cluster, such as 4g")
+    parser.add_argument("--ui", action="store_true", help="Spark's own pages while it runs")
+    given = parser.parse_args(arguments)
+    try:
+        with shown_progress() as progress:
+            more = {"ui": given.ui, "on_damage": given.on_damage, "store": given.store, "memory": given.memory}
+            summary = analyze(given.dump, given.out, given.master, progress=progress, **more)
+    except AnalyticsError as error:
+        print(f"{error.code}: {error.message} {error.fix}", file=sys.stderr)
+        return 1
+    for each in summary.skipped:
+        print(f"left out: {each.path} ({each.code}): {each.message}", file=sys.stderr)
+    print(summary.report)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""The command ``homing simulate``: exports and a policy in, the figures of a what-if out, as a table, Parquet, CSV and a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..what_if.policy import load_policies
+from ..words import number, share, span
+
+#: Rows shown; all of them are in the files.
+SHOWN = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    #: What what_if found, the whole first, then the queues with most dead letters on record; at most SHOWN.
+    rows: list[dict[str, Any]]
+    #: Where all rows were written; None: nowhere.
+    out: str | None
+    #: The page; None: not asked for.
+    report: str | None = None
+
+
+def simulate(
+    dump: str | Path | Sequence[str | Path],
+    policy: str | Path,
+    out: str | Path | None = None,
+    master: str | None = None,
+    *,
+    seed: int = 1,
+    replicates: int | None = None,
+    skip: bool = False,
+    memory: str | None = None,
+) -> Simulation:
+    """Play the failures of ``dump`` again under ``policy`` (a broker.yaml). ``memory``: as spark_session's. Raises AnalyticsError."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as F
+
+    from ..input.source import Source
+    from ..page.outputs import Output
+    from ..page.simulate_report import simulate_page
+    from ..spark.memory import fault
+    from ..spark.session import spark_session
+    from ..what_if.simulate import REPLICATES
+    from ..what_if.what_if import what_if
+
+    policies = load_policies(policy)
+    dumps = [str(dump)] if isinstance(dump, str | Path) else [str(each) for each in dump]
+    with spark_session(master, memory=memory) as spark:
+        export = Source(spark, dumps, skip=skip, store=None).open()
+        output = None if out is None else Output(spark, str(out))
+        try:
+            frame = what_if(export.messages, export.attempts, policies, seed=seed, replicates=replicates or REPLICATES).persist()
+            if output is not None:
+                output.write_table("what_if", frame, small=export.manifest.is_small)
+            dying = frame.where("figure = 'dead_letters'").select(F.col("queue").alias("its"), F.col("recorded").alias("deaths"))
+            ordered = frame.join(dying, F.col("queue").eqNullSafe(F.col("its")), "left").orderBy(
+                F.col("queue").isNotNull(), F.desc("deaths"), "queue", "figure"
+            )
+            rows = [row.asDict() for row in ordered.drop("its", "deaths").limit(SHOWN).collect()]
+            if output is not None:
+                text, names = Path(policy).read_text(encoding="utf-8"), ", ".join(each.rstrip("/").rsplit("/", 1)[-1] for each in dumps)
+                output.write_report(simulate_page(rows, headline=sentence(rows), dump=names, policy=text, seed=seed))
+        except (PySparkException, Py4JError, ConnectionError) as error:  # the last: Java has ended
+            raise fault(spark, ", ".join(dumps), error) from error
+    return Simulation(rows, None if out is None else str(out), None if output is None else output.report_path)
+
+
+def shown(figure: str, value: float | None) -> str:
+    """A figure as people read it."""
+    if value is None:
+        return "–"
+    return span(value) if figure.endswith("_ms") else number(value)
+
+
+def sentence(rows: Sequence[dict[str, Any]]) -> str:
+    """What the whole comes to, in one sentence."""
+    whole = {row["figure"]: row for row in rows if row["queue"] is None}
+    dead, work = whole["dead_letters"], whole["deliveries"]
+    told = (
+        f"{number(dead['low'])} to {number(dead['high'])} messages would have died instead of {number(dead['recorded'] or 0)}, "
+        f"with {number(work['low'])} to {number(work['high'])} deliveries instead of {number(work['recorded'] or 0)}"
+    )
+    seen = work["observed_share"]
+    return told if seen is None else f"{told}; {share(seen, 1)} of the outcomes behind this are on record, the rest is modelled"

@@ -1,0 +1,98 @@
+"""Advice in sentences: what to change, to what, and why, from one row of ``advice``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import AnalyticsError
+from ..what_if.policy import Policy, parse_policies
+from ..words import NB, number, plural, share, span
+
+
+def sentence(row: Mapping[str, Any]) -> str:
+    """One row of ``advice`` as a recommendation."""
+    where = row["queue"] if row["pattern"] in (None, row["queue"]) else f"{row['queue']} (settings of {row['pattern']})"
+    if row["kind"] == "not-retryable":
+        return (
+            f"{where}: retrying does not help against {row['error_class']}. {number(row['succeeded'])} of "
+            f"{plural(row['failed'], 'message')} came home, and {plural(row['wasted'], 'retry was', 'retries were')} wasted. Let the "
+            "consumer fail it with retryable=False, or allow fewer attempts."
+        )
+    if row["kind"] == "longer":
+        return f"{where}: {_what_happened(row)}; {_what_it_needs(row)}"
+    if row["kind"] == "fine":
+        return f"{where}, {row['error_class']}: {share(row['succeeded'], row['failed'])} of what failed came home; nothing to change."
+    return f"{where}, {row['error_class']}: {plural(row['failed'], 'message')}, too few to say."
+
+
+def _what_happened(row: Mapping[str, Any]) -> str:
+    told = f"93{NB}% of what succeeds after {row['error_class']} does so within {span(row['within_ms'])}"
+    if row["gives_up_ms"] is None:
+        return told
+    return f"{told}; {plural(row['most_attempts'], 'attempt')}{spacing(row)} give up after {span(row['gives_up_ms'])}"
+
+
+def _what_it_needs(row: Mapping[str, Any]) -> str:
+    late = f"{share(row['late_wins'], row['succeeded'])} of the successes came in the later half of that time"
+    if row["last_two"] >= row["late_wins"]:
+        late = f"{share(row['last_two'], row['succeeded'])} of the successes came with one of the last two attempts"
+    if row["needs_ms"] is None:
+        return f"{late}, so more would come with later ones. How many, homing simulate tells with bounds."
+    told = f"{row['error_class']} would need about {span(row['needs_ms'])} for 99 of 100 to come home"
+    same, doubled = attempts_for(row, row["needs_ms"]), attempts_for(row, row["needs_ms"], multiplier=2.0)
+    ways = [] if same is None else [f"max-delivery-attempts: {same} with the delays as they are"]
+    if doubled is not None and (same is None or doubled < same):
+        ways.append(f"{doubled} with redelivery-delay-multiplier: 2")
+    how = f": {', or '.join(ways)}" if ways else ""
+    return f"{told}{how}. {late}. The need is modelled; homing simulate tells with bounds what a change comes to."
+
+
+def spacing(row: Mapping[str, Any]) -> str:
+    """`` at 5 s``, `` from 1 s to 10 s apart``; empty where the settings are not on record."""
+    policy = _policy(row, {})
+    if policy is None or not policy.delays_ms:
+        return ""
+    low, high = min(policy.delays_ms), max(policy.delays_ms)
+    return f" at {span(low)}" if low == high else f" from {span(low)} to {span(high)} apart"
+
+
+def attempts_for(row: Mapping[str, Any], needs_ms: float, **changed: float) -> int | None:
+    """Attempts that last for ``needs_ms`` under the row's settings with ``changed`` ones; None: not on record, or more than 200.
+
+    Each takes as much longer than its delay as it did on record.
+    """
+    now, then = _policy(row, {}), _policy(row, {f"redelivery_delay_{name}": value for name, value in changed.items()}, endless=True)
+    if now is None or then is None or not sum(now.delays_ms):
+        return None
+    allowed = now.delays_ms[: max(row["most_attempts"] - 1, 1)]
+    slower = max(1.0, (row["gives_up_ms"] or 0) / sum(allowed))
+    passed = 0.0
+    for attempt, delay_ms in enumerate(then.delays_ms, 2):
+        passed += delay_ms * slower
+        if passed >= needs_ms:
+            return attempt
+    return None
+
+
+def _policy(row: Mapping[str, Any], changed: Mapping[str, Any], *, endless: bool = False) -> Policy | None:
+    """None where the settings are not on record, or are a form that this version cannot read."""
+    values = {name: value for name, value in json.loads(row["settings_json"] or "{}").items() if value not in (None, [])}
+    grows = values.get("redelivery_back_off", "exponential") == "exponential" and not values.get("consumer_policy")
+    if not values or (changed and not grows):
+        return None
+    if "consumer_policy" in values:
+        values["redelivery_policy"] = values.pop("consumer_policy")
+    if "redelivery_delays_ms" in values:
+        if changed:
+            return None
+        for name in ("redelivery_delay_ms", "redelivery_delay_multiplier"):
+            values.pop(name, None)
+    values |= changed
+    if endless:
+        values["max_delivery_attempts"] = -1
+    try:
+        return parse_policies({"#": values}).of(frozenset({"#"}))
+    except AnalyticsError:
+        return None

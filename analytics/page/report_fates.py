@@ -1,0 +1,148 @@
+"""The page's sections on success after failing and on dying: curves, tables by queue and error class, growth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from .. import words
+from ..reports.dead_letter_groups import AGE_COLUMNS
+from . import charts, findings
+from .line_chart import Curve, count_axis, falling, time_axis
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+    from pyspark.sql import DataFrame
+
+    from .report import Results
+
+Row = dict[str, Any]
+#: Groups with a curve of their own, rows of the tables, queues with a colour of their own in the chart of growth.
+CURVES, GROUPS, TIMES, TRENDS, COLOURED = 5, 16, 24, 16, 4
+#: At these times after the first failure the table says how many had come home.
+MARKS_MS = (1_000, 10_000, 60_000, 600_000, 3_600_000)
+BIN_HOURS = (1, 2, 3, 6, 12, 24, 168, 720, 8_760)
+BINS = 72
+
+
+def fate_sections(results: Results) -> Row:
+    return {"curves": _curves(results.survival), "times": _times(results.time_to_success), "growth": _growth(results)}
+
+
+# --- success after failing --------------------------------------------------------------------------------------------
+
+
+def _curves(survival: DataFrame) -> Row:
+    from pyspark.sql import functions as F
+
+    own = survival.where("error_class IS NOT NULL OR queue IS NULL").withColumn("name", F.struct("queue", "error_class"))
+    largest = (
+        own.where("by = 'time'")
+        .groupBy("name")
+        .agg(F.max("at_risk").alias("all"))
+        .orderBy(F.col("name.queue").isNotNull(), F.desc("all"), "name")
+        .limit(GROUPS + 1)
+    )
+    found = own.join(F.broadcast(largest), own["name"].eqNullSafe(largest["name"])).select(*survival.columns, "all").collect()
+    groups: dict[tuple[str | None, str | None], dict[str, list[Any]]] = {}
+    for row in sorted(found, key=_in_order):
+        groups.setdefault((row["queue"], row["error_class"]), {"time": [], "attempts": []})[row["by"]].append(row)
+    if not groups:
+        return {"title": findings.survival(None, []), "rows": [], "time": None, "attempts": None, "legend": [], "marks": []}
+    rows = [_group_row(queue, kind, steps["time"]) for (queue, kind), steps in groups.items()]
+    title = findings.survival(rows[0], rows[1:])
+    shown = list(groups.items())[: CURVES + 1]
+    legend = [("all" if index == 0 else f"s{index}", _name(*name)) for index, (name, _) in enumerate(shown)]
+    by_time = [_curve(name, css, steps["time"]) for (css, name), (_, steps) in zip(legend, shown, strict=True)]
+    by_attempts = [_curve(name, css, steps["attempts"]) for (css, name), (_, steps) in zip(legend, shown, strict=True)]
+    latest = max(at for curve in by_time for at, _ in curve.steps)
+    most = int(max(at for curve in by_attempts for at, _ in curve.steps))
+    high = max((at for curve in by_time for at, _ in curve.steps), default=1_000)
+    return {
+        "title": title,
+        "rows": rows,
+        "legend": legend,
+        "marks": [mark for mark in MARKS_MS if mark <= latest] or [MARKS_MS[0]],
+        "time": falling(by_time[::-1], time_axis(100, high, "time since the first failure"), title),
+        "attempts": falling(by_attempts[::-1], count_axis(most, "attempts made"), title),
+    }
+
+
+def _in_order(row: Any) -> tuple[Any, ...]:
+    """All together first, then the largest groups; each in the order of its steps."""
+    return (row["queue"] is not None, -row["all"], row["queue"] or "", row["error_class"] or "", row["at"])
+
+
+def _curve(name: str, css: str, steps: Sequence[Any]) -> Curve:
+    errors = [row["error"] for row in steps] if css == "all" else []
+    return Curve(name, css, [(row["at"], row["still_failing"]) for row in steps], errors)
+
+
+def _name(queue: str | None, kind: str | None) -> str:
+    return "All messages that failed" if queue is None else f"{kind} in {queue}"
+
+
+def _group_row(queue: str | None, kind: str | None, steps: Sequence[Any]) -> Row:
+    """``home``: mark -> the part that had succeeded by then; ``half_ms``: when half had; null: never, as far as anybody looked."""
+    half = next((row["at"] for row in steps if row["still_failing"] <= 0.5), None)
+    home = {}
+    for mark in MARKS_MS:
+        last = [row for row in steps if row["at"] <= mark]
+        home[mark] = 1 - last[-1]["still_failing"] if last else 0.0
+    won, lost = sum(row["succeeded"] for row in steps), sum(row["censored"] for row in steps)
+    end = steps[-1]["still_failing"]
+    return {"queue": queue, "error_class": kind, "failed": won + lost, "won": won, "half_ms": half, "home": home, "end": 1 - end}
+
+
+def _times(frame: DataFrame) -> Row:
+    from pyspark.sql import functions as F
+
+    by_size = frame.orderBy(F.col("queue").isNotNull(), F.col("error_class").isNotNull(), F.desc("messages"), "queue", "error_class")
+    found = [row.asDict() for row in by_size.limit(4 * TIMES).collect()]
+    every = next((row for row in found if row["queue"] is None), None)
+    queues = sorted((row for row in found if row["queue"] and row["error_class"] is None), key=lambda row: (-row["p90_ms"], row["queue"]))
+    kinds = [row for row in found if row["error_class"] is not None]
+    shown = queues[:TIMES] + kinds[:TIMES]
+    low, high = min((row["p50_ms"] for row in shown), default=1), max((row["max_ms"] for row in shown), default=1)
+    title = findings.times(every, queues)
+    return {"title": title, "queues": queues[:TIMES], "kinds": kinds[:TIMES], "low": max(low / 1.5, 1), "high": max(high * 1.1, 2)}
+
+
+# --- dying ------------------------------------------------------------------------------------------------------------
+
+
+def _growth(results: Results) -> Row:
+    from pyspark.sql import functions as F
+
+    trends = [row.asDict() for row in results.dead_letter_trend.limit(TRENDS).collect()]
+    groups = [row.asDict() for row in results.dead_letter_groups.drop("first_died_at", "last_died_at").limit(GROUPS).collect()]
+    shown_ages = [name for name in AGE_COLUMNS if any(row[name] for row in groups)]
+    title = findings.growth(trends)
+    found: Row = {"title": title, "trends": trends, "groups": groups, "ages": shown_ages, "chart": None, "legend": [], "hours": 1}
+    if not trends:
+        return found
+    named = [row["queue"] for row in trends[:COLOURED]]
+    hour = F.floor(F.unix_seconds("hour") / 3600)
+    ends = results.dead_letter_growth.agg(F.min(hour).alias("first"), F.max(hour).alias("last")).collect()[0]
+    hours = next(each for each in BIN_HOURS if (ends["last"] - ends["first"]) / each + 2 <= BINS)
+    queue = F.when(F.col("queue").isin(named), F.col("queue"))
+    binned = results.dead_letter_growth.groupBy(F.floor(hour / hours).alias("bin"), queue.alias("queue")).agg(F.sum("deaths").alias("n"))
+    counts = {(row["bin"], row["queue"]): row["n"] for row in binned.collect()}
+    names = [*named, *([None] if len(trends) > COLOURED else [])]
+    bins = range(ends["first"] // hours, ends["last"] // hours + 1)
+    legend = [(f"s{index + 1}", name or "other queues") for index, name in enumerate(names)]
+    return found | {"chart": _growth_chart(bins, hours, names, counts, title), "legend": legend, "hours": hours}
+
+
+def _growth_chart(bins: range, hours: int, names: Sequence[str | None], counts: dict[Any, int], title: str) -> Markup:
+    with_day = len(bins) * hours > 24
+    every = max(1, -(-len(bins) // (7 if with_day else 12)))
+    bars = []
+    for index, number in enumerate(bins):
+        at = datetime.fromtimestamp(number * hours * 3600, UTC)
+        values = tuple(counts.get((number, name), 0) for name in names)
+        each = ", ".join(f"{words.number(value)} in {name or 'other queues'}" for value, name in zip(values, names, strict=True) if value)
+        hint = f"{words.clock(at, True)} UTC, {words.plural(hours, 'hour')}: {each or 'no deaths'}"
+        bars.append(charts.Bar(words.clock(at, with_day) if index % every == 0 else "", hint, values))
+    return charts.columns(bars, [f"s{index + 1}" for index in range(len(names))], title)

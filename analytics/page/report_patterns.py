@@ -1,0 +1,132 @@
+"""The page's sections on patterns: settings and advice, poison, storms and herds, consumers, due times, and ways between queues."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from ..reports.due_error import BINS
+from ..words import clock, number, plural, share, span
+from .advice_words import sentence
+from .flow_chart import drawn_flow
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from .report import Results
+
+Row = dict[str, Any]
+ADVISED, PERIODS, CLUSTERS, STORMS, HERDS, CONSUMERS, QUEUES, WAYS, JOURNEYS = 8, 24, 12, 10, 10, 16, 16, 28, 10
+
+
+def found_patterns(results: Results) -> Row:
+    storms = _rows(results.retry_storms, STORMS, "from_at", "until")
+    herds = _rows(results.thundering_herds, HERDS, "second")
+    clusters = _rows(results.poison_clusters.where("messages > 1 OR deaths > 0"), CLUSTERS)
+    people = _rows(results.consumers, CONSUMERS)
+    punctual = _rows(results.due_error, QUEUES)
+    ways = _rows(results.flow.drop("first_at", "last_at"), WAYS)
+    periods = _rows(results.settings_in_force, PERIODS, "from_at", "until")
+    return {
+        "advised": [sentence(row) for row in _rows(results.advice.where("current AND kind IN ('longer', 'not-retryable')"), ADVISED)],
+        "periods": {"title": _period_title(periods), "rows": periods},
+        "clusters": {"title": _cluster_title(clusters), "rows": clusters},
+        "storms": {"title": _storm_title(storms, herds), "rows": storms, "herds": herds},
+        "people": {"title": _people_title(people), "rows": people},
+        "punctual": {"title": _due_title(punctual), "rows": punctual, "bins": list(BINS)},
+        "ways": _ways(ways, results.journeys),
+    }
+
+
+def _rows(frame: DataFrame, limit: int, *times: str) -> list[Row]:
+    """``times``: columns that become moments of UTC; a Python datetime without a zone would depend on this machine's."""
+    from pyspark.sql import functions as F
+
+    rows = [row.asDict(recursive=True) for row in frame.withColumns({name: F.unix_micros(name) for name in times}).limit(limit).collect()]
+    for row in rows:
+        row |= {name: datetime.fromtimestamp(row[name] / 1_000_000, UTC) for name in times}
+    return rows
+
+
+def _ways(rows: list[Row], journeys: DataFrame) -> Row:
+    title = _way_title(rows)
+    found = {"title": title, "rows": rows, "most": max((row["messages"] for row in rows), default=1)}
+    return found | {"picture": drawn_flow(rows, title) if rows else None, "journeys": _rows(journeys.where("hops > 1"), JOURNEYS)}
+
+
+def _period_title(rows: list[Row]) -> str:
+    changed = [row for row in rows if row["verdict"] in ("better", "worse")]
+    if changed:
+        last = max(changed, key=lambda row: row["from_at"])
+        did = "fewer" if last["verdict"] == "better" else "more"
+        return f"After the settings of {last['queue']} changed on {clock(last['from_at'], True)}, {did} of what failed died"
+    periods = sum(row["verdict"] == "same" for row in rows)
+    if periods:
+        return f"{plural(periods, 'change')} of settings, none with an effect on what died"
+    return "No settings changed while anything failed" if rows else "No settings are on record for what failed"
+
+
+def _cluster_title(rows: list[Row]) -> str:
+    poison = [row for row in rows if row["poison"]]
+    if not rows:
+        return "No error text is on record"
+    if not poison:
+        return "No fault kills most of the messages that meet it"
+    worst = poison[0]
+    return f"{plural(len(poison), 'fault is', 'faults are')} poison; the worst, {worst['error_class']}, killed {number(worst['deaths'])}"
+
+
+def _storm_title(storms: list[Row], herds: list[Row]) -> str:
+    if not storms and not herds:
+        return "No retry storm: messages came back spread over time"
+    told = []
+    if storms:
+        worst = storms[0]
+        part = share(worst["retries"], worst["deliveries"])
+        told.append(f"The worst retry storm: in {plural(worst['minutes'], 'minute')} {part} of the work of {worst['queue']} was retries")
+    if herds:
+        worst = herds[0]
+        told.append(f"{number(worst['due'])} messages of {worst['queue']} came due in one second, {number(worst['times'])} times the usual")
+    return "; ".join(told)
+
+
+def _people_title(rows: list[Row]) -> str:
+    hoards = [row for row in rows if row["hoards"]]
+    slow = [row for row in rows if row["slow"]]
+    if hoards:
+        first = hoards[0]
+        lay = f"messages of {first['queue']} lay {span(first['window_p50_ms'])} in its window"
+        return f"{first['consumer']} hoards: {lay}; a smaller prefetch frees them"
+    if slow:
+        held = slow[0]["hold_p50_ms"] if slow[0]["hold_mean_ms"] is None else slow[0]["hold_mean_ms"]
+        return f"{slow[0]['consumer']} of {slow[0]['queue']} is slow: it holds a message {span(held)}"
+    greedy = [row for row in rows if row["greedy"]]
+    if greedy:
+        first = greedy[0]
+        return (
+            f"{first['consumer']} had {share(first['share'], 1)} of {first['queue']}, where {share(first['fair_share'], 1)} would be fair"
+        )
+    return "No consumer holds messages much longer than the others of its queue" if rows else "No deliveries by consumer are on record"
+
+
+def _due_title(rows: list[Row]) -> str:
+    if not rows:
+        return "No retry with a due time is on record"
+    early = sum(row["early"] for row in rows)
+    if early:
+        return f"{plural(early, 'retry came', 'retries came')} before its time"
+    worst = rows[0]
+    if worst["late"]:
+        return f"Retries of {worst['queue']} come {span(worst['p50_ms'])} late: its consumers are busy, or there are too few"
+    slowest = max(rows, key=lambda row: row["p99_ms"])
+    return f"Retries come when they are due: 99 of 100 within {span(max(slowest['p99_ms'], 1))}, also in {slowest['queue']}"
+
+
+def _way_title(rows: list[Row]) -> str:
+    if not rows:
+        return "No message moved between queues"
+    circling = [row for row in rows if row["circling"]]
+    if circling:
+        first = circling[0]
+        return f"{plural(first['circling'], 'message goes', 'messages go')} in circles through {first['source']}"
+    return f"{plural(sum(row['messages'] for row in rows), 'move')} between queues, none in a circle"

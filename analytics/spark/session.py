@@ -1,0 +1,170 @@
+"""A Spark session that suits a laptop: loopback only, quiet, no pages, and quick on small inputs."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import AnalyticsError
+from .java import find_java
+from .memory import LEAST_MB, java_mb, no_memory, out_of_memory
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PARTITIONS = "spark.sql.shuffle.partitions"
+#: For work so small that preparing it takes longer than doing it: one task a query, nothing compiled, no plan looked at twice.
+_SMALL = {
+    _PARTITIONS: "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+#: What is kept stays as it was put together (fates.in_order), so that nothing is moved or sorted again to read it.
+_LARGE = {"spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "false"}
+_SMALL_JAVA = " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+
+
+@contextmanager
+def spark_session(master: str | None = None, *, ui: bool = False, small: bool = False, memory: str | None = None) -> Iterator[SparkSession]:
+    """A session on ``master`` (default: this machine's cores), stopped at the end if it was started here.
+
+    ``memory``: of Java here, or of each executor of a cluster, as Spark writes it (``4g``); default: memory.java_mb, or the cluster's own.
+
+    ``small``: the work takes less time than Java's second compiler and its parallel collectors need to pay, so they stay off.
+
+    Under spark-submit, or inside another program's session, that one is used as it is. Raises AnalyticsError: no-analytics, no-java,
+    no-memory, spark-start.
+    """
+    try:
+        from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
+        from pyspark.sql import SparkSession
+    except ImportError as missing:
+        raise AnalyticsError("no-analytics", "Analysing needs pyspark, which is not installed.", "Install homing[analytics].") from missing
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        yield active
+        return
+    session = _start(master, ui, small, memory)
+    try:
+        yield session
+    finally:
+        with suppress(Py4JNetworkError, ConnectionError):  # Java has ended before: who is told of that is told why
+            session.stop()
+
+
+@contextmanager
+def told(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
+    """What a session can be told while it runs, taken back at the end."""
+    before = {key: spark.conf.get(key, None) for key in settings}
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, kept in before.items():
+            with suppress(ConnectionError):  # Java has ended, and its settings with it
+                spark.conf.unset(key) if kept is None else spark.conf.set(key, kept)
+
+
+def suited_to(spark: SparkSession, small: bool) -> AbstractContextManager[None]:
+    """The session's settings for ``small`` inputs, or for large ones."""
+    return told(spark, _SMALL if small else _LARGE)
+
+
+def _start(master: str | None, ui: bool, small: bool, memory: str | None) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    _import_quietly()
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    builder = SparkSession.builder.appName("homing analyze")
+    for key, value in _settings(master, ui, small, submitted, memory).items():
+        builder = builder.config(key, value)
+    with _environment({} if submitted else _variables(master)):
+        try:
+            session = builder.getOrCreate()
+        except Exception as error:  # py4j, pyspark and the launcher each raise their own
+            if out_of_memory(str(error)):
+                raise no_memory("Spark did not start with so little memory.") from error
+            first_line = (str(error).strip() or repr(error)).splitlines()[0]
+            raise AnalyticsError("spark-start", f"Spark did not start: {first_line}", "See the lines above; check --master.") from error
+    # What goes wrong is raised here and told once, in a sentence, instead of once for each task that it stopped.
+    session.sparkContext.setLogLevel("FATAL")
+    if submitted and _is_local(session.sparkContext.master) and not session.sparkContext.getConf().contains(_PARTITIONS):
+        session.conf.set(_PARTITIONS, _few_partitions())
+    return session
+
+
+def _few_partitions() -> str:
+    """200, the default, spends seconds on empty tasks; adaptive execution splits what is too large."""
+    return str(2 * (os.cpu_count() or 1))
+
+
+def _import_quietly() -> None:
+    """pyspark imports this with its first literal, and where a newer pandas happens to be installed (which nothing here uses) it warns."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import pyspark.testing.utils  # noqa: F401
+
+
+def _is_local(master: str | None) -> bool:
+    return master is None or master.startswith("local")
+
+
+def _variables(master: str | None) -> dict[str, str]:
+    variables = {"JAVA_HOME": str(find_java().home)}
+    if _is_local(master):
+        variables["SPARK_LOCAL_IP"] = "127.0.0.1"
+    return variables
+
+
+def _settings(master: str | None, ui: bool, small: bool, submitted: bool, memory: str | None) -> dict[str, str]:
+    """What the session is started with. Under spark-submit its own options win, so only what the reports need is set."""
+    settings = {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        # Lower case by Java's tables: ICU's take a second to build, for letters that no error text needs.
+        "spark.sql.icu.caseMappings.enabled": "false",
+        # Else pyspark asks Java for the session with every column that is written down, to tell the line of an error.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+    }
+    if submitted and master is None:
+        return settings
+    settings |= {
+        "spark.master": master or "local[*]",
+        "spark.ui.enabled": str(ui).lower(),
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.adaptive.enabled": "true",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}" + _SMALL_JAVA * small,
+    }
+    if _is_local(master):
+        settings |= {
+            "spark.driver.memory": memory or f"{LEAST_MB if small else java_mb()}m",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            _PARTITIONS: _few_partitions(),
+            "spark.default.parallelism": str(os.cpu_count() or 1),
+        }
+    elif memory is not None:
+        settings["spark.executor.memory"] = memory
+    return settings
+
+
+@contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    """Set for the launch only: the Java process keeps its copy."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,0 +1,273 @@
+"""What another policy would have made of the same failures. ``what_if`` is the calculation, analytics/commands/simulate.py the command.
+
+The first attempt of a message does not depend on the policy: it failed, at a time that is on record. What follows is played again with
+the new delays and the new limit, by every replicate in one of two ways of looking at trouble, for the record cannot tell which is true:
+
+- **time**: trouble lasts until some moment. Between a message's last failure and its success that moment lies somewhere (drawn, and how
+  early is drawn anew for each replicate); for one that died it lies later than its last attempt: how much later is taken from how fast
+  messages of the same queue and error class came home late in their lives, give or take a factor.
+- **attempt**: each attempt is a new throw of the dice, with the chance that the nth attempt had in the same queue and error class.
+
+*Observed* is what needs neither: an attempt no later than a failure on record, or no earlier than the success on record.
+The interval of a figure reaches from the lower end of either way's 90 % to the upper end of the other's. Everything random is a hash of
+the seed, the replicate and the message, so a seed gives the same answer on any cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..errors import AnalyticsError
+from .policy import ENDLESS, MAX_DELAY_MS, Policies
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+REPLICATES = 40
+#: Failed stays of one queue that a replicate plays at most: of more it plays a share, another one each time, and reckons it up.
+PLAYED = 15_000
+#: Hazards are kept for the attempts up to this one; later ones count with it.
+LAST_HAZARD = 16
+KEY = ("broker_id", "sequence")
+#: Verdicts of the application: another policy would not have changed them.
+VERDICTS = ("poison", "not-retryable", "rejected")
+
+
+def uniform(seed: int, what: str, *columns: str | Column) -> Column:
+    """In (0, 1), from the seed, what it is for, and the columns."""
+    from pyspark.sql import functions as F
+
+    return (F.shiftrightunsigned(F.xxhash64(F.lit(seed), F.lit(what), *columns), 11) + 0.5) / F.lit(float(1 << 53))
+
+
+def _normal(seed: int, what: str, *columns: str | Column) -> Column:
+    from pyspark.sql import functions as F
+
+    first, second = uniform(seed, what + "/1", *columns), uniform(seed, what + "/2", *columns)
+    return F.sqrt(-2 * F.log(first)) * F.cos(second * 6.283185307179586)
+
+
+def failed_stays(messages: DataFrame, attempts: DataFrame) -> DataFrame:
+    """One row for each stay that failed at least once and has its first failure on record.
+
+    ``first_at``; ``failures_ms``: when it failed, from the first failure; ``success_ms``: when it succeeded, null where it did not;
+    ``verdict``: the application said that it must not be tried again; ``before_ms``: from sending to the first failure;
+    ``error_class`` of the first failure; ``lag_ms``: from due to done, of its last recorded retry, null where there was none;
+    ``message_key``: of the message, null where it has none.
+    """
+    from pyspark.sql import functions as F
+
+    one = F.struct("attempt", "at", "due_at", "error_class", "message_key")
+    # At most 100 records a message: max-redelivery-records.
+    told = attempts.groupBy(*KEY).agg(F.sort_array(F.collect_list(one)).alias("told"))
+    first, last = F.col("told")[0], F.element_at("told", -1)
+
+    def since(at: Column) -> Column:
+        return (F.unix_micros(at) - F.unix_micros(F.col("first_at"))) / 1000
+
+    succeeded = F.col("outcome") == "succeeded"
+    stays = messages.where("failed_attempts > 0").select(
+        *KEY, "queue", "address", "sent_at", "settled_at", "outcome", "reason", "failed_attempts", "message_key"
+    )
+    joined = stays.join(told, list(KEY)).where(first["attempt"] == 1).withColumn("first_at", first["at"])
+    return joined.select(
+        *KEY,
+        "queue",
+        "address",
+        "first_at",
+        "failed_attempts",
+        F.coalesce(first["error_class"], F.lit("")).alias("error_class"),
+        F.transform("told", lambda each: since(each["at"])).alias("failures_ms"),
+        F.when(succeeded, since(F.col("settled_at"))).alias("success_ms"),
+        F.coalesce(F.col("reason").isin(*VERDICTS), F.lit(False)).alias("verdict"),
+        F.coalesce((F.unix_micros("first_at") - F.unix_micros("sent_at")) / 1000, F.lit(0.0)).alias("before_ms"),
+        F.when(succeeded, (F.unix_micros("settled_at") - F.unix_micros(last["due_at"])) / 1000).alias("lag_ms"),
+        F.col("outcome").isin("dead-lettered", "dropped").alias("died"),
+        F.coalesce("message_key", first["message_key"]).alias("message_key"),
+    )
+
+
+def hazards_of(stays: DataFrame) -> DataFrame:
+    """How the nth attempts ended, for each queue and error class; and how fast trouble passed in the later half of lives.
+
+    ``won``, ``risk``: arrays by attempt, from the second to LAST_HAZARD; ``late_per_ms``: successes a millisecond of waiting.
+    """
+    from pyspark.sql import functions as F
+
+    times = F.when(F.col("success_ms").isNull(), F.col("failures_ms")).otherwise(F.array_append("failures_ms", F.col("success_ms")))
+    each = (
+        stays.where("NOT verdict AND (size(failures_ms) > 1 OR success_ms IS NOT NULL)")
+        .select("queue", "error_class", "success_ms", times.alias("times"))
+        .withColumn("n", F.explode(F.sequence(F.lit(2), F.size("times"))))
+        .withColumn("gap_ms", F.element_at("times", F.col("n")) - F.element_at("times", F.col("n") - 1))
+        .withColumn("won", F.col("success_ms").isNotNull() & (F.col("n") == F.size("times")))
+        .groupBy("queue", "error_class", F.least("n", F.lit(LAST_HAZARD)).alias("n"))
+        .agg(F.count_if("won").alias("won"), F.count(F.lit(1)).alias("risk"), F.sum("gap_ms").alias("gap_ms"))
+    )
+    numbers = F.sequence(F.lit(2), F.lit(LAST_HAZARD))
+
+    def by_number(name: str) -> Column:
+        found = F.map_from_entries(F.collect_list(F.struct("n", name)))
+        return F.transform(numbers, lambda n: F.coalesce(F.element_at(found, n), F.lit(0)).cast("double"))
+
+    late = F.col("n") >= F.col("half")
+    halved = each.join(each.groupBy("queue", "error_class").agg(((F.max("n") + 2) / 2).alias("half")), ["queue", "error_class"])
+    return halved.groupBy("queue", "error_class").agg(
+        by_number("won").alias("won"),
+        by_number("risk").alias("risk"),
+        ((F.sum(F.when(late, F.col("won"))) + 0.5) / (F.sum(F.when(late, F.col("gap_ms"))) + 1.0)).alias("late_per_ms"),
+    )
+
+
+def chances_of(hazards: DataFrame, seed: int, replicates: int) -> DataFrame:
+    """For each queue, class and replicate: ``chance`` by attempt (the first entry is the second attempt), ``late_ms``."""
+    from pyspark.sql import functions as F
+
+    every_won, every_risk = (F.aggregate(name, F.lit(0.0), lambda a, b: a + b) for name in ("won", "risk"))
+    whole = (every_won + 0.5) / (every_risk + 1)
+    # Attempts that nobody got to fare as the latest that some did.
+    last = F.greatest(F.size(F.filter("risk", lambda each: each >= 5)), F.lit(1))
+    tail = (F.element_at("won", last) + 2 * whole) / (F.element_at("risk", last) + 2)
+    index = F.sequence(F.lit(1), F.lit(LAST_HAZARD - 1))
+
+    def one(n: Column) -> Column:
+        won, risk = F.element_at("won", n), F.element_at("risk", n)
+        p = F.when(risk >= 5, (won + 2 * whole) / (risk + 2)).otherwise(F.col("tail"))
+        seen = F.when(risk >= 5, risk).otherwise(F.col("tail_risk"))
+        spread = F.sqrt(p * (1 - p) / (seen + 3))
+        unseen = F.when(risk >= 5, 0.0).otherwise(0.35 * _normal(seed, "unseen", "queue", "error_class", "replicate"))
+        noisy = (p + spread * _normal(seed, "chance", "queue", "error_class", "replicate", n)) * F.exp(unseen)
+        return F.greatest(F.lit(0.0), F.least(noisy, F.lit(1.0)))
+
+    return (
+        hazards.withColumns({"tail": tail, "tail_risk": F.element_at("risk", last)})
+        .withColumn("replicate", F.explode(F.sequence(F.lit(0), F.lit(replicates - 1))))
+        .withColumn("chance", F.transform(index, one))
+        .withColumn("late_ms", F.exp(0.7 * _normal(seed, "late", "queue", "error_class", "replicate")) / F.col("late_per_ms"))
+        .select("queue", "error_class", "replicate", "chance", "late_ms")
+    )
+
+
+def with_policy(stays: DataFrame, policies: Policies) -> DataFrame:
+    """``delays_ms``, ``cap_ms``, ``factor``, ``full_jitter``, ``first_exact``, ``endless``; addresses that no pattern names are left out.
+
+    What is collected is one row for each set of patterns that some address matches: bounded by the file, not by the input.
+    Raises AnalyticsError nothing-to-simulate where no address is left.
+    """
+    from pyspark.sql import functions as F
+
+    dotted = F.concat(F.coalesce("address", "queue"), F.lit("."))
+    names = [F.when(dotted.rlike(regex), F.lit(pattern)) for pattern, regex in policies.patterns()]
+    marked = stays.withColumn("patterns", F.array_join(F.array(*names), "\n"))
+    kinds = [row["patterns"] for row in marked.select("patterns").distinct().collect()]
+    rows = []
+    for kind in kinds:
+        policy = policies.of(frozenset(kind.split("\n")) - {""})
+        if policy is not None:
+            rows.append(
+                (kind, list(policy.delays_ms), policy.cap_ms, policy.factor, policy.full_jitter, policy.first_exact, policy.endless)
+            )
+    if not rows:
+        raise AnalyticsError(
+            "nothing-to-simulate",
+            "No message that failed was sent to an address that the policy file names.",
+            "Name the addresses in address-settings; # matches all.",
+        )
+    fields = "patterns string, delays_ms array<double>, cap_ms bigint, factor double, full_jitter boolean, first_exact boolean"
+    found = marked.sparkSession.createDataFrame(rows, f"{fields}, endless boolean")
+    return marked.join(F.broadcast(found), "patterns").drop("patterns")
+
+
+def play(stays: DataFrame, chances: DataFrame, seed: int, replicates: int, *, times: bool = False, keep: Sequence[str] = ()) -> DataFrame:
+    """Every stay under the new policy, once for each replicate: ``by_time`` (which way), ``success_ms``, ``dead``, ``deliveries``,
+    ``known`` of ``asked`` outcomes that were observed, and for how many it stands: ``weight``.
+
+    ``stays``: of ``with_policy``; its columns ``keep`` come along. ``chances``: of ``chances_of``. With ``times``: all of them, and
+    ``times_ms`` of every attempt from the first failure on; else at most PLAYED of each queue.
+    """
+    from pyspark.sql import functions as F
+
+    most = F.lit(2**60 if times else PLAYED)
+    of_queue = stays.groupBy("queue").agg(
+        F.percentile_approx("lag_ms", 0.5).alias("typical_lag_ms"), F.greatest(F.lit(1.0), F.count(F.lit(1)) / most).alias("weight")
+    )
+    each = (
+        stays.join(F.broadcast(of_queue), "queue")
+        .withColumn("replicate", F.explode(F.sequence(F.lit(0), F.lit(replicates - 1))))
+        .where(uniform(seed, "sample", "replicate", *KEY) * F.col("weight") < 1)
+        .join(F.broadcast(chances), ["queue", "error_class", "replicate"], "left")
+    )
+    # A class of which no second attempt is on record: nothing is known of it, and half is as good a guess as any.
+    unknown = F.array_repeat(F.lit(0.5), LAST_HAZARD - 1)
+    last_ms, who = F.element_at("failures_ms", -1), ("replicate", *KEY)
+    early = F.exp(1.1 * (2 * uniform(seed, "early", "replicate") - 1))
+    passes_ms = F.when(
+        F.col("success_ms").isNull(), last_ms - F.log(uniform(seed, "passes", *who)) * F.coalesce("late_ms", F.lit(60_000.0))
+    ).otherwise(last_ms + (F.col("success_ms") - last_ms) * F.pow(uniform(seed, "gap", *who), early))
+    ready = each.withColumns(
+        {
+            "chance": F.coalesce("chance", unknown),
+            "by_time": F.col("replicate") % 2 == 0,
+            "passes_ms": passes_ms,
+            "lag_ms": F.greatest(F.coalesce("typical_lag_ms", F.lit(0)).cast("double"), F.lit(0.0)),
+            "last_ms": last_ms,
+        }
+    )
+    played = ready.withColumn("end", F.aggregate(_numbers(), _start(times), lambda end, n: _step(end, n, seed, who, times)))
+    verdict_n = F.least(F.col("failed_attempts"), F.size("delays_ms") + 1)
+    return played.select(
+        *KEY,
+        "replicate",
+        "queue",
+        "by_time",
+        "weight",
+        "first_at",
+        "before_ms",
+        *keep,
+        F.when(~F.col("verdict") & F.col("end.won"), F.col("end.at_ms")).alias("success_ms"),
+        (F.col("verdict") | ~F.col("end.won") & ~F.col("endless")).alias("dead"),
+        F.when(F.col("verdict"), verdict_n).otherwise(F.col("end.n")).alias("deliveries"),
+        F.when(F.col("verdict"), verdict_n - 1).otherwise(F.col("end.known")).alias("known"),
+        (F.when(F.col("verdict"), verdict_n).otherwise(F.col("end.n")) - 1).alias("asked"),
+        *([F.col("end.times_ms").alias("times_ms")] if times else []),
+    )
+
+
+def _numbers() -> Column:
+    """The attempts that the new policy allows after the first."""
+    from pyspark.sql import functions as F
+
+    none = F.array().cast("array<int>")
+    return F.when(F.size("delays_ms") == 0, none).otherwise(F.sequence(F.lit(2), F.least(F.size("delays_ms"), F.lit(ENDLESS)) + 1))
+
+
+def _start(times: bool) -> Column:
+    from pyspark.sql import functions as F
+
+    fields = [F.lit(0.0).alias("at_ms"), F.lit(1).alias("n"), F.lit(False).alias("won"), F.lit(0).alias("known")]
+    return F.struct(*fields, *([F.array(F.lit(0.0)).alias("times_ms")] if times else []))
+
+
+def _step(end: Column, n: Column, seed: int, who: tuple[str, ...], times: bool) -> Column:
+    """The nth attempt of a message that has not succeeded yet; one that has stays as it is."""
+    from pyspark.sql import functions as F
+
+    base = F.element_at("delays_ms", n - 1)
+    drawn = F.when(F.col("full_jitter"), base * uniform(seed, "jitter", *who, n)).otherwise(base)
+    sign = 2 * uniform(seed, "spread", *who, n) - 1  # sign and size in one: U(-1, 1) is ± U(0, 1)
+    factor = F.when(F.col("first_exact") & (n == 2), 0.0).otherwise(F.col("factor"))
+    delay = F.greatest(F.lit(0.0), F.least(drawn * (1 + factor * sign), F.col("cap_ms"), F.lit(float(MAX_DELAY_MS))))
+    by_chance = uniform(seed, "throw", *who, n) < F.element_at("chance", F.least(n - 1, F.lit(LAST_HAZARD - 1)))
+
+    def ended(at_ms: Column) -> Column:
+        observed = (at_ms <= F.col("last_ms")) | F.coalesce(at_ms >= F.col("success_ms"), F.lit(False))
+        won = F.when(F.col("by_time"), at_ms >= F.col("passes_ms")).otherwise(by_chance)
+        fields = [at_ms.alias("at_ms"), n.alias("n"), won.alias("won"), (end["known"] + observed.cast("int")).alias("known")]
+        if times:
+            fields.append(F.array_append(end["times_ms"], at_ms).alias("times_ms"))
+        return F.struct(*fields)
+
+    # As the variable of a lambda the time is reckoned once, not wherever it is written.
+    one = F.transform(F.array(end["at_ms"] + delay + F.col("lag_ms")), ended)[0]
+    return F.when(end["won"], end).otherwise(one)

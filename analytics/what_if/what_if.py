@@ -1,0 +1,112 @@
+"""The figures of a what-if: recorded, expected under the new policy, and the 90 % interval, for each queue and for all of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .details import ALL, DETAILS, details_played, details_recorded
+from .policy import Policies
+from .simulate import REPLICATES, chances_of, failed_stays, hazards_of, play, with_policy
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+LOW, HIGH = 0.05, 0.95
+SUMS = ("deliveries", "dead_letters", "succeeded", "time_to_success_ms")
+#: figure -> what it is
+FIGURES = {
+    "deliveries": "deliveries to messages that failed at least once",
+    "dead_letters": "messages that died",
+    "succeeded": "messages that came home after failing",
+    "time_to_success_ms": "mean time from sending to success, of those that came home after failing",
+    "peak_per_s": "most retries that ended in one second",
+    "out_of_order": "neighbours in sent order, of one key, that succeeded the other way round, one of them after failing",
+}
+
+
+def what_if(
+    messages: DataFrame, attempts: DataFrame, policies: Policies, *, seed: int = 1, replicates: int = REPLICATES, details: bool = True
+) -> DataFrame:
+    """One row for each queue (null: all together) and figure: ``recorded``, ``expected``, ``low``, ``high``, ``observed_share``.
+
+    ``observed_share``: of the outcomes that the simulation had to ask for, how many the record itself answers. ``details=False`` leaves
+    out peaks and order, which need every single attempt.
+    """
+    from pyspark.sql import functions as F
+
+    stays = with_policy(failed_stays(messages, attempts), policies).persist()
+    chances = chances_of(hazards_of(stays), seed, replicates).persist()
+    played, record = _sums(play(stays, chances, seed, replicates)), _recorded(stays)
+    if details:
+        played = played.join(details_played(messages, stays, chances, seed, replicates), ["queue", "replicate"], "left")
+        record = record.join(details_recorded(messages, stays), "queue", "left")
+    names = [name for name in FIGURES if details or name not in DETAILS]
+    # Even replicates look at trouble one way, odd ones the other: simulate.py.
+    long = _unpivot(played, ["queue", "replicate"], names).groupBy("queue", "figure", (F.col("replicate") % 2).alias("way"))
+    ends = F.percentile("value", [LOW, 0.5, HIGH])
+    ways = long.agg(ends.alias("p"), F.avg("known_share").alias("known_share"))
+    whole = ways.groupBy("queue", "figure").agg(
+        F.avg(F.col("p")[1]).alias("expected"),
+        F.min(F.col("p")[0]).alias("low"),
+        F.max(F.col("p")[2]).alias("high"),
+        F.avg("known_share").alias("observed_share"),
+    )
+    recorded = _unpivot(record, ["queue"], names).select("queue", "figure", F.col("value").alias("recorded"))
+    return (
+        whole.join(recorded, ["queue", "figure"], "left")
+        .select(F.nullif("queue", F.lit(ALL)).alias("queue"), "figure", "recorded", "expected", "low", "high", "observed_share")
+        .orderBy("queue", "figure")
+    )
+
+
+def _unpivot(frame: DataFrame, keys: list[str], names: list[str]) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    known = F.col("known_share") if "known_share" in frame.columns else F.lit(None).cast("double")
+    pairs = F.array(*(F.struct(F.lit(name).alias("figure"), F.col(name).cast("double").alias("value")) for name in names))
+    each = frame.select(*keys, known.alias("known_share"), F.explode(pairs).alias("pair"))
+    return each.select(*keys, "known_share", "pair.*").where("value IS NOT NULL")
+
+
+def _sums(played: DataFrame) -> DataFrame:
+    """One row for each queue and replicate, and one for ALL of them for each replicate."""
+    from pyspark.sql import functions as F
+
+    won, weight = F.col("success_ms").isNotNull(), F.first("weight")
+    return (
+        played.groupBy("queue", "replicate")
+        .agg(
+            F.round(weight * F.sum("deliveries")).alias("deliveries"),
+            F.round(weight * F.count_if("dead")).alias("dead_letters"),
+            F.round(weight * F.count_if(won)).alias("succeeded"),
+            (weight * F.sum(F.when(won, F.col("before_ms") + F.col("success_ms")))).alias("tts"),
+            (weight * F.sum("known")).alias("known"),
+            (weight * F.sum("asked")).alias("asked"),
+        )
+        .withColumn("queue", F.explode(F.array("queue", F.lit(ALL))))
+        .groupBy("queue", "replicate")
+        .agg(*(F.sum(name).alias(name) for name in ("deliveries", "dead_letters", "succeeded", "tts", "known", "asked")))
+        .withColumn("time_to_success_ms", F.try_divide("tts", "succeeded"))
+        .withColumn("known_share", F.try_divide("known", "asked"))
+        .drop("tts", "known", "asked")
+    )
+
+
+def _recorded(stays: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    won = F.col("success_ms").isNotNull()
+    return (
+        stays.groupBy("queue")
+        .agg(
+            F.sum(F.col("failed_attempts") + won.cast("int")).alias("deliveries"),
+            F.count_if("died").alias("dead_letters"),
+            F.count_if(won).alias("succeeded"),
+            F.sum(F.when(won, F.col("before_ms") + F.col("success_ms"))).alias("tts"),
+        )
+        .withColumn("queue", F.explode(F.array("queue", F.lit(ALL))))
+        .groupBy("queue")
+        .agg(*(F.sum(name).alias(name) for name in ("deliveries", "dead_letters", "succeeded", "tts")))
+        .withColumn("time_to_success_ms", F.try_divide("tts", "succeeded"))
+        .drop("tts")
+    )

@@ -1,0 +1,39 @@
+"""How a command talks to a broker: through the public client, one connection, which is not tried for long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import homing
+
+T = TypeVar("T")
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator[homing.Connection]:
+    """A connection that reports at once when there is no broker, rather than waiting for one."""
+    async with homing.connect(url, reconnect=False) as connection:
+        yield connection
+
+
+def talk(url: str, conversation: Callable[[homing.Connection], Awaitable[T]]) -> T:
+    """Connects, runs ``conversation(connection)`` and closes in order."""
+
+    async def run() -> T:
+        async with connected(url) as connection:
+            return await conversation(connection)
+
+    return asyncio.run(run())
+
+
+def call(url: str, verb: str, **arguments: Any) -> Any:
+    """One management call (docs/protocol.md, 2.7) and its value."""
+    return talk(url, lambda connection: connection.call(verb, **arguments))
+
+
+def listing(url: str, verb: str, **arguments: Any) -> list[dict[str, Any]]:
+    """All that such a call has, page by page."""
+    return talk(url, lambda connection: connection.listing(verb, **arguments))

@@ -1,0 +1,170 @@
+"""``homing history``: the life of one message, drawn as a timeline, and what would happen if it were sent back."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from textwrap import wrap
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ..safe_text import safe
+from . import timeline as cli_life
+from .output import (
+    DEFAULT_URL,
+    CommandError,
+    ExitCode,
+    Json,
+    Url,
+    as_command_error,
+    body_json,
+    body_text,
+    clock,
+    escape,
+    print_json,
+    span,
+    stdout,
+)
+
+Data = Annotated[Path | None, typer.Option("--data", help="Read the journal in this directory instead of asking a broker.")]
+
+
+def history(
+    message_id: Annotated[int, typer.Argument(help="The message's number; receive, peek and queues show it.")],
+    data: Data = None,
+    body: Annotated[bool, typer.Option("--body", help="Show the body too.")] = False,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Tell the life of a message: sent, each attempt and why it failed, how long it waited, and where it is now."""
+    found, prospects = _from_journal(data, message_id) if data is not None else _from_broker(url, message_id)
+    if as_json:
+        if found["message"] and isinstance(found["message"].get("body"), bytes):
+            found["message"]["body"] = body_json(found["message"]["body"])
+        print_json({**found, "if_sent_back": prospects})
+        return
+    now_ms = time.time_ns() // 1_000_000
+    stdout.print(_header(found))
+    stdout.print(_timeline(cli_life.life(found, now_ms)))
+    if body and found["message"]:
+        stdout.print(Padding(Text(body_text(found["message"]["body"])), (1, 0, 0, 2)))
+    for line in _outlook(found, prospects):
+        stdout.print(f"\n  {line}")
+
+
+def _from_journal(data: Path, message_id: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    from homing.journal.read.queries import JournalReader
+
+    with JournalReader(data) as reader:
+        found = reader.history(message_id)
+    if found is None:
+        raise CommandError(
+            ExitCode.NOT_FOUND,
+            f"the journal knows nothing of a message {message_id}",
+            "first-try successes leave only counts, and history ends after history-retention; history: full keeps everything",
+            code="no-such-message",
+        )
+    return found, _homes(found)
+
+
+def _from_broker(url: str, message_id: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    import homing
+
+    from .client import talk
+
+    async def conversation(connection: homing.Connection) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        found = await connection.call("history", message_id=message_id)
+        homes = _homes(found)
+        for home in homes:
+            try:
+                home |= _prospect((await connection.call("explain", address=home["address"]))["settings"])
+            except homing.HomingError as error:
+                if as_command_error(error) is None or error.connection_lost:
+                    raise
+        return found, homes
+
+    return talk(url, conversation)
+
+
+def _homes(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """For each place it lies in as a dead letter: the queue and address it would be sent back to."""
+    return [
+        {"lies_in": reference["queue"], "queue": reference["hops"][-1]["queue"], "address": reference["hops"][-1]["address"]}
+        for reference in found["references"]
+        if reference["hops"]
+    ]
+
+
+def _prospect(settings: list[dict[str, Any]]) -> dict[str, Any]:
+    """How it would fare there: attempts and total life under the settings that hold now."""
+    from ..core.redelivery import attempts_allowed, lifetime_ms
+    from ..core.settings.address_settings import AddressSettingsRepository
+
+    resolved = AddressSettingsRepository({"#": {each["key"]: each["value"] for each in settings}}).resolve("any")
+    return {"attempts": attempts_allowed(resolved, None), "life_ms": lifetime_ms(resolved, None)}
+
+
+def _header(found: dict[str, Any]) -> Text:
+    text = Text.assemble(("message ", "dim"), (str(found["message_id"]), "bold cyan"))
+    sent_at_ms = cli_life.sent_at_ms(found)
+    if sent_at_ms is not None:
+        text.append(f"  {clock(sent_at_ms, date=True)}", "dim")
+    message = found["message"]
+    if message:
+        parts = [f"{len(message['body']):,} bytes", f"priority {message['priority']}"]
+        parts += [f"from {message['producer']}"] if message.get("producer") else []
+        text.append("  " + safe(", ".join(parts)), "dim")
+    text.append("\n")
+    return text
+
+
+def _timeline(events: list[cli_life.Event]) -> RenderableType:
+    """One row an event: when, a mark on the line of its life, what; details under it."""
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(justify="right", style="dim", no_wrap=True)
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    day, width = None, max(40, stdout.width - 18)
+    for number, event in enumerate(events):
+        at = clock(event.at_ms) if event.at_ms is not None else "now" if number == len(events) - 1 else ""
+        today = clock(event.at_ms, date=True)[:10] if event.at_ms is not None else day
+        if day is not None and today != day:
+            grid.add_row(today, "│", "")
+        day = today or day
+        grid.add_row(f"  {at}", Text(event.mark, style=event.style), Text(safe(event.title), style=f"bold {event.style}"))
+        last = number == len(events) - 1
+        for line in (line for detail in event.details for line in wrap(safe(detail), width, subsequent_indent="  ")):
+            grid.add_row("", "" if last else Text("│", style="dim"), Text(line))
+        if not last:
+            grid.add_row("", Text("│", style="dim"), "")
+    return Group(grid)
+
+
+def _outlook(found: dict[str, Any], prospects: list[dict[str, Any]]) -> list[str]:
+    """What the past looks like, and what follows if it is sent back."""
+    lines = []
+    judged = cli_life.verdict(found)
+    if judged:
+        lines.append(escape(judged))
+    for home in prospects:
+        command = escape(f"homing redrive {home['lies_in']} --id {found['message_id']}")
+        queue = escape(home["queue"])
+        text = f"[bold]If it is sent back[/] ([cyan]{command}[/]) it goes to queue [bold]{queue}[/], its failures at 0 again"
+        lines.append(text + _chances(home))
+    return lines
+
+
+def _chances(home: dict[str, Any]) -> str:
+    if "attempts" not in home:
+        return f"; homing policy explain {escape(home['address'])} tells how it is tried there."
+    if home["attempts"] is None:
+        return ", and is tried without end."
+    life = home["life_ms"]
+    times = "1 attempt" if home["attempts"] == 1 else f"{home['attempts']} attempts"
+    within = "without any wait between them" if not life or not life[1] else f"over {span(life[1])} at most"
+    return f", and has {times} there, {within}."

@@ -1,0 +1,115 @@
+"""``homing journal …``: the journal as files, with or without a broker that runs on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .output import DEFAULT_URL, ExitCode, Json, Url, escape, print_json, progress_bar, stdout, write_privately
+from .settings import data_directory
+
+app = typer.Typer(help="Look into the journal, live or stopped.", no_args_is_help=True)
+
+Data = Annotated[Path | None, typer.Option("--data", help="The data directory.", show_default="broker.yaml's")]
+
+
+@app.command()
+def export(
+    out: Annotated[Path, typer.Option("--out", "-o", help="The directory to make; appears when it is whole.")],
+    data: Data = None,
+    with_tracebacks: Annotated[bool, typer.Option("--with-tracebacks", help="Include tracebacks; they may tell secrets.")] = False,
+    wal_budget_mib: Annotated[
+        int, typer.Option("--wal-budget", help="MiB by which a busy broker's write-ahead log may grow meanwhile.")
+    ] = 768,
+    as_json: Json = False,
+) -> None:
+    """Write one snapshot of the journal as Parquet, for Spark and others. docs/export-schema.md describes it."""
+    from homing.journal.export.export import export as export_journal
+
+    write_privately()
+    with progress_bar(counted=False) as progress:
+        task = progress.add_task("exporting", total=None)
+        summary = export_journal(
+            data_directory(data),
+            out,
+            with_tracebacks=with_tracebacks,
+            wal_budget_bytes=wal_budget_mib << 20,
+            progress=lambda table, rows: progress.update(task, description=f"exporting {table} {rows:,}"),
+        )
+    if as_json:
+        print_json({"out": str(summary.out), "broker_id": summary.broker_id, "rows": summary.rows, "bytes": summary.bytes_written})
+        return
+    stdout.print(f"exported to [bold]{escape(str(summary.out))}[/]  [dim]{summary.bytes_written:,} bytes[/]")
+    for table, rows in summary.rows.items():
+        stdout.print(f"  {rows:>10,}  {table}")
+
+
+@app.command()
+def backup(
+    name: Annotated[str, typer.Argument(help="What to call it: a directory of that name is made under journal.backup-directory.")],
+    data: Annotated[Path | None, typer.Option("--data", help="The data directory of a broker that is stopped.")] = None,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Copy the journal while the broker goes on, or, with --data, that of a stopped one; checked, and there when it is whole."""
+    write_privately()
+    if data is None:
+        from .client import call
+
+        made = call(url, "backup", name=name)
+    else:
+        from homing.journal.backup.backup import make_of_stopped
+
+        from .settings import load_config
+
+        made = make_of_stopped(data, data / load_config(None).journal.backup_directory, name)
+    _made("backup", made, as_json)
+
+
+@app.command()
+def restore(
+    source: Annotated[Path, typer.Argument(metavar="BACKUP", help="The directory of a backup.")],
+    data: Annotated[Path, typer.Option("--data", help="The new data directory.")],
+    as_json: Json = False,
+) -> None:
+    """Make a new data directory from a backup, checked, under a broker id of its own."""
+    from homing.journal.backup.backup import restore as restore_journal
+
+    write_privately()
+    _made("restored to", restore_journal(source, data), as_json)
+
+
+def _made(what: str, made: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(made)
+    else:
+        stdout.print(f"{what} [bold]{escape(made['path'])}[/]  [dim]{made['messages']:,} messages, {made['bytes']:,} bytes[/]")
+
+
+@app.command()
+def check(
+    data: Data = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Do not compare indexes with their tables.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Read every page, row and checksum of the journal and say what is wrong. Changes nothing."""
+    from homing.journal.read.check import check as check_journal
+
+    with progress_bar() as progress:
+        task = progress.add_task("checking the journal", total=None)
+
+        def show(step: str, done: int, total: int) -> None:
+            progress.update(task, description=f"checking {step}", completed=done, total=total or None)
+
+        report = check_journal(data_directory(data), show, quick=quick)
+    if as_json:
+        print_json({"ok": report.ok, "version": report.version, "problems": report.problems, "rows": report.rows})
+    else:
+        for problem in report.problems:
+            stdout.print(f"[red]damaged[/]  {escape(problem)}")
+        counts = ", ".join(f"{rows:,} {table}" for table, rows in report.rows.items())
+        stdout.print(f"{'[red]problems found[/]' if report.problems else '[green]the journal is whole[/]'}  [dim]{counts}[/]")
+    if report.problems:
+        raise typer.Exit(ExitCode.JOURNAL)

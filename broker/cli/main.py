@@ -1,0 +1,108 @@
+"""The command ``homing``: what each word of it does stands in the ``cli_…`` file of its subject.
+
+Every command starts light: what it needs is imported when it runs. Exit codes: ``cli_output.ExitCode``.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from . import analyze as cli_analyze
+from . import history as cli_history
+from . import journal as cli_journal
+from . import messages as cli_messages
+from . import policies as cli_policies
+from . import queues as cli_queues
+from . import settings as cli_settings
+from . import simulate as cli_simulate
+from . import vhosts as cli_virtual_hosts
+from .output import CommandError, ExitCode, Json, as_command_error, print_json, show_error
+
+EPILOG = "Exit codes: 0 done · 1 failed · 2 usage · 3 no broker · 4 not found · 5 configuration · 6 journal damaged or newer · 70 I/O error"
+
+app = typer.Typer(
+    name="homing",
+    help="Homing, the message broker for deliveries that [bold]fail[/]: they wait, come home, and can tell what happened.",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Config = Annotated[Path | None, typer.Option("--config", "-c", help="The configuration file.", show_default="broker.yaml, if there is one")]
+
+BROKER, MESSAGES, LOOKING, OFFLINE = "The broker", "Messages", "What is, and why", "The journal and what it tells"
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        from ..core import message
+
+        compiled = (message.__file__ or "").endswith(".so")  # docs/compiled.md
+        typer.echo(f"homing {version('homing')}{' (compiled)' if compiled else ''}")
+        raise typer.Exit
+
+
+@app.callback()
+def homing(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False) -> None:
+    """Options before the command."""
+
+
+@app.command(rich_help_panel=BROKER)
+def serve(
+    config: Config = None,
+    data: Annotated[Path | None, typer.Option("--data", help="Keep the journal here instead of the file's data-directory.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Run the broker until SIGTERM or Ctrl-C. Prints one ready line with its ports and its pid."""
+    loaded = cli_settings.load_config(config, data=data)
+    from ..server import run_server
+
+    raise typer.Exit(run_server(loaded, json_ready=as_json))
+
+
+app.command(rich_help_panel=BROKER)(cli_settings.reload)
+app.command(rich_help_panel=MESSAGES)(cli_messages.send)
+app.command(rich_help_panel=MESSAGES)(cli_messages.receive)
+app.command(rich_help_panel=MESSAGES)(cli_queues.peek)
+app.command(rich_help_panel=MESSAGES)(cli_queues.redrive)
+app.command(rich_help_panel=LOOKING)(cli_queues.queues)
+app.command(rich_help_panel=LOOKING)(cli_history.history)
+app.command(rich_help_panel=LOOKING)(cli_settings.explain)
+app.add_typer(cli_policies.policy_app, name="policy", rich_help_panel=LOOKING)
+app.add_typer(cli_virtual_hosts.app, name="vhost", rich_help_panel=BROKER)
+app.add_typer(cli_settings.config_app, name="config", rich_help_panel=BROKER)
+app.add_typer(cli_settings.user_app, name="user", rich_help_panel=BROKER)
+app.add_typer(cli_journal.app, name="journal", rich_help_panel=OFFLINE)
+app.command(rich_help_panel=OFFLINE)(cli_analyze.analyze)
+app.command(rich_help_panel=OFFLINE)(cli_simulate.simulate)
+
+
+def main() -> None:
+    """Entry point. Failures that were reckoned with end in a sentence and an exit code, never in a traceback."""
+    try:
+        app(prog_name="homing")
+    except Exception as error:
+        command_error = as_command_error(error)
+        if command_error is None:
+            raise
+        if "--json" in sys.argv[1:]:
+            shown: CommandError = command_error
+            what = {"code": shown.code, "message": shown.message, "fix": shown.fix, "exit_code": int(shown.exit_code)}
+            print_json(what, to=sys.stderr)
+        else:
+            show_error(command_error)
+        sys.exit(command_error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(ExitCode.FAILED)
+
+
+__all__ = ["app", "main", "print_json"]

@@ -1,0 +1,258 @@
+"""``homing send`` and ``homing receive``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from .output import (
+    DEFAULT_URL,
+    CommandError,
+    ExitCode,
+    Json,
+    Url,
+    body_json,
+    body_text,
+    clock,
+    escape,
+    note,
+    print_json,
+    progress_bar,
+    stdout,
+)
+
+if TYPE_CHECKING:
+    import homing
+
+#: How many messages a receiving session holds before it settles them; well below 1.5 × prefetch, the limit.
+SETTLE_EVERY: Final = 500
+MAX_PREFETCH: Final = 1000
+
+
+class AckModeName(StrEnum):
+    """The five session modes, as typed on the command line."""
+
+    AUTO = "auto"
+    CLIENT = "client"
+    DUPS_OK = "dups-ok"
+    TRANSACTED = "transacted"
+    INDIVIDUAL = "individual"
+
+
+def _duration(text: str | int) -> int:
+    from ..core.settings.units import parse_duration_ms
+
+    try:
+        return parse_duration_ms(int(text) if isinstance(text, int) or text.isdecimal() else text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _property(text: str) -> tuple[str, Any]:
+    name, found, value = text.partition("=")
+    if not found or not name.rstrip(":"):
+        raise typer.BadParameter(f"{text!r} is not name=text (or name:=json for numbers, true, false and null)")
+    if not name.endswith(":"):
+        return name, value
+    try:
+        typed = json.loads(value)
+    except ValueError:
+        typed = value = ""
+    if isinstance(typed, dict | list) or not value or (isinstance(typed, float) and not math.isfinite(typed)):
+        raise typer.BadParameter(f"{text!r}: what follows := must be a JSON number, string, true, false or null")
+    return name[:-1], typed
+
+
+Ttl = Annotated[int | None, typer.Option("--ttl", parser=_duration, metavar="DURATION", help="Expires after this: 250ms, 5s, 2h.")]
+Delay = Annotated[int | None, typer.Option("--delay", parser=_duration, metavar="DURATION", help="Delivered no earlier than in this.")]
+Properties = Annotated[
+    list[str] | None,
+    typer.Option("--property", "-p", metavar="NAME=TEXT", help="A property; NAME:=JSON for a number or boolean. Repeatable."),
+]
+
+
+def send(
+    address: Annotated[str, typer.Argument(help="Where to send; with auto-create, as shipped, it need not exist.")],
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="One message a line, the line's text its body; - is stdin.")] = None,
+    body: Annotated[str | None, typer.Option("--body", "-b", help="The body, as text.")] = None,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="Send everything this many times.")] = 1,
+    property_: Properties = None,
+    priority: Annotated[int, typer.Option("--priority", min=0, max=9, help="9 goes first.")] = 4,
+    ttl: Ttl = None,
+    delay: Delay = None,
+    durable: Annotated[bool, typer.Option("--durable/--non-durable", help="Survives a crash, or lives in memory only.")] = True,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Send messages; returns when the broker has confirmed every one of them.
+
+    [dim]homing send orders --body '{"id": 7}' --property region=eu --delay 5s[/]
+    """
+    from .client import talk
+
+    if (file is None) == (body is None):
+        raise typer.BadParameter("give either --file or --body")
+    options: dict[str, Any] = {"priority": priority, "durable": durable}
+    options |= {name: value for name, value in (("ttl_ms", ttl), ("delay_ms", delay)) if value is not None}
+    if property_:
+        options["properties"] = dict(map(_property, property_))
+
+    async def conversation(connection: homing.Connection) -> int:
+        return await _send_all(connection, address, file, body, count, options)
+
+    sent = talk(url, conversation)
+    if as_json:
+        print_json({"address": address, "sent": sent})
+    else:
+        stdout.print(f"sent [bold]{sent:,}[/] {'message' if sent == 1 else 'messages'} to [bold]{escape(address)}[/], confirmed")
+
+
+async def _send_all(
+    connection: homing.Connection, address: str, file: Path | None, body: str | None, count: int, options: dict[str, Any]
+) -> int:
+    import homing
+
+    sent = 0
+    async with connection.session(homing.AckMode.AUTO) as session:
+        producer = session.producer(address)
+        with progress_bar() as progress, _bodies(file, body, count) as bodies:
+            task = progress.add_task(f"sending to {escape(address)}", total=count if file is None else None)
+            for each in bodies:
+                producer.send_nowait(each, **options)
+                await producer.drain()
+                sent += 1
+                if not sent % 100:
+                    progress.update(task, completed=sent)
+                    await asyncio.sleep(0)
+            await producer.flush()
+    return sent
+
+
+@contextmanager
+def _bodies(file: Path | None, body: str | None, count: int) -> Iterator[Iterator[bytes]]:
+    if file is None:
+        yield ((body or "").encode() for _ in range(count))
+    elif str(file) == "-":
+        lines = [line for line in sys.stdin.buffer.read().splitlines() if line.strip()]
+        yield (line for _ in range(count) for line in lines)
+    else:
+        yield _lines(file, count)
+
+
+def _lines(file: Path, count: int) -> Iterator[bytes]:
+    try:
+        for _ in range(count):
+            with file.open("rb") as lines:
+                yield from (line.rstrip(b"\r\n") for line in lines if line.strip())
+    except OSError as error:
+        raise CommandError(
+            ExitCode.NOT_FOUND if isinstance(error, FileNotFoundError) else ExitCode.FAILED,
+            f"{file} cannot be read: {error.strerror}",
+            "name a readable file, or - for standard input",
+            code="no-such-file",
+        ) from None
+
+
+Timeout = Annotated[int, typer.Option("--timeout", "-t", parser=_duration, metavar="DURATION", help="How long to wait for the next.")]
+Selector = Annotated[str | None, typer.Option("--selector", "-s", help="Only those it holds for: \"region = 'eu'\".")]
+Fail = Annotated[str | None, typer.Option("--fail", metavar="REASON", help="Fail them, with this reason, to see what follows.")]
+
+
+def receive(
+    queue: Annotated[str, typer.Argument(help="A queue, an address, or address::queue.")],
+    count: Annotated[int, typer.Option("--count", "-n", min=0, help="At most this many; 0 is all there are.")] = 1,
+    ack_mode: Annotated[AckModeName, typer.Option("--ack-mode", "-a", help="When they are acknowledged.")] = AckModeName.INDIVIDUAL,
+    timeout: Timeout = 1000,
+    selector: Selector = None,
+    fail: Fail = None,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Receive messages and acknowledge them. With [bold]--json[/], one JSON object a line.
+
+    [dim]homing receive orders --count 0 --json | jq .body[/]
+    """
+    from .client import talk
+
+    if fail is not None and ack_mode is not AckModeName.INDIVIDUAL:
+        raise typer.BadParameter("--fail works with --ack-mode individual, the default")
+
+    async def conversation(connection: homing.Connection) -> int:
+        return await _receive_all(connection, queue, count, ack_mode, timeout, selector, fail, as_json)
+
+    received = talk(url, conversation)
+    if not as_json and received < max(count, 1):
+        note(f"{received:,} came; nothing more within the timeout" if received else f"nothing came from {queue} within the timeout")
+
+
+async def _receive_all(
+    connection: homing.Connection,
+    queue: str,
+    count: int,
+    ack_mode: AckModeName,
+    timeout_ms: int,
+    selector: str | None,
+    fail: str | None,
+    as_json: bool,
+) -> int:
+    import homing
+
+    received = 0
+    prefetch = min(count, MAX_PREFETCH) if count else MAX_PREFETCH
+    async with connection.session(homing.AckMode[ack_mode.name]) as session:
+        consumer = session.consumer(queue, prefetch=prefetch, selector=selector)
+        while not count or received < count:
+            message = await consumer.receive(timeout_ms=timeout_ms)
+            if message is None:
+                break
+            received += 1
+            _show(message, as_json)
+            if fail is not None:
+                await message.nack(reason=fail)
+            elif ack_mode is AckModeName.INDIVIDUAL:
+                await message.acknowledge()
+            elif received % SETTLE_EVERY == 0:
+                await _settle(session, ack_mode)
+        await _settle(session, ack_mode)
+    return received
+
+
+async def _settle(session: homing.Session, ack_mode: AckModeName) -> None:
+    if ack_mode is AckModeName.CLIENT:
+        await session.acknowledge()
+    elif ack_mode is AckModeName.TRANSACTED:
+        await session.commit()
+
+
+def _show(message: homing.Message, as_json: bool) -> None:
+    """Printed and flushed before it is acknowledged, so that a broken pipe loses nothing."""
+    if as_json:
+        print_json(
+            {
+                "message_id": message.message_id,
+                "address": message.address,
+                "delivery_count": message.delivery_count,
+                "redelivered": message.redelivered,
+                "priority": message.priority,
+                "sent_at_ms": message.sent_at_ms,
+                "properties": message.properties or {},
+                "body": body_json(message.body),
+            },
+            line=True,
+        )
+    else:
+        again = f"  [yellow]delivery {message.delivery_count}[/]" if message.redelivered else ""
+        stdout.print(f"[bold cyan]{message.message_id}[/]  {escape(message.address)}  [dim]{clock(message.sent_at_ms)}[/]{again}")
+        for name, value in (message.properties or {}).items():
+            stdout.print(f"  [dim]{escape(name)}[/] {escape(str(value))}")
+        stdout.print(body_text(message.body), markup=False)
+    sys.stdout.flush()

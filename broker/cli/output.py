@@ -1,0 +1,208 @@
+"""What all commands share: exit codes, errors as one sentence and a fix, JSON or pretty output, progress.
+
+Results go to stdout, everything else to stderr, so that ``homing … --json | jq`` always works. Texts that others wrote (names,
+properties, bodies, errors) are made safe to show here and nowhere else: ``escape``, ``safe``, ``body_text``, ``print_json``.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from enum import IntEnum
+from typing import Annotated, Any, Final, TextIO
+
+import typer
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.markup import escape as without_markup
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.segment import Segment
+
+from ..safe_text import safe, safe_json
+
+
+class SafeConsole(Console):
+    """A console on which nothing of what is printed acts, whoever wrote it: styles are put around texts only after this."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(safe(segment.text, lines=True), segment.style)
+
+
+stdout = SafeConsole(highlight=False, soft_wrap=True, emoji=False)
+stderr = SafeConsole(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+
+DEFAULT_URL: Final = "homing://127.0.0.1:7171"
+
+Url = Annotated[str, typer.Option("--url", envvar="HOMING_URL", help="The broker to talk to.", show_envvar=True)]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs; nothing else goes to stdout.")]
+SparkMaster = Annotated[str | None, typer.Option("--master", help="The Spark to use.", show_default="this machine")]
+SparkMemory = Annotated[
+    str | None,
+    typer.Option(
+        "--memory", help="For Spark's Java here, or for each executor of a cluster, such as 4g.", show_default="a quarter of the machine's"
+    ),
+]
+
+
+class ExitCode(IntEnum):
+    """What every command's exit code means."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    NO_BROKER = 3
+    NOT_FOUND = 4
+    CONFIG = 5
+    JOURNAL = 6
+    IO_ERROR = 70
+
+
+#: Error codes of the client, the broker, the journal and the configuration that have an exit code of their own.
+_EXIT_CODE_OF: Final = {
+    "no-broker": ExitCode.NO_BROKER,
+    "connect-timeout": ExitCode.NO_BROKER,
+    "connection-lost": ExitCode.NO_BROKER,
+    "invalid-url": ExitCode.USAGE,
+    "invalid-option": ExitCode.USAGE,
+    "unknown-option": ExitCode.USAGE,
+    "invalid-argument": ExitCode.USAGE,
+    "invalid-policy": ExitCode.USAGE,
+    "no-export": ExitCode.NOT_FOUND,
+    "journal-missing": ExitCode.NOT_FOUND,
+    "no-such-message": ExitCode.NOT_FOUND,
+    "no-such-queue": ExitCode.NOT_FOUND,
+    "no-such-address": ExitCode.NOT_FOUND,
+    "no-such-policy": ExitCode.NOT_FOUND,
+    "no-such-virtual-host": ExitCode.NOT_FOUND,
+    "unknown-queue": ExitCode.NOT_FOUND,
+    "unknown-address": ExitCode.NOT_FOUND,
+    "config-invalid": ExitCode.CONFIG,
+    "config-not-found": ExitCode.CONFIG,
+    "no-config-file": ExitCode.CONFIG,
+    "journal-newer": ExitCode.JOURNAL,
+    "journal-damaged": ExitCode.JOURNAL,
+    "journal-io": ExitCode.IO_ERROR,
+}
+
+
+def write_privately() -> None:
+    """For commands that write what was in messages: closed to other users, as the journal is, and SIGTERM ends them as Ctrl-C does, so that
+    nothing half made stays."""
+    os.umask(0o077)
+    signal.signal(signal.SIGTERM, _end)
+
+
+def _end(number: int, _: object) -> None:
+    raise SystemExit(128 + number)
+
+
+class CommandError(Exception):
+    """A failure that was reckoned with: shown as one sentence and what to do, without a traceback."""
+
+    def __init__(self, exit_code: ExitCode, message: str, fix: str, *, code: str = "failed") -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+        self.code = code
+        self.message = message
+        self.fix = fix
+
+
+def as_command_error(error: BaseException) -> CommandError | None:
+    """An error of ours (they all carry ``code``, ``message`` and ``fix``) as a CommandError; None for anything unforeseen."""
+    if isinstance(error, CommandError):
+        return error
+    code, fix = getattr(error, "code", None), getattr(error, "fix", None)
+    if not isinstance(code, str) or not isinstance(fix, str):
+        return None
+    exit_code = _EXIT_CODE_OF.get(code, ExitCode.FAILED)
+    if type(error).__name__.startswith("Config"):
+        exit_code = ExitCode.CONFIG
+    elif exit_code is ExitCode.FAILED and hasattr(error, "exit_code"):
+        exit_code = ExitCode(error.exit_code)
+    elif exit_code is ExitCode.FAILED and getattr(error, "connection_lost", False):
+        exit_code = ExitCode.NO_BROKER
+    return CommandError(exit_code, str(getattr(error, "message", error)), fix, code=code)
+
+
+def escape(text: str) -> str:
+    """A text that others wrote, for one line of the console's markup."""
+    return without_markup(safe(text))
+
+
+def show_error(error: CommandError) -> None:
+    stderr.print(f"[bold red]error[/] [dim]{escape(error.code)}[/]  {escape(error.message)}")
+    if error.fix:
+        stderr.print(f"  [bold]→[/] {escape(error.fix)}")
+
+
+def note(text: str) -> None:
+    """A remark for people: to stderr, so that stdout holds only results."""
+    stderr.print(f"[dim]{escape(text)}[/]")
+
+
+def print_json(value: Any, *, line: bool = False, to: TextIO | None = None) -> None:
+    """One JSON document, to stdout unless said otherwise; with ``line`` on a single line, for JSON Lines."""
+    text = json.dumps(value, ensure_ascii=False, default=_jsonable, indent=None if line else 2)
+    (to or sys.stdout).write(safe_json(text) + "\n")
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return body_json(bytes(value))
+    if isinstance(value, Iterable):
+        return list(value)
+    return str(value)
+
+
+def body_json(body: bytes) -> Any:
+    """A body as text where it is UTF-8, else as ``{"base64": …}``: nothing is ever changed on the way."""
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(body).decode()}
+
+
+def body_text(body: bytes, limit: int = 4096) -> str:
+    """A body for people: control characters made visible, what is binary or very long only described."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return f"({len(body):,} bytes, binary)"
+    shown = safe(text[:limit], lines=True)
+    return shown if len(text) <= limit else f"{shown}… ({len(body):,} bytes)"
+
+
+def clock(at_ms: int | None, *, date: bool = False) -> str:
+    """A point in time in the reader's own time zone, to the millisecond."""
+    if at_ms is None:
+        return "–"
+    at = datetime.fromtimestamp(at_ms / 1000, UTC).astimezone()
+    return f"{at:%Y-%m-%d %H:%M:%S}.{at_ms % 1000:03d}" if date else f"{at:%H:%M:%S}.{at_ms % 1000:03d}"
+
+
+def span(duration_ms: float) -> str:
+    """A duration as people say it: ``0 s``, ``340 ms``, ``1.2 s``, ``2 min 5 s``, ``3 h 10 min``, ``7 d``."""
+    if duration_ms < 1:
+        return "0 s"
+    if duration_ms < 1000:
+        return f"{duration_ms:.0f} ms"
+    if duration_ms < 60_000:
+        return f"{duration_ms / 1000:.1f}".removesuffix(".0") + " s"
+    seconds = round(duration_ms / 1000)
+    for unit, small, size, part in (("d", "h", 86_400, 3600), ("h", "min", 3600, 60), ("min", "s", 60, 1)):
+        if seconds >= size:
+            whole, rest = divmod(seconds, size)
+            return f"{whole:,} {unit} {rest // part} {small}" if rest // part else f"{whole:,} {unit}"
+    return f"{seconds} s"
+
+
+def progress_bar(*, counted: bool = True) -> Progress:
+    """A progress bar on stderr; shows nothing when that is no terminal."""
+    count = (BarColumn(), MofNCompleteColumn()) if counted else ()
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), *count, TimeElapsedColumn())
+    return Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal)

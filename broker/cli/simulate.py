@@ -1,0 +1,48 @@
+"""``homing simulate``: what another policy would have made of the failures on record."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from .output import Json, SparkMaster, SparkMemory, escape, print_json, progress_bar, stdout, write_privately
+
+
+def simulate(
+    dump: Annotated[list[str], typer.Argument(help="What ``homing journal export`` wrote, or directories of it.")],
+    policy: Annotated[Path, typer.Option("--policy", "-p", help="A broker.yaml, or only its address-settings, with the new policy.")],
+    out: Annotated[
+        str | None, typer.Option("--out", "-o", help="Also write the figures here, as Parquet, CSV and a page, report.html.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same answer.")] = 1,
+    master: SparkMaster = None,
+    memory: SparkMemory = None,
+    as_json: Json = False,
+) -> None:
+    """Play recorded failures again under another redelivery policy: time to success, deliveries, peaks, dead letters, order."""
+    from homing.analytics.commands.simulate import sentence, shown
+    from homing.analytics.commands.simulate import simulate as run_simulation
+
+    write_privately()
+    with progress_bar(counted=False) as progress:
+        progress.add_task("playing the failures again")
+        found = run_simulation(dump, policy, out, master, seed=seed, memory=memory)
+    if as_json:
+        print_json({"seed": seed, "out": found.out, "figures": found.rows})
+        return
+    stdout.print(f"[bold]{escape(sentence(found.rows))}.[/]")
+    table = Table("queue", "figure", box=None, pad_edge=False)
+    for name in ("recorded", "expected", "90 % between", "observed"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for queue, rows in groupby(found.rows, key=lambda row: row["queue"]):
+        for number, row in enumerate(rows):
+            figure = row["figure"]
+            between = f"{shown(figure, row['low'])} – {shown(figure, row['high'])}"
+            seen = "–" if row["observed_share"] is None else f"{100 * row['observed_share']:.0f} %"
+            name = "" if number else "all" if queue is None else queue
+            table.add_row(escape(name), figure, shown(figure, row["recorded"]), shown(figure, row["expected"]), between, seen)
+    stdout.print(table)

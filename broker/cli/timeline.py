@@ -1,0 +1,228 @@
+"""A message's history as the events of its life, in order: what ``homing history`` draws. Pure; no printing here.
+
+The history is the map of ``journal.reader.JournalReader.history``, which the call ``history`` answers with too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ..core.amqp.origin import Way, unpacked
+from ..core.message import AMQP_ORIGIN
+from ..protocols.amqp091.codec_properties import read_properties
+from .output import clock, span
+
+PARKED, SUSPECT = 1, 2
+
+#: How a delivery ended, for people.
+ENDINGS: Final = {
+    "nack": "the consumer failed it",
+    "listener": "the listener raised",
+    "recover": "the session recovered",
+    "rollback": "the transaction was rolled back",
+    "poison": "the consumer called it poison",
+    "connection-lost": "the connection was lost while it was held",
+    "timeout": "the consumer held it too long",
+    "error": "the consumer left with an error",
+    "expired": "it expired",
+    "rejected": "the consumer rejected it",
+}
+
+#: Why a message died, for people.
+REASONS: Final = {
+    "delivery_limit": "its attempts are used up",
+    "poison": "the consumer called it poison",
+    "not-retryable": "the consumer said that trying again is of no use",
+    "expired": "its time to live ran out",
+    "maxlen": "the queue was full",
+    "rejected": "it was rejected",
+}
+
+
+#: Endings that are no cause: without a fault nobody said why.
+_SAYS_NOTHING: Final = ("nack", "rejected", "recover")
+#: AMQP's properties that a message is known by.
+_TOLD: Final = ("message_id", "correlation_id", "type", "app_id", "content_type", "timestamp")
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened, or is so now. ``style`` is a colour name; ``details`` are lines of their own."""
+
+    at_ms: int | None
+    mark: str
+    style: str
+    title: str
+    details: list[str] = field(default_factory=list)
+
+
+def life(history: dict[str, Any], now_ms: int) -> list[Event]:
+    """Sent, then stay by stay: entered, each attempt, how it ended or where it is now."""
+    events = [_sent(history)]
+    for sequence in stays(history):
+        attempts = [each for each in history["attempts"] if each["sequence"] == sequence]
+        outcome = next((each for each in history["outcomes"] if each["sequence"] == sequence), None)
+        reference = next((each for each in history["references"] if each["sequence"] == sequence), None)
+        events.append(_entered(sequence, attempts, outcome, reference))
+        events += _attempts(attempts)
+        if outcome is not None:
+            events.append(_ended(outcome))
+        elif reference is not None:
+            events.append(_here(reference, now_ms))
+    return events
+
+
+def stays(history: dict[str, Any]) -> list[int]:
+    """The sequences of all stays on record, oldest first."""
+    return sorted({each["sequence"] for part in ("attempts", "outcomes", "references") for each in history[part]})
+
+
+def sent_at_ms(history: dict[str, Any]) -> int | None:
+    if history["message"]:
+        return int(history["message"]["sent_at_ms"])
+    return next((int(each["sent_at_ms"]) for each in history["outcomes"] if each.get("sent_at_ms")), None)
+
+
+def address_of(history: dict[str, Any]) -> str:
+    """The address it was first sent to; ``?`` where no record tells."""
+    if history["message"]:
+        return str(history["message"]["address"])
+    known = [each.get("address") for each in history["outcomes"]] + [each.get("original_address") for each in history["attempts"]]
+    return next((str(each) for each in known if each), "?")
+
+
+def _sent(history: dict[str, Any]) -> Event:
+    details = []
+    message = history["message"]
+    if message and message.get("properties"):
+        properties = dict(message["properties"])
+        origin = properties.pop(AMQP_ORIGIN, None)
+        if isinstance(origin, bytes):
+            details.append(_published(*unpacked(origin)))
+        if properties:
+            details.append("  ".join(f"{name}={value}" for name, value in properties.items()))
+    return Event(sent_at_ms(history), "●", "green", f"sent to {address_of(history)}", details)
+
+
+def _published(way: Way, content_properties: bytes) -> str:
+    """How an AMQP client published it, and what it said of it that has no name of ours."""
+    said = read_properties(content_properties)._asdict()
+    told = [f"{name.replace('_', '-')}={said[name]}" for name in _TOLD if said[name] is not None]
+    exchange = f"exchange {way.exchange}" if way.exchange else "the default exchange"
+    return "  ".join([f"over AMQP to {exchange}, routing key {', '.join(way.keys)}", *told])
+
+
+def _entered(sequence: int, attempts: list[dict[str, Any]], outcome: dict[str, Any] | None, reference: dict[str, Any] | None) -> Event:
+    source = reference or outcome or attempts[0]
+    return Event(source.get("entered_at_ms"), "→", "cyan", f"entered queue {source['queue']}", [])
+
+
+def _attempts(attempts: list[dict[str, Any]]) -> list[Event]:
+    events: list[Event] = []
+    expected = 1
+    for attempt in attempts:
+        left_out = attempt["attempt"] - expected
+        if left_out > 0:
+            events.append(Event(None, "⋮", "dim", f"{left_out:,} more {'attempt' if left_out == 1 else 'attempts'}, not kept", []))
+        expected = attempt["attempt"] + 1
+        events.append(_attempt(attempt))
+    return events
+
+
+def _attempt(attempt: dict[str, Any]) -> Event:
+    began = attempt.get("given_at_ms") or attempt.get("assigned_at_ms")
+    held = f", held {span(attempt['at_ms'] - began) if attempt['at_ms'] > began else 'under 1 ms'}" if began else ""
+    title = f"attempt {attempt['attempt']} failed: {ENDINGS.get(attempt['outcome'], attempt['outcome'])}{held}"
+    details = [*_fault_lines(attempt.get("fault") or {})]
+    names = (_named("consumer", attempt.get("consumer")), _named("connection", attempt.get("connection")))
+    who = " on ".join(name for name in names if name)
+    if who:
+        details.append(f"with {who}")
+    details.append(_decision(attempt))
+    return Event(attempt["at_ms"], "✗", "red" if attempt["decision"] == "dead-letter" else "yellow", title, details)
+
+
+def _named(kind: str, name: Any) -> str:
+    text = str(name or "")
+    return text if not text or text.startswith(kind) else f"{kind} {text}"
+
+
+def _fault_lines(fault: dict[str, Any]) -> list[str]:
+    lines = [": ".join(str(fault[key]) for key in ("error_type", "error_text") if fault.get(key))]
+    if fault.get("reason") and fault["reason"] != fault.get("error_text"):
+        lines.append(f"reason: {fault['reason']}")
+    if fault.get("traceback"):
+        last = [line.strip() for line in str(fault["traceback"]).splitlines() if line.strip().startswith("File ")]
+        lines += last[-1:]
+    return [line for line in lines if line]
+
+
+def _decision(attempt: dict[str, Any]) -> str:
+    if attempt["decision"] == "dead-letter":
+        return "decided: no more attempts"
+    if attempt.get("due_at_ms") is None:
+        return "decided: again at once"
+    return f"decided: wait {span(attempt.get('delay_ms') or 0)}, again at {clock(attempt['due_at_ms'])}"
+
+
+def _ended(outcome: dict[str, Any]) -> Event:
+    kind = outcome["outcome"]
+    reason = REASONS.get(str(outcome.get("reason")), outcome.get("reason"))
+    to = ", ".join(outcome.get("target_queues") or ())
+    details = [str(reason)] if reason else []
+    if kind == "succeeded":
+        tries = outcome["attempts"] + 1
+        return Event(outcome["at_ms"], "✓", "green", f"succeeded at attempt {tries}", details)
+    if kind == "redriven":
+        return Event(outcome["at_ms"], "↺", "blue", f"sent back to {to or 'its queue'}", details)
+    titles = {
+        "dead-lettered": f"dead-lettered to {to}",
+        "expired": f"expired, moved to {to}" if to else "expired, removed",
+        "dropped": "removed: there is no dead-letter address",
+        "purged": "purged by hand",
+    }
+    return Event(outcome["at_ms"], "✝" if kind == "dead-lettered" else "✗", "red", titles.get(kind, kind), details)
+
+
+def _here(reference: dict[str, Any], now_ms: int) -> Event:
+    queue, since = reference["queue"], now_ms - reference["entered_at_ms"]
+    if reference["state"] & PARKED:
+        why = "kept, not delivered: its dead-letter target is missing, full, or this queue"
+        return Event(None, "‖", "red", f"is parked in {queue}", [why])
+    if reference["due_at_ms"] is not None and reference["due_at_ms"] > now_ms:
+        wait = f"in {span(reference['due_at_ms'] - now_ms)}"
+        return Event(reference["due_at_ms"], "◷", "magenta", f"is due again {wait}, at {clock(reference['due_at_ms'])}", [])
+    details = ["it was there at several lost connections, so it is delivered alone"] if reference["state"] & SUSPECT else []
+    return Event(None, "◌", "cyan", f"is in {queue}, since {span(max(0, since))}", details)
+
+
+def verdict(history: dict[str, Any]) -> str | None:
+    """What the last attempts of the stay it died in have in common, in one sentence; None when there is nothing to say."""
+    dead = [each for each in history["outcomes"] if each["outcome"] == "dead-lettered"]
+    if not dead:
+        return None
+    attempts = [each for each in history["attempts"] if each["sequence"] == dead[-1]["sequence"]]
+    if len(attempts) < 2:
+        return None
+    alike = 1
+    while alike < len(attempts) and _kind(attempts[-1 - alike]) == _kind(attempts[-1]):
+        alike += 1
+    if attempts[-1]["outcome"] in _SAYS_NOTHING and not attempts[-1].get("fault"):
+        return "Nobody said why it failed: a reason given with the failure would stand here."
+    if alike == 1:
+        return "Its last attempts failed in different ways: that looks like its surroundings, not like the message."
+    which = f"All {alike} attempts on record" if alike == len(attempts) else f"Its last {alike} attempts"
+    return f"{which} failed alike ({_cause(attempts[-1])}): sent back as things are, it will most likely fail so again."
+
+
+def _kind(attempt: dict[str, Any]) -> str:
+    """Equal for attempts that failed alike."""
+    return str((attempt.get("fault") or {}).get("fingerprint") or attempt["outcome"])
+
+
+def _cause(attempt: dict[str, Any]) -> str:
+    fault = attempt.get("fault") or {}
+    if fault.get("error_type"):
+        return ": ".join(str(fault[key]) for key in ("error_type", "error_text") if fault.get(key))
+    return str(fault.get("reason") or ENDINGS.get(attempt["outcome"], attempt["outcome"]))

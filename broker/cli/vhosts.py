@@ -1,0 +1,57 @@
+"""``homing vhost``: AMQP's virtual hosts."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from .output import DEFAULT_URL, Json, Url, escape, print_json, stdout
+
+app = typer.Typer(help="AMQP's virtual hosts: names apart from all others.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="The virtual host, as AMQP clients name it.")]
+
+
+@app.command()
+def add(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Make a virtual host. One that is there already is no error."""
+    from .client import call
+
+    made = call(url, "add-vhost", name=name)
+    if as_json:
+        print_json(made)
+    else:
+        stdout.print(f"[bold]{escape(name)}[/] is there; elsewhere its queues are called [bold]{escape(made['prefix'])}NAME[/]")
+
+
+@app.command("list")
+def list_all(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """All virtual hosts with what is in them."""
+    from .client import listing
+
+    found = listing(url, "vhosts")
+    if as_json:
+        print_json(found)
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("virtual host")
+    for heading in ("queues", "messages", "connections"):
+        table.add_column(heading, justify="right")
+    for each in found:
+        table.add_row(f"[bold]{escape(each['name'])}[/]", *(f"{each[key]:,}" for key in ("queues", "messages", "connections")))
+    stdout.print(table)
+
+
+@app.command()
+def delete(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Delete a virtual host with every queue, message, exchange and policy in it, and close its connections."""
+    from .client import call
+
+    gone = call(url, "delete-vhost", name=name)
+    if as_json:
+        print_json(gone)
+    else:
+        queues, messages = (f"{gone[key]:,} {key[:-1] if gone[key] == 1 else key}" for key in ("queues", "messages"))
+        stdout.print(f"[bold]{escape(name)}[/] is gone, and with it {queues} and {messages}")

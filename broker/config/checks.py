@@ -1,0 +1,155 @@
+"""What must hold between address settings (errors), and what is valid but perhaps not meant (warnings)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ..core.redelivery import lifetime_warning
+from ..core.settings.address_settings import KEY_OF_FIELD, AddressSettings, AddressSettingsRepository
+from .source import ConfigProblem, KeyPath, show_path
+
+_ROOT: Final = "address-settings"
+#: What a list of delays cannot stand together with.
+_FORMULA_FIELDS: Final = ("redelivery_delay_ms", "redelivery_delay_multiplier", "redelivery_back_off")
+#: Who sets one of these has written a policy, and is told when it is a short one.
+_POLICY_FIELDS: Final = frozenset({*_FORMULA_FIELDS, "redelivery_delays_ms", "max_redelivery_delay_ms", "max_delivery_attempts"})
+
+
+class _Layer:
+    """One pattern with what it sets, what that comes to under the layers that cover it, and how to speak of it."""
+
+    def __init__(self, pattern: str, repository: AddressSettingsRepository, lines: Mapping[KeyPath, int]) -> None:
+        self.pattern = pattern
+        self.own: dict[str, Any] = repository.layers.get(pattern, {})
+        self.settings: AddressSettings = repository.resolve(pattern)
+        self._repository = repository
+        self._lines = lines
+
+    def origin(self, name: str) -> str:
+        return self._repository.origin(self.pattern, name)
+
+    def problem(self, name: str, message: str, fix: str) -> ConfigProblem:
+        """About field ``name``, at the line that sets it here, else at the pattern's; without a name about the pattern."""
+        path: KeyPath = (_ROOT, self.pattern, KEY_OF_FIELD[name]) if name in self.own else (_ROOT, self.pattern)
+        return ConfigProblem(show_path(path), self._lines.get(path), message, fix)
+
+
+def _layers(repository: AddressSettingsRepository, lines: Mapping[KeyPath, int]) -> list[_Layer]:
+    return [_Layer(pattern, repository, lines) for pattern in repository.layers]
+
+
+def layer_problems(repository: AddressSettingsRepository, lines: Mapping[KeyPath, int]) -> list[ConfigProblem]:
+    """Combinations that are refused. Each is reported at the pattern that completes it."""
+    problems: list[ConfigProblem] = []
+    for layer in _layers(repository, lines):
+        problems += _list_problems(layer)
+        problems += _naming_problems(layer)
+        problems += _ttl_problems(layer)
+    return problems + _drop_head_problems(repository, lines)
+
+
+def _list_problems(layer: _Layer) -> list[ConfigProblem]:
+    """A list of delays says everything; delay, multiplier or another back-off beside it would be silently ignored."""
+    settings, own = layer.settings, layer.own
+    if not settings.redelivery_delays_ms:
+        if settings.redelivery_back_off == "list" and {"redelivery_back_off", "redelivery_delays_ms"} & own.keys():
+            fix = "set redelivery-delays: [1s, 10s, 5m], or another redelivery-back-off"
+            return [layer.problem("redelivery_back_off", "redelivery-back-off: list needs redelivery-delays, and none apply here", fix)]
+        return []
+    beside = [name for name in _FORMULA_FIELDS if name in own and own[name] != "list"]
+    if not beside:
+        return []
+    keys = " and ".join(KEY_OF_FIELD[name] for name in beside)
+    if own.get("redelivery_delays_ms"):
+        message, fix = f"redelivery-delays cannot stand together with {keys}", f"keep the list and remove {keys}, or the other way round"
+    else:
+        origin = layer.origin("redelivery_delays_ms")
+        message = f'{keys} would be ignored: the redelivery-delays of "{origin}" apply here'
+        fix = "set redelivery-delays: [] here as well, or change the list instead"
+    return [layer.problem(beside[0], message, fix)]
+
+
+def _naming_problems(layer: _Layer) -> list[ConfigProblem]:
+    """Without prefix and suffix the dead-letter queue would have the name of the queue it serves."""
+    problems = []
+    for kind in ("dead_letter_queue", "expiry_queue"):
+        prefix, suffix = f"{kind}_prefix", f"{kind}_suffix"
+        own = [name for name in (prefix, suffix) if name in layer.own]
+        if own and not getattr(layer.settings, prefix) and not getattr(layer.settings, suffix):
+            message = f"{KEY_OF_FIELD[prefix]} and {KEY_OF_FIELD[suffix]} are both empty here"
+            problems.append(layer.problem(own[0], message, "give one of them a value, such as DLQ. or .DLQ"))
+    return problems
+
+
+def _ttl_problems(layer: _Layer) -> list[ConfigProblem]:
+    low, high = layer.settings.min_ttl_ms, layer.settings.max_ttl_ms
+    own = [name for name in ("min_ttl_ms", "max_ttl_ms") if name in layer.own]
+    if not own or low is None or high is None or low <= high:
+        return []
+    return [layer.problem(own[0], "min-ttl is more than max-ttl here", "make min-ttl the smaller one")]
+
+
+def _drop_head_problems(repository: AddressSettingsRepository, lines: Mapping[KeyPath, int]) -> list[ConfigProblem]:
+    """A dead-letter queue that drops its oldest loses exactly what it is there to keep."""
+    targets = {layer["dead_letter_address"] for layer in repository.layers.values() if layer.get("dead_letter_address")}
+    problems = []
+    for target in sorted(targets):
+        settings = repository.resolve(target)
+        limited = settings.max_length is not None or settings.max_length_bytes is not None
+        if settings.overflow != "drop-head" or not limited or settings.allow_drop_head_on_dead_letter_queue:
+            continue
+        layer = _Layer(repository.origin(target, "overflow"), repository, lines)
+        message = f"overflow: drop-head applies to the dead-letter address {target}: dead letters would be dropped unseen"
+        fix = f'give "{target}" another overflow, or set allow-drop-head-on-dead-letter-queue: true for it'
+        problems.append(layer.problem("overflow", message, fix))
+    return problems
+
+
+def settings_warnings(repository: AddressSettingsRepository, lines: Mapping[KeyPath, int]) -> list[ConfigProblem]:
+    """What is allowed but perhaps not meant, in the order of the file."""
+    layers = _layers(repository, lines)
+    base = next((layer for layer in layers if layer.pattern == "#"), None) or _Layer("#", repository, lines)
+    warnings = _loss(base)
+    if not warnings:
+        warnings = [found for layer in layers if layer.own.get("dead_letter_address", "") is None for found in _loss(layer)]
+    for layer in layers:
+        warnings += _short_life(layer)
+        warnings += _without_effect(layer)
+    return sorted(warnings, key=lambda each: each.line or 0)
+
+
+def _loss(layer: _Layer) -> list[ConfigProblem]:
+    settings = layer.settings
+    if settings.dead_letter_address is not None or settings.max_delivery_attempts < 0:
+        return []
+    message = f"no dead-letter-address: a message is removed after {settings.max_delivery_attempts} failed attempts"
+    return [layer.problem("dead_letter_address", message, "set dead-letter-address: DLA and auto-create-dead-letter-resources: true")]
+
+
+def _short_life(layer: _Layer) -> list[ConfigProblem]:
+    warning = lifetime_warning(layer.settings, None) if _POLICY_FIELDS & layer.own.keys() else None
+    if warning is None:
+        return []
+    name = next(name for name in KEY_OF_FIELD if name in layer.own and name in _POLICY_FIELDS)
+    return [layer.problem(name, warning, "set a redelivery-delay with a multiplier; homing policy explain shows the attempts")]
+
+
+def _without_effect(layer: _Layer) -> list[ConfigProblem]:
+    settings, own = layer.settings, layer.own
+    warnings = []
+    if "overflow" in own and settings.max_length is None and settings.max_length_bytes is None:
+        warnings.append(
+            layer.problem("overflow", "overflow has no effect: neither max-length nor max-length-bytes applies here", "set one of them")
+        )
+    if own.get("auto_create_dead_letter_resources") and settings.dead_letter_address is None:
+        message = "auto-create-dead-letter-resources has no effect: no dead-letter-address applies here"
+        warnings.append(layer.problem("auto_create_dead_letter_resources", message, "set dead-letter-address: DLA"))
+    if own.get("auto_create_expiry_resources") and settings.expiry_address is None:
+        message = "auto-create-expiry-resources has no effect: no expiry-address applies here"
+        warnings.append(layer.problem("auto_create_expiry_resources", message, "set expiry-address: EXPIRED"))
+    cap = settings.max_redelivery_delay_ms
+    if cap is not None and cap < settings.redelivery_delay_ms and {"max_redelivery_delay_ms", "redelivery_delay_ms"} & own.keys():
+        message = "max-redelivery-delay is less than redelivery-delay, so that every delay is the cap"
+        warnings.append(layer.problem("max_redelivery_delay_ms", message, "raise it"))
+    return warnings

@@ -1,0 +1,421 @@
+"""broker.yaml: from text to a frozen Config, or to every error in it at once.
+
+``load(path)`` and ``parse(text)`` are the ways in, ``default_config()`` is what holds without a file: the values of the broker.yaml that is
+shipped. ``check`` tells what is valid but perhaps not meant. Reload parses anew and compares: ``changes``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from pydantic import Field, PrivateAttr, ValidationError
+
+from ..core.settings.address_settings import DECLARABLE_SETTINGS, FIELD_OF_KEY, KEY_OF_FIELD, AddressSettingsRepository, read_setting
+from ..core.settings.units import format_duration_ms, format_size_bytes
+from ..core.settings.values import SettingError
+from ..core.settings.wildcard import pattern_problem
+from .checks import layer_problems, settings_warnings
+from .cut import NO_FILE, Outline, outline, signs_of_a_cut
+from .models import (
+    AddressDeclaration,
+    AmqpSection,
+    BrokerSection,
+    HttpSection,
+    JournalSection,
+    LimitsSection,
+    NativeSection,
+    PolicyDeclaration,
+    PolicyName,
+    QueueDeclaration,
+    Section,
+    UserHash,
+    VirtualHostNames,
+)
+from .source import MAX_FILE_BYTES, TOO_LARGE, ConfigError, ConfigProblem, KeyPath, Source, read_source, show_path, shown
+
+__all__ = [
+    "Change",
+    "Config",
+    "ConfigError",
+    "ConfigProblem",
+    "changes",
+    "check",
+    "check_reload",
+    "default_config",
+    "load",
+    "parse",
+    "reloaded",
+]
+
+#: The layer that the shipped broker.yaml sets: failed messages go somewhere.
+_SHIPPED_LAYERS: Final[Mapping[str, Mapping[str, Any]]] = {"#": {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True}}
+#: Sections that only a restart can change; the rest takes effect at reload.
+RESTART_SECTIONS: Final = frozenset({"native", "amqp", "http", "data_directory", "journal", "broker", "limits"})
+#: Of ``limits`` these take effect at reload all the same.
+RELOADED_LIMITS: Final = frozenset({"window_messages", "window_bytes", "window_scheduled"})
+
+
+_NO_USERS_FIX: Final = "keep at least one; only a restart takes the last user away"
+
+
+class Config(Section):
+    """Everything that is configured, validated. Immutable; a reload makes a new one."""
+
+    native: NativeSection = NativeSection()
+    #: None: nobody listens for AMQP.
+    amqp: AmqpSection | None = None
+    http: HttpSection = HttpSection()
+    #: Absolute when it came from a file: relative paths are relative to the file.
+    data_directory: Path = Path("homing-data")
+    broker: BrokerSection = BrokerSection()
+    journal: JournalSection = JournalSection()
+    limits: LimitsSection = LimitsSection()
+    address_settings: AddressSettingsRepository = Field(default_factory=lambda: AddressSettingsRepository({}))
+    addresses: dict[str, AddressDeclaration] = Field(default_factory=dict)
+    queues: dict[str, QueueDeclaration] = Field(default_factory=dict)
+    #: AMQP's, besides ``/``.
+    virtual_hosts: VirtualHostNames = ()
+    policies: dict[PolicyName, PolicyDeclaration] = Field(default_factory=dict)
+    #: name -> argon2 hash; empty: anonymous.
+    users: dict[str, UserHash] = Field(default_factory=dict)
+
+    _lines: Mapping[KeyPath, int] = PrivateAttr(default_factory=dict)
+    _source_path: Path | None = PrivateAttr(default=None)
+    #: What the file sets at all, and how it ends: see config_cut.
+    _outline: Outline = PrivateAttr(default=NO_FILE)
+    _data_given: bool = PrivateAttr(default=False)
+
+    @property
+    def source_path(self) -> Path | None:
+        """The file it was loaded from, which a reload reads again; None without one."""
+        return self._source_path
+
+    @property
+    def data_given(self) -> bool:
+        """Whether the data directory was named beside the file, which does not count then."""
+        return self._data_given
+
+    def with_data(self, directory: Path) -> Config:
+        """The same with its journal in another place than the file says."""
+        config = self.model_copy(update={"data_directory": directory.absolute()})
+        config._data_given = True
+        return config
+
+    def settings_repository(self) -> AddressSettingsRepository:
+        """The address settings; ``explain`` names the line of each value."""
+        return self.address_settings
+
+    def line_of(self, *path: str) -> int | None:
+        """The 1-based line that sets ``path`` (YAML keys), or None where the file leaves it to its default."""
+        return self._lines.get(path)
+
+    def describe(self) -> dict[str, Any]:
+        """Everything in force as plain values under field names, which carry the units. Hashes are left out."""
+        values = self.model_dump(exclude={"address_settings", "users", "data_directory"})
+        layers = {
+            pattern: {name: list(value) if isinstance(value, tuple) else value for name, value in layer.items()}
+            for pattern, layer in self.address_settings.layers.items()
+        }
+        return {**values, "data_directory": str(self.data_directory), "address_settings": layers, "users": sorted(self.users)}
+
+    def journal_settings(self) -> dict[str, Any]:
+        """For the journal's table of settings in force: pattern -> {setting: value}, broker-wide ones under ``""``."""
+        described = self.describe()
+        layers = described.pop("address_settings")
+        return {"": described, **layers}
+
+
+class Change(NamedTuple):
+    """One value that differs between two configurations."""
+
+    #: Field names, dotted.
+    path: str
+    before: Any
+    after: Any
+    #: Only a restart brings it into force.
+    needs_restart: bool
+
+
+def load(path: Path) -> Config:
+    """The configuration in the file ``path``. Raises ConfigError (``config-not-found``, ``config-invalid``)."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
+            raise ConfigError([TOO_LARGE], str(path))
+        text = data.decode("utf-8-sig")
+    except FileNotFoundError:
+        problem = ConfigProblem(
+            "", None, "there is no such file", "name the file with --config, or start from the broker.yaml that is shipped"
+        )
+        raise ConfigError([problem], str(path), "config-not-found") from None
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ConfigError([ConfigProblem("", line, "this is not UTF-8 text", "save the file as UTF-8")], str(path)) from None
+    except OSError as error:
+        raise ConfigError(
+            [ConfigProblem("", None, f"it cannot be read ({error.strerror})", "check the file's permissions")], str(path)
+        ) from None
+    config = parse(text, path.absolute().parent, str(path))
+    config._source_path = path.absolute()
+    return config
+
+
+def parse(text: str, directory: Path | None = None, source: str = "broker.yaml") -> Config:
+    """The configuration that ``text`` says. A relative data directory is taken from ``directory``, where given.
+
+    Raises ConfigError with every problem that was found.
+    """
+    read = read_source(text, source)
+    # A section with nothing in it, or with comments only, is one that sets nothing.
+    values = {key: value for key, value in read.values.items() if value is not None}
+    problems = list(read.problems)
+    repository = _address_settings(values.pop("address-settings", {}), read, problems)
+    users = values.get("users")
+    if isinstance(values.get("queues"), dict):
+        values["queues"] = _queues(values["queues"], read, problems)
+    if isinstance(values.get("addresses"), dict):
+        values["addresses"] = {name: {} if value is None else value for name, value in values["addresses"].items()}
+    values["data-directory"] = _data_directory(values.get("data-directory", "homing-data"), directory, read, problems)
+    try:
+        config: Config | None = Config.model_validate({**values, "address-settings": repository})
+    except ValidationError as error:
+        problems += _validation_problems(error, read)
+        config = None
+    if problems or config is None:
+        raise ConfigError(_without_secrets(sorted(problems, key=lambda each: each.line or 0), users), source)
+    config._lines = read.lines
+    config._outline = outline(text, read.values)
+    return config
+
+
+def default_config(directory: Path | None = None) -> Config:
+    """What holds when no file is given: the values of the shipped broker.yaml. ``directory`` as for ``parse``."""
+    data = Path("homing-data")
+    return Config.model_validate(
+        {
+            "data-directory": directory.absolute() / data if directory else data,
+            "amqp": AmqpSection(),
+            "address-settings": AddressSettingsRepository(_SHIPPED_LAYERS),
+        }
+    )
+
+
+def check(config: Config | Path) -> list[str]:
+    """What is valid but perhaps not meant, a sentence each, with line and path. A path is loaded first: raises ConfigError."""
+    loaded = load(config) if isinstance(config, Path) else config
+    return [f"{warning} ({warning.fix})" for warning in settings_warnings(loaded.address_settings, loaded._lines)]
+
+
+def check_reload(running: Config, read: Config) -> None:
+    """Raises ConfigError where the file that was read again looks cut, or would let everybody in."""
+    problems = signs_of_a_cut(running._outline, read._outline)
+    if running.users and not read.users and not any(each.path == "users" for each in problems):
+        problems.append(ConfigProblem("users", read.line_of("users"), "no user is left, and anybody could come in", _NO_USERS_FIX))
+    if problems:
+        raise ConfigError(problems, str(read.source_path or "broker.yaml"))
+
+
+def reloaded(running: Config, read: Config) -> Config:
+    """What is in force after a reload: what only a restart can change stays as it is, and is shown as it is."""
+    kept = {section: getattr(running, section) for section in RESTART_SECTIONS}
+    windows = {name: getattr(read.limits, name) for name in RELOADED_LIMITS}
+    return read.model_copy(update={**kept, "limits": running.limits.model_copy(update=windows)})
+
+
+def changes(before: Config, after: Config) -> list[Change]:
+    """Every value that differs, by path. Users count by name and hash; a hash itself is never shown."""
+    old, new = _flat(before.describe(), ()), _flat(after.describe(), ())
+    found = [
+        Change(".".join(path), old.get(path), new.get(path), path[0] in RESTART_SECTIONS and path[-1] not in RELOADED_LIMITS)
+        for path in sorted(old.keys() | new.keys())
+        if old.get(path) != new.get(path)
+    ]
+    rehashed = [name for name in before.users.keys() & after.users.keys() if before.users[name] != after.users[name]]
+    return found + [Change(f"users.{name}", "a hash", "another hash", False) for name in sorted(rehashed)]
+
+
+def _flat(value: Any, path: KeyPath) -> dict[KeyPath, Any]:
+    if not isinstance(value, dict) or not value:
+        return {path: value} if path else {}
+    return {inner: leaf for key, each in value.items() for inner, leaf in _flat(each, (*path, key)).items()}
+
+
+def _address_settings(layers: Any, read: Source, problems: list[ConfigProblem]) -> AddressSettingsRepository:
+    """The repository of everything in the section that can be read; the rest becomes problems."""
+    root = "address-settings"
+    kept: dict[str, dict[str, Any]] = {}
+    if not isinstance(layers, dict):
+        problems.append(
+            _problem(
+                read, (root,), f"expected a mapping from pattern to settings, got {shown(layers)}", 'write "#": {redelivery-delay: 5s}'
+            )
+        )
+        layers = {}
+    for pattern, layer in layers.items():
+        if wrong := pattern_problem(pattern):
+            problems.append(_problem(read, (root, pattern), wrong, "see docs/settings.md, patterns"))
+        elif layer is not None and not isinstance(layer, dict):
+            problems.append(
+                _problem(read, (root, pattern), f"expected a mapping of settings, got {shown(layer)}", "write {redelivery-delay: 5s}")
+            )
+        else:
+            kept[pattern] = _settings(layer or {}, (root, pattern), frozenset(FIELD_OF_KEY.values()), read, problems)
+    lines = {path[1:]: line for path, line in read.lines.items() if len(path) == 3 and path[0] == root}
+    repository = AddressSettingsRepository(kept, {(pattern, key): line for (pattern, key), line in lines.items()})
+    problems += layer_problems(repository, read.lines)
+    return repository
+
+
+def _settings(
+    values: Mapping[str, Any], path: KeyPath, allowed: frozenset[str], read: Source, problems: list[ConfigProblem]
+) -> dict[str, Any]:
+    """Field name -> value of what can be read. Only YAML's keys are taken, so that each setting has one name in a file."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        field = FIELD_OF_KEY.get(key)
+        if field is not None and field not in allowed:
+            known = ", ".join(sorted(KEY_OF_FIELD[each] for each in allowed))
+            problems.append(
+                _problem(
+                    read, (*path, key), "a queue cannot be declared with this setting", f"set it for its address; a queue takes {known}"
+                )
+            )
+            continue
+        try:
+            if field is None and key in KEY_OF_FIELD:
+                raise SettingError(key, value, "a setting of addresses", f"write {KEY_OF_FIELD[key]}")
+            name, found_value = read_setting(key, value)
+            found[name] = found_value
+        except SettingError as error:
+            message = f"expected {error.expected}, got {shown(error.value)}" if field else "there is no such setting"
+            problems.append(_problem(read, (*path, key), message, error.fix or "docs/settings.md says what it takes"))
+    return found
+
+
+_QUEUE_KEYS: Final = frozenset({"address", "routing-type", "selector", "durable", "exclusive", "max-consumers"})
+
+
+def _queues(queues: Mapping[str, Any], read: Source, problems: list[ConfigProblem]) -> dict[str, Any]:
+    """Each queue's own keys as they are, its settings read and put into ``settings``."""
+    split: dict[str, Any] = {}
+    for name, declared in queues.items():
+        if declared is None:
+            split[name] = {}
+        elif not isinstance(declared, dict):
+            split[name] = declared
+        else:
+            others = {key: value for key, value in declared.items() if key not in _QUEUE_KEYS}
+            own = {key: value for key, value in declared.items() if key in _QUEUE_KEYS}
+            split[name] = {**own, "settings": _settings(others, ("queues", name), DECLARABLE_SETTINGS, read, problems)}
+    return split
+
+
+def _data_directory(value: Any, directory: Path | None, read: Source, problems: list[ConfigProblem]) -> Path:
+    if not isinstance(value, str) or not value.strip() or "\x00" in value:
+        problems.append(
+            _problem(
+                read, ("data-directory",), f"expected a directory, got {shown(value)}", "write a path; a relative one starts at this file"
+            )
+        )
+        return Path("homing-data")
+    path = Path(value).expanduser()
+    return directory.absolute() / path if directory is not None else path
+
+
+def _problem(read: Source, path: KeyPath, message: str, fix: str) -> ConfigProblem:
+    line = next((read.lines[path[:length]] for length in range(len(path), 0, -1) if path[:length] in read.lines), None)
+    return ConfigProblem(show_path(path), line, message, fix)
+
+
+#: pydantic's kinds of error in our words.
+_EXPECTED: Final = {
+    "bool_type": "true or false",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "string_type": "a text (put it in quotes)",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+    "dict_type": "a mapping",
+    "tuple_type": "a list in brackets",
+}
+
+
+def _validation_problems(error: ValidationError, read: Source) -> list[ConfigProblem]:
+    problems = []
+    for each in error.errors(include_url=False):
+        path = tuple(str(part) for part in each["loc"])
+        kind, text, context = each["type"], each["msg"], each.get("ctx", {})
+        fix = "docs/settings.md lists every setting and what it takes"
+        if kind == "extra_forbidden":
+            problems.append(_problem(read, path, "there is no such setting", _near(path) or fix))
+            continue
+        if kind == "missing":
+            problems.append(_problem(read, path, "it is missing", fix))
+            continue
+        if kind == "value_error":
+            text, _, own_fix = text.removeprefix("Value error, ").partition("\n")
+            fix = own_fix or fix
+        elif kind in ("greater_than_equal", "less_than_equal"):
+            side, bound = ("least", context["ge"]) if "ge" in context else ("most", context["le"])
+            text = f"expected at {side} {_with_unit(path, bound)}"
+        else:
+            text = "expected " + _EXPECTED.get(kind, text.removeprefix("Input should be "))
+        whole_section = kind == "value_error" and isinstance(each["input"], dict)
+        problems.append(_problem(read, path, text if whole_section else f"{text}, got {shown(_written(read, path, each['input']))}", fix))
+    return problems
+
+
+def _written(read: Source, path: KeyPath, otherwise: Any) -> Any:
+    """The value as the file has it, before units were read."""
+    value: Any = read.values
+    for part in path:
+        if not isinstance(value, dict) or part not in value:
+            return otherwise
+        value = value[part]
+    return value
+
+
+def _with_unit(path: KeyPath, bound: Any) -> str:
+    """A bound as the file would say it: 100 of a duration is 100ms."""
+    section = _SECTIONS.get(path[0])
+    fields = section.model_fields.items() if section else ()
+    name = next((name for name, field in fields if field.alias == path[-1]), "")
+    if name.endswith("_ms"):
+        return format_duration_ms(bound)
+    return format_size_bytes(bound) if name.endswith("_bytes") else str(bound)
+
+
+_SECTIONS: Final[Mapping[str, type[Section]]] = {
+    "native": NativeSection,
+    "amqp": AmqpSection,
+    "http": HttpSection,
+    "broker": BrokerSection,
+    "journal": JournalSection,
+    "limits": LimitsSection,
+    "policies": PolicyDeclaration,
+}
+
+
+def _near(path: KeyPath) -> str:
+    """A hint for a key that is nearly one, or stands in the wrong place."""
+    from difflib import get_close_matches
+
+    sections: dict[str, type[Section]] = {"": Config, **_SECTIONS}
+    section = sections.get(path[0] if len(path) > 1 else "")
+    keys = [field.alias or name for name, field in section.model_fields.items()] if section else sorted(_QUEUE_KEYS)
+    if close := get_close_matches(path[-1].replace("_", "-"), keys, n=2, cutoff=0.6):
+        return f"did you mean {' or '.join(close)}?"
+    homes = [name for name, other in sections.items() if name and path[-1] in {field.alias for field in other.model_fields.values()}]
+    return f"it belongs under {homes[0]}:" if homes else f"the settings here are {', '.join(keys)}"
+
+
+def _without_secrets(problems: list[ConfigProblem], users: Any) -> list[ConfigProblem]:
+    """Errors under users: never repeat the value, which may be a password."""
+    return [
+        each._replace(message=each.message.split(", got ")[0]) if each.path.startswith("users") and users is not None else each
+        for each in problems
+    ]

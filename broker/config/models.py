@@ -1,0 +1,270 @@
+"""The sections of broker.yaml as frozen models. Every default stands here once; broker.yaml and docs/settings.md show it.
+
+Names carry their unit (``memory_limit_bytes``); in YAML they are hyphenated, durations and most sizes without the unit.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+from ..core.amqp.policy import ALL, Policy, PolicyError, read_name, read_policy
+from ..core.amqp.vhost import DEFAULT, name_problem
+from ..core.selector import SelectorError, compile_selector
+from ..core.settings.units import parse_duration_ms, parse_size_bytes
+
+_DAY_MS: Final = 86_400_000
+
+
+def _optional(parse: Callable[[object], int]) -> Callable[[object], int | None]:
+    return lambda value: None if value is None else parse(value)
+
+
+Duration = Annotated[int, BeforeValidator(parse_duration_ms)]
+Size = Annotated[int, BeforeValidator(parse_size_bytes)]
+OptionalSize = Annotated[int | None, BeforeValidator(_optional(parse_size_bytes))]
+Port = Annotated[int, Field(ge=0, le=65_535)]
+
+
+def loopback_host(host: str) -> str:
+    """Refuses every bind but loopback: until TLS exists, passwords and messages would cross the network in the clear."""
+    try:
+        loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        loopback = False
+    if not loopback:
+        raise ValueError(
+            "expected a loopback address (127.0.0.1, ::1 or localhost): this version has no TLS, so every other bind is refused"
+            "\nbind loopback and reach it from elsewhere through a tunnel, such as ssh -L 7171:127.0.0.1:7171 HOST"
+        )
+    return host
+
+
+def announced_version(version: str) -> str:
+    """Clients read it as three numbers, and some fail where it is anything else."""
+    if re.fullmatch(r"\d{1,4}\.\d{1,4}\.\d{1,4}", version, re.ASCII) is None:
+        raise ValueError("expected three numbers with dots between them, such as '3.13.7', in quotes")
+    return version
+
+
+AnnouncedVersion = Annotated[str, AfterValidator(announced_version)]
+Host = Annotated[str, AfterValidator(loopback_host)]
+
+
+def yaml_key(name: str) -> str:
+    """``history_retention_ms`` -> ``history-retention``."""
+    return name.removesuffix("_ms").replace("_", "-")
+
+
+class Section(BaseModel):
+    """Frozen, strict (no ``"yes"`` for true), and nothing unknown."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, alias_generator=yaml_key, arbitrary_types_allowed=True)
+
+
+class NativeSection(Section):
+    host: Host = "127.0.0.1"
+    #: 0 picks a free one; the ready line says which.
+    port: Port = 7171
+
+
+class AmqpSection(Section):
+    """AMQP 0-9-1, for programs written for RabbitMQ. A file without this section has none."""
+
+    host: Host = "127.0.0.1"
+    port: Port = 5672
+    #: What connection.start says the broker is: clients decide by it how the protocol is meant.
+    product: str = Field(default="RabbitMQ", min_length=1, max_length=64)
+    version: AnnouncedVersion = "3.13.7"
+
+
+class HttpSection(Section):
+    """Reserved: nothing listens there yet."""
+
+    host: Host = "127.0.0.1"
+    port: Port = 7172
+
+
+class BrokerSection(Section):
+    name: str = Field(default="homing", min_length=1, max_length=128)
+    #: Bodies plus 400 B a reference, of everything in memory; producers wait at it.
+    memory_limit_bytes: Size = Field(default=512 << 20, alias="memory-limit", ge=1 << 20)
+    #: Durable messages; None: only the disk limits them.
+    store_limit_bytes: OptionalSize = Field(default=None, alias="store-limit")
+    #: Messages that are not durable.
+    temp_limit_bytes: OptionalSize = Field(default=None, alias="temp-limit")
+    #: Which messages leave a history: those that failed once, or all.
+    history: Literal["failures", "full"] = "failures"
+    #: Moves a message may make before it is parked where it is.
+    max_hops: int = Field(default=32, ge=1, le=1000)
+    #: How often parked messages are tried again.
+    parked_retry_ms: Duration = Field(default=30_000, ge=100)
+
+
+class JournalSection(Section):
+    """The fields are those of journal.JournalOptions."""
+
+    disk_reserve_bytes: Size = Field(default=64 << 20, alias="disk-reserve")
+    wal_limit_bytes: Size = Field(default=1 << 30, alias="wal-limit", ge=1 << 20)
+    checkpoint_every_bytes: Size = Field(default=32 << 20, alias="checkpoint-every", ge=64 << 10)
+    history_retention_ms: Duration = 7 * _DAY_MS
+    history_max_bytes: Size = 1 << 30
+    marks_retention_ms: Duration = Field(default=_DAY_MS, ge=1000)
+    elide: bool = True
+    id_block: int = Field(default=1 << 20, ge=1024, le=1 << 40)
+    duplicate_ids_per_address: int = Field(default=20_000, ge=0, le=10_000_000)
+    #: A journal with more messages is counted at the start instead of read, and read a page at a time.
+    load_limit: int = Field(default=20_000, ge=0, le=10_000_000)
+    #: Relative to the data directory.
+    backup_directory: str = Field(default="backups", min_length=1, max_length=4096)
+    on_damage: Literal["refuse", "quarantine"] = "refuse"
+
+
+class LimitsSection(Section):
+    max_connections: int = Field(default=10_000, ge=1)
+    max_connections_per_peer: int = Field(default=8_000, ge=1)
+    #: Sockets that have not logged in yet: see admission.
+    max_handshakes: int = Field(default=2_000, ge=1)
+    max_handshakes_per_peer: int = Field(default=1_000, ge=1)
+    max_queues: int = Field(default=20_000, ge=1)
+    max_frame_bytes: Size = Field(default=16 << 20, ge=64 << 10, le=1 << 30)
+    #: Of one message, however it comes; a native one has to fit into a frame besides.
+    max_message_bytes: Size = Field(default=16 << 20, ge=1024, le=128 << 20)
+    max_properties_bytes: Size = Field(default=64 << 10, ge=1024)
+    max_nesting: int = Field(default=16, ge=4, le=64)
+    max_bytes_before_login: Size = Field(default=8 << 10, alias="max-bytes-before-login", ge=512)
+    login_timeout_ms: Duration = Field(default=10_000, ge=100)
+    #: Threads that check passwords; argon2 is meant to be slow, the loop is not.
+    login_threads: int = Field(default=2, ge=1, le=64)
+    #: The longest the broker agrees to; 0: no heartbeats.
+    heartbeat_ms: Duration = 10_000
+    #: A connection is lost after this many heartbeats without a byte.
+    heartbeat_tolerance: float = Field(default=2.5, ge=1.5, le=100, allow_inf_nan=False)
+    #: A peer that takes nothing of what waits for it is given up after this long.
+    write_timeout_ms: Duration = Field(default=30_000, ge=100)
+    max_transaction_operations: int = Field(default=10_000, ge=1)
+    max_transaction_bytes: Size = Field(default=64 << 20, ge=1024)
+    max_transaction_references: int = Field(default=50_000, ge=1)
+    transaction_timeout_ms: Duration = Field(default=300_000, ge=100)
+    max_selector_characters: int = Field(default=4096, ge=1, le=65_536)
+    max_selector_depth: int = Field(default=64, ge=1, le=100)
+    #: What of a queue is in memory: see paging.Windows.
+    window_messages: int = Field(default=32_000, ge=1, le=10_000_000)
+    window_bytes: Size = Field(default=32 << 20, alias="window-bytes", ge=1)
+    window_scheduled: int = Field(default=10_000, ge=1, le=10_000_000)
+
+    @model_validator(mode="after")
+    def _fit_into_a_frame(self) -> LimitsSection:
+        if self.max_properties_bytes > self.max_frame_bytes:
+            raise ValueError("max-properties-bytes must not be more than max-frame-bytes: a message travels in one frame")
+        return self
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+RoutingType = Literal["anycast", "multicast"]
+
+
+class AddressDeclaration(Section):
+    """An address that is there from the start and never removes itself."""
+
+    routing_types: Annotated[tuple[RoutingType, ...], BeforeValidator(_as_tuple)] = Field(default=("anycast",), min_length=1)
+
+
+class QueueDeclaration(Section):
+    """A queue that is there from the start and never removes itself. ``settings`` beat those of its address."""
+
+    #: The queue's own name where not given.
+    address: str | None = Field(default=None, min_length=1)
+    routing_type: RoutingType = "anycast"
+    selector: str | None = None
+    durable: bool = True
+    exclusive: bool = False
+    #: -1: any number.
+    max_consumers: int = Field(-1, ge=-1)
+    #: Field name -> value, of DECLARABLE_SETTINGS; in YAML they stand beside the others.
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+    @field_validator("selector")
+    @classmethod
+    def _compiles(cls, selector: str | None) -> str | None:
+        if selector is not None:
+            try:
+                compile_selector(selector)
+            except SelectorError as error:
+                raise ValueError(str(error)) from None
+        return selector
+
+    def arguments(self, name: str) -> dict[str, Any]:
+        """As the call create-queue takes them (docs/protocol.md, 2.7); what is not set is left out."""
+        given: dict[str, Any] = {"queue": name, "address": self.address or name, "routing_type": self.routing_type, "durable": self.durable}
+        if self.selector is not None:
+            given["selector"] = self.selector
+        if self.exclusive:
+            given["exclusive"] = True
+        if self.max_consumers >= 0:
+            given["max_consumers"] = self.max_consumers
+        return {**given, **self.settings}
+
+
+def _virtual_host(name: str) -> str:
+    if problem := name_problem(name):
+        raise ValueError(problem)
+    return name
+
+
+VirtualHostName = Annotated[str, AfterValidator(_virtual_host)]
+VirtualHostNames = Annotated[tuple[VirtualHostName, ...], BeforeValidator(_as_tuple), Field(max_length=999)]
+
+
+def _policy_name(name: str) -> str:
+    try:
+        return read_name(name)
+    except PolicyError as error:
+        raise ValueError(f"{error.message}\n{error.fix}") from None
+
+
+PolicyName = Annotated[str, AfterValidator(_policy_name)]
+
+
+class PolicyDeclaration(Section):
+    """One of AMQP's policies; its definition has RabbitMQ's keys, times and sizes with or without a unit."""
+
+    pattern: str
+    apply_to: str = ALL
+    priority: int = 0
+    virtual_host: VirtualHostName = DEFAULT
+    definition: dict[str, Any]
+
+    @model_validator(mode="after")
+    def _can_be_read(self) -> PolicyDeclaration:
+        try:
+            self.read("name")
+        except PolicyError as error:
+            raise ValueError(f"{error.message}\n{error.fix}") from None
+        return self
+
+    def read(self, name: str) -> Policy:
+        """Raises PolicyError."""
+        return read_policy(name, self.pattern, self.definition, self.apply_to, self.priority, self.virtual_host)
+
+
+def argon2_hash(value: str) -> str:
+    """Refuses what is no argon2 hash; a password in the clear is the likely mistake, so the value is never repeated."""
+    from argon2 import extract_parameters
+    from argon2.exceptions import InvalidHash
+
+    try:
+        extract_parameters(value)
+    except InvalidHash:
+        raise ValueError("expected an argon2 hash\nmake one with: homing user hash") from None
+    return value
+
+
+UserHash = Annotated[str, AfterValidator(argon2_hash)]

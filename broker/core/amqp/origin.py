@@ -1,0 +1,75 @@
+"""How a message came in through an exchange, kept with it as one property: exchange, routing keys, and its content properties as they came.
+
+Layout of the property: exchange, routing key (short strings), number of CC keys, those (short strings), then the properties in the
+sender's own bytes. A short string is a length octet and UTF-8. With BCC keys the number is 255, and the numbers of CC and BCC keys follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from ..message import AMQP_ORIGIN as ORIGIN
+from ..message import Message, MessageReference
+from .vhost import local_name
+
+
+class Way(NamedTuple):
+    """The exchange a message was last published to, by a client or by a death, and under which keys (CC included).
+
+    ``hidden``: BCC, which routes too and is shown to nobody.
+    """
+
+    exchange: str
+    keys: tuple[str, ...]
+    hidden: tuple[str, ...] = ()
+
+
+#: More than 254 keys of either kind cannot be packed.
+MOST_KEYS: Final = 254
+_WITH_HIDDEN: Final = 255
+
+
+def packed(exchange: str, key: str, cc: Sequence[str], content_properties: bytes, bcc: Sequence[str] = ()) -> bytes:
+    numbers = bytes((_WITH_HIDDEN, len(cc), len(bcc))) if bcc else bytes((len(cc),))
+    return b"".join([_short(exchange), _short(key), numbers, *map(_short, cc), *map(_short, bcc), content_properties])
+
+
+def _short(text: str) -> bytes:
+    raw = text.encode("utf-8", "surrogateescape")[:255]
+    return bytes((len(raw),)) + raw
+
+
+def unpacked(origin: bytes) -> tuple[Way, bytes]:
+    """The inverse of ``packed``."""
+    at = 0
+    texts: list[str] = []
+    left, hidden = 2, 0
+    while left:
+        end = at + 1 + origin[at]
+        texts.append(origin[at + 1 : end].decode("utf-8", "surrogateescape"))
+        at = end
+        left -= 1
+        if len(texts) == 2:
+            left = origin[at]
+            at += 1
+            if left == _WITH_HIDDEN:
+                left, hidden = origin[at] + origin[at + 1], origin[at + 1]
+                at += 2
+    shown = len(texts) - hidden
+    return Way(texts[0], tuple(texts[1:shown]), tuple(texts[shown:])), origin[at:]
+
+
+def way_of(message: Message) -> Way:
+    """How the message was published; one that came without an exchange counts as sent through the default one."""
+    origin = (message.properties or {}).get(ORIGIN)
+    return unpacked(origin)[0] if isinstance(origin, bytes) else Way("", (local_name(message.address),))
+
+
+def last_way(reference: MessageReference) -> Way:
+    """How the message came into the queue it stands in: by its last death, where a dead-letter exchange took part in that."""
+    for hop in reference.hops or ():
+        facts = hop.facts
+        if "to_exchange" in facts:
+            return Way(facts["to_exchange"], tuple(facts["to_keys"]), tuple(facts.get("to_hidden", ())))
+    return way_of(reference.message)

@@ -1,0 +1,222 @@
+"""Policies, as RabbitMQ has them: settings for queues and exchanges by a regular expression over their names. Pure.
+
+The pattern is searched for in the name, as with RabbitMQ; of those that match, the one of the highest priority holds, alone.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ..settings.units import parse_duration_ms, parse_size_bytes
+
+QUEUES: Final = "queues"
+EXCHANGES: Final = "exchanges"
+ALL: Final = "all"
+OVERFLOWS: Final = ("drop-head", "reject-publish", "reject-publish-dlx")
+_APPLY_TO: Final = (QUEUES, EXCHANGES, ALL)
+_MAX_NAME: Final = 255
+_MAX_PATTERN: Final = 256
+_MOST: Final = (1 << 62) - 1
+_MAX_PRIORITY: Final = (1 << 31) - 1
+#: Repetitions (the place where a search begins is one more) that may multiply: a name's length cubed is a fraction of a second at worst.
+_MAX_REPETITIONS: Final = 3
+#: What regular expressions are made of, as far as it tells how long they take.
+_TOKENS: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?i\)|\(\?[:=!]|\(\?|\(|\)|\||[*+?][?+]?|\{\d*,?\d*\}[?+]?|.", re.DOTALL)
+
+
+class PolicyError(ValueError):
+    """What a policy cannot say: a sentence, and what to do."""
+
+    def __init__(self, message: str, fix: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.fix = fix
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    name: str
+    virtual_host: str
+    pattern: re.Pattern[str]
+    apply_to: str
+    priority: int
+    #: RabbitMQ's keys; times in ms, sizes in bytes.
+    definition: Mapping[str, Any]
+
+    def matches(self, virtual_host: str, name: str, kind: str) -> bool:
+        """Whether it may hold for the queue or exchange (``kind``) of that name."""
+        return self.virtual_host == virtual_host and self.apply_to in (kind, ALL) and self.pattern.search(name) is not None
+
+    def before(self, other: Policy | None) -> bool:
+        """Whether this one holds where both match."""
+        return other is None or (-self.priority, self.name) < (-other.priority, other.name)
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "virtual_host": self.virtual_host,
+            "pattern": self.pattern.pattern,
+            "apply_to": self.apply_to,
+            "priority": self.priority,
+            "definition": dict(self.definition),
+        }
+
+
+def read_policy(
+    name: object, pattern: object, definition: object, apply_to: object = ALL, priority: object = 0, virtual_host: str = "/"
+) -> Policy:
+    """What was written, read and checked. Raises PolicyError."""
+    named = read_name(name)
+    if apply_to not in _APPLY_TO:
+        raise PolicyError(f"apply-to cannot be {apply_to!r:.80}", f"use {', '.join(_APPLY_TO)}")
+    if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > _MAX_PRIORITY:
+        raise PolicyError(f"priority cannot be {priority!r:.80}", "use a whole number")
+    return Policy(named, virtual_host, read_pattern(pattern), str(apply_to), priority, _definition(definition))
+
+
+def read_name(written: object) -> str:
+    """Raises PolicyError."""
+    if not isinstance(written, str) or not 0 < len(written) <= _MAX_NAME or not written.isprintable():
+        raise PolicyError(f"{written!r:.80} cannot name a policy", f"use 1 to {_MAX_NAME} printable characters")
+    return written
+
+
+def best(policies: Iterable[Policy], virtual_host: str, name: str, kind: str) -> Policy | None:
+    """The one that holds for the queue or exchange (``kind``) of that name; of equal priorities the first by name."""
+    found: Policy | None = None
+    for policy in policies:
+        if policy.before(found) and policy.matches(virtual_host, name, kind):
+            found = policy
+    return found
+
+
+# -- definitions ---------------------------------------------------------------------------------------------------------
+
+
+def _definition(written: object) -> dict[str, Any]:
+    if not isinstance(written, Mapping) or not written:
+        raise PolicyError("a policy needs a definition: a map of at least one key", 'write {"message-ttl": 60000}')
+    read: dict[str, Any] = {}
+    for key, value in written.items():
+        reader = _KEYS.get(key)
+        if reader is None:
+            raise PolicyError(f"{key!r:.80} is not a key of policies here", f"keys: {', '.join(_KEYS)}")
+        try:
+            read[key] = reader(value)
+        except ValueError as error:
+            raise PolicyError(f"{key} cannot be {value!r:.80}: {error}", "see docs/interoperability.md, policies") from None
+    return read
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or len(value.encode()) > 255:
+        raise ValueError("a name of at most 255 bytes is expected")
+    return value
+
+
+def _number(least: int) -> Callable[[object], int]:
+    def read(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
+            raise ValueError(f"a whole number from {least} is expected")
+        return value
+
+    return read
+
+
+def _duration(least_ms: int) -> Callable[[object], int]:
+    def read(value: object) -> int:
+        return _number(least_ms)(parse_duration_ms(value))
+
+    return read
+
+
+def _size(value: object) -> int:
+    return _number(0)(parse_size_bytes(value))
+
+
+def _overflow(value: object) -> str:
+    if value not in OVERFLOWS:
+        raise ValueError(f"one of {', '.join(OVERFLOWS)} is expected")
+    return str(value)
+
+
+_KEYS: Final[Mapping[str, Callable[[object], Any]]] = {
+    "dead-letter-exchange": _text,
+    "dead-letter-routing-key": _text,
+    "message-ttl": _duration(0),
+    "expires": _duration(1),
+    "max-length": _number(0),
+    "max-length-bytes": _size,
+    "overflow": _overflow,
+    "delivery-limit": _number(-1),
+    "alternate-exchange": _text,
+}
+
+
+#: Keys whose values are ms.
+DURATIONS: Final = frozenset({"message-ttl", "expires"})
+
+
+# -- patterns ------------------------------------------------------------------------------------------------------------
+
+
+def read_pattern(written: object) -> re.Pattern[str]:
+    """A regular expression that cannot take long, whatever the name. Raises PolicyError."""
+    if not isinstance(written, str) or len(written) > _MAX_PATTERN or not _is_text(written):
+        raise PolicyError("a pattern is a regular expression", f"use at most {_MAX_PATTERN} characters")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            compiled = re.compile(written)
+    except (re.error, FutureWarning, DeprecationWarning, RecursionError, OverflowError) as error:
+        raise PolicyError(f"the pattern {written!r:.80} cannot be read: {error}", "write a regular expression") from None
+    slow = _slow(written)
+    if slow is not None:
+        raise PolicyError(f"the pattern {written!r:.80} could take very long: {slow}", "use a simpler one, or several policies")
+    return compiled
+
+
+def _is_text(written: str) -> bool:
+    """No half of a character, which cannot be stored."""
+    try:
+        written.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _slow(pattern: str) -> str | None:
+    """Why a search could take more than some name length cubed steps; None when it cannot. The pattern is known to be valid.
+
+    Backtracking explodes where a group with a choice in it is repeated, and grows with the product of all choices otherwise.
+    """
+    steps = 1
+    #: For each open group, the outermost being the pattern itself: [alternatives, whether there is a choice in it].
+    groups: list[list[int]] = [[1, False]]
+    closed = False  # what stands before here is a group with a choice in it
+    for token in _TOKENS.findall(pattern):
+        before, closed = closed, False
+        if token == "(?" or (token[0] == "\\" and token[1] in "123456789"):
+            return "it refers back to a group, or uses other than (?:…), (?=…), (?!…) and (?i)"
+        if token[0] == "(" and token != "(?i)":
+            groups.append([1, False])
+        elif token == "|":
+            groups[-1][:] = groups[-1][0] + 1, True
+        elif token == ")":
+            alternatives, choice = groups.pop()
+            steps *= alternatives
+            closed = bool(choice)
+            groups[-1][1] |= choice
+        elif token[0] in "*+?" or (token[0] == "{" and len(token) > 1):
+            if before and token[0] != "?":
+                return "a group with a choice or a repetition in it is repeated"
+            steps *= 2 if token[0] == "?" else _MAX_NAME
+            groups[-1][1] = True
+    steps *= groups[0][0]
+    if groups[0][0] > 1 or not pattern.startswith("^"):
+        steps *= _MAX_NAME  # it is tried at every place
+    return "it has too many repetitions and choices" if steps > _MAX_NAME**_MAX_REPETITIONS else None

@@ -1,0 +1,103 @@
+"""RabbitMQ's account of deaths, over our hops: one entry for each {queue, reason}, counted and newest first; and what is a cycle.
+
+A death through a dead-letter exchange is a hop like any other, with more on it: ``exchange`` and ``routing_keys`` (how the message had come
+in), ``to_exchange``, ``to_keys`` and ``to_hidden`` (how it went on), ``count`` and ``first_ms`` of its pair, and ``keys_replaced``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from ..dead_letter import NOT_RETRYABLE, POISON, REJECTED
+from ..message import Hop
+from .origin import Way
+from .vhost import local_name
+
+#: Our reasons in RabbitMQ's four words.
+_REASONS: Final = {POISON: REJECTED, NOT_RETRYABLE: REJECTED}
+
+
+class Death(NamedTuple):
+    """One entry of ``x-death``. ``time_ms``: when the first of them was."""
+
+    queue: str
+    reason: str
+    times: int
+    exchange: str
+    routing_keys: list[str]
+    time_ms: int
+
+
+def reason_of(hop: Hop) -> str:
+    reason = str(hop.facts["reason"])
+    return _REASONS.get(reason, reason)
+
+
+def deaths(hops: list[Hop]) -> list[Death]:
+    """The entries, the latest first. Queues have the names that the clients of their virtual host know."""
+    found: dict[tuple[str, str], Death] = {}
+    for hop in hops:
+        facts = hop.facts
+        pair = local_name(facts["queue"]), reason_of(hop)
+        known = found.get(pair)
+        if known is None:
+            found[pair] = Death(
+                *pair,
+                facts.get("count", 1),
+                facts.get("exchange", ""),
+                list(facts.get("routing_keys") or (local_name(facts["address"]),)),
+                int(facts.get("first_ms") or facts["at_ms"]),
+            )
+        elif "count" not in facts:
+            found[pair] = known._replace(times=known.times + 1, time_ms=min(known.time_ms, facts["at_ms"]))
+    return list(found.values())
+
+
+def through_exchange(hop: Hop, before: list[Hop] | None, came: Way, to: Way, keys_replaced: bool) -> Hop:
+    """The hop with what x-death says of it. ``before``: the hops until now."""
+    more: dict[str, Any] = {
+        "exchange": came.exchange,
+        "routing_keys": list(came.keys),
+        "to_exchange": to.exchange,
+        "to_keys": list(to.keys),
+        "count": 1,
+        "first_ms": hop.facts["at_ms"],
+    }
+    if to.hidden:
+        more["to_hidden"] = list(to.hidden)
+    if keys_replaced:
+        more["keys_replaced"] = True
+    reason = reason_of(hop)
+    for death in deaths(before or []):
+        if (death.queue, death.reason) == (local_name(hop.facts["queue"]), reason):
+            more["count"] = death.times + 1
+            more["first_ms"] = death.time_ms
+    return Hop(hop.sequence, {**hop.facts, **more})
+
+
+def bounded(hops: list[Hop], most: int) -> list[Hop]:
+    """At most ``most`` hops where that loses nothing but repetitions: the newest of each pair and the very first one stay."""
+    if len(hops) <= most:
+        return hops
+    excess = len(hops) - most
+    newest: set[tuple[str, str]] = set()
+    repeated: list[int] = []
+    for number, hop in enumerate(hops[:-1]):
+        pair = str(hop.facts["queue"]), reason_of(hop)
+        if pair in newest and "count" in hop.facts:
+            repeated.append(number)
+        newest.add(pair)
+    gone = set(repeated[-excess:])
+    return [hop for number, hop in enumerate(hops) if number not in gone]
+
+
+def is_cycle(queue: str, hops: list[Hop]) -> bool:
+    """RabbitMQ's rule: the message was in ``queue`` before, and nobody rejected it since. ``hops``: this death included."""
+    if reason_of(hops[0]) == REJECTED:
+        return False
+    since: list[Hop] = []
+    for hop in hops:
+        since.append(hop)
+        if hop.facts["queue"] == queue:
+            return all(reason_of(each) != REJECTED for each in since)
+    return False

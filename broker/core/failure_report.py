@@ -1,0 +1,77 @@
+"""What a failure looked like, made fit to keep: capped, redacted, and with a fingerprint that groups like with like."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any, Final
+
+from .settings.address_settings import AddressSettings
+
+_MAX_TEXT: Final = 4096
+_MAX_NAME: Final = 256
+#: Of a secret that a cut went through, a pattern may not know the rest: so many characters beside a cut are left out too.
+MARGIN: Final = 4096
+_NUMBERS: Final = re.compile(r"0x[0-9a-fA-F]+|[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|\d+")
+_FRAMES: Final = re.compile(r'File "([^"]{1,512})", line \d+, in (\S{1,128})')
+#: How a cut is shown, here and by the client (client/failure.py).
+_CUT: Final = re.compile(r"\n… (\d{1,15}) characters left out …\n")
+
+
+def keep(report: dict[str, Any], settings: AddressSettings) -> dict[str, Any] | None:
+    """The part of a failure report that is stored: reason, error_type, error_text, traceback, fingerprint; None when empty.
+
+    ``traceback-redactions`` are regular expressions whose matches become ``***``, in all of them. Long texts are cut only then, and keep
+    their head and tail.
+    """
+    limits = {"reason": _MAX_TEXT, "error_type": _MAX_NAME, "error_text": _MAX_TEXT, "traceback": settings.max_traceback_bytes}
+    told = {name: report[name] for name in limits if report.get(name)}
+    if settings.traceback_redactions:
+        told = {name: _redact(text, limits[name], settings.traceback_redactions) for name, text in told.items()}
+    fault: dict[str, Any] = {
+        name: _cut(text, limits[name]) for name, text in told.items() if name != "traceback" or settings.keep_tracebacks
+    }
+    if fault:
+        fault["fingerprint"] = fingerprint(told)
+    return fault or None
+
+
+def brief(fault: dict[str, Any]) -> dict[str, Any]:
+    """The same without its traceback, long texts cut: for the many that were failed by one report. The fingerprint leads to the whole."""
+    return {name: value[:_MAX_NAME] for name, value in fault.items() if name != "traceback"}
+
+
+def fingerprint(report: dict[str, Any]) -> str:
+    """16 hex digits; equal for faults of one error type and text (numbers aside) that were raised in the same places."""
+    text = _NUMBERS.sub("#", str(report.get("error_text") or report.get("reason") or "")[:_MAX_TEXT])
+    frames = _FRAMES.findall(str(report.get("traceback") or "")[-16_384:])
+    key = "\n".join((str(report.get("error_type") or ""), text, *(f"{file} {function}" for file, function in frames)))
+    return hashlib.blake2b(key.encode("utf-8", "replace"), digest_size=8).hexdigest()
+
+
+def _redact(text: str, most: int, patterns: tuple[str, ...]) -> str:
+    """The text without what the patterns match in it as it was sent; where it was cut, here or by the client, without MARGIN on both sides.
+
+    What is too far from the ``most`` characters that are kept is not looked at: a pattern may take the square of the time.
+    """
+    parts: list[str] = _CUT.split(_cut(text, most + 2 * MARGIN))
+    for pattern in patterns:
+        parts[::2] = [re.sub(pattern, "***", part) for part in parts[::2]]
+    if len(parts) == 1:
+        return parts[0]
+    head, tail = parts[0][:-MARGIN], parts[-1][MARGIN:]
+    whole = sum(map(len, parts[::2])) + sum(map(int, parts[1::2]))
+    return f"{head}{_gap(whole - len(head) - len(tail))}{tail}"
+
+
+def _cut(text: str, most: int) -> str:
+    if len(text) <= most:
+        return text
+    half = most // 2
+    head, tail = text[:half], text[len(text) - half :]
+    cuts = sum(int(found[1]) - len(found[0]) for found in _CUT.finditer(text, half, len(text) - half))
+    return f"{head}{_gap(len(text) - 2 * half + cuts)}{tail}"
+
+
+def _gap(left_out: int) -> str:
+    return f"\n… {left_out} characters left out …\n"

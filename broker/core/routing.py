@@ -1,0 +1,141 @@
+"""Addresses, the queues bound to them, and where a message goes. Knows nothing of how queues are stored or served."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntFlag
+from typing import Final
+
+from .amqp.vhost import address_and_queue
+from .message import Lookup, Message, lookup
+from .queue import Queue
+
+ANYCAST: Final = "anycast"
+MULTICAST: Final = "multicast"
+
+
+class RoutingTypes(IntFlag):
+    """What an address may route; an address may do both."""
+
+    ANYCAST = 1
+    MULTICAST = 2
+
+
+ROUTING_TYPE_OF: Final = {ANYCAST: RoutingTypes.ANYCAST, MULTICAST: RoutingTypes.MULTICAST}
+
+
+class Address:
+    """A name that producers send to, and the queues bound to it."""
+
+    __slots__ = ("_turn", "auto_created", "created_at_ms", "name", "queues", "routing_types", "used_at_ms")
+
+    def __init__(self, name: str, routing_types: RoutingTypes, created_at_ms: int, auto_created: bool = False) -> None:
+        self.name = name
+        self.routing_types = routing_types
+        self.created_at_ms = created_at_ms
+        self.auto_created = auto_created
+        self.queues: list[Queue] = []
+        self.used_at_ms = created_at_ms
+        self._turn = 0
+
+    @property
+    def takes_turns(self) -> bool:
+        """Several anycast queues: the same message may go elsewhere the next time."""
+        return sum(queue.routing_type == ANYCAST for queue in self.queues) > 1
+
+    def ask(self, message: Message, budget: int) -> int:
+        """Asks the selectors of its queues about a message that was sent, as many as ``budget`` allows (Selector.cost), one at least. The
+        answers stand on the message, where ``route`` finds them; they never change. Returns what it cost; less than ``budget`` once none is
+        left to ask.
+        """
+        answers = message.answers
+        if answers is None:
+            answers = message.answers = {}
+        cost, size, value = 0, message.properties_size, lookup(message)
+        for queue in self.queues:
+            if queue.selector is not None and queue.queue_id not in answers:
+                if cost >= budget:
+                    break
+                cost += queue.selector.cost(size)
+                answers[queue.queue_id] = queue.selector.matches(value)
+        return cost
+
+    def look_cost(self, properties_size: int) -> int:
+        """What the selectors of its queues may cost for one message, as Selector.cost counts."""
+        return sum([queue.selector.cost(properties_size) for queue in self.queues if queue.selector is not None])
+
+    def route(self, look: Callable[[], Lookup], answers: dict[int, bool] | None = None) -> list[Queue]:
+        """The queues a message goes to: every matching multicast queue, and one of the matching anycast queues, by turns.
+
+        ``look`` is called only when a binding has a selector that is not among ``answers`` (see ``ask``).
+        """
+        queues = self.queues
+        if len(queues) == 1 and queues[0].selector is None:
+            return queues
+        known = answers or {}
+        matching = [
+            queue
+            for queue in queues
+            if queue.selector is None or (known[queue.queue_id] if queue.queue_id in known else queue.selector.matches(look()))
+        ]
+        anycast = [queue for queue in matching if queue.routing_type == ANYCAST]
+        if len(anycast) <= 1:
+            return matching
+        self._turn += 1
+        chosen = anycast[self._turn % len(anycast)]
+        return [queue for queue in matching if queue is chosen or queue.routing_type != ANYCAST]
+
+
+class PostOffice:
+    """All addresses and queues by name and id. Queue names are unique; ids are never reused."""
+
+    def __init__(self) -> None:
+        self.addresses: dict[str, Address] = {}
+        self.queues: dict[str, Queue] = {}
+        self.queues_by_id: dict[int, Queue] = {}
+        self._next_queue_id = 1
+        #: Counts every change of bindings; what was parked for want of a target looks again when it changes.
+        self.bindings_version = 0
+
+    def next_queue_id(self) -> int:
+        number = self._next_queue_id
+        self._next_queue_id += 1
+        return number
+
+    def reserve_queue_ids(self, next_queue_id: int) -> None:
+        """Ids below this one have been used."""
+        self._next_queue_id = max(self._next_queue_id, next_queue_id)
+
+    def add_address(self, address: Address) -> None:
+        self.addresses[address.name] = address
+
+    def remove_address(self, name: str) -> None:
+        del self.addresses[name]
+
+    def add_queue(self, queue: Queue) -> None:
+        """Binds a queue to its address, which must exist."""
+        self.queues[queue.name] = queue
+        self.queues_by_id[queue.queue_id] = queue
+        self.addresses[queue.address].queues.append(queue)
+        self.bindings_version += 1
+
+    def remove_queue(self, queue: Queue) -> None:
+        del self.queues[queue.name]
+        del self.queues_by_id[queue.queue_id]
+        self.addresses[queue.address].queues.remove(queue)
+        self.bindings_version += 1
+
+    def find_queue(self, name: str) -> Queue | None:
+        """A consumer's name: a queue, else ``address::queue``, else an address (its anycast queue of that name, or its only queue)."""
+        queue = self.queues.get(name)
+        if queue is not None:
+            return queue
+        address_name, separator, queue_name = address_and_queue(name)
+        if separator:
+            queue = self.queues.get(queue_name)
+            return queue if queue is not None and queue.address == address_name else None
+        address = self.addresses.get(name)
+        if address is None:
+            return None
+        anycast = [queue for queue in address.queues if queue.routing_type == ANYCAST]
+        return anycast[0] if anycast else (address.queues[0] if len(address.queues) == 1 else None)

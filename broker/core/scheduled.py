@@ -1,0 +1,139 @@
+"""What waits for its time: due references by due time, and expiry in buckets. One timer for the earliest of all."""
+
+from __future__ import annotations
+
+import heapq
+from itertools import islice
+from typing import Final
+
+from .message import MessageReference, Where
+
+_SWEEP_ABOVE: Final = 1024
+SECOND_MS: Final = 1000
+#: An expired message leaves at most this late.
+EXPIRY_STEP_MS: Final = 10
+
+
+class Schedule:
+    """References that may not go out before their due time. Entries whose reference has moved on are skipped."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, MessageReference]] = []
+        self._sweep_at = _SWEEP_ABOVE
+
+    def add(self, reference: MessageReference, due_at_ms: int) -> None:
+        reference.due_at_ms = due_at_ms
+        reference.where = Where.SCHEDULED
+        reference.queue.scheduled += 1
+        heapq.heappush(self._heap, (due_at_ms, reference.sequence, reference))
+        if len(self._heap) > self._sweep_at:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        living = {entry[1]: entry for entry in self._heap if self._waits(entry)}
+        self._heap = list(living.values())
+        heapq.heapify(self._heap)
+        self._sweep_at = max(_SWEEP_ABOVE, 2 * len(self._heap))
+
+    @staticmethod
+    def _waits(entry: tuple[int, int, MessageReference]) -> bool:
+        return entry[2].where is Where.SCHEDULED and entry[2].due_at_ms == entry[0]
+
+    def next_ms(self) -> int | None:
+        """When the earliest is due; None when nothing waits."""
+        while self._heap and not self._waits(self._heap[0]):
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def take_due(self, now_ms: int, limit: int) -> list[MessageReference]:
+        """Up to ``limit`` references that are due, earliest first; they stand in SETTLING until the caller places them."""
+        due: list[MessageReference] = []
+        while len(due) < limit:
+            earliest = self.next_ms()
+            if earliest is None or earliest > now_ms:
+                break
+            reference = heapq.heappop(self._heap)[2]
+            reference.queue.withdraw(reference, Where.SETTLING)
+            reference.due_at_ms = None
+            due.append(reference)
+        return due
+
+
+class Expiries:
+    """References with an expiration, in buckets that settling removes from: nothing long gone is kept.
+
+    What expires in a later second stands in the bucket of that second; when it comes, in those of some milliseconds.
+    """
+
+    def __init__(self) -> None:
+        self._seconds = _Buckets(SECOND_MS)
+        self._soon = _Buckets(EXPIRY_STEP_MS)
+        #: What expires before this stands in ``_soon``.
+        self._opened_ms = 0
+
+    def _buckets(self, expires_at_ms: int) -> _Buckets:
+        return self._soon if expires_at_ms < self._opened_ms else self._seconds
+
+    def add(self, reference: MessageReference) -> None:
+        if reference.expires_at_ms is not None:
+            self._buckets(reference.expires_at_ms).add(reference, reference.expires_at_ms)
+
+    def remove(self, reference: MessageReference) -> None:
+        if reference.expires_at_ms is not None:
+            self._buckets(reference.expires_at_ms).remove(reference, reference.expires_at_ms)
+
+    def next_ms(self) -> int | None:
+        """When to look again: the beginning of the earliest second with something in it, then the end of its earliest step."""
+        second, step = self._seconds.first(), self._soon.first()
+        if step is None:
+            return None if second is None else second * SECOND_MS
+        end_ms = (step + 1) * EXPIRY_STEP_MS
+        return end_ms if second is None else min(end_ms, second * SECOND_MS)
+
+    def take_expired(self, now_ms: int, limit: int) -> list[MessageReference]:
+        """Up to ``limit`` expired references, removed from the index. Those being delivered come too: the caller leaves them."""
+        self._open(now_ms)
+        expired: list[MessageReference] = []
+        while len(expired) < limit:
+            step = self._soon.first()
+            if step is None or (step + 1) * EXPIRY_STEP_MS > now_ms:
+                break
+            bucket = self._soon.by_number[step]
+            # One walk a call: the way to the first of what is left gets longer with each that was taken before it.
+            expired += [bucket.pop(sequence) for sequence in list(islice(bucket, limit - len(expired)))]
+        return expired
+
+    def _open(self, now_ms: int) -> None:
+        """The seconds that have begun are spread over the milliseconds."""
+        self._opened_ms = max(self._opened_ms, (now_ms // SECOND_MS + 1) * SECOND_MS)
+        while (second := self._seconds.first()) is not None and second * SECOND_MS < self._opened_ms:
+            for reference in self._seconds.by_number.pop(second).values():
+                self.add(reference)
+
+
+class _Buckets:
+    """References by time, so many milliseconds together."""
+
+    def __init__(self, width_ms: int) -> None:
+        self._width_ms = width_ms
+        self.by_number: dict[int, dict[int, MessageReference]] = {}
+        self._order: list[int] = []
+
+    def add(self, reference: MessageReference, at_ms: int) -> None:
+        number = at_ms // self._width_ms
+        bucket = self.by_number.get(number)
+        if bucket is None:
+            bucket = self.by_number[number] = {}
+            heapq.heappush(self._order, number)
+        bucket[reference.sequence] = reference
+
+    def remove(self, reference: MessageReference, at_ms: int) -> None:
+        bucket = self.by_number.get(at_ms // self._width_ms)
+        if bucket is not None:
+            bucket.pop(reference.sequence, None)
+
+    def first(self) -> int | None:
+        """The number of the earliest bucket with something in it."""
+        while self._order and not self.by_number.get(self._order[0]):
+            self.by_number.pop(heapq.heappop(self._order), None)
+        return self._order[0] if self._order else None

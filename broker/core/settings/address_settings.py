@@ -1,0 +1,228 @@
+"""What holds for an address: the settings, their layers, and where each value came from.
+
+``address-settings`` maps patterns to settings. All patterns that match an address are layered; each *setting* comes from
+the most specific pattern that sets it (semantics, section 2). Artemis's names wherever Artemis has the setting.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, TypeVar
+
+from .values import Bounds, SettingError, read_value
+from .wildcard import pattern_problem, specificity, words_match
+
+T = TypeVar("T")
+
+_DAY_MS: Final = 86_400_000
+#: Addresses whose resolved settings are remembered; clients may name any number of addresses.
+_CACHED_ADDRESSES: Final = 10_000
+#: The pattern shown for values that no pattern sets.
+DEFAULT_ORIGIN: Final = "default"
+
+
+def _setting(default: T, **bounds: Any) -> T:
+    """A field with its bounds beside it (see setting_values.Bounds); typed as its default, as dataclasses.field is."""
+    return field(default=default, metadata={"bounds": Bounds(**bounds)})
+
+
+@dataclass(frozen=True, slots=True)
+class AddressSettings:
+    """All settings of one address. Times in ms, sizes in bytes; None means not set (no limit, no address).
+
+    ``docs/settings.md`` explains each. In YAML a field is written with hyphens, without ``_ms``.
+    """
+
+    # Redelivery.
+    redelivery_delay_ms: int = _setting(0)
+    redelivery_delay_multiplier: float = _setting(1.0, above=0.0)
+    redelivery_collision_avoidance_factor: float = _setting(0.0, low=0.0, high=1.0)
+    max_redelivery_delay_ms: int | None = _setting(None)
+    redelivery_back_off: str = _setting("exponential", choices=("exponential", "linear", "full-jitter", "list"))
+    redelivery_delays_ms: tuple[int, ...] = _setting(())
+    max_delivery_attempts: int = _setting(10, low=1, endless=True)
+    max_nack_delay_ms: int = _setting(_DAY_MS)
+    allow_consumer_policy: bool = _setting(True)
+    persist_delivery_count_before_delivery: bool = _setting(False)
+    max_redelivery_records: int = _setting(10, low=0, endless=True)
+    keep_tracebacks: bool = _setting(True)
+    max_traceback_bytes: int = _setting(16 * 1024)
+    traceback_redactions: tuple[str, ...] = _setting(())
+    message_key_property: str | None = _setting(None)
+
+    # Dead letters.
+    dead_letter_address: str | None = _setting(None)
+    auto_create_dead_letter_resources: bool = _setting(False)
+    dead_letter_queue_prefix: str = _setting("DLQ.")
+    dead_letter_queue_suffix: str = _setting("")
+    temporary_dead_letter_queue: str | None = _setting("temporary")
+
+    # Expiry.
+    expiry_address: str | None = _setting(None)
+    auto_create_expiry_resources: bool = _setting(False)
+    expiry_queue_prefix: str = _setting("EXP.")
+    expiry_queue_suffix: str = _setting("")
+    message_ttl_ms: int | None = _setting(None)
+    min_ttl_ms: int | None = _setting(None)
+    max_ttl_ms: int | None = _setting(None)
+    no_expiry: bool = _setting(False)
+    expires_ms: int | None = _setting(None, low=1)
+
+    # Length.
+    max_length: int | None = _setting(None, low=0)
+    max_length_bytes: int | None = _setting(None)
+    overflow: str = _setting("page", choices=("page", "block", "drop-head", "reject-publish", "reject-publish-dlx"))
+    allow_drop_head_on_dead_letter_queue: bool = _setting(False)
+
+    # Addresses and queues that make and remove themselves.
+    auto_create_addresses: bool = _setting(True)
+    auto_create_queues: bool = _setting(True)
+    auto_delete_queues: bool = _setting(True)
+    auto_delete_addresses: bool = _setting(True)
+    auto_delete_queues_delay_ms: int = _setting(10_000)
+    default_address_routing_type: str = _setting("anycast", choices=("anycast", "multicast"))
+    default_max_consumers: int = _setting(-1, low=0, endless=True)
+    default_exclusive: bool = _setting(False)
+
+    # Consumers.
+    consumer_timeout_ms: int = _setting(30 * 60_000, low=1)
+    suspect_timeout_ms: int = _setting(5_000, low=1)
+    consumer_prefetch: int = _setting(1000, low=0, high=100_000)
+
+    @property
+    def limited(self) -> bool:
+        """A queue may become full: there is a length, and at it something else happens than that the rest is on disk only."""
+        return self.overflow != "page" and (self.max_length is not None or self.max_length_bytes is not None)
+
+
+_FIELDS: Final = {each.name: each for each in dataclasses.fields(AddressSettings)}
+#: YAML key -> field name, in the order of the class: ``redelivery-delay`` -> ``redelivery_delay_ms``.
+FIELD_OF_KEY: Final[Mapping[str, str]] = {name.removesuffix("_ms").replace("_", "-"): name for name in _FIELDS}
+#: Field name -> YAML key.
+KEY_OF_FIELD: Final[Mapping[str, str]] = {name: key for key, name in FIELD_OF_KEY.items()}
+DEFAULTS: Final = AddressSettings()
+#: What a queue may be declared with, by a client or in broker.yaml; a declaration beats the address's settings.
+DECLARABLE_SETTINGS: Final = frozenset(
+    {
+        "dead_letter_address",
+        "expires_ms",
+        "expiry_address",
+        "max_delivery_attempts",
+        "max_length",
+        "max_length_bytes",
+        "message_ttl_ms",
+        "overflow",
+        "redelivery_delay_ms",
+    }
+)
+
+
+def read_setting(key: str, value: Any) -> tuple[str, Any]:
+    """A key (YAML's or the field's name) and a value as written, as ``(field name, value in the field's type and unit)``.
+
+    Reading what was read before changes nothing. Raises SettingError for an unknown key or a value that does not fit.
+    """
+    name = FIELD_OF_KEY.get(key, key)
+    known = _FIELDS.get(name)
+    if known is None:
+        raise SettingError(key, value, "a setting of addresses", _nearest(key))
+    read = read_value(KEY_OF_FIELD[name], str(known.type), known.metadata["bounds"], value)
+    if name == "traceback_redactions":
+        _check_redactions(read)
+    return name, read
+
+
+def _check_redactions(redactions: tuple[str, ...]) -> None:
+    for each in redactions:
+        try:
+            re.compile(each)
+        except re.error as error:
+            raise SettingError("traceback-redactions", each, f"a regular expression ({error})", "") from None
+
+
+def _nearest(key: str) -> str:
+    wanted = key.replace("_", "-")
+    if wanted in FIELD_OF_KEY:
+        return f"write {wanted}"
+    near = [known for known in FIELD_OF_KEY if known.startswith(wanted[:8]) or wanted in known]
+    return f"did you mean {', '.join(near[:3])}?" if near else "docs/settings.md lists all of them"
+
+
+class Origin(NamedTuple):
+    """One setting of an address and where its value came from: a pattern, or ``default``."""
+
+    #: YAML key.
+    key: str
+    #: In the field's unit (ms, bytes).
+    value: Any
+    pattern: str
+    #: 1-based line of the configuration file; None for defaults and for layers that came from no file.
+    line: int | None
+
+
+class AddressSettingsRepository:
+    """The layers of settings, and what they come to for an address.
+
+    ``layers`` maps pattern -> {key: value}, keys as in YAML or as field names, values as in YAML or read already.
+    ``lines`` maps (pattern, YAML key) -> line. Of two equally specific patterns the later one wins. Raises SettingError.
+    """
+
+    def __init__(self, layers: Mapping[str, Mapping[str, Any]], lines: Mapping[tuple[str, str], int] | None = None) -> None:
+        self._layers: dict[str, dict[str, Any]] = {}
+        for pattern, layer in layers.items():
+            if problem := pattern_problem(pattern):
+                raise SettingError(pattern, pattern, f"a pattern of addresses: {problem}", "")
+            self._layers[pattern] = dict(read_setting(key, value) for key, value in layer.items())
+        #: Least specific first; sorted() keeps the order of equals.
+        self._ordered = [(pattern, pattern.split(".")) for pattern in sorted(self._layers, key=specificity)]
+        self._lines = dict(lines or {})
+        self._by_address: dict[str, AddressSettings] = {}
+        self._by_patterns: dict[tuple[str, ...], AddressSettings] = {(): DEFAULTS}
+
+    @property
+    def layers(self) -> dict[str, dict[str, Any]]:
+        """pattern -> {field name: value}, read; a copy."""
+        return {pattern: dict(layer) for pattern, layer in self._layers.items()}
+
+    def resolve(self, address: str) -> AddressSettings:
+        """What holds for ``address``. The same object for all addresses that the same patterns match; cached."""
+        found = self._by_address.get(address)
+        if found is None:
+            if len(self._by_address) >= _CACHED_ADDRESSES:
+                self._by_address.clear()
+            found = self._by_address[address] = self._settings_of(self.patterns_of(address))
+        return found
+
+    def patterns_of(self, address: str) -> tuple[str, ...]:
+        """The patterns that match (or, for a pattern, cover) ``address``, least specific first."""
+        words = address.split(".")
+        return tuple(pattern for pattern, split in self._ordered if words_match(split, words))
+
+    def _settings_of(self, patterns: tuple[str, ...]) -> AddressSettings:
+        found = self._by_patterns.get(patterns)
+        if found is None:
+            merged: dict[str, Any] = {}
+            for pattern in patterns:
+                merged.update(self._layers[pattern])
+            found = self._by_patterns[patterns] = dataclasses.replace(DEFAULTS, **merged)
+        return found
+
+    def explain(self, address: str) -> list[Origin]:
+        """Every setting of ``address`` with the pattern and line it came from, in the order of the class."""
+        patterns = self.patterns_of(address)
+        settings = self._settings_of(patterns)
+        return [self._origin(name, getattr(settings, name), patterns) for name in _FIELDS]
+
+    def origin(self, address: str, name: str) -> str:
+        """The pattern that sets field ``name`` for ``address``, or ``default``."""
+        return self._origin(name, None, self.patterns_of(address)).pattern
+
+    def _origin(self, name: str, value: Any, patterns: tuple[str, ...]) -> Origin:
+        key = KEY_OF_FIELD[name]
+        for pattern in reversed(patterns):
+            if name in self._layers[pattern]:
+                return Origin(key, value, pattern, self._lines.get((pattern, key)))
+        return Origin(key, value, DEFAULT_ORIGIN, None)

@@ -1,0 +1,345 @@
+"""The dead-letter office: where messages go that cannot be delivered, and how they come back.
+
+A death is one step: out of one queue, into another, with its attempt, in one journal group. Where the target is missing,
+matches no queue or is full, the message is *parked* in its queue: kept, counted, visible, not dispatched, and looked at again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Final
+
+from homing.journal.contract import MinuteColumn, ReferenceRecord
+
+from ..core import dead_letter
+from ..core.dead_letter import EXPIRED, MAX_LENGTH, Target
+from ..core.message import PARKED, SETTLING, Hop, MessageReference, PropertyValue, Where, lookup
+from ..core.queue import Queue
+from ..errors import Refused
+from ..topology.amqp.arguments import is_temporary
+from ..topology.amqp.dead_letter_router import Burial, DeadLetterExchanges
+from ..topology.resources import Resources, makes_room, over_length
+from .moves import Moved, move_all
+from .state import BrokerState, log
+from .steps import STEP, Steps
+from .throttle import FEW_QUEUES
+
+#: A queue without a dead-letter address says so at most this often.
+_LOG_EVERY_MS: Final = 60_000
+#: Queues of which it is remembered when they last said so; queues come and go.
+_LOGGED_QUEUES: Final = 10_000
+#: drop-head trims at most this many messages at one arrival.
+_TRIM_STEP: Final = 100
+#: Stands among the names that a way depends on: whose turn it is.
+_TURN: Final = "by turns"
+_NO_ADDRESS: Final = "it has no dead-letter-address (set one in address-settings)"
+
+
+class DeadLetterOffice:
+    def __init__(self, state: BrokerState, resources: Resources, exchanges: DeadLetterExchanges) -> None:
+        self._state = state
+        self._resources = resources
+        self._exchanges = exchanges
+        self._logged_ms: dict[str, int] = {}
+        self._bindings_seen = 0
+        #: Queues that have something parked, or had.
+        self._with_parked: dict[Queue, None] = {}
+        self._untrimmed: dict[Queue, None] = {}
+        #: The round of parked messages that is under way, and whether another one is to follow.
+        self._retrying: Steps[None] | None = None
+        self._retry_again = False
+
+    def bury(self, reference: MessageReference, reason: str) -> None:
+        """Ends a message's stay: to its dead-letter (or expiry) address, parked, or removed when there is no address."""
+        self.bury_all(reference.queue, (reference,), reason)
+
+    def bury_all(self, queue: Queue, references: Sequence[MessageReference], reason: str, in_turn: bool = True) -> None:
+        """The same for several of one queue that end for one reason.
+
+        Those for several queues each that are more than this turn has room for (throttle.py) are parked until it is their turn.
+        """
+        state = self._state
+        parked = {reference for reference in references if reference.where is PARKED and reference.park_reason == reason}
+        burials = self._burials(queue, references, reason)
+        for reference in references:
+            if reference.where is not SETTLING:
+                queue.withdraw(reference, SETTLING)
+        for moved, queues, why in burials:
+            if queues is None:
+                for reference, _ in moved:
+                    self._drop(reference, reason, why)
+                continue
+            if in_turn and len(queues) > 1 and (most := state.throttle.share(len(queues))) < len(moved):
+                number = self._expected(moved[:most], queues)
+                self._retry_in_turn()
+            else:
+                number = self._expected(moved, queues)
+            going = moved[:number]
+            for reference, _ in moved[number:]:
+                self._park(reference, reason, on_the_books=reference in parked)
+            if going:
+                arrived = move_all(state, queues, going)
+                outcome = "expired" if reason == EXPIRED else "dead-lettered"
+                state.leave_all(queue, [reference for reference, _ in going], outcome, reason, queues)
+                state.arrive_when_safe(arrived)
+                self.trim_when_safe(queues)
+                queue.burying += 1
+                state.ledger.when_safe(partial(_buried, queue))
+
+    def _burials(self, queue: Queue, references: Sequence[MessageReference], reason: str) -> list[Burial]:
+        """Where they go, before anything of them changes. Whatever goes wrong in finding out, they are kept: parked, and tried again."""
+        try:
+            burials = self._exchanges.burials(queue, references, reason)
+            return self._to_address(queue, references, reason) if burials is None else burials
+        except Exception:
+            log.exception("queue %s: it could not be decided where its dead letters go; they are kept", queue.name)
+            return [Burial([(reference, []) for reference in references], [])]
+
+    def _expected(self, moved: list[Moved], queues: list[Queue]) -> int:
+        """How many find room, the first of them; the queues expect these."""
+        limited = [queue for queue in queues if queue.settings.limited]
+        if not limited:
+            size = sum([reference.message.size for reference, _ in moved])
+            for queue in queues:
+                queue.expect(len(moved), size)
+            return len(moved) if queues else 0
+        number = 0
+        while number < len(moved) and not any(map(self._resources.full, limited)):
+            for queue in queues:
+                queue.expect(1, moved[number][0].message.size)
+            number += 1
+        return number
+
+    def trim_when_safe(self, queues: Iterable[Queue]) -> None:
+        """The same for queues whose new messages become pending only once they are on disk."""
+        for queue in queues:
+            if queue.settings.overflow == "drop-head":
+                self._state.ledger.when_safe(partial(self.trim, queue))
+
+    def trim(self, queue: Queue) -> None:
+        """drop-head: what is too much goes, oldest of the lowest priority first, in bounded steps."""
+        if queue.settings.overflow != "drop-head":
+            return
+        for _ in range(_TRIM_STEP):
+            if not over_length(queue) or not makes_room(queue):
+                return
+            oldest = queue.pending.oldest_of_lowest_priority()
+            if oldest is None:
+                self._fetch_oldest(queue)
+                return
+            self.bury(oldest, MAX_LENGTH)
+        # What is left goes in the next turns, whether more arrives or not (a limit may have been made smaller).
+        self._untrimmed[queue] = None
+        self._state.mark_ready(queue)
+
+    def _fetch_oldest(self, queue: Queue) -> None:
+        """What is to go next is only on disk; the queue is marked ready, and so looked at again, when it is here."""
+        lowest = next((priority for priority, count in enumerate(queue.pending.on_disk) if count), None)
+        if lowest is not None:
+            self._untrimmed[queue] = None
+            self._state.pager.fetch(queue, lowest)
+
+    def go_on(self) -> None:
+        """The next step of what was too much for one; called once a turn."""
+        if self._untrimmed:
+            queues, self._untrimmed = self._untrimmed, {}
+            for queue in queues:
+                self.trim(queue)
+
+    def _to_address(self, queue: Queue, references: Iterable[MessageReference], reason: str) -> list[Burial]:
+        """To the dead-letter (or expiry) address of the settings."""
+        state, (target, shared) = self._state, self._target(queue, reason)
+        if target is None:
+            return [Burial([(reference, []) for reference in references], None, _NO_ADDRESS)]
+        burials: list[Burial] = []
+        hop: Hop | None = None
+        asked: set[str] = set()
+        queues: list[Queue] = []
+        for reference in references:
+            hop = dead_letter.hop_like(hop, reference) if hop else dead_letter.hop(reference, reason, state.now_ms(), shared)
+            hops = [hop, *(reference.hops or ())]
+            loops = target.address == queue.address or dead_letter.would_loop(reference.hops, state.max_hops)
+            if not loops and (not queues or not asked <= dead_letter.SAID_BY_THE_DEATH):
+                queues = self._willing(target, reference, hops, asked)
+            to = [] if loops else queues
+            if not burials or burials[-1].queues != to:
+                burials.append(Burial([], to))
+            burials[-1].moved.append((reference, hops))
+        return burials
+
+    def _target(self, queue: Queue, reason: str) -> tuple[Target | None, str | None]:
+        """Where its dead letters go, and, where it shares their queue with other temporary ones, that queue.
+
+        One that is there under the queue's own name was made on purpose, or before, and takes them.
+        """
+        target = dead_letter.target(queue.settings, queue.address, reason)
+        if target is not None and target.queue is not None and target.queue not in self._state.post_office.queues and is_temporary(queue):
+            shared = dead_letter.shared_target(queue.settings, queue.address, reason)
+            if shared is not None and shared.queue is not None:
+                return shared, shared.queue
+        return target, None
+
+    def _drop(self, reference: MessageReference, reason: str, why: str) -> None:
+        state, queue = self._state, reference.queue
+        state.leave(reference, "expired" if reason == EXPIRED else "dropped", reason)
+        if reason != EXPIRED:
+            self._warn(queue, f"{why}; a message was removed ({reason})")
+
+    def _warn(self, queue: Queue, why: str) -> None:
+        now_ms = self._state.now_ms()
+        if now_ms - self._logged_ms.get(queue.name, -_LOG_EVERY_MS) >= _LOG_EVERY_MS:
+            if len(self._logged_ms) >= _LOGGED_QUEUES:
+                self._logged_ms.clear()
+            self._logged_ms[queue.name] = now_ms
+            log.warning("queue %s: %s", queue.name, why)
+
+    def _willing(self, target: Target, reference: MessageReference, hops: list[Hop], asked: set[str]) -> list[Queue]:
+        try:
+            return self._queues(target, reference, hops, asked)
+        except Refused as refusal:
+            # The names are made of others, which may have been as long as they can be; the message is kept where it is.
+            self._warn(reference.queue, f"its dead-letter resources cannot be made ({refusal.message}): {refusal.fix}")
+            return []
+
+    def _queues(self, target: Target, reference: MessageReference, hops: list[Hop], asked: set[str]) -> list[Queue]:
+        """The queues that match; empty when none does. ``asked`` gets the names of what that depended on."""
+        post_office = self._state.post_office
+        if target.queue is not None and target.queue not in post_office.queues:
+            self._resources.make_dead_letter_queue(target.queue, target, shared=target.source != reference.queue.address)
+        address = post_office.addresses.get(target.address)
+        if address is None:
+            return []
+        if address.takes_turns:
+            asked.add(_TURN)
+        said = lookup(reference.message, hops)
+
+        def say(name: str) -> PropertyValue:
+            asked.add(name)
+            return said(name)
+
+        self._state.throttle.spend(address.look_cost(reference.message.properties_size))
+        return list(address.route(lambda: say))
+
+    # -- parked ------------------------------------------------------------------------------------------------------
+
+    def _park(self, reference: MessageReference, reason: str, on_the_books: bool) -> None:
+        reference.due_at_ms = None
+        self.keep_parked(reference, reason)
+        if not on_the_books:
+            self._state.ledger.changed((reference,))
+
+    def keep_parked(self, reference: MessageReference, reason: str) -> None:
+        """It stays in its queue, and nobody gets it, until it can go where it is to go."""
+        reference.where = Where.PARKED
+        reference.park_reason = reason
+        reference.queue.parked[reference.sequence] = reference
+        self._with_parked[reference.queue] = None
+
+    def retry_parked(self) -> None:
+        """Every parked message tries again to leave, a step a turn; called when bindings or settings changed, and every 30 s."""
+        self._retry_again = True
+        if self._retrying is None:
+            self._retrying = self._retry_steps()
+            self._go_on_retrying()
+
+    def _retry_in_turn(self) -> None:
+        """The same, for what was parked only because there was no room in this turn."""
+        self._retry_again = True
+        if self._retrying is None:
+            self._retrying = self._retry_steps()
+            self._state.throttle.wait(self._go_on_retrying)
+
+    def _go_on_retrying(self) -> None:
+        assert self._retrying is not None, "in line once, for a round that is under way"
+        try:
+            waits = next(self._retrying)
+        except StopIteration:
+            self._retrying = None
+        else:
+            self._state.throttle.wait(self._go_on_retrying)
+            if not waits:
+                self._state.wake()
+
+    def _retry_steps(self) -> Steps[None]:
+        """Rounds, until nobody asked for another one since the last began."""
+        number, room = 0, self._state.throttle.room
+        while self._retry_again:
+            self._retry_again = False
+            for queue in list(self._with_parked):
+                if not queue.parked:
+                    del self._with_parked[queue]
+                for reference in list(queue.parked.values()):
+                    while not room(FEW_QUEUES + 1):
+                        yield True
+                    if reference.where is not Where.PARKED:
+                        continue
+                    self.bury(reference, reference.park_reason)
+                    number += 1
+                    if number % STEP == 0:
+                        yield
+
+    def retry_if_bindings_changed(self) -> None:
+        version = self._state.post_office.bindings_version
+        if version != self._bindings_seen:
+            self._bindings_seen = version
+            self.retry_parked()
+
+    # -- home again --------------------------------------------------------------------------------------------------
+
+    def redrive(self, queue: Queue, message_ids: set[int] | None) -> Steps[int]:
+        """Sends dead letters back to the queue of their first death, failed count at 0, in steps; returns how many went.
+
+        Raises Refused where such a queue is gone and cannot be made again; what went before that stays there.
+        """
+        sent, up_to = 0, self._state.ledger.next_id()
+        for number, reference in enumerate(list(queue.references.values())):
+            if number and number % STEP == 0:
+                yield
+            if reference.where not in (Where.DELIVERING, Where.SETTLING, Where.GONE):
+                sent += self._send_home(reference, message_ids, sent)
+
+        def send_home(records: list[ReferenceRecord]) -> bool:
+            nonlocal sent
+            for record in records:
+                if message_ids is None or record.message.message_id in message_ids:
+                    reference, went = self._state.pager.adopt(queue, record), False
+                    try:
+                        went = self._send_home(reference, message_ids, sent)
+                    finally:
+                        if went:
+                            sent += 1
+                        else:
+                            self._state.place((reference,))
+            return True
+
+        yield from self._state.pager.on_disk(queue, send_home, up_to)
+        return sent
+
+    def _send_home(self, reference: MessageReference, message_ids: set[int] | None, sent: int) -> bool:
+        """Whether it went, after ``sent`` others: it is asked for, and there is a home with room for it."""
+        state, queue = self._state, reference.queue
+        if message_ids is not None and reference.message.message_id not in message_ids:
+            return False
+        first = reference.hops[-1].facts if reference.hops else None
+        home = state.post_office.queues.get(first["queue"]) if first else queue
+        if home is None and first is not None:
+            try:
+                home = self._resources.make_queue_for(first["queue"], first["address"], first["routing_type"])
+            except Refused as refusal:
+                why = f"after {sent} messages: queue {first['queue']} is gone and cannot be made again ({refusal.message})"
+                raise Refused(refusal.code, why, f"{refusal.fix}, then redrive what is left") from None
+        if home is None or self._resources.full(home):
+            return False
+        count = reference.delivery_count if home is queue else int(first["delivery_count"]) if first else 0
+        back = state.enter(reference.message, [home], MinuteColumn.MOVED_IN, hops=reference.hops, delivery_count=count)
+        state.leave(reference, "redriven", targets=(home,))
+        home.expect(1, reference.message.size)
+        state.arrive_when_safe(back)
+        self.trim_when_safe([home])
+        return True
+
+
+def _buried(queue: Queue) -> None:
+    """What died together has come to where it went."""
+    queue.burying -= 1

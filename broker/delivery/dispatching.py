@@ -1,0 +1,78 @@
+"""From the queues to the sessions: what one look at a queue decides is handed over, buried, counted."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..core.consumer import Consumer
+from ..core.dead_letter import EXPIRED
+from ..core.message import MessageReference
+from ..core.queue import Dispatch, Queue
+from .dead_lettering import DeadLetterOffice
+from .state import BrokerState
+
+#: Messages one queue hands out in one turn of the loop.
+DISPATCH_BUDGET: Final = 2000
+#: What selectors may cost in one turn, over all queues: see Selector.cost.
+SELECTOR_BUDGET: Final = 10_000
+
+
+class Dispatcher:
+    def __init__(self, state: BrokerState, office: DeadLetterOffice) -> None:
+        self._state = state
+        self._office = office
+
+    def ready(self) -> None:
+        """Every queue of the ready set, each within its budget."""
+        now_ms, state = self._state.now_ms(), self._state
+        queues, again, cost = list(state.ready), list[Queue](), 0
+        state.ready.clear()
+        for queue in queues:
+            if cost >= SELECTOR_BUDGET:
+                state.mark_ready(queue)
+                continue
+            result = self._dispatch(queue, now_ms)
+            cost += result.cost
+            if result.more:
+                again.append(queue)
+        for queue in again:  # behind those that had no turn
+            state.mark_ready(queue)
+
+    def serve(self, queue: Queue) -> None:
+        """What is here goes to the consumers that wait for it now, so that who looks into the queue next finds what they leave."""
+        now_ms, state, cost = self._state.now_ms(), self._state, 0
+        while queue in state.ready and cost < SELECTOR_BUDGET:
+            del state.ready[queue]
+            result = self._dispatch(queue, now_ms)
+            cost += result.cost
+            if result.more:
+                state.mark_ready(queue)
+
+    def _dispatch(self, queue: Queue, now_ms: int) -> Dispatch:
+        """Once, within the budget of a turn."""
+        result = queue.dispatch(now_ms, DISPATCH_BUDGET)
+        for consumer, references in result.deliveries:
+            if queue.settings.persist_delivery_count_before_delivery:
+                self._deliver_when_counted(consumer, references)
+            else:
+                consumer.sink.deliver(consumer, references)
+        for reference in result.expired:
+            self._office.bury(reference, EXPIRED)
+        if queue.pending.disk_count or queue.pending.overdue:
+            self._state.pager.look(queue)
+        return result
+
+    def _deliver_when_counted(self, consumer: Consumer, references: list[MessageReference]) -> None:
+        """persist-delivery-count-before-delivery: the count is on disk one group before the frame leaves."""
+        tags = [reference.tag for reference in references]
+        for reference in references:
+            reference.delivery_count += 1
+            reference.counted = True
+        self._state.ledger.changed(references)
+
+        def deliver() -> None:
+            held = [r for r, tag in zip(references, tags, strict=True) if r.consumer is consumer and r.tag == tag]
+            if held:
+                consumer.sink.deliver(consumer, held)
+
+        self._state.ledger.when_safe(deliver)

@@ -1,0 +1,149 @@
+"""The plain case of messages for several queues, a list at a time: every queue takes every message, at once.
+
+What sending.py and state.py do for each reference by itself, with everything looked up once that is the same for all of them. The body
+is stored once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from homing.journal.contract import MessageRecord, MinuteColumn, ReferenceRecord, make
+
+from ..core.message import REFERENCE_BYTES, Message, MessageReference
+from ..core.queue import Queue
+from ..core.routing import ANYCAST, Address
+from ..recording.recorder import message_record
+from .state import BrokerState, expires_at
+
+_MINUTE_MS: Final = 60_000
+#: A message, and what is stored of it where it is durable.
+_Entry = tuple[Message, MessageRecord | None]
+
+
+def takes_all(address: Address) -> bool:
+    """Whether each queue of the address takes each message, unseen."""
+    queues = address.queues
+    return (
+        not any(queue.selector is not None for queue in queues)
+        and sum(queue.routing_type == ANYCAST for queue in queues) < 2
+        and take_at_once(queues)
+    )
+
+
+def take_at_once(queues: Sequence[Queue]) -> bool:
+    """Whether they take whatever comes, at once: no limits, nothing to be written before delivery; of several, all of them durable, and
+    the same priorities in all.
+    """
+    for queue in queues:
+        settings = queue.settings
+        if settings.limited or settings.persist_delivery_count_before_delivery:
+            return False
+    return len(queues) == 1 or all(queue.durable and queue.told_apart == queues[0].told_apart for queue in queues)
+
+
+def fan_out(state: BrokerState, messages: list[Message], queues: list[Queue]) -> bool:
+    """Stores fresh messages in each of several durable queues: in memory where there is room for all, else on disk where none is for any.
+
+    False, and nothing done, where a queue would keep some of them in memory and not the others.
+    """
+    stay = _stay(state, messages, queues)
+    if stay is None:
+        return False
+    now_ms, group = state.now_ms(), state.ledger.group
+    # In the first queue they have the messages' own numbers.
+    sequence = state.ledger.next_ids(len(messages) * len(queues))
+    entries = _enter(state, messages, sequence, sum(stay))
+    stored: dict[int, ReferenceRecord] = {}
+    minute, durable = now_ms // _MINUTE_MS, sum([message.durable for message in messages])
+    for queue, stays in zip(queues, stay, strict=True):
+        if stays:
+            _join(state, queue, entries, sequence, now_ms, stored)
+        else:
+            _join_on_disk(state, queue, entries, sequence, now_ms, stored)
+        sequence += len(entries)
+        if durable:
+            group.counts(queue.queue_id, minute)[MinuteColumn.SENT] += durable
+        if queue.consumers:
+            state.mark_ready(queue)
+    if stored:
+        group.add_fresh(stored, 0)
+    return True
+
+
+def _stay(state: BrokerState, messages: list[Message], queues: list[Queue]) -> list[bool] | None:
+    """For each queue whether it keeps all of them in memory, or none; None where one keeps a part."""
+    pager, number, size = state.pager, len(messages), sum([message.size for message in messages])
+    stay = pager.rooms(queues, number, size)
+    if not all(stay):
+        durable = sum([message.durable for message in messages])
+        if durable < number:
+            # What is not durable stays in memory, room or not.
+            return None if durable else [True] * len(queues)
+        priorities = {queues[0].priority_of(message) for message in messages}
+        if any(pager.keeps(queue, priority) for queue, stays in zip(queues, stay, strict=True) if not stays for priority in priorities):
+            return None
+    return stay
+
+
+def _enter(state: BrokerState, messages: list[Message], first: int, joins: int) -> list[_Entry]:
+    """The messages themselves, which so many queues keep in memory; the bodies of durable ones go to disk."""
+    group = state.ledger.group
+    entries: list[_Entry] = []
+    for number, message in enumerate(messages, first):
+        message.message_id = number
+        message.references = joins
+        cost = message.size + REFERENCE_BYTES * joins if joins else 0
+        record: MessageRecord | None = None
+        if message.durable:
+            message.stored = joins
+            message.shared = True
+            record = message_record(message)
+            group.add_message(record)
+            state.durable_bytes += cost
+        else:
+            state.transient_bytes += cost
+        state.memory_bytes += cost
+        entries.append((message, record))
+    return entries
+
+
+def _join(state: BrokerState, queue: Queue, entries: list[_Entry], sequence: int, now_ms: int, stored: dict[int, ReferenceRecord]) -> None:
+    """One queue's references, in memory."""
+    contents, settings, queue_id = queue.references, queue.settings, queue.queue_id
+    bounded = settings.no_expiry or not (settings.message_ttl_ms is settings.min_ttl_ms is settings.max_ttl_ms is None)
+    references: list[MessageReference] = []
+    for message, record in entries:
+        reference = MessageReference(message, queue, sequence, now_ms)
+        if bounded:
+            reference.expires_at_ms = expires_at(settings, now_ms, message.expires_at_ms)
+        expires_at_ms = reference.expires_at_ms
+        if expires_at_ms is not None:
+            state.expiries.add(reference)
+        contents[sequence] = reference
+        references.append(reference)
+        if record is not None:
+            values = (queue_id, reference.priority, sequence, 0, 0, 0, 0, None, expires_at_ms, now_ms, None, record, True)
+            stored[sequence] = make(ReferenceRecord, values)
+        sequence += 1
+    if queue.consumers:
+        queue.append_all(references)
+    else:
+        # Nobody is there that they could be offered to.
+        queue.pending.append_all(references)
+
+
+def _join_on_disk(
+    state: BrokerState, queue: Queue, entries: list[_Entry], sequence: int, now_ms: int, stored: dict[int, ReferenceRecord]
+) -> None:
+    """One queue's references, none of which is in memory."""
+    settings, arrived, queue_id = queue.settings, state.pager.arrived, queue.queue_id
+    for message, record in entries:
+        assert record is not None, "only durable messages go to disk"
+        expires_at_ms = expires_at(settings, now_ms, message.expires_at_ms)
+        priority = queue.priority_of(message)
+        values = (queue_id, priority, sequence, 0, 0, 0, 0, None, expires_at_ms, now_ms, None, record, True)
+        stored[sequence] = make(ReferenceRecord, values)
+        arrived(queue, priority, sequence, message.size, expires_at_ms)
+        sequence += 1

@@ -1,0 +1,207 @@
+"""Producers: whose message is whose, which came already, and how much each may send.
+
+A producer's messages are numbered without gaps; the highest stored number is its *mark*. Credit is granted ahead, so that what a
+blocked producer can still send is bounded, and sockets are always read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+from ..core.message import REFERENCE_BYTES
+from .state import BrokerState, log
+
+WINDOW_MESSAGES: Final = 4000
+WINDOW_BYTES: Final = 4 * 1024 * 1024
+#: Even on a full house the first grant after a wait is not smaller than this.
+LEAST_WINDOW_BYTES: Final = 4 * 1024
+#: Producers wait while so many bytes are on their way to the disk, until half of that is left.
+MOST_UNWRITTEN_BYTES: Final = 64 * 1024 * 1024
+#: Grants resume when this part of a limit is free again.
+_HYSTERESIS: Final = 0.95
+_TELL_EVERY_MS: Final = 60_000
+
+
+#: A producer that has been gone this long is forgotten, with its mark.
+_FORGET_AFTER_MS: Final = 24 * 3_600_000
+
+
+class CreditSink(Protocol):
+    def grant(self, producer: Producer, messages: int, size: int, reason: str | None) -> None: ...
+
+
+class Producer:
+    """One producer of one connection. ``key`` is its lasting identity: client_id/number."""
+
+    __slots__ = (
+        "address",
+        "credit_bytes",
+        "credit_messages",
+        "key",
+        "mark",
+        "name",
+        "number",
+        "settled_first",
+        "sink",
+        "waiting",
+    )
+
+    def __init__(self, key: str, number: int, address: str, mark: int, sink: CreditSink) -> None:
+        self.key = key
+        #: What people and exports are shown: a client_id is the client's secret.
+        self.name = f"{key[:8]}/{number}"
+        self.number = number
+        self.address = address
+        #: The highest number stored for this identity.
+        self.mark = mark
+        self.sink = sink
+        #: The first frame after opening fixes where the numbering goes on.
+        self.settled_first = False
+        self.credit_messages = 0
+        self.credit_bytes = 0
+        #: Told that it has to wait.
+        self.waiting = False
+
+
+class FlowControl:
+    """Grants credit while there is room: memory, disk, store and temporary limits, and queues that block when full."""
+
+    def __init__(
+        self,
+        state: BrokerState,
+        memory_limit: int,
+        store_limit: int | None,
+        temp_limit: int | None,
+        disk_low: Callable[[], bool],
+    ) -> None:
+        self._state = state
+        self._memory_limit = memory_limit
+        self._store_limit = store_limit
+        self._temp_limit = temp_limit
+        self._disk_low = disk_low
+        self.producers: dict[Producer, None] = {}
+        self.waiting: dict[Producer, None] = {}
+        #: Limit -> when the log was told of it.
+        self._told_ms: dict[str, int] = {}
+        #: A turn will come when what is on its way to the disk is there.
+        self._will_wake = False
+
+    def open(self, producer: Producer) -> None:
+        self.producers[producer] = None
+        self.top_up(producer)
+
+    def close(self, producer: Producer) -> None:
+        self.producers.pop(producer, None)
+        self.waiting.pop(producer, None)
+
+    def charge(self, producer: Producer, messages: int, size: int) -> bool:
+        """Takes what a frame held off the credit; False when the producer ignored it by more than a window.
+
+        While memory is at its limit also when it had none left at all: very many producers may each ignore it by a window.
+        """
+        had_none = messages > 0 and min(producer.credit_messages, producer.credit_bytes) <= 0
+        producer.credit_messages -= messages
+        producer.credit_bytes -= size
+        if had_none and self._state.memory_bytes >= self._memory_limit:
+            return False
+        return producer.credit_messages >= -WINDOW_MESSAGES and producer.credit_bytes >= -4 * WINDOW_BYTES - 16 * 1024 * 1024
+
+    def top_up(self, producer: Producer) -> None:
+        """Grants up to a full window when less than half is left, or says why not."""
+        if producer.credit_messages > WINDOW_MESSAGES // 2 and producer.credit_bytes > WINDOW_BYTES // 2:
+            return
+        reason = self._reason(resuming=producer.waiting)
+        room = WINDOW_MESSAGES
+        if reason is None:
+            reason, room = self._blocked_queue(producer)
+        if reason is not None:
+            if not producer.waiting and (producer.credit_messages <= 0 or producer.credit_bytes <= 0):
+                producer.sink.grant(producer, 0, 0, reason)
+                producer.waiting = True
+                self._tell(reason)
+            self.waiting[producer] = None
+            return
+        messages = max(0, min(WINDOW_MESSAGES, room) - producer.credit_messages)
+        size = max(0, self._window_bytes() - producer.credit_bytes)
+        if messages or size:
+            producer.credit_messages += messages
+            producer.credit_bytes += size
+            producer.sink.grant(producer, messages, size, None)
+        producer.waiting = False
+        self.waiting.pop(producer, None)
+
+    def _tell(self, reason: str) -> None:
+        """A line of the log for each limit that holds producers back, once a minute at most: some come and go many times a second."""
+        limit, now_ms = reason.partition(":")[0], self._state.now_ms()
+        if now_ms - self._told_ms.get(limit, -_TELL_EVERY_MS) >= _TELL_EVERY_MS:
+            self._told_ms[limit] = now_ms
+            log.warning("producers wait: %s", reason)
+
+    def tell(self, producer: Producer) -> None:
+        """What it sent waits for its turn, so it is granted nothing now. Where nobody may send, it is told why."""
+        if producer.waiting or (producer.credit_messages > 0 and producer.credit_bytes > 0):
+            return
+        reason = self._reason(resuming=False)
+        if reason is not None:
+            self._tell(reason)
+            producer.sink.grant(producer, 0, 0, reason)
+            producer.waiting = True
+
+    def relieve(self) -> None:
+        """Looks again at everybody who waits; called once a turn of the loop after messages have left."""
+        if self._reason(resuming=True) is not None:
+            return
+        for producer in list(self.waiting):
+            self.top_up(producer)
+
+    def _written(self) -> None:
+        self._will_wake = False
+        self._state.wake()
+
+    def _window_bytes(self) -> int:
+        free = self._memory_limit - self._state.memory_bytes
+        share = free // (2 * max(1, len(self.producers)))
+        return max(LEAST_WINDOW_BYTES, min(WINDOW_BYTES, share))
+
+    def _reason(self, resuming: bool) -> str | None:
+        """Why nobody may send now; None when everybody may. Resuming wants a little more room than going on."""
+        part = _HYSTERESIS if resuming else 1.0
+        state = self._state
+        if self._disk_low():
+            return "disk-low: free disk space is down to the reserve; producers wait until there is more"
+        unwritten = state.ledger.unwritten_bytes
+        if unwritten >= (MOST_UNWRITTEN_BYTES // 2 if resuming else MOST_UNWRITTEN_BYTES):
+            if not self._will_wake:
+                self._will_wake = True
+                state.ledger.when_safe(self._written)
+            return f"disk-busy: {unwritten} bytes are on their way to the disk; producers wait until they are there"
+        if state.memory_bytes >= self._memory_limit * part:
+            return f"memory-limit: {state.memory_bytes} of {self._memory_limit} bytes are in use; producers wait for consumers to take some"
+        if self._store_limit is not None and state.stored_bytes >= self._store_limit * part:
+            return f"store-limit: {state.stored_bytes} of {self._store_limit} bytes of durable messages are kept"
+        if self._temp_limit is not None and state.transient_bytes >= self._temp_limit * part:
+            return f"temp-limit: {state.transient_bytes} of {self._temp_limit} bytes of messages that are not durable are kept"
+        return None
+
+    def _blocked_queue(self, producer: Producer) -> tuple[str | None, int]:
+        """(reason, how many messages there is room for) from queues whose overflow is ``block``."""
+        address = self._state.post_office.addresses.get(producer.address)
+        room = WINDOW_MESSAGES
+        for queue in address.queues if address is not None else ():
+            settings = queue.settings
+            if settings.overflow != "block":
+                continue
+            if settings.max_length is not None:
+                room = min(room, settings.max_length - queue.ready)
+            if settings.max_length_bytes is not None:
+                room = min(room, (settings.max_length_bytes - queue.ready_bytes) // REFERENCE_BYTES)
+            if room <= 0:
+                return f"queue-full: {queue.name} holds {queue.ready} messages; producers wait until consumers have taken some", 0
+        return None, room
+
+
+def long_gone(marks: dict[str, list[int]], producers: Iterable[Producer], now_ms: int) -> list[str]:
+    """The keys of the producers that are to be forgotten."""
+    open_keys = {producer.key for producer in producers}
+    return [key for key, (_, used_ms) in marks.items() if now_ms - used_ms > _FORGET_AFTER_MS and key not in open_keys]

@@ -1,0 +1,207 @@
+"""Taking messages in: duplicates, expiration, routing, length limits; one at a time from a producer, or all of a transaction."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+from ..core.dead_letter import MAX_LENGTH
+from ..core.message import Message, MessageReference, Where, lookup
+from ..core.queue import Queue
+from ..core.routing import Address
+from ..errors import Refused
+from ..topology.resources import Resources, makes_room, over_length
+from .dead_lettering import DeadLetterOffice
+from .fan_out import fan_out, takes_all
+from .state import BrokerState
+from .throttle import COST_OF_A_REFERENCE, REFERENCES_A_TURN
+
+#: Ids given by hand that are remembered for each address.
+DUPLICATE_IDS: Final = 20_000
+
+
+class Intake:
+    def __init__(self, state: BrokerState, resources: Resources, office: DeadLetterOffice, duplicate_ids: int = DUPLICATE_IDS) -> None:
+        self._state = state
+        self._resources = resources
+        self._office = office
+        self._keep = duplicate_ids
+        self._seen: dict[str, OrderedDict[str, None]] = {}
+        resources.address_gone.append(lambda address: self._seen.pop(address, None))
+
+    # -- duplicates --------------------------------------------------------------------------------------------------
+
+    def remember(self, address: str, duplicate_ids: list[str]) -> None:
+        """What the journal remembered, oldest first."""
+        self._seen[address] = OrderedDict.fromkeys(duplicate_ids)
+
+    def duplicate(self, message: Message) -> bool:
+        """Whether a message with this duplicate_id came to this address before."""
+        seen = self._seen.get(message.address) if message.duplicate_id is not None else None
+        return seen is not None and message.duplicate_id in seen
+
+    def _note_duplicate_id(self, message: Message) -> None:
+        if message.duplicate_id is None:
+            return
+        seen = self._seen.setdefault(message.address, OrderedDict())
+        seen[message.duplicate_id] = None
+        if len(seen) > self._keep:
+            seen.popitem(last=False)
+        if message.durable:
+            self._state.ledger.group.duplicate(message.address, message.duplicate_id)
+
+    # -- where to ----------------------------------------------------------------------------------------------------
+
+    def queues_for(self, message: Message) -> list[Queue]:
+        """The queues that take the message; made if the settings allow. Raises Refused: no such address, or full."""
+        post_office = self._state.post_office
+        address = post_office.addresses.get(message.address)
+        if address is None or not address.queues:
+            queues = self._auto_created(message.address, known=address is not None)
+        else:
+            queues = address.route(lambda: lookup(message), message.answers)
+            message.answers = None
+        for queue in queues:
+            if queue.settings.limited:
+                self._check_room(queue, message)
+        return queues
+
+    def _auto_created(self, name: str, known: bool) -> list[Queue]:
+        settings = self._state.settings.resolve(name)
+        if settings.default_address_routing_type == "multicast":
+            if not known and not settings.auto_create_addresses:
+                raise _no_such_address(name)
+            return []
+        queue = self._resources.make_queue_for(name, name, "anycast")
+        if queue is None and not known:
+            raise _no_such_address(name)
+        return [queue] if queue is not None else []
+
+    def _check_room(self, queue: Queue, message: Message) -> None:
+        settings = queue.settings
+        if settings.overflow == "block" or not over_length(queue, 1):
+            return
+        if makes_room(queue):
+            return
+        if settings.overflow == "reject-publish-dlx":
+            self._reject_to_dead_letters(queue, message)
+        raise Refused(
+            "queue-full",
+            f"queue {queue.name} is full ({queue.ready} messages, {queue.ready_bytes} bytes)",
+            "send again later, raise max-length, or choose another overflow",
+        )
+
+    def admits(self, queue: Queue, message: Message) -> bool:
+        """Whether the queue takes this message on top; a refused one goes to the dead letters where the overflow says so."""
+        try:
+            self._check_room(queue, message)
+        except Refused:
+            return False
+        return True
+
+    def _reject_to_dead_letters(self, queue: Queue, message: Message) -> None:
+        """overflow reject-publish-dlx: the refused message itself goes to the dead letters."""
+        copy = Message(
+            self._state.ledger.next_id(),
+            message.address,
+            message.body,
+            message.properties,
+            message.priority,
+            message.durable,
+            self._state.now_ms(),
+            message.expires_at_ms,
+            message.producer,
+        )
+        for reference in self._state.enter(copy, [queue]):
+            self._office.bury_all(queue, (reference,), MAX_LENGTH, in_turn=False)
+            if reference.where is Where.PARKED:  # nobody takes it, and it was refused anyway: its sender knows
+                self._state.leave(reference, "dropped", MAX_LENGTH)
+
+    # -- in ----------------------------------------------------------------------------------------------------------
+
+    def take_in(self, messages: list[Message]) -> tuple[int, Refused | None]:
+        """Stores messages of one producer, in order; returns how many, and why the next one was refused.
+
+        Where it is fewer than all and none was refused, the others are for a later turn (throttle.py).
+        """
+        queues = self._plain_queues(messages[0].address)
+        if queues and not [message for message in messages if message.delay_ms or message.duplicate_id]:
+            if len(queues) == 1:
+                self._state.arrive(messages, queues[0])
+                return len(messages), None
+            return self._fan_out(messages, queues)
+        return self._each(messages)
+
+    def _fan_out(self, messages: list[Message], queues: list[Queue]) -> tuple[int, Refused | None]:
+        number = self._state.throttle.share(len(queues))
+        part = messages[:number]
+        if not part or fan_out(self._state, part, queues):
+            return len(part), None
+        return self._each(part)
+
+    def _each(self, messages: list[Message]) -> tuple[int, Refused | None]:
+        """One at a time, as each is to be looked at. Those for one queue are little enough not to wait for those for many."""
+        room, address = self._state.throttle.room, self._state.post_office.addresses.get(messages[0].address)
+        queues = len(address.queues) if address is not None else 0
+        asks = address is not None and address.look_cost(0) > 0
+        for number, message in enumerate(messages):
+            if number >= REFERENCES_A_TURN if queues < 2 and not asks else not room(queues):
+                return number, None
+            if asks and address is not None and not self._asked(address, message):
+                return number, None
+            try:
+                if not self.duplicate(message):
+                    self.store(message, self.queues_for(message))
+            except Refused as refusal:
+                return number, refusal
+        return len(messages), None
+
+    def _asked(self, address: Address, message: Message) -> bool:
+        """Whether all selectors have been asked; one message may be more than a turn's work."""
+        throttle = self._state.throttle
+        budget = throttle.room(1) * COST_OF_A_REFERENCE
+        cost = address.ask(message, budget)
+        throttle.spend(cost)
+        return cost < budget
+
+    def _plain_queues(self, name: str) -> list[Queue]:
+        """The queues that everything sent to this address goes to, unseen; none where each message must be looked at."""
+        address = self._state.post_office.addresses.get(name)
+        if address is None or not takes_all(address):
+            return []
+        return address.queues
+
+    def store(self, message: Message, queues: list[Queue], *, after_commit: bool = False) -> None:
+        """Joins one message to its queues. ``after_commit``: it may be dispatched only once its group is on disk."""
+        state = self._state
+        now_ms = state.now_ms()
+        message.message_id = state.ledger.next_id()
+        self._note_duplicate_id(message)
+        due_at_ms = now_ms + message.delay_ms if message.delay_ms > 0 else None
+        references = state.enter(message, queues, due_at_ms=due_at_ms, expires_at_ms=message.expires_at_ms)
+        if due_at_ms is not None:
+            # It may go on to wait on disk only: its time must be there (paging.py). Length limits do not count it.
+            state.place_when_safe(references)
+            return
+        later: list[MessageReference] = []
+        for reference in references:
+            if after_commit or reference.queue.settings.persist_delivery_count_before_delivery:
+                reference.queue.expect(1, message.size)
+                later.append(reference)
+            else:
+                state.place((reference,), fresh=True)
+                self._office.trim(reference.queue)
+        if later:
+            state.arrive_when_safe(later)
+            self._office.trim_when_safe([reference.queue for reference in later])
+
+    def trim_all(self) -> None:
+        """After a reload: limits that became smaller are applied, a step at a time."""
+        for queue in list(self._state.post_office.queues.values()):
+            self._office.trim(queue)
+
+
+def _no_such_address(name: str) -> Refused:
+    return Refused(
+        "no-such-address", f"there is no address {name} and auto-create is off for it", "create it, or set auto-create-addresses: true"
+    )

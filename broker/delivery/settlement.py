@@ -1,0 +1,165 @@
+"""How deliveries end: acknowledged, failed, or given back. The table of counts in docs/semantics.md is this file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from ..core.consumer import Consumer
+from ..core.dead_letter import DELIVERY_LIMIT, EXPIRED, POISON, REJECTED
+from ..core.message import MessageReference
+from ..core.queue import Queue
+from ..core.redelivery import Action, Failure, Verdicts, limit_reached
+from .dead_lettering import DeadLetterOffice
+from .state import BrokerState, log
+
+COUNTED: Final = Failure()
+UNCOUNTED: Final = Failure(counts=False)
+_DEAD_LETTER: Final = Action.DEAD_LETTER
+
+
+class Settlement:
+    def __init__(self, state: BrokerState, office: DeadLetterOffice) -> None:
+        self._state = state
+        self._office = office
+
+    def acknowledge(self, consumer: Consumer, references: list[MessageReference], alone: bool = True) -> None:
+        """These are done. They leave for good; the window has room again. ``alone``: not as a part of a transaction."""
+        state, queue = self._state, consumer.queue
+        queue.release(consumer, references)
+        state.ledger.succeeded(queue, references, alone, consumer.name)
+        state.forget_all(queue, references)
+        state.mark_ready(queue)
+
+    def give_back(self, consumer: Consumer, references: list[MessageReference]) -> None:
+        """Unread or unusable: back to their places, nothing counted."""
+        queue = consumer.queue
+        queue.release(consumer, references)
+        uncounted: list[MessageReference] = []
+        for reference in references:
+            reference.transaction = None
+            if reference.counted:
+                reference.counted = False
+                reference.delivery_count -= 1
+                uncounted.append(reference)
+        self._state.ledger.changed(uncounted)
+        self._state.take_back(consumer, references)
+        self._state.mark_ready(queue)
+
+    def too_large(self, consumer: Consumer, references: list[MessageReference], most: int) -> None:
+        """Dead, because no frame of the consumer's holds them."""
+        for reference in references:
+            message = reference.message
+            why = (
+                f"message {message.message_id} from {message.producer} takes {message.size} bytes, consumer {consumer.name} at most {most}"
+            )
+            fix = "raise limits.max-frame-bytes, or consume the queue over AMQP"
+            log.warning("queue %s: %s; it is dead-lettered (%s)", consumer.queue.name, why, fix)
+            report = {"reason": why, "error_type": "message-too-large", "error_text": fix}
+            self.fail(consumer, [reference], Failure(poison=True), POISON, report)
+
+    def fail(
+        self,
+        consumer: Consumer,
+        references: list[MessageReference],
+        failure: Failure,
+        outcome: str,
+        report: dict[str, Any] | None = None,
+        apply_limit: bool = True,
+    ) -> None:
+        """These came back from the application. Each is decided by itself: again at once, again at a time, or dead."""
+        state, queue, settings = self._state, consumer.queue, consumer.queue.settings
+        report = report or {}
+        if failure.counts:
+            # What a client wrote is read before anything changes.
+            state.ledger.read_report(report, settings)
+        queue.release(consumer, references)
+        now_ms = state.now_ms()
+        failed, expired = self._count(references, failure, now_ms)
+        decisions = Verdicts(settings, consumer.policy, failure, now_ms, state.rng, apply_limit)
+        verdicts = [(reference, decisions[reference.failed]) for reference in failed]
+        state.ledger.delivered(queue, failed, now_ms)
+        if failure.counts:
+            state.ledger.failed(consumer, verdicts, outcome, report, now_ms)
+        again: list[MessageReference] = []
+        dead: dict[str, list[MessageReference]] = {}
+        for reference, decision in verdicts:
+            if decision.action is _DEAD_LETTER:
+                dead.setdefault(REJECTED if outcome == REJECTED else decision.reason or DELIVERY_LIMIT, []).append(reference)
+                continue
+            reference.due_at_ms = decision.due_at_ms
+            # It was not alone when its consumer was lost; the next loss would end it, so it shall be alone then.
+            reference.suspect = not apply_limit and limit_reached(settings, consumer.policy, reference.failed + 1)
+            again.append(reference)
+        for reason, gone in dead.items():
+            self._office.bury_all(queue, gone, reason)
+        self._office.bury_all(queue, expired, EXPIRED)
+        state.ledger.changed(again)
+        state.take_back(consumer, again)
+        state.mark_ready(queue)
+
+    @staticmethod
+    def _count(references: list[MessageReference], failure: Failure, now_ms: int) -> tuple[list[MessageReference], list[MessageReference]]:
+        """(those that failed, with their counts raised; those that have expired meanwhile, which do not count)"""
+        failed: list[MessageReference] = []
+        expired: list[MessageReference] = []
+        for reference in references:
+            reference.suspect = False
+            reference.transaction = None
+            if reference.expires_at_ms is not None and reference.expires_at_ms <= now_ms and not failure.poison:
+                expired.append(reference)
+                continue
+            if reference.counted:
+                reference.counted = False
+            else:
+                reference.delivery_count += 1
+            reference.failed += failure.counts
+            failed.append(reference)
+        return failed, expired
+
+    # -- consumers that end ------------------------------------------------------------------------------------------
+
+    def closed(self, consumer: Consumer) -> None:
+        """A clean end: given messages come back counted but not blamed, unread ones as if nothing had been."""
+        given, unread = consumer.split_unsettled()
+        self.give_back(consumer, unread)
+        self.fail(consumer, given, UNCOUNTED, "closed")
+
+    def rolled_back(self, consumer: Consumer) -> None:
+        """The session's transaction was undone: given messages failed once more, unread ones are released."""
+        given, unread = consumer.split_unsettled()
+        self.give_back(consumer, unread)
+        self.fail(consumer, given, COUNTED, "rollback")
+
+    def lost(self, consumers: Iterable[Consumer]) -> None:
+        """Their connection is gone. Given messages failed; the limit is applied only to one that was its queue's only given one."""
+        by_queue: dict[Queue, list[tuple[Consumer, list[MessageReference]]]] = {}
+        for consumer in consumers:
+            given, unread = consumer.split_unsettled()
+            self.give_back(consumer, unread)
+            if given:
+                by_queue.setdefault(consumer.queue, []).append((consumer, given))
+        for held in by_queue.values():
+            alone = sum(len(given) for _, given in held) == 1
+            for consumer, given in held:
+                self.fail(consumer, given, COUNTED, "connection-lost", apply_limit=alone)
+
+    def time_out(self, consumer: Consumer, now_ms: int) -> list[MessageReference]:
+        """Messages given longer ago than ``consumer-timeout`` fail by themselves; the rest stays with the consumer."""
+        timeout_ms = consumer.queue.settings.consumer_timeout_ms
+        if consumer.oldest_given_ms is None or now_ms - consumer.oldest_given_ms < timeout_ms:
+            return []
+        late: list[MessageReference] = []
+        oldest: int | None = None
+        for reference in consumer.unsettled.values():
+            given_ms = reference.given_at_ms
+            if given_ms is None:
+                continue
+            if now_ms - given_ms >= timeout_ms:
+                late.append(reference)
+            elif oldest is None or given_ms < oldest:
+                oldest = given_ms
+        if late:
+            self.fail(consumer, late, COUNTED, "timeout", {"reason": f"not settled within {timeout_ms} ms of being given"})
+        consumer.oldest_given_ms = oldest
+        return late

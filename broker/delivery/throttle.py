@@ -1,0 +1,112 @@
+"""How much may join queues in one turn of the loop, and who goes on in the next.
+
+One message for 3,000 queues is 3,000 references, and one frame may hold thousands of such messages. So what arrives is counted in
+references: when a turn has made as many as it may, what is left waits in line, and everybody else is served in between. A step ends
+between two messages: all references of one message belong to one group of the journal, else a kill and its producer's resend would
+double it.
+
+Each reference takes a number of the journal's own, so the numbers taken since the turn began are the work done in it, whoever did it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from ..recording.recorder import Ledger
+
+#: References made in one turn before others wait for the next: some 5 to 10 ms.
+REFERENCES_A_TURN: Final = 2000
+#: The same of messages for many queues, each of which looks at a queue more.
+WIDE_REFERENCES_A_TURN: Final = 1000
+#: What selectors may cost (Selector.cost) that counts like making one reference.
+COST_OF_A_REFERENCE: Final = 4
+#: References that may be on their way to the disk before messages for many queues wait: whoever else wants a confirm waits for the
+#: commit that they are in, and perhaps for the one before it.
+MOST_UNWRITTEN_REFERENCES: Final = 1500
+#: Messages for no more queues than this are little beside what credit allows of messages for one: only turns bound them.
+FEW_QUEUES: Final = 16
+
+
+class Throttle:
+    """``memory_full``: what joins many queues waits until consumers have made room."""
+
+    def __init__(self, ledger: Ledger, wake: Callable[[], None], memory_full: Callable[[], bool]) -> None:
+        self._ledger = ledger
+        self._wake = wake
+        self._memory_full = memory_full
+        #: Numbers that were taken when this turn began.
+        self._began = 0
+        #: What selectors have cost in it.
+        self._cost = 0
+        #: Who goes on when there is room, in order of asking.
+        self._line: deque[Callable[[], None]] = deque()
+        #: Those in line are being served.
+        self._serving = False
+        #: Somebody waits for the next commit.
+        self._wants_commit = False
+
+    def room(self, queues: int) -> int:
+        """References that may still be made in this turn, of messages for so many queues each. 0: whoever has more to do gets in line;
+        those who are there go first."""
+        if (self._line and not self._serving) or (queues > FEW_QUEUES and self._full()):
+            return 0
+        most = REFERENCES_A_TURN if queues <= FEW_QUEUES else WIDE_REFERENCES_A_TURN
+        return max(0, self._began + most - self._cost // COST_OF_A_REFERENCE - self._ledger.ids_taken)
+
+    def spend(self, cost: int) -> None:
+        """Selectors were asked where a message goes, whether or not it then joins a queue."""
+        self._cost += cost
+
+    def share(self, queues: int) -> int:
+        """Messages for so many queues each that may be taken in now; one is, where there is any room at all."""
+        room = self.room(queues)
+        return max(1, room // queues) if room else 0
+
+    def wait(self, go_on: Callable[[], None]) -> None:
+        """``go_on`` is called in a later turn, when there is room. It may not raise, and may get in line again."""
+        self._line.append(go_on)
+        if not self._serving:
+            self._wake()
+
+    def turn(self) -> None:
+        """A turn of the loop begins: those in line go on, one after the other, as long as there is room."""
+        self._began, self._cost = self._ledger.ids_taken, 0
+        if not self._line:
+            return
+        self._serving = True
+        line, unserved = self._line, list[Callable[[], None]]()
+        try:
+            for _ in range(len(line)):
+                if not self.room(1):
+                    break
+                taken, go_on = self._ledger.ids_taken, line.popleft()
+                go_on()
+                if line and line[-1] == go_on and self._ledger.ids_taken == taken:
+                    # There was no room for it: it keeps its place.
+                    unserved.append(line.pop())
+        finally:
+            self._serving = False
+        line.extendleft(reversed(unserved))
+        if self._line and (self._cost or self._ledger.ids_taken > self._began):
+            # Else all wait for something to be written or consumed, which wakes the loop.
+            self._wake()
+
+    def may_hand_out(self) -> bool:
+        """Whether every number given is reserved on disk. Until then nobody may see a message: the number could come again after a kill."""
+        if self._ledger.ids_reserved:
+            return True
+        self._wants_commit = True
+        return False
+
+    def written(self) -> None:
+        """A commit has ended."""
+        if self._wants_commit or self._line:
+            self._wants_commit = False
+            self._wake()
+
+    def _full(self) -> bool:
+        """Whether a later turn would find no room either, unless something is written or consumed first."""
+        ledger = self._ledger
+        return ledger.unwritten_references >= MOST_UNWRITTEN_REFERENCES or not ledger.ids_reserved or self._memory_full()

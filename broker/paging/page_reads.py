@@ -1,0 +1,134 @@
+"""Pages of queues on their way from disk: one of a kind for each queue at a time, and what becomes of one that could not be read.
+
+A page of a queue is asked for again a second later. One for a call fails that call alone: its error, or what the call's own look at it
+raised, is raised where the call goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol
+
+from homing.journal.contract import ReferenceRecord
+from homing.journal.read.pages import Page, Wanted
+
+from ..core.message import REFERENCE_BYTES
+from ..errors import Refused
+
+if TYPE_CHECKING:
+    from ..core.queue import Queue
+    from ..delivery.state import BrokerState
+    from .memory_quota import Rations
+
+_AGAIN_MS: Final = 1_000
+#: Looks at what of a queue is only on disk; returns whether it wants more.
+Look = Callable[[list[ReferenceRecord]], bool]
+
+
+class Reader(Protocol):
+    """The part of journal.Journal that pages are read through."""
+
+    def read(self, wanted: Wanted, take: Callable[[Page], None], failed: Callable[[Exception], None]) -> None: ...
+
+
+class PageReads:
+    def __init__(self, state: BrokerState, reader: Reader, rations: Rations) -> None:
+        self._state = state
+        self._reader = reader
+        self._rations = rations
+        #: Pages that are on their way, by queue and kind, and what each may take of memory.
+        self.reading: dict[tuple[int, str], int] = {}
+        #: Queues of which a page could not be read, and when they are looked at again.
+        self._failed: dict[Queue, None] = {}
+        self._again_ms = 0
+
+    def read(self, queue: Queue, kind: str, wanted: Wanted, take: Callable[[Page], None], failed: Callable[[], None]) -> bool:
+        """Whether a page was asked for: one of a kind is on its way at a time. ``failed``: it could not be read, all is as it was."""
+        if (queue.queue_id, kind) in self.reading or queue in self._failed:
+            return False
+        size = wanted.size + REFERENCE_BYTES * wanted.rows
+        self.reading[queue.queue_id, kind] = size
+        self._rations.coming_bytes += size
+
+        def lost(error: Exception) -> None:
+            if (queue.queue_id, kind) not in self.reading:
+                # It had come, and was taken only in part: nobody knows what the books say of it, but the journal does.
+                raise error
+            self.ended(queue, kind)
+            if self._state.post_office.queues_by_id.get(queue.queue_id) is queue:
+                failed()
+                if not self._failed:
+                    self._again_ms = self._state.now_ms() + _AGAIN_MS
+                self._failed[queue] = None
+
+        self._reader.read(wanted, take, lost)
+        return True
+
+    def ended(self, queue: Queue, kind: str) -> None:
+        """It is on its way no more."""
+        self._rations.coming_bytes -= self.reading.pop((queue.queue_id, kind))
+
+    def look_again(self, now_ms: int) -> None:
+        """At least once a second: at queues of which a page could not be read."""
+        if self._failed and now_ms >= self._again_ms:
+            queues, self._failed = self._failed, {}
+            for queue in queues:
+                self._state.mark_ready(queue)
+
+    def ask(self, wanted: Wanted, act: Callable[[Page], bool]) -> Asked:
+        """A page for a call. ``act`` is called when it is here, before anything else is written, and says whether there is more to do."""
+        return Asked(self._state, self._reader, wanted, act)
+
+
+class Asked:
+    """A page that a call waits for. What goes wrong is the call's own affair: ``more`` raises it."""
+
+    def __init__(self, state: BrokerState, reader: Reader, wanted: Wanted, act: Callable[[Page], bool]) -> None:
+        self._state = state
+        self._act = act
+        self.came = False
+        self._more = False
+        self._error: Exception | None = None
+        reader.read(wanted, self._take, self._failed)
+
+    def _take(self, page: Page) -> None:
+        try:
+            self._more = self._act(page)
+        except Exception as error:
+            self._error = error
+        self._ended()
+
+    def _failed(self, error: Exception) -> None:
+        self._error = Refused("journal-unreadable", f"the journal could not be read ({error})", "ask again; the broker's log says more")
+        self._ended()
+
+    def _ended(self) -> None:
+        self.came = True
+        self._state.wake()
+
+    def more(self) -> bool:
+        """What ``act`` said. Raises what it raised, or Refused ``journal-unreadable``."""
+        if self._error is not None:
+            raise self._error
+        return self._more
+
+
+class Scan:
+    """Where a look at all of one priority of a queue stands. ``alive``: whether the queue of a page is still there."""
+
+    def __init__(self, queue: Queue, act: Look, up_to: int, after: int, alive: Callable[[Queue, Page], bool]) -> None:
+        self._queue = queue
+        self._act = act
+        self._up_to = up_to
+        self._alive = alive
+        self.after = after
+        self.wants_more = True
+
+    def look(self, page: Page) -> bool:
+        """Whether there are further pages."""
+        queue, up_to = self._queue, self._up_to
+        self.after = page.records[-1].sequence if page.records else up_to
+        self.wants_more = self._alive(queue, page) and self._act(
+            [r for r in page.records if r.sequence not in queue.references and r.sequence < up_to]
+        )
+        return page.more and self.after < up_to

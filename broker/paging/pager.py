@@ -1,0 +1,472 @@
+"""Queues longer than memory: what of a queue is only on disk, when it goes there, and when it comes back.
+
+A queue keeps a window of messages in memory. What arrives beyond it goes into the journal alone, and so does what is due later than soon;
+it is read back a page at a time, ahead of need. Everything is *in memory or only on disk*, never both: a page leaves out what is in memory,
+and the journal leaves out what is being deleted, so a page may be read at any time and nothing is handed out twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from homing.journal.contract import ReferenceRecord
+from homing.journal.read.pages import PAGE_BYTES, PAGE_ROWS, Page, Wanted
+
+from ..core.message import REFERENCE_BYTES, MessageReference
+from ..core.queue import SCAN_BUDGET
+from ..core.settings.address_settings import AddressSettings
+from ..delivery.steps import Steps
+from ..recording.mapping import reference_of
+from .memory_quota import Rations
+from .page_reads import Look, PageReads, Reader, Scan
+
+log = logging.getLogger("homing")
+
+if TYPE_CHECKING:
+    from ..core.consumer import Consumer
+    from ..core.queue import Queue
+    from ..delivery.state import BrokerState
+
+#: What is due within this time is in memory; half of it before it runs out, the next of it is read.
+AHEAD_MS: Final = 3_000
+#: What is due already is read in larger pieces: between two of them is a commit, and its fixed part is for more messages then.
+_OVERDUE_PAGES: Final = 4
+#: Rows that are looked at for one selector, purged or redriven in one step.
+_SCAN_ROWS: Final = 250
+_LAST: Final = (1 << 63) - 1
+_LOOK_AGAIN_MS: Final = 1_000
+_WARN_EVERY_MS: Final = 60_000
+
+
+@dataclass(frozen=True)
+class Windows:
+    """What is kept in memory."""
+
+    #: Ready messages of one queue and priority, and bytes of ready messages of one queue.
+    messages: int
+    size: int
+    #: Messages of one queue that wait for their time before further ones wait on disk.
+    scheduled: int
+    #: Of everything together; the others get smaller when more than half of it is used (rations.py).
+    memory_bytes: int
+
+
+class Pager:
+    def __init__(self, state: BrokerState, reader: Reader, windows: Windows) -> None:
+        self._state = state
+        self._windows = windows
+        self.rations = Rations(state, windows.memory_bytes)
+        self.reads = PageReads(state, reader, self.rations)
+        #: Queues whose consumers hold too much to be given more while memory is short, and when they are looked at again.
+        self._held_back: dict[Queue, None] = {}
+        self._look_again_ms = self._warned_ms = 0
+        #: Who waits for a page of a queue, whichever that is.
+        self._waiting: dict[int, list[Callable[[], None]]] = {}
+        #: Queues with something on disk that has a time, due or expiring.
+        self._timed: dict[Queue, None] = {}
+        #: What messages that are only on disk are reckoned at, bodies included.
+        self.disk_bytes = 0
+        #: What is done with a message that expired on disk (set by the broker).
+        self.expire: Callable[[MessageReference], None] = lambda reference: None
+
+    def resize(self, messages: int, size: int, scheduled: int) -> None:
+        """From now on; what is in memory stays there until it goes."""
+        self._windows = replace(self._windows, messages=messages, size=size, scheduled=scheduled)
+
+    # -- to disk -----------------------------------------------------------------------------------------------------
+
+    def room(self, queue: Queue, messages: int, size: int) -> bool:
+        """Whether a whole frame finds room in the window, of whatever priority it is."""
+        pending, (window, window_bytes) = queue.pending, self._in_force(queue.settings)
+        return not pending.disk_count and pending.count + messages <= window and pending.bytes + size <= window_bytes
+
+    def rooms(self, queues: list[Queue], messages: int, size: int) -> list[bool]:
+        """The same for each of several queues."""
+        found: list[bool] = []
+        known: AddressSettings | None = None
+        window = window_bytes = 0
+        for queue in queues:
+            if queue.settings is not known:
+                known = queue.settings
+                window, window_bytes = self._in_force(known)
+            pending = queue.pending
+            found.append(not pending.disk_count and pending.count + messages <= window and pending.bytes + size <= window_bytes)
+        return found
+
+    def keeps(self, queue: Queue, priority: int, messages: int = 0, size: int = 0) -> bool:
+        """Whether one more message of this priority stays in memory, behind so many others that are about to."""
+        pending, (window, window_bytes) = queue.pending, self._in_force(queue.settings)
+        return not pending.on_disk[priority] and pending.held(priority) + messages < window and pending.bytes + size < window_bytes
+
+    def _in_force(self, settings: AddressSettings) -> tuple[int, int]:
+        """Messages and bytes that a queue keeps in memory."""
+        windows, part = self._windows, self.rations.part()
+        messages, size = windows.messages, windows.size
+        if settings.overflow == "page":
+            messages, size = min(messages, settings.max_length or messages), min(size, settings.max_length_bytes or size)
+        return (messages, size) if part == 1.0 else (int(messages * part), int(size * part))
+
+    def arrived(self, queue: Queue, priority: int, sequence: int, size: int, expires_at_ms: int | None) -> None:
+        """A new arrival is in the open group and nowhere else."""
+        self.disk_bytes += REFERENCE_BYTES + size
+        queue.pending.left_on_disk(priority, sequence, size)
+        self._expires(queue, expires_at_ms)
+
+    def leave(self, reference: MessageReference) -> bool:
+        """A fresh reference that is on the books and about to be ready is forgotten if it has no place in memory; whether it was."""
+        queue, priority = reference.queue, reference.priority
+        if not reference.durable or self.keeps(queue, priority):
+            return False
+        if queue.pending.on_disk[priority] and reference.sequence <= queue.pending.cursor[priority]:
+            return False
+        self._state.forget_on_disk(reference)
+        self.arrived(queue, priority, reference.sequence, reference.message.size, reference.expires_at_ms)
+        return True
+
+    def leave_until(self, reference: MessageReference, due_at_ms: int) -> bool:
+        """The same for one that waits for its time, and whose due time is on disk."""
+        queue = reference.queue
+        if not reference.durable or reference.suspect:
+            return False
+        if not queue.due_on_disk:
+            if queue.scheduled < int(self._windows.scheduled * self.rations.part()):
+                return False
+            queue.due_horizon = (self._state.now_ms() + AHEAD_MS, _LAST)
+        if (due_at_ms, reference.sequence) <= queue.due_horizon:
+            return False
+        self._state.forget_on_disk(reference)
+        self.disk_bytes += REFERENCE_BYTES + reference.message.size
+        queue.due_on_disk += 1
+        queue.first_due_ms = min(due_at_ms, queue.first_due_ms or due_at_ms)
+        self._timed[queue] = None
+        self._expires(queue, reference.expires_at_ms)
+        return True
+
+    def _expires(self, queue: Queue, at_ms: int | None) -> None:
+        if at_ms is not None:
+            queue.expiry_on_disk_ms = min(at_ms, queue.expiry_on_disk_ms or at_ms)
+            self._timed[queue] = None
+
+    def restore(
+        self, queue: Queue, ready: dict[int, int], due: int, first_due_ms: int | None, first_expiry_ms: int | None, size: int
+    ) -> None:
+        """What the journal counted at the start and did not read."""
+        newest = self._state.ledger.next_id()
+        for priority, count in ready.items():
+            queue.pending.found_on_disk(priority, count, count * size, newest)
+        queue.due_on_disk = due
+        queue.first_due_ms = first_due_ms
+        queue.expiry_on_disk_ms = first_expiry_ms
+        self.disk_bytes += (sum(ready.values()) + due) * (REFERENCE_BYTES + size)
+        self._timed[queue] = None
+
+    def forget(self, queue: Queue) -> None:
+        """The queue is gone; what it has on disk is the journal's to remove."""
+        self._timed.pop(queue, None)
+        self._held_back.pop(queue, None)
+        self._tell(queue)
+        pending = queue.pending
+        self.disk_bytes = max(0, self.disk_bytes - pending.disk_bytes - REFERENCE_BYTES * (pending.disk_count + queue.due_on_disk))
+        for priority, count in enumerate(pending.on_disk):
+            pending.come_from_disk(priority, count, 0)
+        queue.due_on_disk = 0
+
+    # -- from disk ---------------------------------------------------------------------------------------------------
+
+    def look(self, queue: Queue) -> None:
+        """After a dispatch: the next page, when what is in memory may soon be used up."""
+        pending, now_ms = queue.pending, self._state.now_ms()
+        if pending.overdue and queue.first_due_ms is not None:
+            self._look_due(queue, now_ms)
+        priority = pending.next_on_disk()
+        if priority is None or not queue.consumers:
+            return
+        messages, size = self._in_force(queue.settings)
+        if (2 * pending.held(priority) < messages and 2 * pending.bytes < size) or self._starves(queue, now_ms):
+            self.fetch(queue, priority)
+        for consumer in queue.consumers:
+            if consumer.selector is not None and not consumer.candidates and self._may_have(consumer, now_ms):
+                self._scan_for(consumer)
+
+    def _starves(self, queue: Queue, now_ms: int) -> bool:
+        """Whether what is next is not here, and somebody waits for it who may have it, however short memory is."""
+        if queue.queue_id in self._waiting:
+            return True
+        return (queue.pending.starved or not queue.pending.count) and any(self._may_have(each, now_ms) for each in queue.consumers)
+
+    def _may_have(self, consumer: Consumer, now_ms: int) -> bool:
+        """Whether this consumer wants messages, and something may be read for it."""
+        if not consumer.wants(now_ms):
+            return False
+        if self.rations.allow(consumer.held_bytes + consumer.kept.bytes):
+            return True
+        self._held_back[consumer.queue] = None
+        if now_ms >= self._warned_ms + _WARN_EVERY_MS:
+            self._warned_ms = now_ms
+            log.warning(
+                "messages take %d MiB, near memory-limit: consumers that hold much, of queue %s and others, get nothing from disk until"
+                " they acknowledge; a smaller prefetch or a larger memory-limit helps",
+                self._state.memory_bytes >> 20,
+                consumer.queue.name,
+            )
+        return False
+
+    def look_again(self) -> None:
+        """At whoever was held back: when memory is no longer short, and once a second."""
+        now_ms = self._state.now_ms()
+        if self._held_back and (now_ms >= self._look_again_ms or self.rations.part() > 0.0):
+            self._look_again_ms = now_ms + _LOOK_AGAIN_MS
+            for queue in self._held_back:
+                self._state.mark_ready(queue)
+            self._held_back.clear()
+
+    def fetch(self, queue: Queue, priority: int) -> None:
+        """The next page of one priority; the queue is marked ready when it is here."""
+        rows, size = self._page_of(queue)
+        wanted = Wanted(queue.queue_id, "ready", priority, after=queue.pending.cursor[priority], rows=rows, size=size)
+        self.reads.read(queue, "ready", wanted, partial(self._take_ready, queue, priority), _as_it_was)
+
+    def _page_of(self, queue: Queue, pages: int = 1) -> tuple[int, int]:
+        """Rows and bytes of its next page, or of so many read as one: no more than its windows, and little when memory is short."""
+        windows, (rows, size) = self._windows, self._in_force(queue.settings)
+        if rows < windows.messages:
+            least_rows, least_size = self.rations.least_page()
+            rows, size = max(rows, least_rows), max(size, least_size)
+        return min(pages * PAGE_ROWS, windows.messages, rows), min(pages * PAGE_BYTES, windows.size, size)
+
+    def when_read(self, queue: Queue, callback: Callable[[], None]) -> bool:
+        """Fetches what is next and calls back once a page has come; False where nothing on disk is ready."""
+        pending, priority = queue.pending, queue.pending.next_on_disk()
+        if priority is None and not pending.overdue:
+            return False
+        self._waiting.setdefault(queue.queue_id, []).append(callback)
+        if pending.overdue and queue.first_due_ms is not None:
+            self._look_due(queue, self._state.now_ms())
+        elif priority is not None:
+            self.fetch(queue, priority)
+        return True
+
+    def _ended(self, queue: Queue, kind: str, page: Page) -> bool:
+        """Whether the queue is still there; rows that were set aside are counted out."""
+        self.reads.ended(queue, kind)
+        return self.alive(queue, page)
+
+    def alive(self, queue: Queue, page: Page) -> bool:
+        """The same of a page that nothing was counted for."""
+        if self._state.post_office.queues_by_id.get(queue.queue_id) is not queue:
+            return False
+        for priority, has_due_time in page.set_aside:
+            self._count_out(queue, priority, has_due_time, 0)
+        return True
+
+    def _tell(self, queue: Queue) -> None:
+        for callback in self._waiting.pop(queue.queue_id, ()):
+            callback()
+
+    def _take_ready(self, queue: Queue, priority: int, page: Page) -> None:
+        if self._ended(queue, "ready", page):
+            self._load(queue, priority, page)
+            self._tell(queue)
+
+    def _load(self, queue: Queue, priority: int, page: Page) -> None:
+        state, pending = self._state, queue.pending
+        references = self._adopt_ready(queue, priority, page.records)
+        if page.records:
+            pending.cursor[priority] = max(pending.cursor[priority], page.records[-1].sequence)
+        if references:
+            queue.append_page(references)
+        elif not page.more and pending.on_disk[priority]:
+            if not state.ledger.busy():
+                log.error("queue %s: %d messages were counted on disk and are not there", queue.name, pending.on_disk[priority])
+                pending.come_from_disk(priority, pending.on_disk[priority], pending.disk_bytes)
+            # What there is stands in groups that are not on disk yet.
+            state.ledger.when_safe(lambda: state.mark_ready(queue))
+            return
+        state.mark_ready(queue)
+
+    def adopt(self, queue: Queue, record: ReferenceRecord) -> MessageReference:
+        """A message that was only on disk is in memory from here on; it stands in SETTLING until it is placed."""
+        reference = reference_of(queue, record)
+        message = reference.message
+        message.stored = 1
+        message.shared = record.shared
+        self._state.hold(reference)
+        self._count_out(queue, record.priority, record.due_at_ms is not None, message.size)
+        return reference
+
+    def _adopt_ready(self, queue: Queue, priority: int, records: list[ReferenceRecord]) -> list[MessageReference]:
+        """The same for a page of one priority without due times; what is in memory already is left out."""
+        references: list[MessageReference] = []
+        size = 0
+        for record in records:
+            if record.sequence not in queue.references:
+                reference = reference_of(queue, record)
+                message = reference.message
+                message.stored, message.shared = 1, record.shared
+                size += message.size
+                references.append(reference)
+        self._state.hold_all(queue, references)
+        self.disk_bytes = max(0, self.disk_bytes - REFERENCE_BYTES * len(references) - size)
+        if references:
+            queue.pending.come_from_disk(priority, len(references), size)
+        return references
+
+    def _count_out(self, queue: Queue, priority: int, has_due_time: bool, size: int) -> None:
+        self.disk_bytes = max(0, self.disk_bytes - REFERENCE_BYTES - size)
+        if has_due_time:
+            queue.due_on_disk -= 1
+            if not queue.due_on_disk:
+                queue.pending.overdue = False
+        else:
+            queue.pending.come_from_disk(priority, 1, size)
+
+    # -- by time -----------------------------------------------------------------------------------------------------
+
+    def tick(self, now_ms: int) -> None:
+        """At least once a second: reads what is due soon, and what has expired."""
+        self.look_again()
+        self.reads.look_again(now_ms)
+        for queue in list(self._timed):
+            if queue.due_on_disk and queue.first_due_ms is not None:
+                self._look_due(queue, now_ms)
+            if queue.expiry_on_disk_ms is not None and queue.expiry_on_disk_ms <= now_ms:
+                self._look_expired(queue, now_ms)
+            if not queue.due_on_disk and queue.expiry_on_disk_ms is None:
+                del self._timed[queue]
+
+    def _look_due(self, queue: Queue, now_ms: int) -> None:
+        assert queue.first_due_ms is not None, "asked only where something is due"
+        queue.pending.overdue = queue.first_due_ms <= now_ms
+        if queue.first_due_ms > now_ms + AHEAD_MS // 2:
+            return
+        part, waiting = self.rations.part(), queue.scheduled + queue.pending.returned
+        room = part > 0.0 and waiting <= 4 * self._windows.scheduled * part
+        if not room and not (queue.pending.overdue and self._starves(queue, now_ms)):
+            return
+        (after_ms, after), until_ms = queue.due_horizon, now_ms + AHEAD_MS
+        rows, size = self._page_of(queue, _OVERDUE_PAGES if queue.pending.overdue else 1)
+        wanted = Wanted(queue.queue_id, "due", after_ms=after_ms, after=after, until_ms=until_ms, rows=rows, size=size)
+        was = queue.due_horizon, queue.first_due_ms
+        if self.reads.read(queue, "due", wanted, partial(self._take_due, queue, was[0]), lambda: self._due_as_it_was(queue, *was)):
+            # What is given a time up to here from now on stays in memory: the page could miss it.
+            queue.due_horizon = max(queue.due_horizon, (until_ms, _LAST))
+            queue.first_due_ms = None
+
+    def _due_as_it_was(self, queue: Queue, horizon: tuple[int, int], first_due_ms: int | None) -> None:
+        queue.due_horizon = horizon
+        times = [at_ms for at_ms in (first_due_ms, queue.first_due_ms) if at_ms is not None]
+        queue.first_due_ms = min(times, default=None)
+
+    def _take_due(self, queue: Queue, after: tuple[int, int], page: Page) -> None:
+        if not self._ended(queue, "due", page):
+            return
+        if page.more:
+            # A page of which all is leaving says nothing of where it ended: it is read again.
+            last = page.records[-1] if page.records else None
+            queue.due_horizon = after if last is None else (last.due_at_ms or 0, last.sequence)
+        times = [at_ms for at_ms in (page.next_ms, queue.first_due_ms) if at_ms is not None]
+        queue.first_due_ms = min(times) if times and queue.due_on_disk else None
+        self._state.place([self.adopt(queue, record) for record in page.records if record.sequence not in queue.references])
+        now_ms = self._state.now_ms()
+        if queue.due_on_disk and queue.first_due_ms is not None:
+            self._look_due(queue, now_ms)
+        self._state.mark_ready(queue)
+        self._tell(queue)
+
+    def _look_expired(self, queue: Queue, now_ms: int, after: tuple[int, int] | None = None) -> None:
+        rows, size = self._page_of(queue)
+        # Nothing that is only on disk expires earlier; rows that are gone may, and are not to be passed over each time.
+        after = after or ((queue.expiry_on_disk_ms or 0) - 1, _LAST)
+        wanted = Wanted(queue.queue_id, "expired", after_ms=after[0], after=after[1], until_ms=now_ms, rows=rows, size=size)
+        failed = partial(self._expires, queue, queue.expiry_on_disk_ms)
+        if self.reads.read(queue, "expired", wanted, partial(self._take_expired, queue, now_ms), failed):
+            queue.expiry_on_disk_ms = None
+
+    def _take_expired(self, queue: Queue, now_ms: int, page: Page) -> None:
+        if not self._ended(queue, "expired", page):
+            return
+        self._expires(queue, page.next_ms)
+        for record in page.records:
+            if record.sequence not in queue.references:
+                self.expire(self.adopt(queue, record))
+        if page.more and page.records:
+            last = page.records[-1]
+            self._look_expired(queue, now_ms, (last.expires_at_ms or 0, last.sequence))
+
+    # -- with a selector, or all of it -------------------------------------------------------------------------------
+
+    def _scan_for(self, consumer: Consumer) -> None:
+        """The next rows beyond the window, for one consumer that takes only some: those come into memory, up to its credit."""
+        pending, scanned = consumer.queue.pending, consumer.scanned
+        for priority in range(len(scanned) - 1, -1, -1):
+            scanned[priority] = max(scanned[priority], pending.cursor[priority])
+            if pending.on_disk[priority] and scanned[priority] < pending.newest[priority]:
+                rows, size = self._page_of(consumer.queue)
+                wanted = Wanted(consumer.queue.queue_id, "all", priority, after=scanned[priority], rows=min(rows, _SCAN_ROWS), size=size)
+                take = partial(self._take_scanned, consumer, priority, pending.newest[priority])
+                self.reads.read(consumer.queue, f"all for {consumer.name}", wanted, take, _as_it_was)
+                return
+
+    def _take_scanned(self, consumer: Consumer, priority: int, newest: int, page: Page) -> None:
+        queue = consumer.queue
+        if not self._ended(queue, f"all for {consumer.name}", page) or not consumer.open:
+            return
+        room, cost = consumer.credit, 0
+        for record in page.records:
+            if room <= 0 or cost >= SCAN_BUDGET:
+                break
+            consumer.scanned[priority] = record.sequence
+            if record.due_at_ms is None and record.sequence not in queue.references:
+                reference = reference_of(queue, record)
+                cost += consumer.look_cost(reference)
+                if consumer.takes(reference):
+                    queue.put_back([self.adopt(queue, record)])
+                    room -= 1
+        else:
+            if not page.more:
+                consumer.scanned[priority] = max(newest, consumer.scanned[priority])
+        self._state.mark_ready(queue)
+
+    def may_find(self, consumer: Consumer) -> bool:
+        """Whether there may be something on disk for this consumer that has not come yet."""
+        pending = consumer.queue.pending
+        if consumer.selector is None:
+            return pending.disk_count > 0
+        return any(count and consumer.scanned[p] < pending.newest[p] for p, count in enumerate(pending.on_disk))
+
+    def on_disk(
+        self,
+        queue: Queue,
+        act: Look,
+        up_to: int,
+        priority: int | None = None,
+        after: int = 0,
+        rows: int = _SCAN_ROWS,
+    ) -> Steps[None]:
+        """Hands over what of the queue is only on disk, in steps, in delivery order, from a place on and with sequences below ``up_to``.
+
+        ``act`` may adopt a record; what it does not is left where it is. It returns whether it wants more. Raises what ``act`` raised, or
+        Refused where a page could not be read.
+        """
+        highest = len(queue.pending.on_disk) - 1
+        for rank in range(highest if priority is None else min(priority, highest), -1, -1):
+            more = bool(queue.pending.on_disk[rank] or queue.due_on_disk)
+            if not queue.due_on_disk:
+                after = max(after, queue.pending.cursor[rank])
+            scan = Scan(queue, act, up_to, after, self.alive)
+            while more:
+                asked = self.reads.ask(Wanted(queue.queue_id, "all", rank, after=scan.after, rows=rows), scan.look)
+                while not asked.came:
+                    yield True
+                more = asked.more()
+                if not scan.wants_more:
+                    return
+            after = 0
+
+
+def _as_it_was() -> None:
+    """A page that did not come has changed nothing."""

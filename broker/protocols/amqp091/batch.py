@@ -1,0 +1,68 @@
+"""What came on one connection in one turn of the loop, gathered so that the broker is asked once: messages, acknowledgements, confirms."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from ...core.consumer import Consumer
+from ...core.message import Message, MessageReference
+from ...core.queue import Queue
+from ...delivery.fan_out import fan_out
+
+if TYPE_CHECKING:
+    from .channel import Channel
+    from .session import AmqpSession
+
+#: What a message costs a producer's credit beyond its body and properties.
+_OVERHEAD_BYTES = 400
+
+
+class Turn:
+    def __init__(self, session: AmqpSession) -> None:
+        self._session = session
+        self._arrivals: defaultdict[Queue, list[Message]] = defaultdict(list)
+        self.acknowledged: defaultdict[Consumer, list[MessageReference]] = defaultdict(list)
+        #: Channels that have something to confirm.
+        self.confirming: dict[Channel, None] = {}
+        self._messages = 0
+        self._bytes = 0
+
+    def arrive_all(self, queues: list[Queue], messages: list[Message]) -> bool:
+        """Messages for queues that take whatever comes; False, and nothing done, where they are to be looked at one by one (fan_out.py)."""
+        if len(queues) == 1:
+            self._arrivals[queues[0]] += messages
+            return True
+        self.hand_over()
+        return fan_out(self._session.broker.state, messages, queues)
+
+    def charge(self, messages: int, size: int, queues: int) -> None:
+        """Counts messages of so many bytes in all, each for so many queues, against the connection's credit."""
+        self._messages += messages * queues
+        self._bytes += size + messages * _OVERHEAD_BYTES
+
+    def hand_over(self) -> None:
+        """What arrived joins its queues, so that nothing overtakes it."""
+        arrivals, self._arrivals = self._arrivals, defaultdict(list)
+        state = self._session.broker.state
+        for queue, messages in arrivals.items():
+            state.arrive(messages, queue)
+
+    def finish(self) -> None:
+        """Everything gathered goes to the broker; confirms and acknowledgements follow."""
+        session = self._session
+        if self._arrivals:
+            self.hand_over()
+        if self.acknowledged:
+            acknowledged, self.acknowledged = self.acknowledged, defaultdict(list)
+            for consumer, references in acknowledged.items():
+                session.broker.acknowledge(consumer, references)
+                session.settled(consumer)
+        if self.confirming:
+            confirming, self.confirming = self.confirming, {}
+            for channel in confirming:
+                channel.confirm()
+        if self._messages:
+            session.broker.flow.charge(session.producer, self._messages, self._bytes)
+            self._messages = self._bytes = 0
+            session.broker.flow.top_up(session.producer)

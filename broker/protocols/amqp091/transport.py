@@ -1,0 +1,37 @@
+"""asyncio.Protocol <-> an AMQP 0-9-1 session, which cuts its own frames."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..handshakes import Admission
+from ..transport import SocketTransport, TransportLimits
+from .session import AmqpSession
+
+
+class AmqpTransport(SocketTransport):
+    """A socket on which AMQP 0-9-1 is spoken."""
+
+    def __init__(
+        self,
+        make_session: Callable[[SocketTransport], AmqpSession],
+        limits: TransportLimits,
+        connections: set[SocketTransport],
+        admission: Admission,
+    ) -> None:
+        self._session = make_session(self)
+        super().__init__(self._session, limits, connections, admission)
+
+    def data_received(self, data: bytes) -> None:
+        self._last_in = self._loop.time()
+        if self._ending:
+            return
+        try:
+            if not self._logged_in:
+                self._received_before_login += len(data)
+                if self._received_before_login > self._limits.max_bytes_before_login:
+                    self._session.end("login-expected", "too much was sent before the login was done", "log in first")
+                    return
+            self._session.receive(data)
+        except Exception as error:
+            self._session.broken(error)

@@ -1,0 +1,347 @@
+"""asyncio.Protocol <-> a codec and its session: buffering, limits before login, heartbeats, and what a fault costs.
+
+Everything written in one turn of the loop leaves in one write. Whatever goes wrong in here ends this connection and no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Final, Protocol, cast
+
+from ..errors import Refused
+from .handshakes import Admission
+from .native.codec import Frame, FrameDecoder, ProtocolError
+from .native.session import NativeSession
+
+log = logging.getLogger("homing")
+
+#: Gathered output above this leaves at once, so that the socket's own flow control can speak up within a turn.
+_FLUSH_ABOVE: Final = 256 * 1024
+_HIGH_WATER: Final = 1024 * 1024
+#: A peer that does not read is cut off when this much waits for it.
+_MOST_UNSENT: Final = 64 * 1024 * 1024
+#: Connections with a heartbeat below this look after it themselves.
+_SELDOM_S: Final = 2.5
+#: When a turn of the loop has taken this long, a connection with more frames goes on in the next: others have something to say too.
+_TURN_S: Final = 0.005
+#: So long a peer has to hang up after a goodbye, as with RabbitMQ.
+_TO_HANG_UP_S: Final = 30.0
+#: After a read of this size the loop reads the same socket again, up to 32 times, before it looks at any other.
+_FULL_READ: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class TransportLimits:
+    max_frame_bytes: int = 16 * 1024 * 1024
+    max_bytes_before_login: int = 8 * 1024
+    login_timeout_ms: int = 10_000
+    heartbeat_tolerance: float = 2.5
+    #: A peer that takes nothing of what waits for it is given up after this long, heartbeats or not, as with RabbitMQ.
+    write_timeout_ms: int = 30_000
+
+
+class Session(Protocol):
+    """Any protocol's session, as far as every transport talks to it."""
+
+    def lost(self) -> None: ...
+
+    def heartbeat(self) -> None: ...
+
+    def resumed(self) -> None:
+        """The peer reads again."""
+
+    def end(self, code: str, message: str, fix: str) -> None: ...
+
+
+class SocketTransport(asyncio.Protocol):
+    """One socket, whatever is spoken on it. ``connections`` holds every open transport; ``admission`` says which may stay."""
+
+    #: The protocol can say that there are too many connections before the peer has said anything.
+    tells_at_once: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        session: Session,
+        limits: TransportLimits,
+        connections: set[SocketTransport],
+        admission: Admission,
+    ) -> None:
+        self._limits = limits
+        self._connections = connections
+        self._admission = admission
+        #: The address it comes from, and the same with the port, for people.
+        self.peer = self.place = ""
+        #: Its password is being checked.
+        self.checking = False
+        self._loop = asyncio.get_running_loop()
+        self._any_session = session
+        self._transport: asyncio.Transport | None = None
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._paused = False
+        self._not_reading = False
+        self._received_before_login = 0
+        self._logged_in = False
+        self._deadline: asyncio.TimerHandle | None = None
+        self._heartbeat_s = 0.0
+        #: The goodbye is said, and the peer is to hang up; we have.
+        self._leaving = self._ending = False
+        #: What was said last is all that is said: the socket is closed behind it.
+        self._hurried = False
+        self._last_in = self._last_out = self._taken_at = self._loop.time()
+        #: Bytes handed to the socket; how many of them it had taken when that was looked at last.
+        self._written = self._taken = 0
+
+    # -- the socket speaks -------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+        self._transport.set_write_buffer_limits(high=_HIGH_WATER)
+        name = transport.get_extra_info("peername")
+        if name:
+            self.peer = str(name[0])
+            self.place = f"{name[0]}:{name[1]}"
+        self._connections.add(self)
+        self._admission.arrive(self)
+        refusal = self._admission.refusal(self.peer) if self.tells_at_once else None
+        if refusal is not None:
+            log.warning("%s was refused: %s", self.place, refusal)
+            self._hurried = True
+            self._any_session.end(refusal.code, refusal.message, refusal.fix)
+            return
+        self._deadline = self._loop.call_later(self._limits.login_timeout_ms / 1000, self._too_slow)
+
+    def pause_writing(self) -> None:
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self._any_session.resumed()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._connections.discard(self)
+        self._admission.leave(self)
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._transport = None
+        self._out.clear()
+        self._any_session.lost()
+
+    def _too_slow(self) -> None:
+        if self._logged_in:
+            return
+        said = "the login was not checked within the time allowed" if self.checking else "no login within the time allowed"
+        self._any_session.end("login-timeout", f"{said} (limits.login-timeout)", "log in at once; try again")
+
+    @property
+    def patience(self) -> int:
+        """See admission.Guest."""
+        if self._leaving or self._ending:
+            return 0
+        return 2 if self.checking else 1
+
+    def give_way(self, refusal: Refused) -> None:
+        log.warning("%s gave way to another: %s", self.place, refusal)
+        self._hurried = True
+        self._any_session.end(refusal.code, refusal.message, refusal.fix)
+        if self._transport is not None:
+            self.flush()
+            self._transport.close()
+
+    # -- Output: the session speaks ----------------------------------------------------------------------------------
+
+    @property
+    def writable(self) -> bool:
+        return not self._paused and self._transport is not None
+
+    def write(self, data: bytes) -> None:
+        if not self._out:
+            self._loop.call_soon(self.flush)
+        self._out.append(data)
+        self._out_bytes += len(data)
+        if self._out_bytes > _FLUSH_ABOVE:
+            self.flush()
+
+    def flush(self) -> None:
+        if not self._out:
+            return
+        data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
+        self._out.clear()
+        self._written += self._out_bytes
+        self._out_bytes = 0
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        transport.write(data)
+        self._last_out = self._loop.time()
+        if transport.get_write_buffer_size() > _MOST_UNSENT:
+            log.warning("%s does not read what it is sent: more than %d bytes wait for it, and it is given up", self.place, _MOST_UNSENT)
+            transport.abort()
+
+    def opened(self, heartbeat_ms: int) -> None:
+        self._logged_in = True
+        self._heartbeat_s = heartbeat_ms / 1000
+        if 0 < self._heartbeat_s < _SELDOM_S:
+            self._loop.call_later(self._heartbeat_s / 4, self._beat_often)
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def end(self) -> None:
+        """Hangs up once what was written has left; a peer that does not read it is given the login time to do so.
+
+        What the peer is still sending is read and thrown away until it hangs up too: closing with something unread would reset the
+        connection, and the peer might never see why.
+        """
+        self.flush()
+        transport = self._transport
+        if transport is None or transport.is_closing() or self._ending:
+            return
+        self._ending = True
+        self.resume_reading()
+        if self._hurried:
+            transport.close()
+        else:
+            transport.write_eof()
+        self._cut_in(self._limits.login_timeout_ms / 1000)
+
+    def leave(self) -> None:
+        """What was written last is the goodbye, and the peer hangs up when it has read it.
+
+        Were the socket closed together with the goodbye, a client whose reader sees the end before the rest of it has understood the
+        goodbye would take it for a loss: some report an error then, some reconnect, some wait for ever.
+        """
+        self.flush()
+        transport = self._transport
+        if transport is None or transport.is_closing() or self._ending or self._leaving:
+            return
+        self._leaving = True
+        self.resume_reading()
+        self._cut_in(_TO_HANG_UP_S if self._logged_in else self._limits.login_timeout_ms / 1000)
+
+    def _cut_in(self, seconds: float) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        if self._transport is not None:
+            self._deadline = self._loop.call_later(seconds, self._transport.abort)
+
+    def pause_reading(self) -> None:
+        """What the peer sends waits in the socket from here on."""
+        if not self._not_reading and self._transport is not None:
+            self._not_reading = True
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._not_reading and self._transport is not None and not self._transport.is_closing():
+            self._not_reading = False
+            self._last_in = self._loop.time()
+            self._transport.resume_reading()
+
+    # -- once a heartbeat's time -------------------------------------------------------------------------------------
+
+    def beat(self) -> None:
+        """Sends a heartbeat when nothing else was sent; gives up a peer that has been silent for too long, or takes nothing."""
+        transport = self._transport
+        if transport is None or self._leaving or self._ending:
+            return
+        now = self._loop.time()
+        unsent = transport.get_write_buffer_size()
+        if not unsent or self._written - unsent != self._taken:
+            self._taken, self._taken_at = self._written - unsent, now
+        elif now - self._taken_at >= self._limits.write_timeout_ms / 1000:
+            said = "%s has taken nothing for %.1f s of the %d bytes that wait for it, and is given up (limits.write-timeout)"
+            log.warning(said, self.place, now - self._taken_at, unsent)
+            transport.abort()
+            return
+        if not self._heartbeat_s:
+            return
+        if not self._not_reading and now - self._last_in > self._heartbeat_s * self._limits.heartbeat_tolerance:
+            log.warning("%s was silent for %.1f s and is given up", self.place, now - self._last_in)
+            transport.abort()
+        elif now - self._last_out >= self._heartbeat_s * 0.5:
+            self._any_session.heartbeat()
+
+    def _beat_often(self) -> None:
+        """For heartbeats that the server's own look, once a second when nothing else happens, is too seldom for."""
+        if self._transport is not None and not self._leaving and not self._ending:
+            self.beat()
+            self._loop.call_later(self._heartbeat_s / 4, self._beat_often)
+
+    def goodbye(self, code: str, message: str, fix: str) -> None:
+        self._any_session.end(code, message, fix)
+
+
+class NativeTransport(SocketTransport):
+    """A socket on which the native protocol is spoken."""
+
+    tells_at_once: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        make_session: Callable[[SocketTransport], NativeSession],
+        limits: TransportLimits,
+        connections: set[SocketTransport],
+        admission: Admission,
+    ) -> None:
+        self._session = make_session(self)
+        super().__init__(self._session, limits, connections, admission)
+        self._decoder = FrameDecoder(limits.max_bytes_before_login)
+        #: Frames whose turn has not come yet; the socket is not read meanwhile.
+        self._postponed: list[Frame] = []
+
+    def resume_reading(self) -> None:
+        if self._leaving or self._ending or not (self._postponed or self._session.full):
+            super().resume_reading()
+
+    def opened(self, heartbeat_ms: int) -> None:
+        super().opened(heartbeat_ms)
+        self._decoder.limit = self._limits.max_frame_bytes
+
+    def data_received(self, data: bytes) -> None:
+        self._last_in = self._loop.time()
+        if self._leaving or self._ending:
+            return
+        try:
+            if not self._logged_in:
+                self._received_before_login += len(data)
+                if self._received_before_login > self._limits.max_bytes_before_login:
+                    raise ProtocolError(
+                        "login-expected", "too much was sent before the login was done", "wait for WELCOME before sending more"
+                    )
+            self._act_on(self._decoder.feed(data), len(data) >= _FULL_READ)
+        except Exception as error:
+            self._session.broken(error)
+
+    def _act_on(self, frames: list[Frame], more: bool = False) -> None:
+        """``more``: the socket has more to read, and would be read in this same turn."""
+        if self._postponed:
+            self._postponed += frames
+            return
+        if len(frames) < 2 and not more:
+            self._session.receive(frames)
+            return
+        # The loop's own time stands still during a turn.
+        until = self._loop.time() + _TURN_S
+        for number, frame in enumerate(frames, 1):
+            self._session.receive([frame])
+            if time.monotonic() > until and (more or number < len(frames)) and self._transport is not None:
+                self._postponed = frames[number:]
+                self.pause_reading()
+                self._loop.call_soon(self._go_on)
+                return
+
+    def _go_on(self) -> None:
+        """The next turn for frames that were too much for one."""
+        frames, self._postponed = self._postponed, []
+        transport = self._transport
+        if transport is None or transport.is_closing() or self._leaving or self._ending:
+            return
+        try:
+            self._act_on(frames)
+        except Exception as error:
+            self._session.broken(error)
+        self.resume_reading()

@@ -1,0 +1,37 @@
+"""What the broker needs of a journal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from homing.journal.commit.batch import Group
+from homing.journal.read.pages import Page, Wanted
+
+
+class JournalPort(Protocol):
+    """The part of journal.Journal that the broker writes through."""
+
+    group: Group
+    #: Called on the loop after each commit.
+    on_commit: Callable[[], None]
+
+    def next_id(self) -> int: ...
+
+    def next_ids(self, count: int) -> int: ...
+
+    @property
+    def ids_taken(self) -> int: ...
+
+    @property
+    def ids_reserved(self) -> bool: ...
+
+    def busy(self) -> bool: ...
+
+    @property
+    def unwritten_bytes(self) -> int: ...
+
+    @property
+    def unwritten_references(self) -> int: ...
+
+    def read(self, wanted: Wanted, take: Callable[[Page], None], failed: Callable[[Exception], None]) -> None: ...

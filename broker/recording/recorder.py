@@ -1,0 +1,486 @@
+"""The broker's books: what happens to references is entered here, and from here into the journal's open group.
+
+Every state change of a durable reference is one or two calls; all calls made in one step of the loop land in one group, so a move
+(out of one queue, into another, with its attempt) is on disk as a whole or not at all. References that are not durable pass through
+without a trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+from homing.journal.commit.batch import Group
+from homing.journal.contract import (
+    AddressRecord,
+    AttemptDetail,
+    Attempts,
+    MessageRecord,
+    MinuteColumn,
+    OutcomeDetail,
+    Outcomes,
+    PolicyRecord,
+    QueueRecord,
+    ReferenceCounts,
+    ReferenceRecord,
+    ReferenceState,
+    make,
+)
+
+from ..core.consumer import Consumer
+from ..core.dead_letter import DELIVERY_LIMIT, EXPIRED, MAX_LENGTH, NOT_RETRYABLE, POISON, REJECTED
+from ..core.failure_report import brief, keep
+from ..core.message import PARKED, Message, MessageReference
+from ..core.queue import Queue
+from ..core.redelivery import Action, ConsumerPolicy, Decision, policy_in_force
+from ..core.routing import Address
+from ..core.settings.address_settings import AddressSettings
+from .journal_port import JournalPort
+
+#: What ``max-redelivery-records: -1`` comes to.
+MAX_ATTEMPT_RECORDS: Final = 100
+_MINUTE_MS: Final = 60_000
+#: Messages failed by one and the same report of which each is booked with all its text; further ones with the beginning of it.
+_FULL_FAULTS: Final = 100
+_MAX_KEY_CHARS: Final = 256
+#: Redelivery policies that were entered last: clients bring as many as they like, and the journal keeps some times as many
+#: (journal/upkeep/leftovers.py), so that one that is in use is there.
+_KNOWN_POLICIES: Final = 500
+
+COLUMN_OF_OUTCOME: Final = {
+    "succeeded": MinuteColumn.SUCCEEDED,
+    "dead-lettered": MinuteColumn.DEAD_LETTERED,
+    "expired": MinuteColumn.EXPIRED,
+    "dropped": MinuteColumn.DROPPED,
+    "purged": MinuteColumn.PURGED,
+    "redriven": MinuteColumn.MOVED_OUT,
+}
+
+
+#: What stays have in common -> (message_id, sequence) of each.
+_Stays = dict[tuple[Any, ...], list[tuple[int, int]]]
+
+
+class Ledger:
+    def __init__(self, journal: JournalPort, now_ms: Callable[[], int], keep_all_history: bool = False) -> None:
+        self._journal = journal
+        self._now_ms = now_ms
+        self._keep_all = keep_all_history
+        self._known_policies: dict[str, None] = {}
+        self._last_report: dict[str, Any] | None = None
+        self._last_settings: AddressSettings | None = None
+        self._last_fault: dict[str, Any] | None = None
+        self._fault_uses = 0
+        self._policy_of: dict[tuple[int, int], tuple[AddressSettings, ConsumerPolicy | None, str]] = {}
+
+    @property
+    def group(self) -> Group:
+        return self._journal.group
+
+    def next_id(self) -> int:
+        return self._journal.next_id()
+
+    def next_ids(self, count: int) -> int:
+        """The first of so many in a row."""
+        return self._journal.next_ids(count)
+
+    @property
+    def ids_taken(self) -> int:
+        """Grows by one with each number taken: each message's reference takes one."""
+        return self._journal.ids_taken
+
+    @property
+    def ids_reserved(self) -> bool:
+        """Whether every number taken is reserved on disk, so that it cannot come again after a kill."""
+        return self._journal.ids_reserved
+
+    def when_safe(self, callback: Callable[[], None]) -> None:
+        """Calls back once everything entered so far is on disk; at once when it is already."""
+        if self._journal.busy():
+            self._journal.group.after.append(callback)
+        else:
+            callback()
+
+    def when_stored(self, callback: Callable[[], None]) -> None:
+        """The same, for the confirm of a send: it may wait for the acknowledgement of what was sent (journal/commit/scheduler.py)."""
+        if self._journal.busy():
+            self._journal.group.confirms.append(callback)
+        else:
+            callback()
+
+    def busy(self) -> bool:
+        """Whether something entered is not on disk yet."""
+        return self._journal.busy()
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """Of what is on its way to the disk: bodies, and what each reference takes beside them."""
+        return self._journal.unwritten_bytes
+
+    @property
+    def unwritten_references(self) -> int:
+        return self._journal.unwritten_references
+
+    def note_time(self, now_ms: int) -> None:
+        """Broker time goes along with what is written anyway; an idle broker writes nothing."""
+        if self._journal.busy():
+            self.group.clock(now_ms)
+
+    # -- addresses and queues ----------------------------------------------------------------------------------------
+
+    def address_made(self, address: Address) -> None:
+        self.group.address(AddressRecord(address.name, int(address.routing_types), address.auto_created, address.created_at_ms))
+
+    def address_gone(self, address: Address) -> None:
+        self.group.delete_address(address.name)
+
+    def queue_changed(self, queue: Queue, deleted_at_ms: int | None = None) -> None:
+        """Made, paused, resumed or (with a time) deleted. Queues that are not durable are not in the books."""
+        if queue.durable:
+            self.group.queue(
+                QueueRecord(
+                    queue.queue_id,
+                    queue.name,
+                    queue.address,
+                    queue.routing_type,
+                    queue.selector.text if queue.selector else None,
+                    True,
+                    queue.auto_created,
+                    queue.paused,
+                    queue.options,
+                    queue.created_at_ms,
+                    deleted_at_ms,
+                )
+            )
+
+    # -- a stay in a queue -------------------------------------------------------------------------------------------
+
+    def entered(self, references: list[MessageReference], column: MinuteColumn = MinuteColumn.SENT) -> None:
+        """References of *one* message joined their queues. Several durable ones share one stored body."""
+        durable = [reference for reference in references if reference.durable]
+        if not durable:
+            return
+        group, minute = self.group, self._now_ms() // _MINUTE_MS
+        message = durable[0].message
+        record = message_record(message)
+        # A shared body leaves the disk with its last durable reference; one that comes from a queue that is not durable brings it back.
+        if (len(durable) > 1 and not message.shared) or (message.shared and not message.stored):
+            message.shared = True
+            group.add_message(record)
+        message.stored += len(durable)
+        for reference in durable:
+            group.add(reference_record(reference, record))
+            group.counts(reference.queue.queue_id, minute)[column] += 1
+
+    def moved_in(self, queue: Queue, references: list[MessageReference]) -> None:
+        """Fresh references to as many messages, which died elsewhere, joined one queue."""
+        group, size = self.group, 0
+        records: dict[int, ReferenceRecord] = {}
+        for reference in references:
+            if reference.durable:
+                message = reference.message
+                record = message_record(message)
+                if not message.shared:
+                    size += len(message.body)
+                elif not message.stored:
+                    group.add_message(record)
+                message.stored += 1
+                records[reference.sequence] = reference_record(reference, record)
+        if records:
+            group.add_fresh(records, size)
+            group.counts(queue.queue_id, self._now_ms() // _MINUTE_MS)[MinuteColumn.MOVED_IN] += len(records)
+
+    def arrived(self, queue: Queue, arrivals: dict[int, MessageReference], size: int) -> None:
+        """The plain case of sending: fresh durable references, by sequence, of as many messages, with bodies of ``size``, in one queue."""
+        group = self.group
+        group.add_arrivals(arrivals, size, arrival_record)
+        group.counts(queue.queue_id, self._now_ms() // _MINUTE_MS)[MinuteColumn.SENT] += len(arrivals)
+
+    def arrived_on_disk(self, queue: Queue, messages: list[Message], expiries: list[int | None]) -> None:
+        """The same for durable messages of which there is no reference in memory."""
+        group, queue_id, now_ms = self.group, queue.queue_id, self._now_ms()
+        for message, expires_at_ms in zip(messages, expiries, strict=True):
+            values = (
+                queue_id,
+                queue.priority_of(message),
+                message.message_id,
+                0,
+                0,
+                0,
+                0,
+                None,
+                expires_at_ms,
+                now_ms,
+                None,
+                message_record(message),
+                False,
+            )
+            group.add(make(ReferenceRecord, values))
+        group.counts(queue_id, now_ms // _MINUTE_MS)[MinuteColumn.SENT] += len(messages)
+
+    def changed(self, references: Iterable[MessageReference]) -> None:
+        """Counts, due time or state of references that stay where they are."""
+        alike: dict[tuple[int, int, int, int, int | None, int | None], list[int]] = {}
+        last = None
+        for reference in references:
+            if reference.durable:
+                counts = (
+                    reference.delivery_count,
+                    reference.failed,
+                    reference.assigned,
+                    state_bits(reference),
+                    reference.due_at_ms,
+                    reference.expires_at_ms,
+                )
+                if counts != last:
+                    last, sequences = counts, alike.setdefault(counts, [])
+                sequences.append(reference.sequence)
+        for counts, sequences in alike.items():
+            self.group.change(sequences, make(ReferenceCounts, counts))
+
+    def succeeded(self, queue: Queue, references: list[MessageReference], alone: bool = True, consumer: str = "") -> None:
+        """Acknowledged references of one queue leave it for good. ``alone``: not as a part of a transaction."""
+        group, now_ms, held_ms = self.group, self._now_ms(), 0
+        first_tries: set[int] = set()
+        recorded: list[int] = []
+        untried = recorded_ms = 0
+        told: _Stays = {}
+        for reference in references:
+            if not reference.durable:
+                continue
+            # A redrive puts ``failed`` back to 0; the hops tell that it has failed before.
+            tried = reference.failed or reference.hops
+            if tried or self._keep_all:
+                untried += not tried
+                recorded.append(reference.sequence)
+                recorded_ms += now_ms - (reference.given_at_ms or reference.assigned_at_ms)
+                reference.delivery_count += not reference.counted
+                self._outcome(reference, "succeeded", now_ms, None, (), told)
+            else:
+                first_tries.add(reference.sequence)
+                held_ms += now_ms - (reference.given_at_ms or reference.assigned_at_ms)
+            message = reference.message
+            message.stored -= 1
+            if message.shared:
+                self._body_unused(message)
+        minute = now_ms // _MINUTE_MS
+        if recorded:
+            group.remove(queue.queue_id, minute, recorded, untried, consumer, recorded_ms)
+        if first_tries:
+            group.succeed(queue.queue_id, minute, first_tries, alone, consumer, held_ms)
+
+    def left(
+        self,
+        queue: Queue,
+        references: Iterable[MessageReference],
+        outcome: str,
+        reason: str | None = None,
+        targets: Sequence[Queue] = (),
+    ) -> None:
+        """References leave their queue otherwise: dead-lettered, expired, dropped, purged or redriven; the last into queues ``targets``."""
+        target_queues = tuple([target.name for target in targets])
+        group, queue_id, now_ms = self.group, queue.queue_id, self._now_ms()
+        always = self._keep_all or outcome in ("dead-lettered", "expired", "redriven")
+        told: _Stays = {}
+        gone: list[int] = []
+        for reference in references:
+            if not reference.durable:
+                continue
+            gone.append(reference.sequence)
+            if always or reference.failed or reference.hops:
+                self._outcome(reference, outcome, now_ms, reason, target_queues, told)
+            message = reference.message
+            message.stored -= 1
+            if message.shared:
+                self._body_unused(message)
+        if gone:
+            group.delete_all(gone)
+            group.counts(queue_id, now_ms // _MINUTE_MS)[COLUMN_OF_OUTCOME[outcome]] += len(gone)
+
+    def _body_unused(self, message: Message) -> None:
+        if not message.stored:
+            self.group.delete_message(message.message_id)
+
+    def _outcome(
+        self,
+        reference: MessageReference,
+        outcome: str,
+        now_ms: int,
+        reason: str | None,
+        target_queues: tuple[str, ...],
+        told: _Stays,
+    ) -> None:
+        """``told``: the stays of the same queue that ended alike and went to the same queues, as those of many do."""
+        message, failed, counted = reference.message, reference.failed, reference.delivery_count
+        name = message_key(reference)
+        key = (message.address, message.sent_at_ms, reference.entered_at_ms, failed, counted, name)
+        stays = told.get(key)
+        if stays is None:
+            stays = told[key] = []
+            detail = OutcomeDetail(
+                message.address, message.sent_at_ms, reference.entered_at_ms, failed, counted, reason, target_queues, name
+            )
+            self.group.outcome(Outcomes(reference.queue.queue_id, now_ms, outcome, detail, stays))
+        stays.append((message.message_id, reference.sequence))
+
+    # -- attempts ----------------------------------------------------------------------------------------------------
+
+    def failed(
+        self, consumer: Consumer, verdicts: list[tuple[MessageReference, Decision]], outcome: str, report: dict[str, Any], now_ms: int
+    ) -> None:
+        """Deliveries of one queue that ended badly, all in the same way; their counts have gone up already.
+
+        Keeps, of each message, the first tenth and the last of at most max-redelivery-records.
+        """
+        group, settings, queue_id = self.group, consumer.queue.settings, consumer.queue.queue_id
+        limit = settings.max_redelivery_records
+        limit = MAX_ATTEMPT_RECORDS if limit < 0 else min(limit, MAX_ATTEMPT_RECORDS)
+        last = limit - limit // 10
+        by_key = settings.message_key_property is not None
+        # What is told of them is the same for most: those that went out together and were tried as often.
+        alike: _Stays = {}
+        last_told, stays = None, None
+        number = 0
+        for reference, decision in verdicts:
+            if not reference.durable:
+                continue
+            number += 1
+            message, sequence, failed = reference.message, reference.sequence, reference.failed
+            if failed > limit:
+                if not limit:
+                    continue
+                group.delete_attempt(message.message_id, sequence, failed - last)
+            address = reference.hops[-1].facts["address"] if reference.hops else message.address
+            key = message_key(reference) if by_key else None
+            counted, assigned_ms, given_ms = reference.delivery_count, reference.assigned_at_ms, reference.given_at_ms
+            told = (address, assigned_ms, given_ms, counted, failed, id(decision), key)
+            if told != last_told:
+                last_told, stays = told, alike.get(told)
+            if stays is None:
+                stays = alike[told] = []
+                detail = AttemptDetail(
+                    original_address=address,
+                    outcome=outcome,
+                    consumer=consumer.name,
+                    connection=consumer.connection,
+                    assigned_at_ms=assigned_ms,
+                    given_at_ms=given_ms,
+                    delivery_count=counted,
+                    failed=failed,
+                    delay_ms=decision.delay_ms if decision.action is Action.REDELIVER else None,
+                    due_at_ms=decision.due_at_ms,
+                    decision=decision.action.value,
+                    policy=self._policy(settings, consumer.policy, now_ms),
+                    fault=self._fault(report, settings),
+                    message_key=key,
+                )
+                group.attempt(Attempts(queue_id, failed, now_ms, detail, stays))
+            stays.append((message.message_id, sequence))
+        if number:
+            group.counts(queue_id, now_ms // _MINUTE_MS)[MinuteColumn.FAILED] += number
+
+    def read_report(self, report: dict[str, Any], settings: AddressSettings) -> None:
+        """Once for each report, however many messages it fails, and before any of them changes."""
+        if self._last_report is not report or self._last_settings is not settings:
+            fault = keep(report, settings)
+            self._last_report, self._last_settings = report, settings
+            self._last_fault, self._fault_uses = fault, 0
+
+    def _fault(self, report: dict[str, Any], settings: AddressSettings) -> dict[str, Any] | None:
+        """The report as it is stored. One may fail thousands of messages: it is kept whole a number of times."""
+        self.read_report(report, settings)
+        self._fault_uses += 1
+        if self._fault_uses == _FULL_FAULTS and self._last_fault is not None:
+            self._last_fault = brief(self._last_fault)
+        return self._last_fault
+
+    def delivered(self, queue: Queue, references: list[MessageReference], now_ms: int) -> None:
+        """The application was given them (and they came back); successes count this themselves."""
+        number = sum([reference.durable for reference in references])
+        if number:
+            self.group.counts(queue.queue_id, now_ms // _MINUTE_MS)[MinuteColumn.DELIVERED] += number
+
+    def _policy(self, settings: AddressSettings, policy: ConsumerPolicy | None, now_ms: int) -> str:
+        key = (id(settings), id(policy))
+        known = self._policy_of.get(key)
+        if known is not None and known[0] is settings and known[1] is policy:
+            return known[2]
+        name, in_force = policy_in_force(settings, policy)
+        if len(self._policy_of) >= _KNOWN_POLICIES:
+            self._policy_of.clear()
+        self._policy_of[key] = (settings, policy, name)
+        if name not in self._known_policies:
+            if len(self._known_policies) >= _KNOWN_POLICIES:
+                del self._known_policies[next(iter(self._known_policies))]
+            self._known_policies[name] = None
+            self.group.policy(PolicyRecord(name, now_ms, in_force))
+        return name
+
+
+#: Place of a park reason in the state's upper bits.
+PARK_REASONS: Final = ("", DELIVERY_LIMIT, POISON, NOT_RETRYABLE, EXPIRED, MAX_LENGTH, REJECTED)
+PARK_REASON_SHIFT: Final = 2
+
+
+def state_bits(reference: MessageReference) -> int:
+    """The ``state`` column: parked, suspect, and what a parked one died of."""
+    if not reference.suspect and reference.where is not PARKED and not reference.park_reason:
+        return 0
+    parked = ReferenceState.PARKED if reference.where is PARKED else 0
+    suspect = ReferenceState.SUSPECT if reference.suspect else 0
+    return int(parked | suspect) | PARK_REASONS.index(reference.park_reason) << PARK_REASON_SHIFT
+
+
+def park_reason(state: int) -> str:
+    """The inverse: what a parked reference died of."""
+    return PARK_REASONS[state >> PARK_REASON_SHIFT]
+
+
+def message_key(reference: MessageReference) -> str | None:
+    """What the property that ``message-key-property`` names says. Cut short: it is kept with each attempt."""
+    name, properties = reference.queue.settings.message_key_property, reference.message.properties
+    value = properties.get(name) if name and properties else None
+    if value is None:
+        return None
+    return (value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value))[:_MAX_KEY_CHARS]
+
+
+def message_record(message: Message) -> MessageRecord:
+    values = (
+        message.message_id,
+        message.address,
+        message.body,
+        message.properties,
+        message.priority,
+        message.sent_at_ms,
+        message.expires_at_ms,
+        message.producer,
+    )
+    return make(MessageRecord, values)
+
+
+def arrival_record(reference: MessageReference) -> ReferenceRecord:
+    """As it came, with a body of its own: what has become of it since then is on the books apart. Called on the writer's thread."""
+    record = message_record(reference.message)
+    queue_id, priority, expires_at_ms = reference.queue.queue_id, reference.priority, reference.expires_at_ms
+    values = (queue_id, priority, reference.sequence, 0, 0, 0, 0, None, expires_at_ms, reference.entered_at_ms, None, record, False)
+    return make(ReferenceRecord, values)
+
+
+def reference_record(reference: MessageReference, message: MessageRecord) -> ReferenceRecord:
+    values = (
+        reference.queue.queue_id,
+        reference.priority,
+        reference.sequence,
+        reference.delivery_count,
+        reference.failed,
+        reference.assigned,
+        state_bits(reference),
+        reference.due_at_ms,
+        reference.expires_at_ms,
+        reference.entered_at_ms,
+        reference.hops,
+        message,
+        reference.message.shared,
+    )
+    return make(ReferenceRecord, values)

@@ -1,0 +1,75 @@
+"""From what the journal kept to a broker that goes on: addresses, queues, references, marks and outcomes."""
+
+from __future__ import annotations
+
+from homing.journal.contract import QueueRecord, Recovered, ReferenceRecord, ReferenceState
+
+from ..broker import Broker
+from ..core.message import Message
+from ..core.queue import Queue
+from ..core.routing import Address, RoutingTypes
+from ..core.settings.units import known_duration_ms
+from ..delivery.state import log
+from ..errors import Refused
+from ..topology.amqp.arguments import priorities
+from ..topology.amqp.policies import with_policy
+from ..topology.resources import parse_selector, settings_for
+from .mapping import reference_of
+from .recorder import park_reason
+
+
+def recover(broker: Broker, recovered: Recovered) -> None:
+    """Fills an empty broker. What fell due meanwhile goes out at once; parked messages look again at the first tick."""
+    post_office = broker.state.post_office
+    post_office.reserve_queue_ids(recovered.next_queue_id)
+    for record in recovered.addresses:
+        post_office.add_address(Address(record.name, RoutingTypes(record.routing_types), record.created_at_ms, record.auto_created))
+    broker.policies.restore(recovered.declarations)
+    for queue_record in recovered.queues:
+        _queue(broker, queue_record)
+    broker.virtual_hosts.restore(recovered.declarations)
+    messages: dict[int, Message] = {}
+    for reference in recovered.references:
+        _reference(broker, reference, messages)
+    for counted in recovered.on_disk:
+        queue = post_office.queues_by_id[counted.queue_id]
+        times = (counted.first_due_ms, counted.first_expiry_ms)
+        broker.state.pager.restore(queue, counted.ready, counted.due, *times, counted.mean_bytes)
+    broker.marks.update({producer: [mark, at_ms] for producer, (mark, at_ms) in recovered.producers.items()})
+    for address, duplicate_ids in recovered.duplicates.items():
+        broker.intake.remember(address, duplicate_ids)
+    for sentence in recovered.quarantined:
+        log.error("%s", sentence)
+
+
+def _queue(broker: Broker, record: QueueRecord) -> None:
+    settings, policy = broker.state.settings.resolve(record.address), broker.policies.for_queue(record.name)
+    options = {key: known_duration_ms(value) if key.endswith("_ms") else value for key, value in record.options.items()}
+    try:
+        settings = with_policy(settings_for(broker.state.settings, record.address, options), options, policy)
+    except Refused as refusal:
+        log.error("queue %s: what it was declared with is not understood any more (%s); the address's settings apply", record.name, refusal)
+    queue = Queue(
+        record.queue_id,
+        record.name,
+        record.address,
+        record.routing_type,
+        settings,
+        created_at_ms=record.created_at_ms,
+        selector=parse_selector(record.selector),
+        auto_created=record.auto_created,
+        options=options,
+        priorities=priorities(record.options or {}),
+    )
+    queue.paused, queue.policy = record.paused, policy
+    broker.state.post_office.add_queue(queue)
+    broker.resources.idle.begin(queue, broker.now_ms())
+
+
+def _reference(broker: Broker, record: ReferenceRecord, messages: dict[int, Message]) -> None:
+    reference = reference_of(broker.state.post_office.queues_by_id[record.queue_id], record)
+    message = messages.setdefault(record.message.message_id, reference.message)
+    message.shared = record.shared
+    message.stored += 1
+    reference.message = message
+    broker.restore_reference(reference, park_reason(record.state) if record.state & ReferenceState.PARKED else "")

@@ -1,0 +1,183 @@
+"""Queues as AMQP 0-9-1 declares them: the ``x-`` arguments, read and checked, and what they come to in our own settings.
+
+What only AMQP knows is kept in the queue's options under ``amqp``: {arguments, durable, auto_delete, exclusive}.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ...core.amqp.vhost import DEFAULT, local_name, virtual_host_of
+from ...core.message import DEFAULT_PRIORITY
+from ...core.pending import PRIORITIES
+from ...core.queue import Queue
+from ...core.settings.units import MAX_DURATION_MS
+from ...errors import Refused
+
+#: The key in a queue's options.
+AMQP: Final = "amqp"
+#: What the names begin with that the server gives.
+GENERATED: Final = "amq.gen-"
+_MOST: Final = (1 << 62) - 1
+#: The highest priority that a queue may tell apart from those below it.
+MOST_PRIORITY: Final = 255
+_INT32: Final = 1 << 31
+_TYPES: Final[dict[type, str]] = {bool: "bool", str: "longstr", float: "double", bytes: "binary", list: "array", dict: "table"}
+#: Texts of which RabbitMQ says in other words that they are none.
+_NAMES: Final = ("x-dead-letter-exchange", "x-dead-letter-routing-key")
+#: argument -> the setting it becomes.
+_NUMBERS: Final = {
+    "x-message-ttl": "message_ttl_ms",
+    "x-expires": "expires_ms",
+    "x-max-length": "max_length",
+    "x-max-length-bytes": "max_length_bytes",
+}
+_TIMES: Final = ("x-message-ttl", "x-expires")
+_OVERFLOWS: Final = ("drop-head", "reject-publish", "reject-publish-dlx")
+_TEXTS: Final = ("x-dead-letter-exchange", "x-dead-letter-routing-key", "x-overflow", "x-queue-type", "x-queue-mode")
+#: What RabbitMQ compares when a queue is declared again.
+COMPARED: Final = (
+    "x-expires",
+    "x-message-ttl",
+    "x-dead-letter-exchange",
+    "x-dead-letter-routing-key",
+    "x-max-length",
+    "x-max-length-bytes",
+    "x-max-priority",
+    "x-overflow",
+    "x-delivery-limit",
+    "x-single-active-consumer",
+    "x-queue-type",
+)
+
+
+def arguments_of(queue: Queue) -> dict[str, Any]:
+    """What the queue was declared with over AMQP; empty for every other queue."""
+    declared: dict[str, Any] = queue.options.get(AMQP, {}).get("arguments", {})
+    return declared
+
+
+def priorities(options: dict[str, Any]) -> tuple[int, int]:
+    """The lowest and the highest priority that a queue with these options tells apart: an AMQP queue those up to its ``x-max-priority``,
+    or none at all, every other 0 to 9.
+    """
+    if AMQP not in options:
+        return 0, PRIORITIES - 1
+    most = options[AMQP].get("arguments", {}).get("x-max-priority")
+    return (DEFAULT_PRIORITY, DEFAULT_PRIORITY) if most is None else (0, most)
+
+
+def is_temporary(queue: Queue) -> bool:
+    """Whether it comes and goes with those who use it: exclusive, auto-deleted or named by the server."""
+    declared = queue.options.get(AMQP)
+    if declared is None:
+        return False
+    return bool(declared.get("exclusive") or declared.get("auto_delete") or local_name(queue.name).startswith(GENERATED))
+
+
+def counts_deliveries(queue: Queue) -> bool:
+    """Whether AMQP clients are told how often a message failed: by quorum queues and where AMQP set a limit, as with RabbitMQ."""
+    arguments = arguments_of(queue)
+    if arguments.get("x-queue-type") == "quorum" or "x-delivery-limit" in arguments:
+        return True
+    return queue.policy is not None and "delivery-limit" in queue.policy.definition
+
+
+def options_for(
+    name: str, arguments: dict[str, Any], durable: bool, auto_delete: bool, exclusive: bool, virtual_host: str = DEFAULT
+) -> dict[str, Any]:
+    """The options of our own that an AMQP declaration comes to. Raises Refused with RabbitMQ's sentence."""
+    name = f"queue '{name}' in vhost '{virtual_host}'"
+    options: dict[str, Any] = {}
+    for argument, value in arguments.items():
+        if argument in _NUMBERS:
+            options[_NUMBERS[argument]] = _number(name, argument, value, 1 if argument == "x-expires" else 0)
+        elif argument in _TEXTS and not isinstance(value, str):
+            raise _wrong_type(name, argument, value)
+    if arguments.get("x-dead-letter-routing-key") is not None and "x-dead-letter-exchange" not in arguments:
+        raise _invalid(name, "x-dead-letter-routing-key", "routing_key_but_no_dlx_defined", "name an x-dead-letter-exchange too")
+    overflow = arguments.get("x-overflow", "drop-head")
+    if overflow not in _OVERFLOWS:
+        raise _invalid(name, "x-overflow", "invalid_overflow", f"use {', '.join(_OVERFLOWS)}")
+    if "max_length" in options or "max_length_bytes" in options or "x-overflow" in arguments:
+        options["overflow"] = overflow
+    if "x-delivery-limit" in arguments:
+        limit = _number(name, "x-delivery-limit", arguments["x-delivery-limit"], -1)
+        options["max_delivery_attempts"] = limit + 1 if limit >= 0 else -1
+    if "x-max-priority" in arguments and (most := _number(name, "x-max-priority", arguments["x-max-priority"], 0)) > MOST_PRIORITY:
+        raise _invalid(name, "x-max-priority", f"{{max_value_exceeded,{most}}}", f"use 0 to {MOST_PRIORITY}")
+    if not isinstance(single := arguments.get("x-single-active-consumer", False), bool):
+        raise _invalid(name, "x-single-active-consumer", f"{{unacceptable_type,{_type_of(single)}}}", "use true or false")
+    if (mode := arguments.get("x-queue-mode", "default")) not in ("default", "lazy"):
+        raise _invalid(name, "x-queue-mode", f"\"unsupported queue mode '{mode}'\"", "use default or lazy")
+    kind = arguments.get("x-queue-type", "classic")
+    if kind == "stream":
+        raise Refused("not-implemented", f"queue type {kind!r}", "use classic or quorum; both are the same here")
+    if kind not in ("classic", "quorum"):
+        raise _invalid(name, "x-queue-type", f"\"unsupported queue type '{kind}'\"", "use classic or quorum")
+    if exclusive:
+        options["exclusive"] = True
+    declared = {"arguments": arguments, "durable": durable and not exclusive, "auto_delete": auto_delete, "exclusive": exclusive}
+    return {**options, AMQP: declared}
+
+
+def _number(name: str, argument: str, value: object, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _invalid(name, argument, f'"expected integer, got {_type_of(value)}"', "give a whole number")
+    if value < least:
+        why = f"{{value_zero,{value}}}" if value == 0 else f"{{value_negative,{value}}}"
+        raise _invalid(name, argument, why, f"give {least} or more")
+    if value > (most := MAX_DURATION_MS if argument in _TIMES else _MOST):
+        raise _invalid(name, argument, f"{{value_too_big,{value}}}", f"give {most} or less")
+    return int(value)
+
+
+def _invalid(name: str, argument: str, why: str, fix: str) -> Refused:
+    return Refused("precondition-failed", f"invalid arg '{argument}' for {name}: {why}", fix)
+
+
+def _wrong_type(name: str, argument: str, value: object) -> Refused:
+    kind = _type_of(value)
+    if argument in _NAMES:
+        return Refused("precondition-failed", f"invalid type '{kind}' for arg '{argument}' in {name}", "give a text")
+    return _invalid(name, argument, f"{{unacceptable_type,{kind}}}", "give a text")
+
+
+def check_same(queue: Queue, durable: bool, auto_delete: bool, arguments: dict[str, Any]) -> None:
+    """Refused, with RabbitMQ's sentence, unless the queue was declared so."""
+    declared = queue.options.get(AMQP, {})
+    what = f"queue '{local_name(queue.name)}' in vhost '{virtual_host_of(queue.name)}'"
+    # A queue made without AMQP has neither; whoever asks for none of AMQP's own may use it.
+    check_equal(what, "durable", durable, declared.get("durable", queue.durable))
+    check_equal(what, "auto_delete", auto_delete, declared.get("auto_delete", False))
+    current = arguments_of(queue)
+    for name in COMPARED:
+        wanted, has = arguments.get(name), current.get(name)
+        if name != "x-queue-type" or not {wanted, has} <= {None, "classic"}:
+            check_equal(what, name, wanted, has)
+
+
+def check_equal(what: str, name: str, wanted: Any, has: Any) -> None:
+    """Refused, with RabbitMQ's sentence, unless what is declared again is what it is; 10 and 10.0 are not the same, nor are 1 and true."""
+    if type(wanted) is type(has) and wanted == has:
+        return
+    with_type = wanted is None or has is None
+    raise Refused(
+        "precondition-failed",
+        f"inequivalent arg '{name}' for {what}: received {_shown(wanted, with_type)} but current is {_shown(has, with_type)}",
+        "declare it as it is, or delete it first",
+    )
+
+
+def _shown(value: object, with_type: bool) -> str:
+    if value is None:
+        return "none"
+    shown = f"'{str(value).lower() if isinstance(value, bool) else value}'"
+    return f"the value {shown} of type '{_type_of(value)}'" if with_type else shown
+
+
+def _type_of(value: object) -> str:
+    """RabbitMQ's name of the type that a client gave an argument, or would have: the width of a number is not kept."""
+    if type(value) is int:
+        return "signedint" if -_INT32 <= value < _INT32 else "long"
+    return _TYPES.get(type(value), "void")

@@ -1,0 +1,76 @@
+"""Dead-letter exchanges: where an AMQP queue's dead messages go, as RabbitMQ documents it, and mended where RabbitMQ loses them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ...core import dead_letter
+from ...core.amqp.origin import Way, last_way
+from ...core.amqp.x_death import bounded, is_cycle, through_exchange
+from ...core.message import Message, MessageReference
+from ...core.queue import Queue
+from ...delivery.moves import Moved
+from ...delivery.state import BrokerState
+from ...errors import Refused
+from ..resources import Resources
+from .policies import dead_letter_exchange
+from .virtual_hosts import VirtualHosts
+
+
+class Burial(NamedTuple):
+    """Where messages that died together go on. No queue: nobody takes them now; None: nowhere, and ``why``."""
+
+    moved: list[Moved]
+    queues: list[Queue] | None
+    why: str = ""
+
+
+class DeadLetterExchanges:
+    def __init__(self, state: BrokerState, resources: Resources, virtual_hosts: VirtualHosts) -> None:
+        self._state = state
+        self._resources = resources
+        self._virtual_hosts = virtual_hosts
+
+    def burials(self, queue: Queue, references: Iterable[MessageReference], reason: str) -> list[Burial] | None:
+        """What the queue's dead-letter exchange makes of them; None for a queue without one: its address's settings hold."""
+        exchange, replaced = dead_letter_exchange(queue)
+        return None if exchange is None else self._burials(references, reason, exchange, replaced)
+
+    def _burials(self, references: Iterable[MessageReference], reason: str, exchange: str, replaced: str | None) -> list[Burial]:
+        burials: list[Burial] = []
+        known: Burial | None = None
+        for reference in references:
+            if known is not None and not reference.hops and _came_alike(reference.message, known.moved[0][0].message):
+                # Most die for the first time, and came the same way: they go on the same way.
+                known.moved.append((reference, [dead_letter.hop_like(known.moved[0][1][0], reference)]))
+                continue
+            burial = self._burial(reference, reason, exchange, replaced)
+            burials.append(burial)
+            known = None if reference.hops else burial
+        return burials
+
+    def _burial(self, reference: MessageReference, reason: str, exchange: str, replaced: str | None) -> Burial:
+        came = last_way(reference)
+        to = Way(exchange, came.keys, came.hidden) if replaced is None else Way(exchange, (replaced,))
+        hop = dead_letter.hop(reference, reason, self._state.now_ms())
+        before = reference.hops or []
+        hops = bounded([through_exchange(hop, before, came, to, replaced is not None), *before], self._state.max_hops)
+        moved = [(reference, hops)]
+        if len(hops) > self._state.max_hops:
+            return Burial(moved, [])
+        queues = self._queues(to, reference)
+        willing = [queue for queue in queues if not is_cycle(queue.name, hops)]
+        # Nobody rejected it on its way round.
+        return Burial(moved, None, "it would go round for ever") if queues and not willing else Burial(moved, willing)
+
+    def _queues(self, to: Way, reference: MessageReference) -> list[Queue]:
+        exchanges = self._virtual_hosts.of(reference.queue).exchanges
+        try:
+            return exchanges.route(to.exchange, to.keys[0], reference.message.properties or {}, (*to.keys[1:], *to.hidden)).queues
+        except Refused:
+            return []
+
+
+def _came_alike(one: Message, other: Message) -> bool:
+    return one.address == other.address and one.properties == other.properties

@@ -1,0 +1,304 @@
+"""The exchanges of one virtual host: declared, bound, journalled, and asked where a message goes.
+
+Names are those that the virtual host's clients use, of queues too; nothing of another virtual host can be named here. Refusals carry
+RabbitMQ's sentences; a front end puts its own codes before them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from homing.journal.contract import DeclarationRecord
+
+from ...core.amqp.exchange import DIRECT, FANOUT, HEADERS, KINDS, TOPIC, Binding, Destination, Exchange, headers_match_problem, route
+from ...core.amqp.policy import Policy
+from ...core.amqp.vhost import DEFAULT, SEPARATOR, prefix_of
+from ...core.message import DEFAULT_PRIORITY
+from ...core.queue import Queue
+from ...delivery.fan_out import take_at_once
+from ...delivery.state import BrokerState
+from ...errors import Refused
+from .arguments import AMQP, check_equal
+from .policies import Policies
+
+DEFAULT_EXCHANGE: Final = ""
+_EXCHANGE: Final = "exchange"
+_BINDING: Final = "binding"
+_ALTERNATE: Final = "alternate-exchange"
+#: name -> kind of the exchanges that are always there.
+_PREDECLARED: Final = {
+    "amq.direct": DIRECT,
+    "amq.fanout": FANOUT,
+    "amq.headers": HEADERS,
+    "amq.match": HEADERS,
+    "amq.topic": TOPIC,
+}
+#: Ways that are remembered, by exchange and key.
+_REMEMBERED: Final = 10_000
+
+
+class Route(NamedTuple):
+    """Where a message goes, and what a sender must know of it."""
+
+    queues: list[Queue]
+    #: The queues, one at least, take whatever comes, at once (fan_out.py).
+    plain: bool
+    #: Some of the queues tell priorities apart.
+    by_priority: bool
+    #: The priority of messages that name none.
+    default_priority: int
+
+
+class Exchanges:
+    def __init__(self, state: BrokerState, policies: Policies, virtual_host: str = DEFAULT) -> None:
+        self._state = state
+        self._policies = policies
+        self._virtual_host = virtual_host
+        self._prefix = prefix_of(virtual_host)
+        #: Kinds of declaration in the journal: each virtual host has its own.
+        self._exchange_kind = _EXCHANGE + self._prefix
+        self._binding_kind = _BINDING + self._prefix
+        self.exchanges: dict[str, Exchange] = {name: Exchange(name, kind) for name, kind in _PREDECLARED.items()}
+        self._routes: dict[tuple[str, str], Route] = {}
+        self._routes_of_version = -1
+        self._forgotten = 0
+
+    def queue(self, name: str) -> Queue | None:
+        """The virtual host's queue of that name."""
+        return None if name.startswith(SEPARATOR) else self._state.post_office.queues.get(self._prefix + name)
+
+    # -- exchanges ---------------------------------------------------------------------------------------------------
+
+    def find(self, name: str) -> Exchange:
+        exchange = self.exchanges.get(name)
+        if exchange is None:
+            raise no_such_exchange(name, self._virtual_host)
+        return exchange
+
+    def declare(self, name: str, kind: str, *, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, Any]) -> Exchange:
+        """Makes an exchange; the same declaration again is no error, another one is."""
+        if kind not in KINDS:
+            raise Refused("command-invalid", f"unknown exchange type '{kind}'", "use direct, topic, fanout or headers")
+        if not isinstance(arguments.get(_ALTERNATE, ""), str):
+            raise Refused("precondition-failed", f"invalid arg '{_ALTERNATE}' for exchange '{name}': it is no text", "name an exchange")
+        existing = self.exchanges.get(name)
+        if existing is not None:
+            _check_same(existing, kind, durable, auto_delete, internal, arguments, self._virtual_host)
+            return existing
+        if name.startswith("amq.") or name == DEFAULT_EXCHANGE:
+            raise Refused("access-refused", f"exchange name '{name}' contains reserved prefix 'amq.*'", "use another name")
+        exchange = Exchange(name, kind, durable=durable, auto_delete=auto_delete, internal=internal, arguments=arguments)
+        self._take_in(exchange)
+        self._changed()
+        if durable:
+            content = {"kind": kind, "auto_delete": auto_delete, "internal": internal, "arguments": arguments}
+            self._state.ledger.group.declare(DeclarationRecord(self._exchange_kind, name, content))
+        return exchange
+
+    def _take_in(self, exchange: Exchange) -> None:
+        self.exchanges[exchange.name] = exchange
+        self._set_alternate(exchange)
+
+    def policy(self, exchange: Exchange) -> Policy | None:
+        return self._policies.for_exchange(self._prefix, exchange.name)
+
+    def _set_alternate(self, exchange: Exchange) -> None:
+        """The alternate exchange it was declared with, else that of its policy."""
+        policy = self.policy(exchange)
+        named = exchange.arguments.get(_ALTERNATE)
+        exchange.alternate = named if isinstance(named, str) else policy.definition.get(_ALTERNATE) if policy is not None else None
+
+    def delete(self, name: str, if_unused: bool = False) -> None:
+        """Removes an exchange with its bindings; one that is not there is no error, as with RabbitMQ."""
+        exchange = self.exchanges.get(name)
+        if name == DEFAULT_EXCHANGE:
+            raise Refused("access-refused", "operation not permitted on the default exchange", "leave it")
+        if name.startswith("amq."):
+            what = f"deletion of system exchange '{name}' in vhost '{self._virtual_host}' not allowed"
+            raise Refused("access-refused", what, "leave it")
+        if exchange is None:
+            return
+        if if_unused and exchange.bindings:
+            raise Refused("in-use", f"exchange '{name}' in vhost '{self._virtual_host}' in use", "unbind its queues first")
+        del self.exchanges[name]
+        for binding in list(exchange.bindings.values()):
+            self._forget(exchange, binding)
+        if exchange.durable:
+            self._state.ledger.group.delete_declaration(self._exchange_kind, name)
+        self._unbind_all(Destination(name, False))
+        self._changed()
+
+    # -- bindings ----------------------------------------------------------------------------------------------------
+
+    def bind(self, source: str, destination: Destination, key: str, arguments: dict[str, Any]) -> None:
+        exchange = self._bindable(source, destination)
+        if exchange.kind == HEADERS and (problem := headers_match_problem(arguments)) is not None:
+            raise Refused("precondition-failed", problem, "see docs/interoperability.md")
+        binding = Binding(source, destination, key, arguments)
+        if not exchange.bind(binding):
+            return
+        self._changed()
+        if self._lasts(exchange, destination):
+            content = {"source": source, "to": destination.name, "queue": destination.is_queue, "key": key, "arguments": arguments}
+            self._state.ledger.group.declare(DeclarationRecord(self._binding_kind, _binding_name(binding), content))
+
+    def unbind(self, source: str, destination: Destination, key: str, arguments: dict[str, Any]) -> None:
+        """Removes a binding; one that is not there is no error, nor are ends that are not there, as with RabbitMQ."""
+        _check_not_default(source, destination)
+        exchange = self.exchanges.get(source)
+        if exchange is None:
+            return
+        binding = Binding(source, destination, key, arguments)
+        if exchange.unbind(binding):
+            self._forget(exchange, binding)
+            self._after_unbind(exchange)
+
+    def _bindable(self, source: str, destination: Destination) -> Exchange:
+        _check_not_default(source, destination)
+        if destination.is_queue and self.queue(destination.name) is None:
+            raise no_such_queue(destination.name, self._virtual_host)
+        if not destination.is_queue:
+            self.find(destination.name)
+        return self.find(source)
+
+    def _lasts(self, exchange: Exchange, destination: Destination) -> bool:
+        """A binding survives a restart when both its ends do."""
+        if destination.is_queue:
+            queue = self.queue(destination.name)
+            return exchange.durable and queue is not None and queue.durable
+        return exchange.durable and self.exchanges[destination.name].durable
+
+    def _forget(self, exchange: Exchange, binding: Binding) -> None:
+        if exchange.durable:
+            self._state.ledger.group.delete_declaration(self._binding_kind, _binding_name(binding))
+
+    def _after_unbind(self, exchange: Exchange) -> None:
+        self._changed()
+        if exchange.auto_delete and not exchange.bindings and self.exchanges.get(exchange.name) is exchange:
+            self.delete(exchange.name)
+
+    def queue_gone(self, name: str) -> None:
+        """The virtual host's queue of that name was removed."""
+        self._unbind_all(Destination(name, True))
+
+    def _unbind_all(self, destination: Destination) -> None:
+        for exchange in list(self.exchanges.values()):
+            gone = exchange.bindings_to(destination)
+            for binding in gone:
+                exchange.unbind(binding)
+                self._forget(exchange, binding)
+            if gone:
+                self._after_unbind(exchange)
+
+    # -- restored ----------------------------------------------------------------------------------------------------
+
+    def restore(self, declarations: Iterable[DeclarationRecord]) -> None:
+        """What the journal kept. A binding whose queue is gone is passed over."""
+        found = list(declarations)
+        for record in found:
+            if record.kind == self._exchange_kind:
+                content = record.content
+                kind, auto_delete, internal = content["kind"], content["auto_delete"], content["internal"]
+                self._take_in(Exchange(record.name, kind, auto_delete=auto_delete, internal=internal, arguments=content["arguments"]))
+        for record in found:
+            if record.kind == self._binding_kind:
+                content = record.content
+                exchange = self.exchanges.get(content["source"])
+                destination = Destination(content["to"], content["queue"])
+                there = self.queue(destination.name) if destination.is_queue else self.exchanges.get(destination.name)
+                if exchange is not None and there is not None:
+                    exchange.bind(Binding(content["source"], destination, content["key"], content["arguments"]))
+
+    # -- routing -----------------------------------------------------------------------------------------------------
+
+    def _changed(self) -> None:
+        self.forget_routes()
+        self._state.post_office.bindings_version += 1
+
+    def forget_routes(self) -> None:
+        """Bindings have changed, or the settings of queues."""
+        self._routes.clear()
+        self._forgotten += 1
+
+    def settings_changed(self) -> None:
+        """Settings or policies have changed."""
+        for exchange in self.exchanges.values():
+            self._set_alternate(exchange)
+        self.forget_routes()
+
+    @property
+    def version(self) -> int:
+        """Another number whenever a route may have become another: bindings, queues or settings have changed."""
+        return self._forgotten + self._state.post_office.bindings_version
+
+    def forget_all(self) -> None:
+        """The virtual host is gone, and what it had in the journal with it."""
+        for exchange in self.exchanges.values():
+            for binding in exchange.bindings.values():
+                self._forget(exchange, binding)
+            if exchange.durable and exchange.name not in _PREDECLARED:
+                self._state.ledger.group.delete_declaration(self._exchange_kind, exchange.name)
+        self.exchanges.clear()
+        self._changed()
+
+    def route(self, exchange: str, key: str, headers: Mapping[str, Any], more_keys: Sequence[str] = ()) -> Route:
+        """Where a message published to ``exchange`` under ``key`` goes. Raises Refused: no such exchange."""
+        version = self._state.post_office.bindings_version
+        if version != self._routes_of_version:
+            self._routes.clear()
+            self._routes_of_version = version
+        if not more_keys:
+            known = self._routes.get((exchange, key))
+            if known is not None:
+                return known
+        found = self._look_up(exchange, (key, *more_keys), headers)
+        if not more_keys and not any(each.kind == HEADERS and each.bindings for each in self.exchanges.values()):
+            if len(self._routes) >= _REMEMBERED:
+                self._routes.clear()
+            self._routes[exchange, key] = found
+        return found
+
+    def _look_up(self, exchange: str, keys: Sequence[str], headers: Mapping[str, Any]) -> Route:
+        if exchange == DEFAULT_EXCHANGE:
+            names: Iterable[str] = dict.fromkeys(keys)
+        else:
+            names = route(self.exchanges, self.find(exchange), keys, headers)
+        queues = [queue for name in names if (queue := self.queue(name)) is not None]
+        return _described(queues)
+
+
+def _check_not_default(source: str, destination: Destination) -> None:
+    if source == DEFAULT_EXCHANGE or (not destination.is_queue and destination.name == DEFAULT_EXCHANGE):
+        raise Refused("access-refused", "operation not permitted on the default exchange", "publish to it: every queue is bound by name")
+
+
+def _described(queues: list[Queue]) -> Route:
+    told_apart = any(queue.lowest_priority < queue.highest_priority for queue in queues)
+    named = any(AMQP in queue.options and queue.highest_priority > queue.lowest_priority for queue in queues)
+    return Route(queues, bool(queues) and take_at_once(queues), told_apart, 0 if named else DEFAULT_PRIORITY)
+
+
+def _binding_name(binding: Binding) -> str:
+    source, destination, key, arguments = binding.identity()
+    return json.dumps([source, destination.is_queue, destination.name, key, arguments])
+
+
+def _check_same(
+    exchange: Exchange, kind: str, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, Any], virtual_host: str
+) -> None:
+    what = f"exchange '{exchange.name}' in vhost '{virtual_host}'"
+    check_equal(what, "type", kind, exchange.kind)
+    check_equal(what, "durable", durable, exchange.durable)
+    check_equal(what, "auto_delete", auto_delete, exchange.auto_delete)
+    check_equal(what, "internal", internal, exchange.internal)
+    check_equal(what, _ALTERNATE, arguments.get(_ALTERNATE), exchange.arguments.get(_ALTERNATE))
+
+
+def no_such_exchange(name: str, virtual_host: str) -> Refused:
+    return Refused("not-found", f"no exchange '{name}' in vhost '{virtual_host}'", "declare it first")
+
+
+def no_such_queue(name: str, virtual_host: str) -> Refused:
+    return Refused("not-found", f"no queue '{name}' in vhost '{virtual_host}'", "declare it first")

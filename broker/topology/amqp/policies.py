@@ -1,0 +1,202 @@
+"""Policies: set by command (and kept in the journal) or by broker.yaml, and what they come to for a queue or an exchange."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from homing.journal.contract import DeclarationRecord
+
+from ...core.amqp.policy import DURATIONS, EXCHANGES, QUEUES, Policy, PolicyError, best, read_policy
+from ...core.amqp.vhost import split, virtual_host_of
+from ...core.queue import Queue
+from ...core.settings.address_settings import AddressSettings
+from ...core.settings.units import known_duration_ms
+from ...delivery.state import BrokerState, log
+from ...errors import Refused
+from .arguments import AMQP, arguments_of
+
+_KIND: Final = "policy"
+#: At the start each is looked at for each queue.
+_MOST: Final = 500
+#: Answers that are remembered.
+_REMEMBERED: Final = 50_000
+#: Key of a policy -> setting of a queue, where of a policy's and a declaration's value the smaller one holds.
+_LIMITS: Final = {
+    "message-ttl": "message_ttl_ms",
+    "expires": "expires_ms",
+    "max-length": "max_length",
+    "max-length-bytes": "max_length_bytes",
+}
+_EXCHANGE: Final = "dead-letter-exchange"
+_ROUTING_KEY: Final = "dead-letter-routing-key"
+
+
+class Policies:
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        #: (virtual host, name) -> policy.
+        self._set: dict[tuple[str, str], Policy] = {}
+        self._configured: dict[tuple[str, str], Policy] = {}
+        self._known: dict[tuple[str, str], Policy | None] = {}
+        #: Told when another policy holds somewhere.
+        self.changed: list[Callable[[], None]] = []
+
+    # -- asked -------------------------------------------------------------------------------------------------------
+
+    def all(self) -> list[tuple[Policy, bool]]:
+        """Each with whether it stands in broker.yaml, which goes before one of the same name that a command has set."""
+        merged = {**self._set, **self._configured}
+        return [(policy, key in self._configured) for key, policy in sorted(merged.items())]
+
+    def for_queue(self, name: str) -> Policy | None:
+        """``name``: in full, with the prefix of its virtual host."""
+        return self._find(name, QUEUES)
+
+    def for_exchange(self, virtual_host_prefix: str, name: str) -> Policy | None:
+        return self._find(virtual_host_prefix + name, EXCHANGES)
+
+    def _find(self, name: str, kind: str) -> Policy | None:
+        if not self._set and not self._configured:
+            return None
+        key = kind, name
+        if key not in self._known:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            policies = [policy for policy, _ in self.all()]
+            self._known[key] = best(policies, virtual_host_of(name), split(name)[1], kind)
+        return self._known[key]
+
+    # -- changed -----------------------------------------------------------------------------------------------------
+
+    def set(self, policy: Policy) -> None:
+        """Sets a policy, or replaces the one of its name. Raises Refused."""
+        key = policy.virtual_host, policy.name
+        if key in self._configured:
+            raise _in_file(policy.name)
+        if key not in self._set and len(self._set) >= _MOST:
+            raise Refused("too-many-policies", f"there are {_MOST} policies, as many as there may be", "clear some")
+        replaced, self._set[key] = self._set.get(key), policy
+        content = {**policy.describe(), "definition": dict(policy.definition)}
+        self._state.ledger.group.declare(DeclarationRecord(_KIND, json.dumps(key), content))
+        self._gone(replaced)
+        self._came(policy)
+        self._tell()
+
+    def clear(self, virtual_host: str, name: str) -> None:
+        """Raises Refused where there is none of that name."""
+        key = virtual_host, name
+        if key in self._configured:
+            raise _in_file(name)
+        if key not in self._set:
+            raise Refused("no-such-policy", f"there is no policy {name} in virtual host {virtual_host}", "homing policy list shows all")
+        self._forget(key)
+        self._tell()
+
+    def _forget(self, key: tuple[str, str]) -> None:
+        self._gone(self._set.pop(key))
+        self._state.ledger.group.delete_declaration(_KIND, json.dumps(key))
+
+    def forget_virtual_host(self, name: str) -> None:
+        for key in [key for key in self._set if key[0] == name]:
+            self._forget(key)
+
+    def configure(self, policies: Iterable[Policy]) -> None:
+        """Those of broker.yaml, now."""
+        configured = {(policy.virtual_host, policy.name): policy for policy in policies}
+        if configured != self._configured:
+            self._configured = configured
+            self._known.clear()
+            self._tell()
+
+    def _gone(self, policy: Policy | None) -> None:
+        """Where it held, all are looked at again."""
+        for key in [key for key, known in self._known.items() if known is policy and policy is not None]:
+            del self._known[key]
+
+    def _came(self, policy: Policy) -> None:
+        for (kind, name), known in self._known.items():
+            if policy.before(known) and policy.matches(virtual_host_of(name), split(name)[1], kind):
+                self._known[kind, name] = policy
+
+    def _tell(self) -> None:
+        for listener in self.changed:
+            listener()
+
+    def restore(self, declarations: Iterable[DeclarationRecord]) -> None:
+        """What the journal kept."""
+        for record in declarations:
+            if record.kind != _KIND:
+                continue
+            try:
+                policy = read_policy(**_known(record.content))
+            except (PolicyError, TypeError) as error:
+                log.error("policy %s in the journal is not understood any more (%s); it does not apply", record.name, error)
+            else:
+                self._set[policy.virtual_host, policy.name] = policy
+
+
+def _known(content: dict[str, Any]) -> dict[str, Any]:
+    definition = content.get("definition")
+    if not isinstance(definition, dict):
+        return content
+    return {**content, "definition": definition | {key: known_duration_ms(definition[key]) for key in DURATIONS & definition.keys()}}
+
+
+def _in_file(name: str) -> Refused:
+    return Refused("policy-configured", f"policy {name} stands in broker.yaml", "change it there and reload")
+
+
+# -- in force ------------------------------------------------------------------------------------------------------------
+
+
+def with_policy(settings: AddressSettings, options: Mapping[str, Any], policy: Policy | None) -> AddressSettings:
+    """The settings of a queue that was declared with ``options`` (which they hold already), under a policy.
+
+    RabbitMQ's rules: of limits and times to live the smaller one holds, in everything else the declaration goes before the policy.
+    """
+    if policy is None:
+        return settings
+    definition, changes = policy.definition, dict[str, Any]()
+    for key, field in _LIMITS.items():
+        if key in definition:
+            own = getattr(settings, field) if field in options else None
+            changes[field] = definition[key] if own is None else min(own, definition[key])
+    if "delivery-limit" in definition:
+        own = settings.max_delivery_attempts if "max_delivery_attempts" in options else -1
+        limits = [limit for limit in (own, definition["delivery-limit"] + 1) if limit > 0]
+        changes["max_delivery_attempts"] = min(limits, default=-1)
+    declared = "x-overflow" in options[AMQP]["arguments"] if AMQP in options else "overflow" in options
+    if "overflow" in definition and not declared:
+        changes["overflow"] = definition["overflow"]
+    elif not declared and AMQP in options and ("max-length" in definition or "max-length-bytes" in definition):
+        changes["overflow"] = "drop-head"
+    return replace(settings, **changes) if changes else settings
+
+
+def fields_of(policy: Policy) -> dict[str, Any]:
+    """The settings that a policy sets, with its values."""
+    definition = policy.definition
+    found = {field: definition[key] for key, field in _LIMITS.items() if key in definition}
+    if "delivery-limit" in definition:
+        limit = definition["delivery-limit"]
+        found["max_delivery_attempts"] = limit + 1 if limit >= 0 else -1
+    if "max-length" in definition or "max-length-bytes" in definition:
+        found["overflow"] = "drop-head"
+    if "overflow" in definition:
+        found["overflow"] = definition["overflow"]
+    return found
+
+
+def dead_letter_exchange(queue: Queue) -> tuple[str | None, str | None]:
+    """(exchange, routing key) for what dies in the queue: what it was declared with, else what its policy says; None for neither."""
+    arguments = arguments_of(queue)
+    definition: Mapping[str, Any] = queue.policy.definition if queue.policy is not None else {}
+    exchange = arguments.get("x-" + _EXCHANGE)
+    replaced = arguments.get("x-" + _ROUTING_KEY)
+    return (
+        definition.get(_EXCHANGE) if exchange is None else exchange,
+        definition.get(_ROUTING_KEY) if replaced is None else replaced,
+    )

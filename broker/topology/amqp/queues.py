@@ -1,0 +1,212 @@
+"""Queues as AMQP 0-9-1 knows them: declared, exclusive to a connection, gone with their last consumer; and who may use which."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from typing import Any, Final
+
+from ...auth.permissions import Action, Permitted, check, everybody
+from ...connection import Connection
+from ...core.amqp.vhost import SEPARATOR, local_name, prefix_of, virtual_host_of
+from ...core.consumer import Consumer
+from ...core.queue import Queue
+from ...core.routing import ANYCAST, RoutingTypes
+from ...delivery.state import BrokerState
+from ...errors import Refused
+from ..resources import Resources, check_name
+from .arguments import AMQP, GENERATED, arguments_of, check_same, options_for
+
+#: The name clients consume from for direct replies.
+REPLY_TO: Final = "amq.rabbitmq.reply-to"
+
+
+class DeclaredQueues:
+    def __init__(self, state: BrokerState, resources: Resources, permitted: Permitted = everybody) -> None:
+        self._state = state
+        self._permitted = permitted
+        self._resources = resources
+        #: Exclusive queues and the connection each belongs to.
+        self._owners: dict[Queue, str] = {}
+        self._owned: dict[str, dict[Queue, None]] = {}
+        #: Queues that one consumer has to itself.
+        self._taken: dict[Queue, Consumer] = {}
+        #: Consumers that wait to become the single active one, in order.
+        self._standing_by: dict[Queue, list[Consumer]] = {}
+        #: The last that was the single active one.
+        self._active: dict[Queue, Consumer] = {}
+        resources.queue_gone.append(self._queue_gone)
+
+    # -- found -------------------------------------------------------------------------------------------------------
+
+    def find(self, connection: Connection, name: str) -> Queue:
+        """The queue of that name. Raises Refused: not there, or another connection's own."""
+        queue = self._named(connection, name)
+        if queue is None:
+            raise _not_found(connection, name)
+        owner = self._owners.get(queue)
+        if owner is not None and owner != connection.name:
+            raise _locked(queue)
+        return queue
+
+    def _named(self, connection: Connection, name: str) -> Queue | None:
+        """The connection's virtual host alone is looked into."""
+        if name.startswith(SEPARATOR):
+            return None
+        return self._state.post_office.queues.get(prefix_of(connection.virtual_host) + name)
+
+    # -- made and removed --------------------------------------------------------------------------------------------
+
+    def look_up(self, connection: Connection, name: str) -> Queue:
+        """A passive declaration: the same, and a use of the queue. Raises Refused."""
+        queue = self.find(connection, name)
+        queue.used_at_ms = self._state.now_ms()
+        return queue
+
+    def declare(
+        self, connection: Connection, name: str, *, durable: bool, exclusive: bool, auto_delete: bool, arguments: dict[str, Any]
+    ) -> Queue:
+        """Makes a queue, with a name of ours where ``name`` is empty; the same declaration again is no error, another one is."""
+        if self._named(connection, name) is not None:
+            queue = self.find(connection, name)
+            if exclusive is not (queue in self._owners):
+                raise _locked(queue)
+            check_same(queue, durable and not exclusive, auto_delete, arguments)
+            queue.used_at_ms = self._state.now_ms()
+            return queue
+        if name.startswith("amq."):
+            raise Refused("access-refused", f"queue name '{name}' contains reserved prefix 'amq.*'", "use another name, or an empty one")
+        name = name or GENERATED + secrets.token_urlsafe(16)
+        check_name(name, "queue", colons=True)
+        options = options_for(name, arguments, durable, auto_delete, exclusive, connection.virtual_host)
+        self._check_dead_letter_exchange(connection, name, arguments.get("x-dead-letter-exchange"))
+        name = prefix_of(connection.virtual_host) + name
+        # The address removes itself when its queue is gone.
+        self._resources.make_address(name, RoutingTypes.ANYCAST)
+        queue = self._resources.make_queue(name, name, ANYCAST, durable=durable and not exclusive, options=options)
+        if exclusive:
+            self._own(connection, queue)
+        return queue
+
+    def _check_dead_letter_exchange(self, connection: Connection, name: str, exchange: str | None) -> None:
+        """Dead letters are read from the queue and written to the exchange for whoever declares it, who must be allowed to."""
+        if exchange is None:
+            return
+        host = connection.virtual_host
+        check(self._permitted, connection.user, Action.READ, "queue", host, name)
+        check(self._permitted, connection.user, Action.WRITE, "exchange", host, exchange)
+
+    def make_reply_queue(self, connection: Connection) -> Queue:
+        """What ``amq.rabbitmq.reply-to`` stands for on one channel: a queue of the connection's own, for answers."""
+        name = f"{prefix_of(connection.virtual_host)}{REPLY_TO}.{secrets.token_urlsafe(16)}"
+        self._resources.make_address(name, RoutingTypes.ANYCAST)
+        queue = self._resources.make_queue(name, name, ANYCAST, durable=False, options=options_for(name, {}, False, True, True))
+        self._own(connection, queue)
+        return queue
+
+    def _own(self, connection: Connection, queue: Queue) -> None:
+        self._owners[queue] = connection.name
+        self._owned.setdefault(connection.name, {})[queue] = None
+
+    def check_reply_queue(self, connection: Connection, name: str) -> None:
+        """Anybody may ask whether whoever it stands for is there. Raises Refused where nobody is."""
+        if name != REPLY_TO and self._named(connection, name) is None:
+            raise _not_found(connection, name)
+
+    def delete(self, queue: Queue, if_unused: bool, if_empty: bool) -> None:
+        """Raises Refused unless the queue may be deleted; the caller has the broker do it."""
+        if if_unused and queue.consumers:
+            raise Refused("precondition-failed", f"{_shown(queue)} in use", "cancel its consumers first")
+        if if_empty and queue.count > queue.delivering:
+            raise Refused("precondition-failed", f"{_shown(queue)} not empty", "purge it first")
+
+    def owned_by(self, connection: Connection) -> list[Queue]:
+        """The connection's exclusive queues; they end with it."""
+        return list(self._owned.get(connection.name, ()))
+
+    def unused(self, queues: Iterable[Queue]) -> list[Queue]:
+        """Those of ``queues`` that were to be deleted with their last consumer, and have none now."""
+        return [
+            queue
+            for queue in dict.fromkeys(queues)
+            if not queue.consumers
+            and queue.options.get(AMQP, {}).get("auto_delete")
+            and self._state.post_office.queues.get(queue.name) is queue
+        ]
+
+    def _queue_gone(self, queue: Queue) -> None:
+        owner = self._owners.pop(queue, None)
+        if owner is not None:
+            del self._owned[owner][queue]
+            if not self._owned[owner]:
+                del self._owned[owner]
+        self._taken.pop(queue, None)
+        self._standing_by.pop(queue, None)
+        self._active.pop(queue, None)
+
+    # -- consumers ---------------------------------------------------------------------------------------------------
+
+    def check_consume(self, queue: Queue, exclusive: bool) -> None:
+        """Raises Refused when somebody has the queue to himself, or would have it only in name."""
+        taken = self._taken.get(queue)
+        if (taken is not None and taken.open) or (exclusive and queue.consumers):
+            raise Refused("access-refused", f"{_shown(queue)} in exclusive use", "wait until the other consumer is cancelled")
+
+    def take(self, queue: Queue, consumer: Consumer) -> None:
+        self._taken[queue] = consumer
+
+    def stand_by(self, queue: Queue, consumer: Consumer) -> None:
+        """``x-single-active-consumer``: a consumer that is not the only one waits until those before it are gone."""
+        if not arguments_of(queue).get("x-single-active-consumer"):
+            return
+        if len(queue.consumers) > 1:
+            queue.consumers.remove(consumer)
+            self._standing_by.setdefault(queue, []).append(consumer)
+        else:
+            self._activate(queue, consumer)
+
+    def _activate(self, queue: Queue, consumer: Consumer) -> None:
+        """What those before it gave back is to stand in its place before it gets anything.
+
+        What the channel of a cancelled one still holds is not waited for, as with RabbitMQ.
+        """
+        last = self._active.get(queue)
+        if last is not None:
+            consumer.follows = tuple(each for each in (*last.follows, last) if each.unsettled or each.returning)
+        self._active[queue] = consumer
+
+    def promote(self, queues: Iterable[Queue]) -> None:
+        """Where the active consumer is gone, the next in line takes over."""
+        for queue in dict.fromkeys(queues):
+            waiting = [consumer for consumer in self._standing_by.pop(queue, ()) if consumer.open]
+            if waiting and not queue.consumers:
+                following = waiting.pop(0)
+                self._activate(queue, following)
+                queue.attach(following)
+                self._state.mark_ready(queue)
+            if waiting:
+                self._standing_by[queue] = waiting
+
+    def all_consumers(self, queue: Queue) -> list[Consumer]:
+        """The open ones, those that stand by included."""
+        return [*queue.consumers, *(consumer for consumer in self._standing_by.get(queue, ()) if consumer.open)]
+
+    def consumers_of(self, queue: Queue) -> int:
+        return len(self.all_consumers(queue))
+
+
+def _not_found(connection: Connection, name: str) -> Refused:
+    return Refused("not-found", f"no queue '{name}' in vhost '{connection.virtual_host}'", "declare it first")
+
+
+def _locked(queue: Queue) -> Refused:
+    return Refused(
+        "resource-locked",
+        f"cannot obtain exclusive access to locked {_shown(queue)}. It could be originally declared on another"
+        " connection or the exclusive property value does not match that of the original declaration.",
+        "use a queue of your own",
+    )
+
+
+def _shown(queue: Queue) -> str:
+    return f"queue '{local_name(queue.name)}' in vhost '{virtual_host_of(queue.name)}'"

@@ -1,0 +1,131 @@
+"""Virtual hosts: made, found and deleted. Each has exchanges of its own, and the queues and addresses whose names begin with its prefix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from homing.journal.contract import DeclarationRecord
+
+from ...core.amqp.vhost import DEFAULT, name_problem, prefix_of, split
+from ...core.queue import Queue
+from ...delivery.state import BrokerState
+from ...errors import Refused
+from ..resources import Resources
+from .exchanges import Exchanges
+from .policies import Policies
+
+_KIND: Final = "virtual-host"
+#: Each has exchanges of its own, and names are looked up by them.
+_MOST: Final = 1000
+
+
+class VirtualHost:
+    def __init__(self, name: str, exchanges: Exchanges) -> None:
+        self.name = name
+        self.prefix = prefix_of(name)
+        #: False: it is being deleted.
+        self.open = True
+        self.exchanges = exchanges
+
+
+class VirtualHosts:
+    def __init__(self, state: BrokerState, resources: Resources, policies: Policies) -> None:
+        self._state = state
+        self._policies = policies
+        self._resources = resources
+        self._by_prefix: dict[str, VirtualHost] = {}
+        self._make(DEFAULT)
+        resources.queue_gone.append(self._queue_gone)
+
+    # -- found -------------------------------------------------------------------------------------------------------
+
+    def find(self, name: str) -> VirtualHost:
+        """Raises Refused, with RabbitMQ's sentence, where there is none of that name."""
+        found = self._by_prefix.get(prefix_of(name))
+        if found is None or not found.open:
+            raise Refused("no-such-virtual-host", f"vhost {name} not found", "make it: homing vhost add NAME")
+        return found
+
+    def of(self, queue: Queue) -> VirtualHost:
+        return self._by_prefix[split(queue.name)[0]]
+
+    def all(self) -> list[VirtualHost]:
+        return sorted(self._by_prefix.values(), key=lambda each: each.name)
+
+    def queues_of(self, virtual_host: VirtualHost) -> list[Queue]:
+        return [queue for queue in self._state.post_office.queues.values() if split(queue.name)[0] == virtual_host.prefix]
+
+    # -- made and deleted --------------------------------------------------------------------------------------------
+
+    def add(self, name: str) -> VirtualHost:
+        """Makes a virtual host; one that is there already is no error. Raises Refused for what cannot be a name."""
+        self.check(name)
+        known = self._by_prefix.get(prefix_of(name))
+        if known is not None:
+            return known
+        self.check_room()
+        self._state.ledger.group.declare(DeclarationRecord(_KIND, name, {}))
+        return self._make(name)
+
+    def check(self, name: str) -> bool:
+        """Whether a virtual host of that name would be a new one. Raises Refused where it can be none."""
+        if problem := name_problem(name):
+            raise Refused("invalid-name", problem, "choose another name")
+        known = self._by_prefix.get(prefix_of(name))
+        if known is not None and not known.open:
+            raise Refused("virtual-host-closing", f"the virtual host {name} is being deleted", "add it again when it is gone")
+        return known is None
+
+    def check_room(self, more: int = 1) -> None:
+        """Raises Refused unless so many more may be made."""
+        if len(self._by_prefix) + more > _MOST:
+            raise Refused("too-many-virtual-hosts", f"there are {_MOST} virtual hosts, as many as there may be", "delete some")
+
+    def _make(self, name: str) -> VirtualHost:
+        made = VirtualHost(name, Exchanges(self._state, self._policies, name))
+        self._by_prefix[made.prefix] = made
+        self._resources.prefixes.add(made.prefix)
+        return made
+
+    def close(self, name: str) -> VirtualHost:
+        """From here on nobody comes in and nothing is made there; what is in it is for the caller to remove, and then ``forget``."""
+        found = self.find(name)
+        if name == DEFAULT:
+            raise Refused("invalid-argument", "the virtual host / cannot be deleted", "delete its queues instead")
+        found.open = False
+        self._resources.prefixes.discard(found.prefix)
+        return found
+
+    def reopen(self, virtual_host: VirtualHost) -> None:
+        """Not all of it could be removed: the rest is a virtual host as before."""
+        virtual_host.open = True
+        self._resources.prefixes.add(virtual_host.prefix)
+
+    def forget(self, virtual_host: VirtualHost) -> None:
+        """Its queues are gone; now its exchanges, addresses and the virtual host itself, in one group."""
+        virtual_host.exchanges.forget_all()
+        self._policies.forget_virtual_host(virtual_host.name)
+        for address in [each for each in self._state.post_office.addresses.values() if split(each.name)[0] == virtual_host.prefix]:
+            self._resources.remove_address(address)
+        del self._by_prefix[virtual_host.prefix]
+        self._state.ledger.group.delete_declaration(_KIND, virtual_host.name)
+
+    # -- for all -----------------------------------------------------------------------------------------------------
+
+    def restore(self, declarations: Iterable[DeclarationRecord]) -> None:
+        """What the journal kept, the queues being there."""
+        found = list(declarations)
+        for record in found:
+            if record.kind == _KIND:
+                self._make(record.name)
+        for virtual_host in self._by_prefix.values():
+            virtual_host.exchanges.restore(found)
+
+    def settings_changed(self) -> None:
+        for virtual_host in self._by_prefix.values():
+            virtual_host.exchanges.settings_changed()
+
+    def _queue_gone(self, queue: Queue) -> None:
+        prefix, name = split(queue.name)
+        self._by_prefix[prefix].exchanges.queue_gone(name)

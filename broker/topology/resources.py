@@ -1,0 +1,438 @@
+"""Addresses and queues: made by hand or by themselves, and removed by themselves when nobody has used them for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from itertools import product
+from typing import Any, Final, NamedTuple
+
+from homing.journal.contract import ReferenceRecord
+
+from ..core import dead_letter
+from ..core.amqp.vhost import SEPARATOR, address_and_queue, split
+from ..core.message import Where
+from ..core.queue import Queue
+from ..core.routing import ANYCAST, MULTICAST, ROUTING_TYPE_OF, Address, RoutingTypes
+from ..core.selector import Selector, SelectorError, compile_selector
+from ..core.settings.address_settings import (
+    DECLARABLE_SETTINGS,
+    DEFAULT_ORIGIN,
+    DEFAULTS,
+    AddressSettings,
+    AddressSettingsRepository,
+    read_setting,
+)
+from ..core.settings.values import SettingError
+from ..delivery.state import BrokerState
+from ..delivery.steps import STEP, Steps, at_once
+from ..errors import Refused
+from .amqp.arguments import AMQP, priorities
+from .amqp.policies import Policies, with_policy
+from .idle_queues import IdleQueues
+
+#: Other declarations: how many consumers, and whether only one connection may consume.
+QUEUE_FLAGS: Final = frozenset({"exclusive", "max_consumers"})
+_MAX_NAME: Final = 512
+
+
+#: Every second looks at every queue, and a call lists them all.
+MAX_QUEUES: Final = 20_000
+
+
+class Declaration(NamedTuple):
+    """A queue made by hand, as it was read."""
+
+    name: str
+    address: str
+    routing_type: str
+    selector: Selector | None
+    durable: bool
+    options: dict[str, Any]
+
+
+class Resources:
+    def __init__(
+        self,
+        state: BrokerState,
+        policies: Policies,
+        selector_characters: int = 4096,
+        selector_depth: int = 64,
+        max_queues: int = MAX_QUEUES,
+    ) -> None:
+        self._state = state
+        self._policies = policies
+        self._max_queues = max_queues
+        self._selector_limits = (selector_characters, selector_depth)
+        #: Names that something open speaks of (producers, transactions), with how often.
+        self.named: dict[str, int] = {}
+        #: What the names of each virtual host begin with.
+        self.prefixes: set[str] = set()
+        self.idle = IdleQueues(state.wake)
+        #: Told of every queue that was removed.
+        self.queue_gone: list[Callable[[Queue], None]] = []
+        #: Told the name of every address that was removed.
+        self.address_gone: list[Callable[[str], object]] = []
+
+    # -- made --------------------------------------------------------------------------------------------------------
+
+    def make_address(self, name: str, routing_types: RoutingTypes, auto_created: bool = True) -> Address:
+        """The address of that name, made or widened to these routing types if need be."""
+        state = self._state
+        address = state.post_office.addresses.get(name)
+        if address is None:
+            address = Address(name, routing_types, state.now_ms(), auto_created)
+            state.post_office.add_address(address)
+        elif routing_types & ~address.routing_types or (address.auto_created and not auto_created):
+            address.routing_types |= routing_types
+            address.auto_created = address.auto_created and auto_created
+        else:
+            return address
+        state.ledger.address_made(address)
+        return address
+
+    def declare_address(self, name: str, routing_types: RoutingTypes) -> Address:
+        """One that broker.yaml names. Raises Refused for a bad name."""
+        self.check_name(name, "address")
+        return self.make_address(name, routing_types, auto_created=False)
+
+    def make_queue(
+        self,
+        name: str,
+        address_name: str,
+        routing_type: str,
+        *,
+        selector: Selector | None = None,
+        durable: bool = True,
+        auto_created: bool = False,
+        options: dict[str, Any] | None = None,
+    ) -> Queue:
+        """Binds a new queue. Raises Refused for a bad option; the name must be free."""
+        state = self._state
+        self._check_place(name, address_name, colons=True)
+        self.check_room()
+        policy = self._policies.for_queue(name)
+        settings = with_policy(settings_for(state.settings, address_name, options or {}), options or {}, policy)
+        address = self.make_address(address_name, ROUTING_TYPE_OF[routing_type], auto_created or _comes_again(routing_type))
+        address.used_at_ms = state.now_ms()
+        queue = Queue(
+            state.post_office.next_queue_id(),
+            name,
+            address_name,
+            routing_type,
+            settings,
+            created_at_ms=state.now_ms(),
+            selector=selector,
+            durable=durable,
+            auto_created=auto_created,
+            options=options,
+            priorities=priorities(options or {}),
+        )
+        queue.policy = policy
+        state.post_office.add_queue(queue)
+        self.idle.watch(queue)
+        state.ledger.queue_changed(queue)
+        return queue
+
+    def make_queue_for(self, name: str, address: str, routing_type: str) -> Queue | None:
+        """Auto-create on send, subscribe or redrive: None where the settings forbid it or the name is taken."""
+        settings = self._state.settings.resolve(address)
+        if not settings.auto_create_queues or name in self._state.post_office.queues:
+            return None
+        if address not in self._state.post_office.addresses and not settings.auto_create_addresses:
+            return None
+        return self.make_queue(name, address, routing_type, auto_created=True)
+
+    def make_dead_letter_queue(self, name: str, target: dead_letter.Target, shared: bool = False) -> Queue:
+        """The queue on a dead-letter or expiry address that takes what died at the source of ``target``.
+
+        ``shared``: and what died in temporary queues, which it always does that has the name of theirs.
+        """
+        dead_letter_address, source = target.address, target.source
+        self.make_address(dead_letter_address, RoutingTypes.MULTICAST)
+        shared = shared or split(source)[1] == self._state.settings.resolve(source).temporary_dead_letter_queue
+        selector = compile_selector(dead_letter.origin_selector(source, name, shared))
+        return self.make_queue(name, dead_letter_address, MULTICAST, selector=selector, auto_created=True)
+
+    def _future_dead_letter_queue(self, name: str, of_known: bool) -> Queue | None:
+        """Made ahead of the first death, for a consumer that waits for it: to an ordinary queue of that name no dead letter could go.
+
+        ``of_known``: only of an address that is there, because the name may mean ``address::queue`` too.
+        """
+        settings = self._state.settings
+        layers: list[dict[str, Any]] = [{}, *settings.layers.values()]
+        for reason, kind in ((dead_letter.DELIVERY_LIMIT, "dead_letter"), (dead_letter.EXPIRED, "expiry")):
+            prefixes = {layer.get(f"{kind}_queue_prefix", getattr(DEFAULTS, f"{kind}_queue_prefix")) for layer in layers}
+            suffixes = {layer.get(f"{kind}_queue_suffix", getattr(DEFAULTS, f"{kind}_queue_suffix")) for layer in layers}
+            # Where two sources could be meant, the one that more of the name speaks for.
+            for prefix, suffix in sorted(product(prefixes, suffixes), key=lambda pair: -len(pair[0] + pair[1])):
+                source = name[len(prefix) : len(name) - len(suffix)]
+                if name != f"{prefix}{source}{suffix}" or not source or (of_known and source not in self._state.post_office.addresses):
+                    continue
+                target = dead_letter.target(settings.resolve(source), source, reason)
+                if target is not None and target.queue == name:
+                    return self.make_dead_letter_queue(name, target)
+        return None
+
+    def declare(self, arguments: dict[str, Any]) -> Queue:
+        """A queue made by hand (CALL create-queue, broker.yaml). The same declaration again is no error; another one is."""
+        read = self.read_declaration(arguments)
+        if (existing := self._state.post_office.queues.get(read.name)) is not None:
+            self._keep(existing)
+            return existing
+        return self.make_queue(
+            read.name, read.address, read.routing_type, selector=read.selector, durable=read.durable, options=read.options
+        )
+
+    def read_declaration(self, arguments: dict[str, Any], new_prefixes: Collection[str] = ()) -> Declaration:
+        """A declaration that could be made now, ``new_prefixes`` being those of virtual hosts that are made before. Raises Refused."""
+        given = dict(arguments)
+        name = given.pop("queue", None)
+        self.check_name(name, "queue", new_prefixes)
+        address = given.pop("address", None) or name
+        routing_type = given.pop("routing_type", None) or ANYCAST
+        if routing_type not in (ANYCAST, MULTICAST):
+            raise Refused("invalid-argument", f"routing_type must be anycast or multicast, not {routing_type!r}", "use one of the two")
+        text, durable = given.pop("selector", None), given.pop("durable", True)
+        if type(durable) is not bool or not (text is None or type(text) is str):
+            raise Refused("invalid-argument", "durable must be true or false and selector text", "see docs/protocol.md, 2.7")
+        options = {key: value for key, value in given.items() if value is not None}
+        if AMQP in options:
+            raise Refused("invalid-argument", f"a queue has no option {AMQP!r}", "declare the queue over AMQP to use its arguments")
+        existing = self._state.post_office.queues.get(name)
+        if existing is None:
+            self._check_place(name, address, new_prefixes)
+            with_options(DEFAULTS, options)
+        else:
+            same = (existing.address, existing.routing_type, existing.selector.text if existing.selector else None, existing.durable)
+            if same != (address, routing_type, text, durable) or existing.options != options:
+                raise Refused("queue-exists", f"queue {name} exists and was declared otherwise", "delete it first, or declare it as it is")
+        return Declaration(name, address, routing_type, self.read_selector(text), durable, options)
+
+    def _check_place(self, name: str, address: str, new_prefixes: Collection[str] = (), colons: bool = False) -> None:
+        """Raises Refused unless a queue of that name can be bound to that address."""
+        self.check_name(name, "queue", new_prefixes, colons)
+        self.check_name(address, "address", new_prefixes, colons)
+        if split(name)[0] != split(address)[0]:
+            raise Refused("invalid-name", f"queue {name} and address {address} are in two virtual hosts", "name both in one")
+
+    def check_room(self, more: int = 1) -> None:
+        """Raises Refused unless so many more queues may be made."""
+        if len(self._state.post_office.queues) + more > self._max_queues:
+            raise Refused("too-many-queues", f"there are {self._max_queues} queues, as many as there may be", "raise limits: max-queues")
+
+    def _keep(self, queue: Queue) -> None:
+        """What made itself and is declared by hand now does not remove itself any more."""
+        if queue.auto_created:
+            queue.auto_created = False
+            self._state.ledger.queue_changed(queue)
+        self.make_address(queue.address, ROUTING_TYPE_OF[queue.routing_type], _comes_again(queue.routing_type))
+
+    def read_selector(self, text: str | None) -> Selector | None:
+        """A client's selector, compiled; None for none. Raises Refused."""
+        return parse_selector(text, *self._selector_limits)
+
+    def check_name(self, name: Any, what: str, new_prefixes: Collection[str] = (), colons: bool = False) -> None:
+        """The same as the function of that name; a virtual host that is there may stand before it. Raises Refused."""
+        prefix, local = split(name) if type(name) is str else ("", name)
+        check_name(local if prefix in self.prefixes or prefix in new_prefixes else name, what, colons)
+
+    # -- found -------------------------------------------------------------------------------------------------------
+
+    def queue_for_consumer(self, name: str) -> Queue:
+        """The queue a consumer's name means, made if the settings allow. Raises Refused."""
+        state = self._state
+        queue = state.post_office.find_queue(name)
+        if queue is not None:
+            return queue
+        address_name, separator, queue_name = address_and_queue(name)
+        if not separator and address_name in state.post_office.addresses:
+            bound = state.post_office.addresses[address_name].queues
+            if len(bound) > 1:
+                names = ", ".join(sorted(each.name for each in bound)[:8])
+                raise Refused("ambiguous-queue", f"{name} is an address with {len(bound)} queues: {names}", "name the queue")
+        ahead = self._future_dead_letter_queue(name, of_known=bool(separator))
+        if ahead is not None:
+            return ahead
+        self.check_name(queue_name or address_name, "queue")  # with :: in it only AMQP's clients name one
+        routing_type = state.settings.resolve(address_name).default_address_routing_type
+        made = self.make_queue_for(queue_name or address_name, address_name, routing_type)
+        if made is None:
+            raise Refused(
+                "no-such-queue", f"there is no queue {name} and auto-create is off for it", "create it, or set auto-create-queues: true"
+            )
+        return made
+
+    def full(self, queue: Queue) -> bool:
+        """A queue that takes nothing more. Overflow drop-head makes room, except where what it drops would come back to it."""
+        return over_length(queue, 1) and not makes_room(queue)
+
+    def in_force(self, queue: Queue, settings: AddressSettingsRepository) -> AddressSettings:
+        """What is in force for a queue under these settings and its policy, which it is told. Raises Refused."""
+        found = settings_for(settings, queue.address, queue.options)
+        queue.policy = self._policies.for_queue(queue.name)
+        return with_policy(found, queue.options, queue.policy)
+
+    # -- removed -----------------------------------------------------------------------------------------------------
+
+    def delete_queue(self, queue: Queue, outcome: str = "purged") -> int:
+        """Removes a queue and what is in it; returns how many messages that were."""
+        count = at_once(self._purge_memory(queue, outcome, everything=True)) + queue.count
+        self._state.pager.forget(queue)
+        self._state.post_office.remove_queue(queue)
+        self._state.ready.pop(queue, None)
+        self.idle.forget(queue)
+        self._state.ledger.queue_changed(queue, deleted_at_ms=self._state.now_ms())
+        for listener in self.queue_gone:
+            listener(queue)
+        return count
+
+    def purge_steps(self, queue: Queue, outcome: str = "purged") -> Steps[int]:
+        """Removes all messages that nobody holds, in steps: of what is there now, what is still there when its turn comes."""
+        up_to = self._state.ledger.next_id()
+        count = yield from self._purge_memory(queue, outcome)
+
+        def leave(records: list[ReferenceRecord]) -> bool:
+            nonlocal count
+            count += len(records)
+            for record in records:
+                self._state.leave(self._state.pager.adopt(queue, record), outcome)
+            return True
+
+        yield from self._state.pager.on_disk(queue, leave, up_to)
+        return count
+
+    def _purge_memory(self, queue: Queue, outcome: str, everything: bool = False) -> Steps[int]:
+        count = 0
+        for number, reference in enumerate(list(queue.references.values()), 1):
+            if reference.where is not Where.GONE and (everything or reference.where not in (Where.DELIVERING, Where.SETTLING)):
+                self._state.leave(reference, outcome)
+                count += 1
+            if number % STEP == 0:
+                yield
+        return count
+
+    def _is_named(self, queue: Queue) -> bool:
+        return queue.name in self.named or queue.address in self.named
+
+    def expire(self) -> None:
+        """Removes queues that nobody has used for as long as ``expires`` says."""
+        for queue in self.idle.take_due(self._state.now_ms(), self._is_named):
+            self.delete_queue(queue, "expired")
+
+    def sweep(self) -> None:
+        """Removes auto-created queues and addresses that were idle for their delay."""
+        now_ms = self._state.now_ms()
+        for queue in list(self._state.post_office.queues.values()):
+            settings = queue.settings
+            if queue.consumers or queue.count or self._is_named(queue):
+                queue.idle_since_ms = None
+            elif queue.idle_since_ms is None:
+                queue.idle_since_ms = max(now_ms, queue.used_at_ms)
+            elif (
+                queue.auto_created and settings.auto_delete_queues and now_ms - queue.idle_since_ms >= settings.auto_delete_queues_delay_ms
+            ):
+                self.delete_queue(queue)
+        for address in list(self._state.post_office.addresses.values()):
+            idle_ms = now_ms - address.used_at_ms
+            if address.queues or address.name in self.named:
+                address.used_at_ms = now_ms
+                continue
+            settings = self._state.settings.resolve(address.name)
+            if address.auto_created and settings.auto_delete_addresses and idle_ms >= settings.auto_delete_queues_delay_ms:
+                self.remove_address(address)
+
+    def remove_address(self, address: Address) -> None:
+        """Nothing is bound to it; the duplicate ids that came to it go with it."""
+        self._state.post_office.remove_address(address.name)
+        self._state.ledger.address_gone(address)
+        for forget in self.address_gone:
+            forget(address.name)
+
+
+def _comes_again(routing_type: str) -> bool:
+    """Whether an address goes some time after the last queue of this kind, however that was declared: it says nothing then that a send
+    would not make anew, and those of temporary queues would gather for ever. A multicast one says that nothing is kept."""
+    return routing_type == ANYCAST
+
+
+def check_name(name: object, what: str, colons: bool = False) -> None:
+    """Raises Refused unless it can be the name of an address or queue: 1 to 512 characters, printable, no wildcard words.
+
+    ``colons``: ``::`` may stand in it, as in names that AMQP clients give; whoever means ``address::queue`` may not be misunderstood.
+    """
+    if (
+        type(name) is not str
+        or not 0 < len(name) <= _MAX_NAME
+        or not name.isprintable()
+        or (name.startswith(SEPARATOR) if colons else SEPARATOR in name)
+        or any(word in ("*", "#") for word in name.split("."))
+    ):
+        shown = repr(name)[:80]
+        raise Refused("invalid-name", f"{shown} cannot name a {what}", "use 1 to 512 printable characters, no :: and no * or # as a word")
+
+
+def parse_selector(text: str | None, max_characters: int = 4096, max_depth: int = 64) -> Selector | None:
+    """Compiled, None for none. Raises Refused."""
+    if not text:
+        return None
+    try:
+        return compile_selector(text, max_characters, max_depth)
+    except SelectorError as error:
+        raise Refused(
+            "invalid-selector", f"the selector cannot be read: {error}", "write SQL-92 as in JMS, for example: colour = 'red'"
+        ) from None
+
+
+def settings_for(repository: AddressSettingsRepository, address: str, options: dict[str, Any]) -> AddressSettings:
+    """What is in force for a queue of ``address`` declared with ``options``. Raises Refused.
+
+    A queue that AMQP declared has no attempt limit, as with RabbitMQ, unless its declaration or a pattern other than ``#`` sets one.
+    """
+    settings = with_options(repository.resolve(address), options)
+    if AMQP not in options or "max_delivery_attempts" in options:
+        return settings
+    limited = repository.origin(address, "max_delivery_attempts") not in ("#", DEFAULT_ORIGIN)
+    return settings if limited else replace(settings, max_delivery_attempts=-1)
+
+
+def with_options(settings: AddressSettings, options: dict[str, Any]) -> AddressSettings:
+    """The address's settings with what a queue was declared with on top. Raises Refused for an unknown or bad option."""
+    changes: dict[str, Any] = {}
+    for key, value in options.items():
+        if key == AMQP:
+            continue
+        if key in QUEUE_FLAGS:
+            if type(value) is not (bool if key == "exclusive" else int):
+                raise Refused("invalid-argument", f"{key} cannot be {value!r}", "exclusive is true or false, max_consumers a whole number")
+            continue
+        if key not in DECLARABLE_SETTINGS:
+            raise Refused(
+                "invalid-argument", f"a queue has no option {key!r}", "options: " + ", ".join(sorted(DECLARABLE_SETTINGS | QUEUE_FLAGS))
+            )
+        try:
+            field, read = read_setting(key, value)
+        except SettingError as error:
+            raise Refused("invalid-argument", str(error), "see docs/settings.md") from None
+        if key in ("dead_letter_address", "expiry_address") and read is not None:
+            check_name(read, "address")
+        changes[field] = read
+    return replace(settings, **changes) if changes else settings
+
+
+def makes_room(queue: Queue) -> bool:
+    """Overflow drop-head, and what it drops leaves the queue: its dead-letter address is another one, or none."""
+    if queue.settings.overflow != "drop-head":
+        return False
+    target = dead_letter.target(queue.settings, queue.address, dead_letter.MAX_LENGTH)
+    return target is None or target.address != queue.address
+
+
+def over_length(queue: Queue, extra: int = 0) -> bool:
+    """Whether pending messages, those about to be and ``extra`` more are above the queue's limits. What is delivering does not count."""
+    if not queue.settings.limited:
+        return False
+    limit, limit_bytes = queue.settings.max_length, queue.settings.max_length_bytes
+    if limit is not None and queue.ready + queue.arriving + extra > limit:
+        return True
+    return limit_bytes is not None and queue.ready_bytes + queue.arriving_bytes + (1 if extra else 0) > limit_bytes

@@ -1,0 +1,246 @@
+"""A backup of the journal that a broker is running on, and of a stopped one; and the way back.
+
+Another connection's backup would begin again at each commit. Here the files are copied as they lie, by a process of its own, while commits
+and checkpoints go on: each checkpoint notes which pages it writes, those are copied again, and only while the last few of them and the
+write-ahead log are copied do checkpoints wait. What was committed by then is in the backup, the rest of the log is not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import glob
+import json
+import os
+import re
+import sqlite3
+import sys
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from ..commit.writer_thread import says_damaged
+from ..errors import JournalError
+from ..migrations import bring_up
+from ..store.building import building
+from ..store.commits import Mark, commit, missing_commits, read_mark
+from ..store.directory import DATABASE_NAME, DirectoryLock, check_header, damaged, make_directory, no_broker, sync_names
+from .copy import Copied, Copy
+from .watch import BackupWatch
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+#: Ids that a restored journal leaves out: more than a broker gives out in the life of a backup (a hundred thousand a second for 127 days).
+SKIPPED_IDS: Final = 1 << 40
+#: After so many rounds checkpoints wait, however many pages there are still.
+_ROUNDS: Final = 10
+
+OnWriter = Callable[[Callable[[sqlite3.Connection], Any]], Awaitable[Any]]
+
+
+class Backups:
+    """Of one open journal, one at a time. ``on_writer``: calls a function on the writer's thread, between two commits."""
+
+    def __init__(self, directory: Path, place: Path, on_writer: OnWriter, watch: BackupWatch) -> None:
+        self._directory = directory
+        self._place = place
+        self._on_writer = on_writer
+        self._watch = watch
+        self._task: asyncio.Task[dict[str, Any]] | None = None
+
+    def make(self, name: str) -> asyncio.Task[dict[str, Any]]:
+        """Begins; the task's result is ``{path, broker_id, commits, messages, bytes}``.
+
+        Raises JournalError: ``backup-name``, ``backup-exists``, ``backup-running``; the task also ``backup-io``, ``backup-interrupted``
+        and ``journal-damaged``. Nothing stands under the name then.
+        """
+        if self._task is not None and not self._task.done():
+            raise JournalError("backup-running", "Another backup is being made.", "Wait until it is done.")
+        with _failures(self._place):
+            target = _target(self._place, name)
+        self._task = asyncio.get_running_loop().create_task(self._make(target), name="backup")
+        return self._task
+
+    async def stop(self) -> None:
+        """Before the journal is closed."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _make(self, target: Path) -> dict[str, Any]:
+        with _failures(target.parent), building(target, "*") as half_made:
+            return await self._copied(target, half_made)
+
+    async def _copied(self, target: Path, half_made: Path) -> dict[str, Any]:
+        root = str(Path(__file__).parent.parent)
+        path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+        await self._on_writer(lambda _: self._watch.begin())
+        child = None
+        try:
+            child = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "homing.journal.backup.copy", str(self._directory), str(half_made)),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                env={**os.environ, "PYTHONPATH": path},
+                # Ctrl-C at the terminal is the broker's to act upon.
+                start_new_session=True,
+            )
+            copied = await self._converse(child)
+            _name(half_made, target)
+            return {"path": str(target), **copied._asdict()}
+        finally:
+            self._watch.end()
+            if child is not None and child.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    child.kill()
+                await asyncio.shield(child.wait())
+
+    async def _converse(self, child: asyncio.subprocess.Process) -> Copied:
+        await _answer(child)
+        for number in range(_ROUNDS):
+            pages = await self._on_writer(partial(self._watch.take, number + 1 == _ROUNDS))
+            await _tell(child, {"pages": sorted(pages)})
+            if self._watch.held:
+                break
+        size, commits = await self._on_writer(self._watch.position)
+        await _tell(child, {"log": size, "commits": commits})
+        interrupted = self._watch.interrupted
+        self._watch.end()
+        if interrupted:
+            raise JournalError(
+                "backup-interrupted",
+                "The write-ahead log had to be cut while the backup needed it: it reached its limit, or the disk is nearly full.",
+                "Try again when the broker is less busy, or raise journal: {wal-limit}.",
+            )
+        return Copied(**await _answer(child))
+
+
+async def _tell(child: asyncio.subprocess.Process, told: dict[str, Any]) -> None:
+    assert child.stdin is not None
+    child.stdin.write(json.dumps(told).encode() + b"\n")
+    with contextlib.suppress(ConnectionError):
+        await child.stdin.drain()
+    await _answer(child)
+
+
+async def _answer(child: asyncio.subprocess.Process) -> dict[str, Any]:
+    assert child.stdout is not None
+    line = await child.stdout.readline()
+    answer: dict[str, Any] = json.loads(line) if line.endswith(b"\n") else {}
+    if "code" in answer:
+        raise JournalError(answer["code"], answer["message"], answer["fix"])
+    if not answer:
+        raise JournalError("backup-io", "The process that copies the journal ended early.", "Look at the broker's log, then try again.")
+    return answer
+
+
+def make_of_stopped(directory: Path, place: Path, name: str) -> dict[str, Any]:
+    """The same of a journal that no broker runs on, in its directory's lock."""
+    if not (directory / DATABASE_NAME).is_file():
+        raise JournalError("journal-missing", f"There is no journal in {directory}.", "Name the data directory of a broker with --data.")
+    try:
+        lock = DirectoryLock(directory)
+    except JournalError as error:
+        fix = "Leave out --data, so that the broker makes the backup, or stop it first."
+        raise JournalError(error.code, error.message, fix) from error
+    try:
+        check_header(directory / DATABASE_NAME)
+        with _failures(place):
+            target = _target(place, name)
+            mark = read_mark(directory)
+            with building(target, "*") as half_made:
+                copy = _copy_whole(directory, half_made)
+                copied = copy.finish(0 if mark is None else mark.commits)
+                _name(half_made, target)
+        return {"path": str(target), **copied._asdict()}
+    finally:
+        lock.release()
+
+
+def restore(backup: Path, directory: Path) -> dict[str, Any]:
+    """A new data directory from a backup, or from any copy of a stopped journal, checked and under an identity of its own.
+
+    It goes on with ids far beyond those of the backup, as the broker it was taken of gave out more. Returns ``{path, broker_id,
+    previous_broker_id, commits, messages, bytes}``. Raises JournalError ``journal-missing``, ``journal-locked``, ``restore-exists``,
+    ``journal-damaged``, ``backup-io``. Of ``backup`` nothing is changed, nor is anything beside ``directory``.
+    """
+    if backup.name == DATABASE_NAME and backup.is_file():
+        backup = backup.parent
+    if not (backup / DATABASE_NAME).is_file():
+        raise JournalError(
+            "journal-missing", f"There is no backup in {backup}.", "Name the directory of a backup, or one with a homing.db."
+        )
+    directory = Path(os.path.abspath(directory))
+    if directory.is_symlink() or (directory.exists() and not (directory.is_dir() and not any(directory.iterdir()))):
+        raise JournalError("restore-exists", f"{directory} is there already and not an empty directory.", "Name a new data directory.")
+    with _failures(directory.parent), no_broker(backup):
+        make_directory(directory.parent)
+        mark = read_mark(backup)
+        with building(directory, glob.escape(directory.name)) as half_made:
+            copy = _copy_whole(backup, half_made)
+            check_header(half_made / DATABASE_NAME)
+            previous = _renewed(half_made / DATABASE_NAME, mark)
+            copied = copy.finish()
+            _name(half_made, directory)
+    return {"path": str(directory), "previous_broker_id": previous, **copied._asdict()}
+
+
+def _copy_whole(source: Path, target: Path) -> Copy:
+    copy = Copy(source, target)
+    copy.database()
+    copy.log()
+    return copy
+
+
+def _renewed(database: Path, mark: Mark | None) -> str:
+    """Give the journal in ``database`` another broker_id and leave out a block of ids; returns the id that it had."""
+    with closing(sqlite3.connect(database, isolation_level=None)) as connection:
+        missing = missing_commits(connection, mark)
+        if missing is not None:
+            raise damaged(missing)
+        bring_up(connection)
+        connection.execute("BEGIN IMMEDIATE")
+        found = connection.execute("SELECT value FROM meta WHERE key = 'broker_id'").fetchone()
+        if found is None:
+            raise damaged(f"{DATABASE_NAME} is empty: no broker ever ran on it")
+        (previous,) = found
+        connection.execute(
+            "INSERT OR REPLACE INTO meta VALUES ('broker_id', ?), ('previous_broker_id', ?), ('clean_stop', 1)",
+            (str(uuid.uuid4()), previous),
+        )
+        connection.execute("UPDATE meta SET value = value + ? WHERE key = 'reserved_up_to'", (SKIPPED_IDS,))
+        connection.execute("INSERT OR IGNORE INTO meta VALUES ('commits', 0)")
+        commit(connection)
+    return str(previous)
+
+
+def _target(place: Path, name: str) -> Path:
+    if not _NAME.fullmatch(name):
+        raise JournalError(
+            "backup-name",
+            "The name of a backup is letters, digits, dots, hyphens and underscores, 100 at most, and begins with a letter or digit.",
+            "Choose a plain name; journal: {backup-directory} says where backups stand.",
+        )
+    target = place / name
+    if target.exists() or target.is_symlink():
+        raise JournalError("backup-exists", f"There is a backup {name} already.", f"Choose another name, or remove {target}.")
+    make_directory(place)
+    return target
+
+
+def _name(half_made: Path, target: Path) -> None:
+    os.rename(half_made, target)
+    sync_names(target.parent)
+
+
+@contextlib.contextmanager
+def _failures(place: Path) -> Iterator[None]:
+    """What SQLite and the system say about a copy that is made under ``place``, as JournalErrors."""
+    try:
+        yield
+    except (OSError, sqlite3.Error) as error:
+        if isinstance(error, sqlite3.Error) and says_damaged(error):
+            raise damaged(str(error)) from error
+        raise JournalError("backup-io", f"The copy could not be made: {error}.", f"See to {place}, then try again.") from error

@@ -1,0 +1,466 @@
+"""The open group: what the next commit will write.
+
+A group is a map from key to final state, so that add, change and delete of one thing within one group cannot collide, and
+what was both added and deleted within it need not be written at all. Everything here is a few dict operations, because it
+runs for every message on the loop's thread; packing and SQL are the writer's, on its own thread (group_write.py).
+
+Groups that wait for the disk (gathering.py) stand in a row, oldest first, and only ever go there as a prefix of it. A message that
+succeeds while its group still waits is taken out of that group, as if it had been consumed before the group was closed.
+
+Records are handed over: neither they nor the maps and lists inside them may change after the turn of the loop that did so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+from ..contract import (
+    AddressRecord,
+    Arrival,
+    Attempts,
+    DeclarationRecord,
+    MessageRecord,
+    MinuteColumn,
+    Outcomes,
+    PolicyRecord,
+    QueueRecord,
+    ReferenceCounts,
+    ReferenceRecord,
+    make,
+)
+
+MINUTE_COLUMNS = len(MinuteColumn)
+#: Maps of a group in which a later entry simply takes the place of an earlier one.
+_LAST_STATE_WINS = ("queues", "addresses", "declarations", "producers", "duplicates", "transactions", "policies", "settings_rows")
+
+
+def _nothing() -> None:
+    """Stands for "already awake"."""
+
+
+def _no_arrivals(arrival: Any) -> ReferenceRecord:
+    raise TypeError(f"{type(arrival).__name__} joined a group without a way to make its record")
+
+
+class Group:
+    """Everything between two commits. ``wake`` is called at the first touch; ``elide``: add and delete cancel out.
+
+    ``older`` are the groups before this one that wait for the disk still, oldest first; it is shared and changes.
+    """
+
+    __slots__ = (
+        "_after",
+        "_as_record",
+        "_older",
+        "_wake",
+        "added",
+        "addresses",
+        "attempts",
+        "attempts_deleted",
+        "changed",
+        "clock_ms",
+        "closed_s",
+        "declarations",
+        "deleted",
+        "deleted_first",
+        "duplicates",
+        "elide",
+        "elided",
+        "forgotten",
+        "messages",
+        "messages_deleted",
+        "minutes",
+        "outcomes",
+        "policies",
+        "producers",
+        "queues",
+        "served",
+        "settings_rows",
+        "size",
+        "touched",
+        "transactions",
+        "urgent",
+    )
+
+    def __init__(self, wake: Callable[[], None] = _nothing, elide: bool = True, older: Iterable[Group] = ()) -> None:
+        self._wake = wake
+        self._older = older
+        self.elide = elide
+        self.touched = False
+        #: Somebody waits for the disk who is not a producer waiting for a confirm.
+        self.urgent = False
+        #: When it was closed; it waits since then.
+        self.closed_s = 0.0
+        #: References that were added and deleted within this group and so never reach the disk.
+        self.elided = 0
+        #: Bytes of the bodies in it, about.
+        self.size = 0
+        #: What came new, as a record or as its owner has it (``records``).
+        self.added: dict[int, ReferenceRecord | Arrival] = {}
+        self._as_record: Callable[[Any], ReferenceRecord] = _no_arrivals
+        self.changed: dict[int, ReferenceCounts] = {}
+        self.deleted: set[int] = set()
+        #: Deleted, then added again under the same sequence: deleted before the insert instead of after it.
+        self.deleted_first: set[int] = set()
+        self.messages: dict[int, MessageRecord] = {}
+        self.messages_deleted: set[int] = set()
+        self.attempts: list[Attempts] = []
+        #: (message_id, sequence, attempt) -> how many of ``attempts`` came before; of those, and on disk, it goes.
+        self.attempts_deleted: dict[tuple[int, int, int], int] = {}
+        self.outcomes: list[Outcomes] = []
+        self.minutes: dict[tuple[int, int], list[int]] = {}
+        #: (queue_id, minute, consumer) -> [succeeded, held_ms]
+        self.served: dict[tuple[int, int, str], list[int]] = {}
+        self.queues: dict[int, QueueRecord] = {}
+        #: None: to be deleted.
+        self.addresses: dict[str, AddressRecord | None] = {}
+        #: (kind, name) -> record; None: to be deleted.
+        self.declarations: dict[tuple[str, str], DeclarationRecord | None] = {}
+        self.producers: dict[str, tuple[int, int] | None] = {}
+        #: In the order of arrival.
+        self.duplicates: dict[tuple[str, str], None] = {}
+        #: Addresses that were removed, whether or not they came back since. ``duplicates`` holds none of the ids that came before.
+        self.forgotten: set[str] = set()
+        self.transactions: dict[str, int] = {}
+        self.policies: dict[str, PolicyRecord] = {}
+        self.settings_rows: dict[int, dict[str, Any]] = {}
+        self.clock_ms = 0
+        self._after: list[Callable[[], None]] = []
+
+    def touch(self) -> None:
+        """Wake the writer, once."""
+        if not self.touched:
+            self.touched = True
+            self._wake()
+
+    @property
+    def after(self) -> list[Callable[[], None]]:
+        """Callbacks for the loop, called in order once this group, and so everything before it, is on disk.
+
+        One for a frame, never one for a message. A group that holds nothing else is not written, only waited for.
+        """
+        if not self.touched:
+            self.touch()
+        elif not self.urgent:
+            self._wake()
+        self.urgent = True
+        return self._after
+
+    @property
+    def confirms(self) -> list[Callable[[], None]]:
+        """The same list, for confirms of sends: those may wait a few milliseconds for the acknowledgements of what was sent."""
+        if not self.touched:
+            self.touch()
+        return self._after
+
+    def add(self, record: ReferenceRecord) -> None:
+        if not self.touched:
+            self.touch()
+        sequence = record.sequence
+        if sequence in self.deleted:
+            self.deleted.discard(sequence)
+            self.deleted_first.add(sequence)
+        self.added[sequence] = record
+        if not record.shared:
+            self.size += len(record.message.body)
+
+    def add_fresh(self, records: dict[int, ReferenceRecord], size: int) -> None:
+        """The same for sequences that never were anywhere before, many at once. ``size``: of their bodies."""
+        if not self.touched:
+            self.touch()
+        self.added.update(records)
+        self.size += size
+
+    def add_arrivals(self, arrivals: Mapping[int, Arrival], size: int, as_record: Callable[[Any], ReferenceRecord]) -> None:
+        """The same for what has a body of its own. ``as_record`` is always the same function, and is called on any thread."""
+        if not self.touched:
+            self.touch()
+        self.added.update(arrivals)
+        self.size += size
+        self._as_record = as_record
+
+    def records(self) -> Iterator[ReferenceRecord]:
+        """What was added."""
+        as_record = self._as_record
+        for added in self.added.values():
+            yield added if isinstance(added, ReferenceRecord) else as_record(added)
+
+    def shared_bodies(self) -> set[int]:
+        """Bodies in rows of their own that something added points at, by message id."""
+        return {each.message.message_id for each in self.added.values() if isinstance(each, ReferenceRecord) and each.shared}
+
+    def change(self, sequences: Iterable[int], counts: ReferenceCounts) -> None:
+        """Set counts, state and times in place; where a reference was added in this group, in what will be written."""
+        if not self.touched:
+            self.touch()
+        self._change(dict.fromkeys(sequences, counts))
+
+    def _change(self, changed: dict[int, ReferenceCounts]) -> None:
+        added, deleted = self.added, self.deleted
+        if changed.keys().isdisjoint(added.keys()) and changed.keys().isdisjoint(deleted):
+            self.changed.update(changed)
+            return
+        for sequence, counts in changed.items():
+            fresh = added.get(sequence)
+            if fresh is not None:
+                record = fresh if isinstance(fresh, ReferenceRecord) else self._as_record(fresh)
+                added[sequence] = make(ReferenceRecord, (*record[:3], *counts, *record[9:]))
+            elif sequence not in deleted:
+                self.changed[sequence] = counts
+
+    def delete(self, queue_id: int, priority: int, sequence: int) -> None:
+        """Remove a reference. Sequences are unique over the journal, so ``sequence`` alone is the key."""
+        self._delete(sequence)
+
+    def delete_all(self, sequences: Collection[int]) -> None:
+        """The same for many at once."""
+        if not self.touched:
+            self.touch()
+        if self.elide and not self.added.keys().isdisjoint(sequences):
+            self._elide(sequences)
+            return
+        if self.changed:
+            for sequence in self.changed.keys() & sequences:
+                del self.changed[sequence]
+        self.deleted.update(sequences)
+
+    def _delete(self, sequence: int) -> None:
+        if not self.touched:
+            self.touch()
+        if self.elide:
+            self._elide((sequence,))
+        else:
+            self.changed.pop(sequence, None)
+            self.deleted.add(sequence)
+
+    def _elide(self, sequences: Iterable[int]) -> None:
+        """What was added here is as if it had never been; the rest is deleted."""
+        added, size, number = self.added, 0, 0
+        for sequence in sequences:
+            fresh = added.get(sequence)
+            if fresh is None:
+                self.changed.pop(sequence, None)
+                self.deleted.add(sequence)
+                continue
+            del added[sequence]
+            number += 1
+            if not isinstance(fresh, ReferenceRecord) or not fresh.shared:
+                size += len(fresh.message.body)
+            # Re-added over a row that is on disk: that row still has to go.
+            if self.deleted_first and sequence in self.deleted_first:
+                self.deleted_first.discard(sequence)
+                self.deleted.add(sequence)
+        self.elided += number
+        self.size -= size
+
+    def succeed(self, queue_id: int, minute: int, sequences: set[int], alone: bool, consumer: str = "", held_ms: int = 0) -> None:
+        """First deliveries that ``consumer`` acknowledged: the references go, the minute counts them.
+
+        ``alone``: the acknowledgements stand for themselves (they are no part of a transaction), so a reference whose group still
+        waits is taken out of that one, with its counts: whatever prefix of the row reaches the disk agrees with itself.
+        """
+        if alone and self.elide:
+            for older in self._older:
+                if older.added:
+                    found = older.added.keys() & sequences
+                    if found:
+                        older.remove(queue_id, minute, found, len(found), consumer, held_ms)
+                        held_ms = 0  # told once
+                        sequences -= found
+                        if not sequences:
+                            return
+        self.remove(queue_id, minute, sequences, len(sequences), consumer, held_ms)
+
+    def remove(self, queue_id: int, minute: int, sequences: Collection[int], first_tries: int, consumer: str, held_ms: int) -> None:
+        """Deliveries that ``consumer`` acknowledged, so many of them first ones: the same, in this group and no older one."""
+        counts, number = self.counts(queue_id, minute), len(sequences)
+        counts[MinuteColumn.DELIVERED] += number
+        counts[MinuteColumn.SUCCEEDED] += number
+        counts[MinuteColumn.FIRST_TRY] += first_tries
+        self.serve(queue_id, minute, consumer, number, held_ms)
+        self.delete_all(sequences)
+        if self.closed_s and not self.added:
+            self._wake()
+
+    def serve(self, queue_id: int, minute: int, consumer: str, number: int, held_ms: int) -> None:
+        """``consumer`` acknowledged so many, and had held them for so long together. The minute counts them as well (``counts``)."""
+        row = self.served.get((queue_id, minute, consumer))
+        if row is None:
+            self.served[queue_id, minute, consumer] = [number, held_ms]
+        else:
+            row[0] += number
+            row[1] += held_ms
+
+    def add_message(self, message: MessageRecord) -> None:
+        """A body that several references share (or a large one)."""
+        if not self.touched:
+            self.touch()
+        self.messages_deleted.discard(message.message_id)
+        self.messages[message.message_id] = message
+        self.size += len(message.body)
+
+    def delete_message(self, message_id: int) -> None:
+        """Nothing in memory needs this body any more. The writer keeps it where a reference on disk does (group_write.py)."""
+        if not self.touched:
+            self.touch()
+        self.messages_deleted.add(message_id)
+
+    def attempt(self, attempts: Attempts) -> None:
+        if not self.touched:
+            self.touch()
+        self.attempts.append(attempts)
+
+    def delete_attempt(self, message_id: int, sequence: int, attempt: int) -> None:
+        if not self.touched:
+            self.touch()
+        self.attempts_deleted[message_id, sequence, attempt] = len(self.attempts)
+
+    def outcome(self, outcomes: Outcomes) -> None:
+        if not self.touched:
+            self.touch()
+        self.outcomes.append(outcomes)
+
+    def counts(self, queue_id: int, minute: int) -> list[int]:
+        """The row of increments of one queue and minute, indexed by MinuteColumn; add to it in place."""
+        if not self.touched:
+            self.touch()
+        row = self.minutes.get((queue_id, minute))
+        if row is None:
+            row = self.minutes[queue_id, minute] = [0] * MINUTE_COLUMNS
+        return row
+
+    def queue(self, record: QueueRecord) -> None:
+        """Set a queue's row. ``deleted_at_ms`` set: deleted; the row stays while history speaks of it."""
+        self.touch()
+        self.queues[record.queue_id] = record
+
+    def address(self, record: AddressRecord) -> None:
+        self.touch()
+        self.addresses[record.name] = record
+
+    def delete_address(self, name: str) -> None:
+        """With the duplicate ids that came to it."""
+        self.touch()
+        self.addresses[name] = None
+        self._forget_duplicates({name})
+
+    def _forget_duplicates(self, addresses: set[str]) -> None:
+        self.forgotten |= addresses
+        if self.duplicates:
+            self.duplicates = {key: None for key in self.duplicates if key[0] not in addresses}
+
+    def declare(self, record: DeclarationRecord) -> None:
+        self.touch()
+        self.declarations[record.kind, record.name] = record
+
+    def delete_declaration(self, kind: str, name: str) -> None:
+        self.touch()
+        self.declarations[kind, name] = None
+
+    def producer_mark(self, producer: str, mark: int, at_ms: int) -> None:
+        """The highest number stored for a producer. It may rise only together with what it stands for, in one group."""
+        if not self.touched:
+            self.touch()
+        self.producers[producer] = (mark, at_ms)
+
+    def forget_producer(self, producer: str) -> None:
+        self.touch()
+        self.producers[producer] = None
+
+    def duplicate(self, address: str, duplicate_id: str) -> None:
+        """Remember an id given by hand. The journal numbers them and keeps the newest N of an address (an option)."""
+        if not self.touched:
+            self.touch()
+        self.duplicates[address, duplicate_id] = None
+
+    def committed(self, transaction_id: str, at_ms: int) -> None:
+        self.touch()
+        self.transactions[transaction_id] = at_ms
+
+    def policy(self, record: PolicyRecord) -> None:
+        """The key is a hash of the content; the same again only makes it younger."""
+        self.touch()
+        self.policies[record.policy] = record
+
+    def settings(self, from_ms: int, settings: dict[str, Any]) -> None:
+        self.touch()
+        self.settings_rows[from_ms] = settings
+
+    def clock(self, now_ms: int) -> None:
+        """The broker's time; a restart never begins before the latest one seen here."""
+        if not self.touched:
+            self.touch()
+        if now_ms > self.clock_ms:
+            self.clock_ms = now_ms
+
+    def absorb(self, later: Group) -> None:
+        """Everything that ``later`` holds happens in this group as well, after what is here. ``later`` is used up."""
+        for sequence in later.deleted_first:
+            self._delete(sequence)
+        size = self.size + later.size
+        come_back = self.deleted & later.added.keys()
+        self.deleted -= come_back
+        self.deleted_first |= come_back
+        self.added.update(later.added)
+        self._as_record = later._as_record if self._as_record is _no_arrivals else self._as_record
+        self.size = size
+        self._change(later.changed)
+        for sequence in later.deleted:
+            self._delete(sequence)
+        self.messages_deleted -= later.messages.keys()
+        self.messages.update(later.messages)
+        for message_id in later.messages_deleted:
+            self.delete_message(message_id)
+        before = len(self.attempts)
+        self.attempts_deleted.update({key: before + number for key, number in later.attempts_deleted.items()})
+        self.attempts += later.attempts
+        self.outcomes += later.outcomes
+        for minute, increments in later.minutes.items():
+            row = self.minutes.setdefault(minute, increments)
+            if row is not increments:
+                row[:] = map(sum, zip(row, increments, strict=True))
+        for (queue_id, at, consumer), (number, held_ms) in later.served.items():
+            self.serve(queue_id, at, consumer, number, held_ms)
+        if later.forgotten:
+            self._forget_duplicates(later.forgotten)
+        for name in _LAST_STATE_WINS:
+            theirs = getattr(later, name)
+            if theirs:
+                getattr(self, name).update(theirs)
+        self.clock_ms = max(self.clock_ms, later.clock_ms)
+        self.elided += later.elided
+        self._after += later._after
+
+    def drop_bodies_gone_in(self, later: Iterable[Group]) -> None:
+        """Shared bodies that nothing here points at any more, and that a later group deletes, need not be written."""
+        if not self.elide:
+            return
+        needed = self.shared_bodies()
+        for group in later:
+            for message_id in (self.messages.keys() & group.messages_deleted) - needed:
+                del self.messages[message_id]
+
+    def writes(self) -> bool:
+        """Whether there is anything for the disk, as against only callbacks."""
+        return bool(
+            self.added
+            or self.changed
+            or self.deleted
+            or self.minutes
+            or self.attempts
+            or self.outcomes
+            or self.messages
+            or self.producers
+            or self.deleted_first
+            or self.messages_deleted
+            or self.attempts_deleted
+            or self.queues
+            or self.addresses
+            or self.declarations
+            or self.duplicates
+            or self.transactions
+            or self.policies
+            or self.settings_rows
+            or self.clock_ms
+        )

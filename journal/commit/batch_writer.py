@@ -1,0 +1,489 @@
+"""Write one group: pack, BEGIN IMMEDIATE, statements in one table order, COMMIT. Runs on the store's thread.
+
+All or nothing: either the commit returned and the whole group is on disk, or WriteFailed is raised. What the writer carries from
+group to group (the number of the next duplicate, the size of history, the ids reserved) changes only after a commit.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sqlite3
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+from zlib import crc32
+
+from ..contract import MinuteColumn, Outcomes, QueueRecord, ReferenceCounts, ReferenceRecord
+from ..store.bulk_statements import LONG_RUN, delete_integers, run_keys, run_values, runs
+from ..store.commits import commit
+from ..store.history_rows import NEAR, VALID_STAYS, as_json, close_together, one_as_json, rows
+from ..store.packing import PLACED, checksum_of_counts, counts_checksum, outcome_map, pack, pack_hops, pack_message, packer
+from ..upkeep import tombstones as gone
+from .batch import MINUTE_COLUMNS, Group
+
+log = logging.getLogger("homing.journal")
+
+_REFERENCE_WIDTH = 15
+#: Most references are written as they arrived: no counts, no times, a body of their own. For those only what differs is a parameter. A
+#: parameter of None or bytes costs 250 ns more than any other, since sqlite3 looks for an adapter of its type; hence bytearray.
+_FRESH_ROW = "(?,?,?,?,0,0,0,0,NULL,NULL,?,NULL,?,?,NULL)"
+_FRESH_WIDTH = 7
+#: So much is packed before it is handed to SQLite: copies of bodies are made for no more at a time.
+_PACKED_BYTES = 8 << 20
+MINUTE_NAMES = [column.name.lower() for column in MinuteColumn]
+
+INSERT_REFERENCE = "INSERT INTO reference VALUES {values}"
+IS_THERE = "SELECT 1 FROM reference WHERE sequence = ?"
+# A message that goes on to another queue takes its body along from the row that it leaves.
+MOVE_REFERENCE = (
+    "INSERT INTO reference SELECT v.column2, v.column3, v.column4, old.message_id, 0, 0, 0, 0, NULL, NULL, v.column5, v.column6,"
+    " old.message_blob, old.checksum, NULL FROM (VALUES {values}) AS v JOIN reference AS old"
+    " ON old.sequence = v.column1 AND old.message_id = v.column7"
+)
+MOVE_RUN = (
+    "INSERT INTO reference SELECT ?, ?, sequence + ?, message_id, 0, 0, 0, 0, NULL, NULL, ?, ?, message_blob, checksum, NULL"
+    " FROM reference WHERE sequence BETWEEN ? AND ?"
+)
+# The comparison names v's columns by place: a VALUES table has no names of its own.
+CHANGE_REFERENCE = (
+    "UPDATE reference SET delivery_count = v.column2, failed = v.column3, assigned = v.column4, state = v.column5,"
+    f" due_at_ms = v.column6, expires_at_ms = v.column7, counts_checksum = {PLACED.format(counts='v.column8')} FROM"
+    " (VALUES {values}) AS v WHERE reference.sequence = v.column1"
+)
+CHANGE_RUN = (
+    "UPDATE reference SET delivery_count = ?, failed = ?, assigned = ?, state = ?, due_at_ms = ?, expires_at_ms = ?,"
+    f" counts_checksum = {PLACED.format(counts='?')}"
+    " WHERE sequence BETWEEN ? AND ?"
+)
+INSERT_MESSAGE = "INSERT OR REPLACE INTO message VALUES {values}"
+BODIES_IN_USE = (
+    "SELECT message_id FROM reference r INDEXED BY reference_message"
+    f" WHERE message_blob IS NULL AND message_id IN ({{values}}) AND {gone.THERE}"
+)
+INSERT_FAILURE = "INSERT INTO failure (queue_id, attempt, at_ms, first_message, last_message, stays, failure_blob) VALUES {values}"
+FAILURE_BYTES = "coalesce(sum(length(stays) + length(failure_blob)), 0)"
+# Attempts that stand alone: (message_id, attempt, stays).
+_ALONE = (
+    "(VALUES {values}) AS v CROSS JOIN failure ON first_message = v.column1 AND last_message = v.column1 AND attempt = v.column2"
+    " AND stays = v.column3"
+)
+SIZE_ALONE = f"SELECT count(*), {FAILURE_BYTES} FROM {_ALONE}"
+DELETE_ALONE = f"DELETE FROM failure WHERE failure_id IN (SELECT failure_id FROM {_ALONE})"
+# Rows of one attempt and several messages that hold some of ?4, whose message ids are from ?2 to ?3.
+_HOLDING = (
+    f"attempt = ?1 AND last_message > first_message AND first_message BETWEEN ?2 - {NEAR} AND ?3 AND last_message >= ?2"
+    f" AND EXISTS (SELECT 1 FROM json_each({VALID_STAYS}) WHERE value IN (SELECT value FROM json_each(?4)))"
+)
+HOLDING = f"SELECT failure_id, stays, length(failure_blob) FROM failure WHERE {_HOLDING}"
+SET_STAYS = "UPDATE failure SET stays = ? WHERE failure_id = ?"
+DELETE_FAILURE = "DELETE FROM failure WHERE failure_id = ?"
+INSERT_OUTCOME = "INSERT INTO outcome (queue_id, at_ms, outcome, first_message, last_message, stays, outcome_blob) VALUES {values}"
+COUNT_MINUTE = "INSERT INTO minute VALUES {values} ON CONFLICT (queue_id, minute) DO UPDATE SET " + ", ".join(
+    f"{name} = {name} + excluded.{name}" for name in MINUTE_NAMES
+)
+COUNT_SERVED = (
+    "INSERT INTO served VALUES {values} ON CONFLICT (hour, queue_id, consumer) DO UPDATE SET"
+    " succeeded = succeeded + excluded.succeeded, held_ms = held_ms + excluded.held_ms"
+)
+SET_QUEUE = (
+    "INSERT INTO queue VALUES {values} ON CONFLICT (queue_id) DO UPDATE SET name = excluded.name, address = excluded.address,"
+    " routing_type = excluded.routing_type, selector = excluded.selector, durable = excluded.durable, auto_created = excluded.auto_created,"
+    " paused = excluded.paused, options_blob = excluded.options_blob, created_at_ms = excluded.created_at_ms,"
+    " deleted_at_ms = excluded.deleted_at_ms"
+)
+SET_ADDRESS = "INSERT OR REPLACE INTO address VALUES {values}"
+DELETE_ADDRESS = "DELETE FROM address WHERE name IN (VALUES {values})"
+SET_DECLARATION = "INSERT OR REPLACE INTO declaration VALUES {values}"
+DELETE_DECLARATION = "DELETE FROM declaration WHERE (kind, name) IN (VALUES {values})"
+SET_PRODUCER = "INSERT OR REPLACE INTO producer VALUES {values}"
+DELETE_PRODUCER = "DELETE FROM producer WHERE producer IN (VALUES {values})"
+SET_DUPLICATE = "INSERT OR REPLACE INTO duplicate VALUES {values}"
+FORGET_DUPLICATES = "DELETE FROM duplicate WHERE address IN (VALUES {values})"
+TRIM_DUPLICATE = (
+    "DELETE FROM duplicate WHERE address = ?1 AND number <="
+    " (SELECT number FROM duplicate WHERE address = ?1 ORDER BY number DESC LIMIT 1 OFFSET ?2)"
+)
+SET_COMMITTED = "INSERT OR REPLACE INTO committed VALUES {values}"
+SET_POLICY = "INSERT OR REPLACE INTO policy VALUES {values}"
+SET_SETTING = "INSERT OR REPLACE INTO setting VALUES {values}"
+SET_META = "INSERT OR REPLACE INTO meta VALUES {values}"
+
+
+@dataclass(slots=True)
+class Written:
+    """What one group did, in rows and bytes."""
+
+    added: int = 0
+    changed: int = 0
+    deleted: int = 0
+    #: Of those, the ones whose rows are still there.
+    gone: int = 0
+    bytes: int = 0
+    #: Changes and deletes of references that were not there: a fault of the caller's bookkeeping, harmless to the journal.
+    not_found: int = 0
+    #: The number of the commit.
+    commits: int = 0
+
+
+@dataclass(slots=True)
+class WriterState:
+    """What the writer carries from group to group; as it stands on disk."""
+
+    clock_ms: int
+    next_queue_id: int
+    next_duplicate: int
+    history_bytes: int
+    #: address -> rows in table duplicate (never fewer than there are).
+    duplicates: dict[str, int]
+    #: Rows of table reference, about, and those among them that are gone.
+    references: int
+    gone: int
+    #: Addresses that were removed and have duplicate ids yet: these go in steps (leftovers.py), or at once where the address comes back.
+    forgotten: dict[str, None] = field(default_factory=dict)
+
+    def copy(self, duplicates: bool, forgotten: bool) -> WriterState:
+        """For a group that may fail; ``duplicates``: it adds some; ``forgotten``: it removes addresses, or adds some."""
+        copied = replace(self, duplicates=dict(self.duplicates)) if duplicates else replace(self)
+        return replace(copied, forgotten=dict(self.forgotten)) if forgotten else copied
+
+
+class GroupWriter:
+    """Turns groups into transactions. ``duplicate_ids_per_address``: how many the trim leaves."""
+
+    def __init__(self, state: WriterState, duplicate_ids_per_address: int) -> None:
+        self.state = state
+        self._duplicate_limit = duplicate_ids_per_address
+
+    def write(self, connection: sqlite3.Connection, group: Group, reserve_up_to: int | None, history: bool = True) -> Written:
+        """Write and commit. ``reserve_up_to``: raise the block of reserved ids to this in the same transaction.
+
+        ``history`` False: the retry on a full disk, acknowledgements first, attempts and outcomes left out.
+        Raises whatever SQLite or packing raise, with the transaction still open if there is one: the caller decides.
+        """
+        connection.execute("BEGIN IMMEDIATE")
+        state = self.state.copy(bool(group.duplicates), bool(group.addresses))
+        written = self._statements(connection, group, state, reserve_up_to, history)
+        written.commits = commit(connection)
+        self.state = state
+        return written
+
+    def _statements(
+        self, connection: sqlite3.Connection, group: Group, state: WriterState, reserve_up_to: int | None, history: bool
+    ) -> Written:
+        written = Written()
+        meta: list[Any] = []
+        if not history:
+            _delete_references(connection, group.deleted - group.added.keys(), written, state.references)
+        _write_declarations(connection, group, state, meta)
+        deletes = group.deleted if history else group.deleted & group.added.keys()
+        _write_references(connection, group, written, deletes, state.references)
+        if history:
+            _write_history(connection, group, state, meta)
+        _write_counts(connection, group)
+        self._write_marks(connection, group, state)
+        if group.clock_ms > state.clock_ms:
+            state.clock_ms = group.clock_ms
+            meta += ["clock_ms", group.clock_ms]
+        if reserve_up_to is not None:
+            meta += ["reserved_up_to", reserve_up_to]
+        run_values(connection, SET_META, 2, meta)
+        state.references += written.added - (written.deleted - written.gone)
+        state.gone += written.gone
+        return written
+
+    def _write_marks(self, connection: sqlite3.Connection, group: Group, state: WriterState) -> None:
+        run_keys(connection, DELETE_PRODUCER, 1, [(name,) for name, mark in group.producers.items() if mark is None])
+        run_values(connection, SET_PRODUCER, 3, [v for name, mark in group.producers.items() if mark for v in (name, *mark)])
+        run_values(connection, SET_COMMITTED, 2, [value for row in group.transactions.items() for value in row])
+        if group.addresses:
+            _forget_duplicates(connection, group, state)
+        self._write_duplicates(connection, group, state)
+
+    def _write_duplicates(self, connection: sqlite3.Connection, group: Group, state: WriterState) -> None:
+        if not group.duplicates:
+            return
+        flat: list[Any] = []
+        for address, duplicate_id in group.duplicates:
+            flat += (address, duplicate_id, state.next_duplicate)
+            state.next_duplicate += 1
+            state.duplicates[address] = state.duplicates.get(address, 0) + 1
+        run_values(connection, SET_DUPLICATE, 3, flat)
+        for address in {address for address, _ in group.duplicates}:
+            # Some slack, so that the trim runs once in a while and not for every message.
+            if state.duplicates[address] > self._duplicate_limit + self._duplicate_limit // 16:
+                connection.execute(TRIM_DUPLICATE, (address, self._duplicate_limit))
+                state.duplicates[address] = self._duplicate_limit
+
+
+def _forget_duplicates(connection: sqlite3.Connection, group: Group, state: WriterState) -> None:
+    """Those of removed addresses go later; where the address is back they go now, since after a crash nothing tells them from its own."""
+    state.forgotten.update(dict.fromkeys(group.forgotten & state.duplicates.keys()))
+    back = {name for name in state.forgotten.keys() & group.addresses.keys() if group.addresses[name] is not None}
+    if back:
+        run_keys(connection, FORGET_DUPLICATES, 1, [(name,) for name in back])
+        state.duplicates = {name: count for name, count in state.duplicates.items() if name not in back}
+        for name in back:
+            del state.forgotten[name]
+
+
+def _write_declarations(connection: sqlite3.Connection, group: Group, state: WriterState, meta: list[Any]) -> None:
+    run_keys(connection, DELETE_ADDRESS, 1, [(name,) for name, record in group.addresses.items() if record is None])
+    run_values(connection, SET_ADDRESS, 4, [value for record in group.addresses.values() if record for value in record])
+    if group.queues:
+        # Deleted ones first: a name may have gone to a new queue in the same group.
+        ordered = sorted(group.queues.values(), key=lambda record: record.deleted_at_ms is None)
+        run_values(connection, SET_QUEUE, 11, [value for record in ordered for value in _queue_row(record)])
+        newest = max(group.queues)
+        if newest >= state.next_queue_id:
+            state.next_queue_id = newest + 1
+            meta += ["next_queue_id", newest + 1]
+    run_keys(connection, DELETE_DECLARATION, 2, [key for key, record in group.declarations.items() if record is None])
+    declared = [record for record in group.declarations.values() if record is not None]
+    run_values(connection, SET_DECLARATION, 3, [v for each in declared for v in (each.kind, each.name, pack(each.content))])
+    run_values(
+        connection, SET_POLICY, 3, [v for record in group.policies.values() for v in (record.from_ms, record.policy, pack(record.settings))]
+    )
+    run_values(connection, SET_SETTING, 2, [v for from_ms, settings in group.settings_rows.items() for v in (from_ms, pack(settings))])
+
+
+def _queue_row(record: QueueRecord) -> tuple[Any, ...]:
+    return (*record[:8], pack(record.options), record.created_at_ms, record.deleted_at_ms)
+
+
+def _write_references(connection: sqlite3.Connection, group: Group, written: Written, deletes: set[int], references: int) -> None:
+    _remove_references(connection, sorted(group.deleted_first), written)
+    bodies: list[Any] = []
+    size = 0
+    # Added and already unused: need not be written, unless a reference that is written points at it.
+    unused = group.messages_deleted & group.messages.keys() if group.elide else set[int]()
+    if unused:
+        unused -= group.shared_bodies()
+    for message in group.messages.values():
+        if message.message_id in unused:
+            continue
+        blob, checksum = pack_message(message)
+        bodies += (message.message_id, blob, checksum)
+        size += len(blob)
+        if size >= _PACKED_BYTES:
+            run_values(connection, INSERT_MESSAGE, 3, bodies)
+            written.bytes, size, bodies = written.bytes + size, 0, []
+    written.bytes += size
+    run_values(connection, INSERT_MESSAGE, 3, bodies)
+    leaving = deletes - group.added.keys()
+    records = group.records()
+    while True:
+        fresh: list[Any] = []
+        moved: list[ReferenceRecord] = []
+        other: list[Any] = []
+        size = _append_references(fresh, moved, other, records, leaving)
+        if not fresh and not moved and not other:
+            break
+        written.bytes += size
+        written.added += run_values(connection, INSERT_REFERENCE, _FRESH_WIDTH, fresh, _FRESH_ROW)
+        written.added += _move_references(connection, moved)
+        written.added += run_values(connection, INSERT_REFERENCE, _REFERENCE_WIDTH, other)
+    if group.changed:
+        changed = _change_references(connection, group.changed)
+        written.changed += changed
+        written.not_found += len(group.changed) - changed
+    _delete_references(connection, deletes, written, references)
+    if group.messages_deleted:
+        _delete_bodies(connection, group.messages_deleted)
+
+
+def _delete_bodies(connection: sqlite3.Connection, message_ids: set[int]) -> None:
+    """Bodies that nothing in memory needs any more go, unless a reference that is only on disk does."""
+    ordered, needed = sorted(message_ids), set[int]()
+    for start in range(0, len(ordered), 2048):
+        part = ordered[start : start + 2048]
+        found = connection.execute(BODIES_IN_USE.format(values=",".join("?" * len(part))), part)
+        needed.update(message_id for (message_id,) in found)
+    delete_integers(connection, "message", "message_id", message_ids - needed)
+
+
+def _append_references(fresh: list[Any], moved: list[Any], other: list[Any], records: Iterator[ReferenceRecord], leaving: set[int]) -> int:
+    """Add the columns of references, until their bodies come to _PACKED_BYTES, to ``fresh`` (seven, see _FRESH_ROW) or ``other`` (all
+    fifteen) and return the bytes of the bodies. The busiest loop of the journal.
+
+    ``leaving``: rows on disk that go in this group, after these have come. Records that take their body from one of them join ``moved``.
+    """
+    pack_one, extend, size = packer(), fresh.extend, 0
+    for record in records:
+        queue_id, priority, sequence, delivery_count, failed, assigned, state, due, expires, entered, hops, message, shared = record
+        unchanged = due is None and expires is None and not (delivery_count or failed or assigned or state)
+        plain = unchanged and not shared
+        blob: bytes | None
+        if shared:
+            blob, checksum = None, 0
+        elif plain and hops and hops[0][0] in leaving:
+            moved.append(record)
+            size += len(message.body)
+            if size >= _PACKED_BYTES:
+                break
+            continue
+        else:
+            blob = pack_one(message)
+            checksum = crc32(blob)
+            size += len(blob)
+            if plain and not hops:
+                extend((queue_id, 9 - priority, sequence, message.message_id, entered, bytearray(blob), checksum))
+                if size >= _PACKED_BYTES:
+                    break
+                continue
+        overlay = pack_hops(hops, sequence, pack_one) if hops else None
+        other += (queue_id, 9 - priority, sequence, message.message_id, delivery_count, failed, assigned, state)
+        proof = None if unchanged else counts_checksum(queue_id, 9 - priority, sequence, *record[3:9])
+        other += (due, expires, entered, overlay, blob, checksum, proof)
+        if size >= _PACKED_BYTES:
+            break
+    return size
+
+
+def _move_references(connection: sqlite3.Connection, moved: list[ReferenceRecord]) -> int:
+    """Messages whose old rows go in this group. Consecutive rows that move together, as those of messages that died together, take one
+    statement.
+    """
+    flat: list[Any] = []
+    pack_one, written = packer(), 0
+    for run in _moving_together(moved):
+        first, hops = run[0], run[0].hops or ()
+        ended, overlay = hops[0][0], bytearray(pack_hops(hops, first.sequence, pack_one))
+        if len(run) >= LONG_RUN:
+            values = (first.queue_id, 9 - first.priority, first.sequence - ended, first.entered_at_ms, overlay, ended, ended + len(run) - 1)
+            written += connection.execute(MOVE_RUN, values).rowcount
+        else:
+            for number, record in enumerate(run, ended):
+                flat += (number, record.queue_id, 9 - record.priority, record.sequence, record.entered_at_ms, overlay)
+                flat.append(record.message.message_id)
+    written += run_values(connection, MOVE_REFERENCE, 7, flat)
+    if written == len(moved):
+        return written
+    # A row that was found damaged meanwhile was set aside, or a damaged hop named another; the message itself is here.
+    missing = [record for record in moved if not connection.execute(IS_THERE, (record.sequence,)).fetchone()]
+    log.error("%d messages go on to another queue from rows that are not there any more", len(missing))
+    other: list[Any] = []
+    for record in missing:
+        _append_references([], [], other, iter([record]), set())
+    return written + run_values(connection, INSERT_REFERENCE, _REFERENCE_WIDTH, other)
+
+
+def _moving_together(moved: list[ReferenceRecord]) -> Iterator[list[ReferenceRecord]]:
+    """Cuts where one does not follow the one before, in the queue that it leaves and in the one that it joins, for the same reasons."""
+    start, before, next_ended = 0, None, None
+    for number, record in enumerate(moved):
+        hops = record.hops or ()
+        ended, facts = hops[0]
+        way = (record.queue_id, record.priority, record.sequence - ended, record.entered_at_ms, id(facts if len(hops) == 1 else hops))
+        if number and (way != before or ended != next_ended):
+            yield moved[start:number]
+            start = number
+        before, next_ended = way, ended + 1
+    if moved:
+        yield moved[start:]
+
+
+def _change_references(connection: sqlite3.Connection, changed: dict[int, ReferenceCounts]) -> int:
+    """Consecutive rows that change alike, as those of messages that fail together, take one statement: a third of what single rows cost."""
+    alike: dict[ReferenceCounts, list[int]] = {}
+    for sequence, counts in changed.items():
+        alike.setdefault(counts, []).append(sequence)
+    single: list[int | None] = []
+    written = 0
+    for counts, sequences in alike.items():
+        checksum = checksum_of_counts(*counts)
+        for first, last in runs(sorted(sequences)):
+            if last - first + 1 >= LONG_RUN:
+                written += connection.execute(CHANGE_RUN, (*counts, checksum, first, last)).rowcount
+            else:
+                for sequence in range(first, last + 1):
+                    single += (sequence, *counts, checksum)
+    return written + run_values(connection, CHANGE_REFERENCE, 8, single)
+
+
+def _delete_references(connection: sqlite3.Connection, sequences: set[int], written: Written, references: int) -> None:
+    """``references``: rows there are."""
+    ordered = sorted(sequences)
+    if not (gone.scattered(ordered) and gone.scattered(ordered, gone.gap(connection, references))):
+        _remove_references(connection, ordered, written)
+        return
+    gone.leave(connection, ordered)
+    written.deleted += len(ordered)
+    written.gone += len(ordered)
+
+
+def _remove_references(connection: sqlite3.Connection, ordered: list[int], written: Written) -> None:
+    if ordered:
+        deleted = delete_integers(connection, "reference", "sequence", ordered)
+        written.deleted += deleted
+        written.not_found += len(ordered) - deleted
+
+
+def _write_history(connection: sqlite3.Connection, group: Group, state: WriterState, meta: list[Any]) -> None:
+    before = state.history_bytes
+    if group.attempts_deleted:
+        _delete_attempts(connection, group.attempts_deleted, state)
+    flat: list[Any] = []
+    pack_one = packer()
+    for number, (queue_id, attempt, at_ms, detail, stays) in enumerate(group.attempts):
+        blob = bytearray(pack_one(detail._asdict()))
+        if group.attempts_deleted:
+            stays = [stay for stay in stays if group.attempts_deleted.get((*stay, attempt), 0) <= number]
+        for first, last, text in rows(stays):
+            state.history_bytes += len(blob) + len(text)
+            flat += (queue_id, attempt, at_ms, first, last, text, blob)
+    run_values(connection, INSERT_FAILURE, 7, flat)
+    write_outcomes(connection, group.outcomes, state)
+    if state.history_bytes != before:
+        meta += ["history_bytes", state.history_bytes]
+
+
+def write_outcomes(connection: sqlite3.Connection, outcomes: Iterable[Outcomes], state: WriterState) -> None:
+    flat: list[Any] = []
+    pack_one = packer()
+    for queue_id, at_ms, outcome, detail, stays in outcomes:
+        blob = bytearray(pack_one(outcome_map(detail)))
+        for first, last, text in rows(stays):
+            state.history_bytes += len(blob) + len(text)
+            flat += (queue_id, at_ms, outcome, first, last, text, blob)
+    run_values(connection, INSERT_OUTCOME, 7, flat)
+
+
+def _delete_attempts(connection: sqlite3.Connection, leaving: Iterable[tuple[int, int, int]], state: WriterState) -> None:
+    keys = [(message_id, attempt, one_as_json(message_id, sequence)) for message_id, sequence, attempt in leaving]
+    alone = 0
+    for start in range(0, len(keys), 2048):
+        part = keys[start : start + 2048]
+        marks = ",".join(["(?,?,?)"] * len(part))
+        found, size = connection.execute(SIZE_ALONE.format(values=marks), [value for key in part for value in key]).fetchone()
+        alone += found
+        state.history_bytes -= size
+    if alone:
+        run_keys(connection, DELETE_ALONE, 3, keys)
+    if alone < len(keys):
+        _leave_out(connection, leaving, state)
+
+
+def _leave_out(connection: sqlite3.Connection, leaving: Iterable[tuple[int, int, int]], state: WriterState) -> None:
+    """Attempts that stand in a row with others."""
+    by_attempt: dict[int, list[tuple[int, int]]] = {}
+    for message_id, sequence, attempt in leaving:
+        by_attempt.setdefault(attempt, []).append((message_id, sequence))
+    for attempt, stays in by_attempt.items():
+        for near in close_together(sorted(stays)):
+            parting = list(map(list, near))
+            for failure_id, text, size in connection.execute(HOLDING, (attempt, near[0][0], near[-1][0], as_json(near))).fetchall():
+                left = [stay for stay in json.loads(text) if stay not in parting]
+                if left:
+                    rest = as_json(left)
+                    state.history_bytes -= len(text) - len(rest)
+                    connection.execute(SET_STAYS, (rest, failure_id))
+                else:
+                    state.history_bytes -= len(text) + size
+                    connection.execute(DELETE_FAILURE, (failure_id,))
+
+
+def _write_counts(connection: sqlite3.Connection, group: Group) -> None:
+    run_values(connection, COUNT_MINUTE, 2 + MINUTE_COLUMNS, [value for key, row in group.minutes.items() for value in (*key, *row)])
+    served = [v for (queue_id, minute, consumer), row in group.served.items() for v in (minute // 60, queue_id, consumer, *row)]
+    run_values(connection, COUNT_SERVED, 5, served)

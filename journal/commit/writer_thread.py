@@ -1,0 +1,320 @@
+"""What happens on the store's thread: commit a group, and the upkeep between groups. Decides what a failure means.
+
+A failed write or sync leaves the outcome unknown (a commit reported as failed may be there after a restart), so it ends
+everything. A full disk does not: SQLite rolls back cleanly, and the same group is tried again without its history, then with the reserve
+spent.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from ..backup.watch import BackupWatch
+from ..errors import JournalError, io_failure
+from ..options import JournalOptions
+from ..store.commits import MarkFile
+from ..store.directory import Disk, damaged
+from ..store.sqlite import PAGE_BYTES, WalMeter
+from ..upkeep.deleted_queues import Sweep
+from ..upkeep.retention import Retention
+from ..upkeep.tombstones import STEP_ROWS, Clearing, pressing
+from .batch import Group
+from .batch_writer import GroupWriter, Written
+
+log = logging.getLogger("homing.journal")
+
+#: Room kept for "one group", however small the last ones were.
+_LEAST_GROUP_BYTES = 4 << 20
+_IDLE_CHECKPOINT_BYTES = 1 << 20
+#: How long a checkpoint that a reader held up is not tried again.
+_HELD_UP_S = 0.25
+#: How often space is made while there is little of it.
+_LOW_LOOK_S = 0.1
+#: How long upkeep that found the disk full is put off.
+_FULL_S = 1.0
+#: A commit of fewer rows is little work: rows that are gone are removed between such commits too, a step a second.
+_LITTLE_ROWS = 128
+_BETWEEN_S = 1.0
+
+
+@dataclass(slots=True)
+class Statistics:
+    """Since the start. Times in milliseconds; read by anyone, written by the writer's thread."""
+
+    groups: int = 0
+    references_added: int = 0
+    references_changed: int = 0
+    references_deleted: int = 0
+    references_elided: int = 0
+    references_cleared: int = 0
+    references_not_found: int = 0
+    bytes_written: int = 0
+    commit_ms: float = 0.0
+    commit_ms_max: float = 0.0
+    checkpoints: int = 0
+    checkpoint_ms: float = 0.0
+    checkpoint_ms_max: float = 0.0
+    history_rows_removed: int = 0
+    pages_given_back: int = 0
+    full_disk_retries: int = 0
+    #: Attempts and outcomes that were not written while the disk was full.
+    history_dropped: int = 0
+
+
+@dataclass(slots=True)
+class Standing:
+    """How things stand after a commit or upkeep, for the loop."""
+
+    space_low: bool
+    wal_bytes: int
+    upkeep_due: bool
+
+
+@dataclass
+class Committer:
+    writer: GroupWriter
+    disk: Disk
+    meter: WalMeter
+    mark: MarkFile
+    options: JournalOptions
+    statistics: Statistics = field(default_factory=Statistics)
+    #: Called on the store's thread as soon as a group is on disk, before anything else is looked at.
+    on_disk: Callable[[Group], object] = lambda group: None
+
+    def __post_init__(self) -> None:
+        self.backup = BackupWatch(self.meter)
+        self.retention = Retention(self.options)
+        self.sweep = Sweep()
+        self.clearing = Clearing()
+        self._group_bytes = _LEAST_GROUP_BYTES
+        self._low_look_s = 0.0
+        self._checkpoint_next_s = 0.0
+        self._put_off_s = 0.0
+        #: The disk was found full, and history gives way until there is room.
+        self._sparing = False
+        #: Rows of the last commit, those of them that are gone, and when there may be a step of clearing between two commits.
+        self._rows = self._left = 0
+        self._between_s = time.monotonic() + _BETWEEN_S
+
+    def commit(self, connection: sqlite3.Connection, group: Group, reserve_up_to: int | None) -> Standing:
+        """Write the group and say how things stand. Raises JournalError when the broker must stop."""
+        started = time.perf_counter()
+        written = self._attempt(connection, group, reserve_up_to)
+        self.mark.tell(written.commits, reserve_up_to)
+        self.on_disk(group)
+        elapsed_ms = (time.perf_counter() - started) * 1000
+        self.sweep.deleted([queue.queue_id for queue in group.queues.values() if queue.deleted_at_ms is not None])
+        self._rows, self._left = written.added + written.changed + written.deleted, written.gone
+        self._count(group, written, elapsed_ms)
+        self._group_bytes = max(_LEAST_GROUP_BYTES, 2 * written.bytes, self._group_bytes * 7 // 8)
+        return self.standing(connection)
+
+    def close(self) -> None:
+        self.meter.close()
+        self.mark.close()
+
+    def _attempt(self, connection: sqlite3.Connection, group: Group, reserve_up_to: int | None) -> Written:
+        try:
+            written = self.writer.write(connection, group, reserve_up_to, history=not self._sparing)
+        except sqlite3.DatabaseError as error:
+            if not is_full(error):
+                raise _failure(connection, error) from error
+            written = self._retry(connection, group, reserve_up_to, error)
+        except Exception as unforeseen:
+            roll_back(connection)
+            raise _bad_record(unforeseen) from unforeseen
+        if self._sparing:
+            self.statistics.history_dropped += sum([len(each.stays) for each in group.attempts])
+            self.statistics.history_dropped += sum([len(each.stays) for each in group.outcomes])
+        return written
+
+    def _retry(self, connection: sqlite3.Connection, group: Group, reserve_up_to: int | None, first: Exception) -> Written:
+        """Once more with acknowledgements first and history left out; if that does not fit either, with the reserve spent."""
+        self.statistics.full_disk_retries += 1
+        self.disk.space_low = True
+        self._spare()
+        for make_room in (self._checkpoint_if_it_fits, self._spend_reserve):
+            try:
+                roll_back(connection)
+                make_room(connection)
+                return self.writer.write(connection, group, reserve_up_to, history=False)
+            except sqlite3.DatabaseError as error:
+                if not is_full(error):
+                    raise _failure(connection, error) from error
+        roll_back(connection)
+        raise JournalError(
+            "journal-full",
+            "The disk is full and the reserve did not make room for what has to be written.",
+            "Nothing confirmed is lost; free space on the data directory's file system, then start the broker again.",
+        ) from first
+
+    def _spare(self) -> None:
+        """From here on until there is room again, what is written is what must be: the reserve is not for history."""
+        if not self._sparing:
+            self._sparing = True
+            log.warning("the disk is full: no history is written (attempts, outcomes) until there is room; messages are safe")
+
+    def _spend_reserve(self, connection: sqlite3.Connection) -> None:
+        self.disk.release_reserve()
+        self._checkpoint_if_it_fits(connection)
+
+    def _checkpoint_if_it_fits(self, connection: sqlite3.Connection) -> None:
+        """What a checkpoint copies may make the file longer. On a full disk it would take the room that the next group needs, for half of
+        what it came for; where it fits, it gives all of the write-ahead log back.
+        """
+        pages = int(connection.execute("PRAGMA page_count").fetchone()[0])
+        if self.disk.fits(pages * PAGE_BYTES):
+            self._checkpoint(connection)
+
+    def upkeep(self, connection: sqlite3.Connection, idle: bool) -> Standing:
+        """One bounded step of each: checkpoint, rows of what is gone, history, giving pages back, free space. ``idle``: for some time."""
+        try:
+            self._low_look_s = time.monotonic() + _LOW_LOOK_S
+            self._tidy(connection, idle)
+            # Where space is low, the file gets shorter only by a checkpoint.
+            limit = _IDLE_CHECKPOINT_BYTES if idle or self.disk.space_low else self.options.checkpoint_every_bytes
+            if self.meter.pending_bytes() >= limit and time.monotonic() >= self._checkpoint_next_s:
+                if self._sparing:
+                    self._checkpoint_if_it_fits(connection)
+                else:
+                    self._checkpoint(connection)
+                if self.meter.pending_bytes() >= limit:
+                    self._checkpoint_next_s = time.monotonic() + _HELD_UP_S
+        except sqlite3.DatabaseError as error:
+            raise _failure(connection, error) from error
+        return self.standing(connection, idle)
+
+    def _tidy(self, connection: sqlite3.Connection, idle: bool) -> None:
+        for step in (self._sweep, self._forget):
+            if not self._resting():
+                self._tolerating_full(connection, step)
+        self._tolerating_full(connection, self._give_back)
+        if self._clearing_due(connection, idle):
+            self._tolerating_full(connection, self._clear)
+
+    def _resting(self) -> bool:
+        """Upkeep found the disk full a moment ago."""
+        return time.monotonic() < self._put_off_s
+
+    def _sweep(self, connection: sqlite3.Connection) -> None:
+        self.sweep.step(connection, self.writer.state)
+
+    def _forget(self, connection: sqlite3.Connection) -> None:
+        self.statistics.history_rows_removed += self.retention.step(connection, self.writer.state)
+
+    def _give_back(self, connection: sqlite3.Connection) -> None:
+        self.statistics.pages_given_back += self.retention.give_back(connection, self.disk.space_low)
+
+    def _clear(self, connection: sqlite3.Connection) -> None:
+        state, statistics = self.writer.state, self.statistics
+        # Faster than they become more.
+        bits, rows = self.clearing.step(connection, max(STEP_ROWS, 2 * self._left))
+        self._between_s = time.monotonic() + _BETWEEN_S
+        # What left twice was counted twice.
+        state.gone = state.gone - bits if bits else 0
+        state.references -= rows
+        statistics.references_cleared += rows
+        statistics.references_not_found += bits - rows
+
+    def _tolerating_full(self, connection: sqlite3.Connection, step: Callable[[sqlite3.Connection], Any]) -> None:
+        """Upkeep that finds the disk full is put off; the next group finds the same and deals with it."""
+        try:
+            step(connection)
+        except sqlite3.DatabaseError as error:
+            if not is_full(error):
+                raise
+            roll_back(connection)
+            self.disk.space_low = True
+            self._put_off_s = time.monotonic() + _FULL_S
+
+    def _checkpoint(self, connection: sqlite3.Connection) -> None:
+        if not self.backup.before_checkpoint(self.disk.space_low or self.meter.used_bytes() > self.options.wal_limit_bytes):
+            return
+        started = time.perf_counter()
+        self._tolerating_full(connection, self._checkpoint_passive)
+        elapsed_ms = (time.perf_counter() - started) * 1000
+        self.statistics.checkpoints += 1
+        self.statistics.checkpoint_ms += elapsed_ms
+        self.statistics.checkpoint_ms_max = max(self.statistics.checkpoint_ms_max, elapsed_ms)
+
+    def _checkpoint_passive(self, connection: sqlite3.Connection) -> None:
+        _, _, copied = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        self.meter.note_checkpoint(max(copied, 0))
+
+    def _clearing_due(self, connection: sqlite3.Connection, idle: bool) -> bool:
+        state = self.writer.state
+        if not state.gone or self._resting():
+            return False
+        if idle or self.disk.space_low or (self._rows < _LITTLE_ROWS and time.monotonic() >= self._between_s):
+            return True
+        return pressing(connection, state.references, state.gone)
+
+    def standing(self, connection: sqlite3.Connection, idle: bool = False) -> Standing:
+        pending = self.meter.pending_bytes()
+        space_low = self.disk.look(pending, self._group_bytes, partial(_unused_bytes, connection))
+        if self._sparing and not space_low:
+            self._sparing = False
+            log.info("there is room: history is written again; of %d attempts and outcomes none was kept", self.statistics.history_dropped)
+        now_s = time.monotonic()
+        due = pending >= self.options.checkpoint_every_bytes and now_s >= self._checkpoint_next_s
+        due = due or (space_low and now_s >= self._low_look_s) or self._clearing_due(connection, idle)
+        due = due or (not self._resting() and (self.retention.due() or self.sweep.due()))
+        return Standing(space_low, self.meter.used_bytes(), due)
+
+    def _count(self, group: Group, written: Written, elapsed_ms: float) -> None:
+        statistics = self.statistics
+        statistics.groups += 1
+        statistics.references_added += written.added
+        statistics.references_changed += written.changed
+        statistics.references_deleted += written.deleted
+        statistics.references_elided += group.elided
+        statistics.references_not_found += written.not_found
+        statistics.bytes_written += written.bytes
+        statistics.commit_ms += elapsed_ms
+        statistics.commit_ms_max = max(statistics.commit_ms_max, elapsed_ms)
+
+
+def _unused_bytes(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA freelist_count").fetchone()[0]) * PAGE_BYTES
+
+
+def is_full(error: sqlite3.Error) -> bool:
+    return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+
+
+def says_damaged(error: sqlite3.Error) -> bool:
+    """SQLITE_ERROR, too: tables that our own statements do not fit are not those that we made."""
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF in (
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_ERROR,
+    )
+
+
+def roll_back(connection: sqlite3.Connection) -> None:
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
+
+
+def _failure(connection: sqlite3.Connection, error: sqlite3.DatabaseError) -> JournalError:
+    """A refusal of the record itself (no error of the disk) is rolled back; anything else leaves the outcome unknown and stays as it is."""
+    if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError | sqlite3.DataError | sqlite3.InterfaceError):
+        roll_back(connection)
+        return _bad_record(error)
+    if says_damaged(error):
+        return damaged(f"{error}, found while writing to it; nobody was answered for what was being written")
+    return io_failure(f"{getattr(error, 'sqlite_errorname', type(error).__name__)}, {error}")
+
+
+def _bad_record(error: BaseException) -> JournalError:
+    return JournalError(
+        "journal-bad-record",
+        f"A record that cannot be stored reached the journal ({type(error).__name__}: {error}); its group was rolled back whole.",
+        "This is a fault of the broker: please report it with this text; a start goes on from the last commit.",
+    )

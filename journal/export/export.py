@@ -1,0 +1,182 @@
+"""Export of a journal, live or stopped, to Parquet: docs/export-schema.md, one snapshot, appearing whole or not at all.
+
+The journal is read through one ``mode=ro`` connection and one read transaction. While that lasts no checkpoint can pass it,
+so the write-ahead log grows under a busy broker; past a budget the export gives up with an error, never the producers.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ..errors import JournalError
+from ..read.queries import open_read_only
+from ..store.building import lock, partial_name, remove_left_over
+from ..store.directory import DATABASE_NAME, damaged
+from ..store.packing import Damaged
+from . import parquet as export_parquet
+from .parquet import SCHEMA_VERSION, TABLES, Table
+from .rows import Row, Snapshot
+
+MANIFEST_NAME = "_homing_export.json"
+#: Rows turned into columns at once; also how often the write-ahead log is looked at.
+BATCH_ROWS = 5_000
+
+#: What a broker at a few hundred commits a second writes while two million messages are exported, with room to spare.
+WAL_BUDGET_BYTES = 768 << 20
+
+#: Called with (table, rows written so far), once a batch and once more when the table is done.
+Progress = Callable[[str, int], None]
+
+
+class ExportError(JournalError):
+    """An export that could not be made. Nothing is left under the final name. Codes:
+
+    - ``no-analytics``: pyarrow is not installed.
+    - ``out-exists``: the place for the export is taken.
+    - ``wal-budget``: the broker wrote more meanwhile than may wait for a checkpoint.
+    - ``export-io``: the export could not be written.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class ExportSummary:
+    out: Path
+    broker_id: str
+    exported_at_us: int
+    #: table -> rows
+    rows: dict[str, int]
+    bytes_written: int
+
+
+def export(
+    directory: Path,
+    out: Path,
+    *,
+    with_tracebacks: bool = False,
+    progress: Progress | None = None,
+    wal_budget_bytes: int = WAL_BUDGET_BYTES,
+) -> ExportSummary:
+    """Write the journal in ``directory`` to the new directory ``out``.
+
+    ``wal_budget_bytes``: how much the journal's write-ahead log may grow meanwhile; never more than half of what its disk has free.
+    Raises ExportError, and JournalError where the journal is missing, damaged, or of another version.
+    """
+    export_parquet.require_pyarrow(ExportError)
+    out = Path(os.path.abspath(out))
+    _check_out(out)
+    remove_left_over(out.parent, glob.escape(out.name))
+    partial = partial_name(out)
+    in_use = -1
+    try:
+        with _snapshot(Path(directory), with_tracebacks) as snapshot:
+            watch = _WalWatch(Path(directory) / DATABASE_NAME, wal_budget_bytes)
+            out.parent.mkdir(parents=True, exist_ok=True)
+            partial.mkdir(mode=0o700)
+            in_use = lock(partial)
+            rows = {table.name: _write_table(snapshot, table, partial, watch, progress) for table in TABLES}
+        _write_manifest(partial, snapshot, rows)
+        bytes_written = export_parquet.make_durable(partial)
+        _check_out(out)
+        os.rename(partial, out)
+        export_parquet.fsync_directory(out.parent)
+    except (sqlite3.DatabaseError, Damaged) as error:
+        raise damaged(f"it cannot be read: {error}") from error
+    except OSError as error:
+        raise ExportError("export-io", f"Writing the export failed: {error}.", f"Free or name another place than {out.parent}.") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+        if in_use >= 0:
+            os.close(in_use)
+    return ExportSummary(out, snapshot.broker_id, snapshot.now_ms * 1000, rows, bytes_written)
+
+
+def _check_out(out: Path) -> None:
+    if out.is_dir() and not any(out.iterdir()):
+        return
+    if out.exists() or out.is_symlink():
+        raise ExportError("out-exists", f"{out} is there already and not an empty directory.", "Name a new directory, or remove that one.")
+
+
+@contextmanager
+def _snapshot(directory: Path, with_tracebacks: bool) -> Iterator[Snapshot]:
+    """A read transaction that has begun: everything read in it shows the same instant."""
+    with closing(open_read_only(directory)) as connection:
+        connection.execute("BEGIN")
+        meta = dict(connection.execute("SELECT key, value FROM meta"))
+        names = dict(connection.execute("SELECT queue_id, name FROM queue"))
+        now_ms = max(time.time_ns() // 1_000_000, int(meta.get("clock_ms", 0)))
+        yield Snapshot(connection, now_ms, with_tracebacks, str(meta["broker_id"]), names)
+
+
+class _WalWatch:
+    """Ends the export when the write-ahead log outgrows the budget, as the log cannot be cut while the snapshot is open."""
+
+    def __init__(self, database: Path, budget_bytes: int) -> None:
+        self._wal = database.with_name(database.name + "-wal")
+        self._budget_bytes = min(budget_bytes, shutil.disk_usage(database.parent).free // 2)
+        self._start_bytes = self._size()
+
+    def _size(self) -> int:
+        try:
+            return self._wal.stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def check(self) -> None:
+        grown = self._size() - self._start_bytes
+        if grown > self._budget_bytes:
+            raise ExportError(
+                "wal-budget",
+                f"The journal's write-ahead log grew by {grown:,} bytes during the export, more than the {self._budget_bytes:,} allowed.",
+                "Export when the broker is less busy, or allow more with --wal-budget.",
+            )
+
+
+def _write_table(snapshot: Snapshot, table: Table, partial: Path, watch: _WalWatch, progress: Progress | None) -> int:
+    rows = 0
+    with closing(export_parquet.TableWriter(table, partial, snapshot.broker_id)) as writer:
+        for batch in _batches(table.rows(snapshot)):
+            writer.write(batch)
+            rows += len(batch)
+            watch.check()
+            if progress is not None:
+                progress(table.name, rows)
+    if progress is not None and rows == 0:
+        progress(table.name, 0)
+    return rows
+
+
+def _batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
+    batch: list[Row] = []
+    for row in rows:
+        batch.append(row)
+        if len(batch) == BATCH_ROWS:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _write_manifest(partial: Path, snapshot: Snapshot, rows: dict[str, int]) -> None:
+    at = datetime.fromtimestamp(snapshot.now_ms / 1000, UTC)
+    manifest: dict[str, Any] = {
+        "format": "homing-export",
+        "schema_version": SCHEMA_VERSION,
+        "broker_id": snapshot.broker_id,
+        "exported_at": at.isoformat(timespec="milliseconds"),
+        "exported_at_us": snapshot.now_ms * 1000,
+        "with_tracebacks": snapshot.with_tracebacks,
+        "rows": rows,
+    }
+    (partial / MANIFEST_NAME).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,331 @@
+"""The rows of an export: what each table of docs/export-schema.md reads from one snapshot of the journal.
+
+Every function yields tuples in the order of its table's columns, without the two that all share. Journal times are
+milliseconds, the export's are microseconds. Nothing is held but the row at hand, so memory does not grow with the journal.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+from ..contract import AttemptDetail, HopRecord, OutcomeDetail, ReferenceState
+from ..store.history_rows import ATTEMPTS, FAILURES_OF_MESSAGE, OUTCOMES
+from ..store.packing import Damaged, unpack, unpack_hops, unpack_message, unpack_outcome
+from ..upkeep.tombstones import THERE
+
+Row = tuple[Any, ...]
+FETCH_ROWS = 1000
+#: As plain numbers: the enum's own operators cost a fifth of an export.
+_PARKED, _SUSPECT = int(ReferenceState.PARKED), int(ReferenceState.SUSPECT)
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """One read transaction on the journal, and the little that every table needs."""
+
+    connection: sqlite3.Connection
+    now_ms: int
+    with_tracebacks: bool
+    broker_id: str
+    queue_names: dict[int, str]
+    #: queue_id -> [ready, scheduled, parked]; filled while the messages are read.
+    here: dict[int, list[int]] = field(default_factory=dict)
+
+    def select(self, sql: str, *parameters: Any) -> Iterator[Row]:
+        cursor = self.connection.execute(sql, parameters)
+        try:
+            while rows := cursor.fetchmany(FETCH_ROWS):
+                yield from rows
+        finally:
+            # Rows of an export that failed are let go only after it has closed the connection.
+            with suppress(sqlite3.ProgrammingError):
+                cursor.close()
+
+    def queue_name(self, queue_id: int) -> str:
+        return self.queue_names.get(queue_id, f"queue {queue_id}")
+
+    def state_of(self, state: int, due_at_ms: int | None) -> int:
+        """0 ready, 1 scheduled, 2 parked."""
+        if state & _PARKED:
+            return 2
+        return 1 if due_at_ms is not None and due_at_ms > self.now_ms else 0
+
+
+STATES = ("ready", "scheduled", "parked")
+
+
+def us(at_ms: int | None) -> int | None:
+    return None if at_ms is None else at_ms * 1000
+
+
+def as_json(value: Any) -> str:
+    """Settings and options are plain values; bytes, which JSON lacks, are shown as text."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, default=lambda v: v.decode("utf-8", "replace"))
+
+
+def error_class(outcome: str, fault: dict[str, Any] | None) -> str:
+    return str((fault or {}).get("error_type") or outcome)
+
+
+# --- messages -------------------------------------------------------------------------------------------------------
+
+_HERE = f"""
+SELECT r.queue_id, r.rank, r.sequence, r.message_id, r.delivery_count, r.failed, r.state, r.due_at_ms, r.expires_at_ms,
+       r.entered_at_ms, r.overlay_blob, coalesce(r.message_blob, m.message_blob), iif(r.message_blob IS NULL, m.checksum, r.checksum)
+FROM reference r LEFT JOIN message m ON m.message_id = r.message_id AND r.message_blob IS NULL
+WHERE {THERE} ORDER BY r.sequence
+"""
+
+
+def messages(snapshot: Snapshot) -> Iterator[Row]:
+    for row in snapshot.select(_HERE):
+        yield _message_here(snapshot, row)
+    for row in snapshot.select(f"SELECT message_id, sequence, queue_id, at_ms, outcome, outcome_blob FROM {OUTCOMES}"):
+        yield _message_settled(snapshot, row)
+
+
+def _message_here(snapshot: Snapshot, row: Row) -> Row:
+    queue_id, rank, sequence, message_id, delivery_count, failed, state, due_at_ms, expires_at_ms, entered_at_ms, overlay, *body = row
+    blob, checksum = body
+    if blob is None:
+        raise Damaged(f"the body of message {message_id} is missing")
+    which = snapshot.state_of(state, due_at_ms)
+    snapshot.here.setdefault(queue_id, [0, 0, 0])[which] += 1
+    message = unpack_message(blob, checksum, message_id)
+    return (
+        message_id, sequence, queue_id, snapshot.queue_name(queue_id), message.address, STATES[which], None,
+        failed, failed, delivery_count, None, bool(state & _SUSPECT), 9 - rank, len(message.body), hop_count(overlay),
+        us(message.sent_at_ms), us(entered_at_ms), us(due_at_ms), us(expires_at_ms), None, None, None,
+    )  # fmt: skip
+
+
+def hop_count(overlay: bytes | None) -> int:
+    return 0 if overlay is None else len(unpack(overlay))
+
+
+def _message_settled(snapshot: Snapshot, row: Row) -> Row:
+    message_id, sequence, queue_id, at_ms, outcome, blob = row
+    detail = unpack_outcome(blob)
+    failed = detail.attempts
+    return (
+        message_id, sequence, queue_id, snapshot.queue_name(queue_id), detail.address, "settled", outcome,
+        failed + (outcome == "succeeded"), failed, detail.delivery_count, detail.reason, None, None, None, None,
+        us(detail.sent_at_ms), us(detail.entered_at_ms), None, None, us(at_ms), list(detail.target_queues), detail.key,
+    )  # fmt: skip
+
+
+# --- attempts -------------------------------------------------------------------------------------------------------
+
+
+_ATTEMPTS = f"SELECT message_id, sequence, failure_id, attempt, queue_id, at_ms, failure_blob FROM {ATTEMPTS} ORDER BY at_ms"
+
+
+def attempts(snapshot: Snapshot) -> Iterator[Row]:
+    failure: int | None = None
+    shared: Row = ()
+    for message_id, sequence, failure_id, *what in snapshot.select(_ATTEMPTS):
+        if failure_id != failure:
+            failure, shared = failure_id, _failure(snapshot, *what)
+        yield message_id, sequence, *shared
+
+
+def _failure(snapshot: Snapshot, attempt: int, queue_id: int, at_ms: int, blob: bytes) -> Row:
+    """What the attempts of one row have in common: all but the two columns in front."""
+    detail = attempt_detail(blob)
+    fault = detail.fault or {}
+    return (
+        queue_id, snapshot.queue_name(queue_id), detail.original_address,
+        attempt, us(at_ms), us(detail.assigned_at_ms), us(detail.given_at_ms), detail.outcome,
+        error_class(detail.outcome, fault), fault.get("error_type"), fault.get("error_text"), fault.get("reason"),
+        fault.get("traceback") if snapshot.with_tracebacks else None, fault.get("fingerprint"), detail.consumer, detail.connection,
+        detail.delivery_count, detail.failed, detail.decision, detail.delay_ms, us(detail.due_at_ms), detail.policy,
+        detail.message_key,
+    )  # fmt: skip
+
+
+def attempt_detail(blob: bytes) -> AttemptDetail:
+    """Raises Damaged."""
+    detail = unpack(blob)
+    try:
+        return AttemptDetail(**detail)
+    except TypeError as error:
+        raise Damaged("a row of table failure is not a packed attempt") from error
+
+
+# --- dead letters ---------------------------------------------------------------------------------------------------
+
+# Both sides are read in the order of message_id, so that one message's deaths and copies meet without a table in memory;
+# SQLite sorts both through its own temporary file where they are long.
+_DEATHS = f"SELECT message_id, sequence, outcome_id FROM {OUTCOMES} WHERE outcome = 'dead-lettered' ORDER BY message_id, sequence"
+_DEATH = "SELECT queue_id, at_ms, outcome_blob FROM outcome WHERE outcome_id = ?"
+_COPIES = (
+    "SELECT message_id, queue_id, sequence, overlay_blob FROM reference r"
+    f" WHERE overlay_blob IS NOT NULL AND {THERE} ORDER BY message_id, sequence"
+)
+
+
+def dead_letters(snapshot: Snapshot) -> Iterator[Row]:
+    deaths = ((row[0], row) for row in snapshot.select(_DEATHS))
+    copies = ((row[0], row) for row in snapshot.select(_COPIES))
+    attempts = _LastAttempts(snapshot)
+    for died, lying in _merge(deaths, copies):
+        yield from _deaths_of_one(snapshot, attempts, died, lying)
+
+
+def _merge(left: Iterable[tuple[int, Row]], right: Iterable[tuple[int, Row]]) -> Iterator[tuple[list[Row], list[Row]]]:
+    """Rows of the two sides with the same key, keys ascending."""
+    lefts = ((key, [row for _, row in rows]) for key, rows in groupby(left, key=itemgetter(0)))
+    rights = ((key, [row for _, row in rows]) for key, rows in groupby(right, key=itemgetter(0)))
+    a, b = next(lefts, None), next(rights, None)
+    while a is not None or b is not None:
+        if b is None or (a is not None and a[0] < b[0]):
+            assert a is not None
+            yield a[1], []
+            a = next(lefts, None)
+        elif a is None or b[0] < a[0]:
+            yield [], b[1]
+            b = next(rights, None)
+        else:
+            yield a[1], b[1]
+            a, b = next(lefts, None), next(rights, None)
+
+
+@dataclass(slots=True)
+class _Death:
+    sequence: int
+    queue: str
+    died_at_ms: int
+    queue_id: int | None = None
+    #: None: the outcome is not on record any more.
+    detail: OutcomeDetail | None = None
+    lies_in: list[str] = field(default_factory=list)
+    hops: list[HopRecord] = field(default_factory=list)
+
+
+def _deaths_of_one(snapshot: Snapshot, attempts: _LastAttempts, died: list[Row], lying: list[Row]) -> Iterator[Row]:
+    deaths: dict[int, _Death] = {}
+    for _, sequence, outcome_id in died:
+        queue_id, at_ms, blob = snapshot.connection.execute(_DEATH, (outcome_id,)).fetchone()
+        deaths[sequence] = _Death(sequence, snapshot.queue_name(queue_id), at_ms, queue_id, unpack_outcome(blob))
+    message_id = died[0][0] if died else lying[0][0]
+    for _, queue_id, sequence, overlay in lying:
+        try:
+            _add_hops(deaths, unpack_hops(overlay, sequence), snapshot.queue_name(queue_id))
+        except Damaged as error:
+            raise Damaged(f"stay {sequence} of message {message_id} {error}") from error
+    for _, death in sorted(deaths.items()):
+        yield _death_row(snapshot, attempts, message_id, death)
+
+
+def _add_hops(deaths: dict[int, _Death], hops: list[HopRecord], lies_in: str) -> None:
+    """Match a copy's hops, newest first, with the deaths on record; a hop whose outcome was forgotten makes a death of its own."""
+    for index, (sequence, facts) in enumerate(hops):
+        death = deaths.get(sequence)
+        if death is None:
+            if facts["reason"] == "expired":  # on its way to an expiry queue: no death
+                continue
+            death = deaths[sequence] = _Death(sequence, facts["queue"], facts["at_ms"])
+        death.hops = death.hops or hops[index:]
+        if index == 0 and lies_in != death.queue:  # else it was sent back home, and its hops with it
+            death.lies_in.append(lies_in)
+
+
+def _death_row(snapshot: Snapshot, attempts: _LastAttempts, message_id: int, death: _Death) -> Row:
+    detail = death.detail or _as_the_hops_say(death.hops)
+    last = attempts.of(message_id, death.sequence)
+    fault = (last.fault if last else None) or {}
+    return (
+        message_id, death.sequence, death.queue_id, death.queue, detail.address, us(death.died_at_ms), detail.reason, detail.attempts,
+        error_class(last.outcome, fault) if last else None, fault.get("error_type"), fault.get("error_text"),
+        us(detail.sent_at_ms), list(detail.target_queues) or death.lies_in, death.lies_in, [_hop(*hop) for hop in death.hops],
+    )  # fmt: skip
+
+
+def _as_the_hops_say(hops: list[HopRecord]) -> OutcomeDetail:
+    """Of a death whose outcome is not on record any more."""
+    newest, first = hops[0][1], hops[-1][1]
+    return OutcomeDetail(first["address"], None, None, newest["attempts"], newest["delivery_count"], newest["reason"])
+
+
+def _hop(sequence: int, facts: dict[str, Any]) -> dict[str, Any]:
+    shown = {name: facts.get(name) for name in ("queue", "address", "reason", "attempts", "delivery_count")}
+    return {"sequence": sequence, **shown, "at": us(facts["at_ms"]), "expires_at": us(facts.get("expires_at_ms"))}
+
+
+class _LastAttempts:
+    """Finds the last attempt of each stay. A row of table failure is of up to a thousand stays; those that were read are remembered,
+    since deaths come in the order of their messages."""
+
+    _REMEMBERED = 512
+    _OF_MESSAGE = f"SELECT failure_id FROM failure WHERE {FAILURES_OF_MESSAGE} ORDER BY attempt DESC, +failure_id DESC"
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._connection = snapshot.connection
+        #: failure_id -> (sequences, what the attempts have in common)
+        self._known: dict[int, tuple[frozenset[int], bytes]] = {}
+
+    def of(self, message_id: int, sequence: int) -> AttemptDetail | None:
+        for (failure_id,) in self._connection.execute(self._OF_MESSAGE, (message_id,)).fetchall():
+            sequences, blob = self._known.get(failure_id) or self._read(failure_id)
+            if sequence in sequences:
+                return attempt_detail(blob)
+        return None
+
+    def _read(self, failure_id: int) -> tuple[frozenset[int], bytes]:
+        sql = "SELECT stays, failure_blob FROM failure WHERE failure_id = ?"
+        stays, blob = self._connection.execute(sql, (failure_id,)).fetchone()
+        if len(self._known) >= self._REMEMBERED:
+            del self._known[next(iter(self._known))]
+        try:
+            sequences = frozenset(sequence for _, sequence in json.loads(stays))
+        except (ValueError, TypeError) as error:
+            raise Damaged(f"row {failure_id} of table failure names no stays") from error
+        self._known[failure_id] = found = sequences, blob
+        return found
+
+
+# --- queues, settings, policies, minutes ----------------------------------------------------------------------------
+
+
+def queues(snapshot: Snapshot) -> Iterator[Row]:
+    """After ``messages``, which counts what is here."""
+    sql = """SELECT queue_id, name, address, routing_type, selector, durable, auto_created, paused, options_blob, created_at_ms,
+                    deleted_at_ms FROM queue ORDER BY queue_id"""
+    for queue_id, name, address, routing_type, selector, durable, auto, paused, options, created, deleted in snapshot.select(sql):
+        ready, scheduled, parked = snapshot.here.get(queue_id, (0, 0, 0))
+        yield (
+            queue_id, name, address, routing_type, selector, bool(durable), bool(auto), bool(paused), as_json(unpack(options)),
+            us(created), us(deleted), ready, scheduled, parked,
+        )  # fmt: skip
+
+
+def settings(snapshot: Snapshot) -> Iterator[Row]:
+    for from_ms, blob in snapshot.select("SELECT from_ms, settings_blob FROM setting ORDER BY from_ms"):
+        for pattern, values in sorted(unpack(blob).items()):
+            for setting, value in sorted(values.items()):
+                yield us(from_ms), pattern, setting, as_json(value)
+
+
+def policies(snapshot: Snapshot) -> Iterator[Row]:
+    for policy, from_ms, blob in snapshot.select("SELECT policy, from_ms, policy_blob FROM policy ORDER BY from_ms, policy"):
+        yield policy, us(from_ms), as_json(unpack(blob))
+
+
+def deliveries_by_minute(snapshot: Snapshot) -> Iterator[Row]:
+    sql = """SELECT queue_id, minute, sent, moved_in, delivered, succeeded, first_try, failed, dead_lettered, expired, dropped,
+                    purged, moved_out FROM minute ORDER BY queue_id, minute"""
+    for queue_id, minute, *counts in snapshot.select(sql):
+        yield (queue_id, snapshot.queue_name(queue_id), minute * 60_000_000, *counts)
+
+
+def deliveries_by_consumer(snapshot: Snapshot) -> Iterator[Row]:
+    sql = "SELECT queue_id, hour, consumer, succeeded, held_ms FROM served ORDER BY hour, queue_id, consumer"
+    for queue_id, hour, *counts in snapshot.select(sql):
+        yield (queue_id, snapshot.queue_name(queue_id), hour * 3_600_000_000, *counts)

@@ -1,0 +1,277 @@
+"""Short reads by key through a connection of their own, read-only: the journal's writer never waits for them.
+
+What they see is what is on disk: up to one group behind the broker. For a thread (asyncio.to_thread) or the command line.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from ..contract import MessageRecord, MinuteColumn
+from ..errors import JournalError
+from ..migrations import VERSION, version_of
+from ..store.directory import DATABASE_NAME, damaged
+from ..store.history_rows import ATTEMPTS, ATTEMPTS_OF_MESSAGE, OUTCOMES, OUTCOMES_OF_MESSAGE
+from ..store.packing import Damaged, check_counts, told, unpack, unpack_hops, unpack_message
+from ..store.sqlite import APPLICATION_ID
+from ..upkeep.tombstones import THERE
+
+_BUSY_S = 5.0
+_REFERENCE = (
+    "SELECT sequence, queue_id, rank, message_id, delivery_count, failed, assigned, state, due_at_ms, expires_at_ms, entered_at_ms,"
+    " overlay_blob, message_blob, checksum, counts_checksum FROM reference r"
+)
+# By key: the stays that attempts name, and moved or shared references. Written out so that each uses its index.
+_BY_STAY = f"{_REFERENCE} WHERE sequence IN (SELECT sequence FROM {ATTEMPTS} WHERE {ATTEMPTS_OF_MESSAGE}) AND message_id = ?1 AND {THERE}"
+_BY_MESSAGE = (
+    f"{_REFERENCE} INDEXED BY reference_message WHERE message_id = ?1 AND (overlay_blob IS NOT NULL OR message_blob IS NULL) AND {THERE}"
+)
+# What never failed, moved or was shared has its only reference without an index: one scan, and only when nothing else is known of it.
+_BY_SCAN = f"{_REFERENCE} WHERE message_id = ?1 AND {THERE}"
+_ATTEMPTS = (
+    f"SELECT message_id, sequence, attempt, queue_id, at_ms, failure_blob FROM {ATTEMPTS}"
+    f" WHERE {ATTEMPTS_OF_MESSAGE} ORDER BY +at_ms, sequence, attempt"
+)
+_OUTCOMES = f"SELECT sequence, queue_id, at_ms, outcome, outcome_blob FROM {OUTCOMES} WHERE {OUTCOMES_OF_MESSAGE} ORDER BY +at_ms, sequence"
+
+
+def open_read_only(directory: Path) -> sqlite3.Connection:
+    """Raises JournalError: ``journal-missing``, ``journal-newer``, ``journal-damaged``."""
+    path = directory / DATABASE_NAME
+    if not path.is_file():
+        raise JournalError("journal-missing", f"There is no journal in {directory}.", "Name the data directory of a broker with --data.")
+    try:
+        connection = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None, timeout=_BUSY_S, check_same_thread=False
+        )
+    except sqlite3.Error as error:
+        raise damaged(str(error)) from error
+    try:
+        _check_identity(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _check_identity(connection: sqlite3.Connection) -> None:
+    try:
+        connection.execute("PRAGMA trusted_schema = OFF")
+        application_id = connection.execute("PRAGMA application_id").fetchone()[0]
+        version = version_of(connection)
+    except sqlite3.DatabaseError as error:
+        raise damaged(str(error)) from error
+    if application_id != APPLICATION_ID:
+        raise damaged(f"{DATABASE_NAME} is a database of another program")
+    if version > VERSION:
+        raise JournalError(
+            "journal-newer", f"The journal has version {version} and this Homing knows versions up to {VERSION}.", "Use a later Homing."
+        )
+    if version < VERSION:
+        raise JournalError(
+            "journal-older",
+            f"The journal has version {version}, this Homing reads {VERSION}.",
+            "Start the broker on it once.",
+        )
+
+
+class JournalReader:
+    """Read-only questions. Usable from any thread, one at a time."""
+
+    def __init__(self, directory: Path) -> None:
+        self._connection = open_read_only(directory)
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()
+
+    def broker_id(self) -> str:
+        with self._snapshot() as connection:
+            return str(connection.execute("SELECT value FROM meta WHERE key = 'broker_id'").fetchone()[0])
+
+    def committed(self, transaction_id: str) -> bool:
+        """Whether this transaction is among the committed ones that are remembered (24 h)."""
+        with self._snapshot() as connection:
+            return connection.execute("SELECT 1 FROM committed WHERE transaction_id = ?", (transaction_id,)).fetchone() is not None
+
+    def history(self, message_id: int) -> dict[str, Any] | None:
+        """Everything known of one message, or None: ``{message_id, message, references, attempts, outcomes}``.
+
+        ``message``: address, body, properties, priority, sent_at_ms, expires_at_ms, producer; None once it has left every queue.
+        ``references``: where it is now, with queue, priority, counts, state, due_at_ms, expires_at_ms, entered_at_ms and ``hops``,
+        newest first. ``attempts``: message_id, sequence, attempt, queue_id, queue, at_ms and the
+        fields of AttemptDetail, oldest first. ``outcomes``: sequence, queue, at_ms,
+        outcome and the detail of records.Outcomes, oldest first. Raises ``journal-damaged`` when what is stored is not what was written.
+        """
+        with self._snapshot() as connection:
+            names = _QueueNames(connection)
+            attempts = [_attempt(row, names) for row in connection.execute(_ATTEMPTS, (message_id,))]
+            outcomes = [_outcome(row, names) for row in connection.execute(_OUTCOMES, (message_id,))]
+            message, references = self._references(connection, message_id, names, scan=not outcomes)
+        if not (attempts or outcomes or references):
+            return None
+        return {"message_id": message_id, "message": message, "references": references, "attempts": attempts, "outcomes": outcomes}
+
+    def _references(
+        self, connection: sqlite3.Connection, message_id: int, names: _QueueNames, scan: bool
+    ) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
+        found = {row[0]: row for sql in (_BY_STAY, _BY_MESSAGE) for row in connection.execute(sql, (message_id,))}
+        if not found and scan:
+            found = {row[0]: row for row in connection.execute(_BY_SCAN, (message_id,))}
+        message: dict[str, Any] | None = None
+        references = []
+        for row in (found[sequence] for sequence in sorted(found)):
+            references.append(_reference(row, names))
+            message = message or _message(connection, row)
+        return message, references
+
+    def queues(self) -> list[dict[str, Any]]:
+        """Live durable queues by name: the declaration, ``messages`` (durable ones, in any state), ``scheduled`` (those with a due
+        time) and ``totals``, the minute counts added up under their column names."""
+        totals = ", ".join(f"coalesce(sum({column.name.lower()}), 0)" for column in MinuteColumn)
+        with self._snapshot() as connection:
+            found = []
+            for row in connection.execute("SELECT * FROM queue WHERE deleted_at_ms IS NULL ORDER BY name").fetchall():
+                queue_id, name, address, routing_type, selector, durable, auto_created, paused, options, created_at_ms, _ = row
+                sums = connection.execute(f"SELECT {totals} FROM minute WHERE queue_id = ?", (queue_id,)).fetchone()
+                found.append(
+                    {
+                        "queue_id": queue_id,
+                        "queue": name,
+                        "address": address,
+                        "routing_type": routing_type,
+                        "selector": selector,
+                        "durable": bool(durable),
+                        "auto_created": bool(auto_created),
+                        "paused": bool(paused),
+                        "options": _unpack(options, f"the options of queue {name}"),
+                        "created_at_ms": created_at_ms,
+                        "messages": _count(connection, "queue_id = ?", queue_id),
+                        "scheduled": _count(connection, "queue_id = ? AND due_at_ms IS NOT NULL", queue_id),
+                        "totals": {column.name.lower(): total for column, total in zip(MinuteColumn, sums, strict=True)},
+                    }
+                )
+            return found
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[sqlite3.Connection]:
+        """One short read transaction, so that all parts of an answer are of one moment."""
+        with self._lock:
+            connection = self._connection
+            try:
+                connection.execute("BEGIN")
+                try:
+                    yield connection
+                finally:
+                    connection.execute("ROLLBACK")
+            except sqlite3.DatabaseError as error:
+                if isinstance(error, sqlite3.ProgrammingError):
+                    raise
+                raise damaged(str(error)) from error
+
+
+class _QueueNames:
+    """Names of queues, deleted ones among them."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._known: dict[int, str | None] = {}
+
+    def __getitem__(self, queue_id: int) -> str | None:
+        if queue_id not in self._known:
+            row = self._connection.execute("SELECT name FROM queue WHERE queue_id = ?", (queue_id,)).fetchone()
+            self._known[queue_id] = row and row[0]
+        return self._known[queue_id]
+
+
+def _count(connection: sqlite3.Connection, where: str, queue_id: int) -> int:
+    return int(connection.execute(f"SELECT count(*) FROM reference r WHERE {where} AND {THERE}", (queue_id,)).fetchone()[0])
+
+
+@contextmanager
+def _reading(what: str) -> Iterator[None]:
+    """What is damaged in here is told as ``what``."""
+    try:
+        yield
+    except Damaged as error:
+        raise damaged(f"{what} {error}") from error
+
+
+def _unpack(blob: bytes, what: str) -> Any:
+    with _reading(what):
+        return unpack(blob)
+
+
+def _attempt(row: tuple[Any, ...], names: _QueueNames) -> dict[str, Any]:
+    message_id, sequence, attempt, queue_id, at_ms, blob = row
+    detail: dict[str, Any] = _unpack(blob, f"attempt {attempt} of message {message_id}")
+    record = {
+        "message_id": message_id,
+        "sequence": sequence,
+        "attempt": attempt,
+        "queue_id": queue_id,
+        "queue": names[queue_id],
+        "at_ms": at_ms,
+    }
+    return record | detail
+
+
+def _outcome(row: tuple[Any, ...], names: _QueueNames) -> dict[str, Any]:
+    sequence, queue_id, at_ms, outcome, blob = row
+    detail: dict[str, Any] = _unpack(blob, f"the outcome of stay {sequence}")
+    return {"sequence": sequence, "queue_id": queue_id, "queue": names[queue_id], "at_ms": at_ms, "outcome": outcome} | detail
+
+
+def _reference(row: tuple[Any, ...], names: _QueueNames) -> dict[str, Any]:
+    sequence, queue_id, rank, message_id, delivery_count, failed, assigned, state, due_at_ms, expires_at_ms, entered_at_ms, *_ = row
+    with _reading(f"stay {sequence} of message {message_id}"):
+        check_counts(queue_id, rank, sequence, delivery_count, failed, assigned, state, due_at_ms, expires_at_ms, row[-1])
+    return {
+        "sequence": sequence,
+        "queue_id": queue_id,
+        "queue": names[queue_id],
+        "priority": 9 - rank,
+        "delivery_count": delivery_count,
+        "failed": failed,
+        "assigned": assigned,
+        "state": state,
+        "due_at_ms": due_at_ms,
+        "expires_at_ms": expires_at_ms,
+        "entered_at_ms": entered_at_ms,
+        "hops": _hops(row),
+    }
+
+
+def _hops(row: tuple[Any, ...]) -> list[dict[str, Any]]:
+    sequence, message_id, overlay = row[0], row[3], row[11]
+    if overlay is None:
+        return []
+    with _reading(f"stay {sequence} of message {message_id}"):
+        return told(unpack_hops(overlay, sequence), message_id)
+
+
+def _message(connection: sqlite3.Connection, row: tuple[Any, ...]) -> dict[str, Any]:
+    message_id, blob, checksum = row[3], row[12], row[13]
+    if blob is None:
+        shared = connection.execute("SELECT message_blob, checksum FROM message WHERE message_id = ?", (message_id,)).fetchone()
+        if shared is None:
+            raise damaged(f"the body of message {message_id} is not there")
+        blob, checksum = shared
+    with _reading(f"the body of message {message_id}"):
+        message: MessageRecord = unpack_message(blob, checksum, message_id)
+    found = message._asdict()
+    del found["message_id"]
+    return found

@@ -1,0 +1,174 @@
+"""What must be there: the number of the last commit, in the database and beside it.
+
+SQLite takes the first damaged frame of a write-ahead log for the log's end, as it must after a power cut, and a missing log for an empty
+one: what was confirmed since would be gone without a word. So each transaction counts itself in table ``meta``, and the number of the last
+one that returned is told in a small file beside the database before anybody is answered. A start finds the database behind that file only
+where confirmed work is missing.
+
+The file is written without a sync: when the process dies the page cache stays, and after a power cut an older number, or none, only means
+that less is found out. It has two slots, written in turn, so that a torn write leaves the one before. Its number never runs ahead of the
+disk: it is written after the commit's own sync.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import struct
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from ..errors import JournalError
+from .directory import DATABASE_NAME, damaged, sync_names
+
+log = logging.getLogger("homing.journal")
+
+MARK_NAME: Final = f"{DATABASE_NAME}-commits"
+#: To be a part of each transaction.
+COUNT: Final = "UPDATE meta SET value = value + 1 WHERE key = 'commits'"
+#: Two slots, in sectors of their own: what names the format, the number, the ids reserved, and a checksum of these.
+_SLOT: Final = struct.Struct("<8sQQI")
+_SLOT_BYTES: Final = 512
+_FORMAT: Final = b"HomingC1"
+
+
+def commit(connection: sqlite3.Connection) -> int:
+    """End the open transaction with a COMMIT that counts itself; returns its number. Every transaction of the writer ends here."""
+    rows = connection.execute(f"{COUNT} RETURNING value").fetchall()
+    connection.execute("COMMIT")
+    return int(rows[0][0])
+
+
+class Mark(NamedTuple):
+    """What the file says: of how many commits it was told, and below which number ids may be in use."""
+
+    commits: int
+    reserved_up_to: int
+
+
+def read_mark(directory: Path) -> Mark | None:
+    """None where there is no such file, as in a journal of an earlier version, or nothing of it is readable."""
+    try:
+        content = (directory / MARK_NAME).read_bytes()
+    except FileNotFoundError:
+        return None
+    found = [_slot(content[start : start + _SLOT.size]) for start in (0, _SLOT_BYTES)]
+    return max((mark for mark in found if mark is not None), default=None)
+
+
+def _slot(content: bytes) -> Mark | None:
+    if len(content) < _SLOT.size or crc32(content[:-4]) != int.from_bytes(content[-4:], "little") or not content.startswith(_FORMAT):
+        return None
+    _, commits, reserved_up_to, _ = _SLOT.unpack(content)
+    return Mark(commits, reserved_up_to)
+
+
+class MarkFile:
+    """Writes it. On the store's thread, but for ``close``."""
+
+    def __init__(self, directory: Path, mark: Mark) -> None:
+        """Make the file durable with this mark in it."""
+        self._reserved_up_to = mark.reserved_up_to
+        self._descriptor = os.open(directory / MARK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            if os.fstat(self._descriptor).st_size < 2 * _SLOT_BYTES:
+                os.pwrite(self._descriptor, bytes(2 * _SLOT_BYTES), 0)
+            self._write(mark.commits)
+            os.fsync(self._descriptor)
+            sync_names(directory)
+        except BaseException:
+            self.close()
+            raise
+
+    def tell(self, commits: int, reserved_up_to: int | None) -> None:
+        """This commit is on disk. ``reserved_up_to``: where it raised that."""
+        if reserved_up_to is not None:
+            self._reserved_up_to = reserved_up_to
+        if self._descriptor < 0:
+            return
+        try:
+            self._write(commits)
+        except OSError as error:
+            # An old number does no harm, and the journal's own writes will find the same.
+            log.warning("%s cannot be written (%s): missing commits will not be found out until the next start", MARK_NAME, error.strerror)
+            self.close()
+
+    def _write(self, commits: int) -> None:
+        head = _SLOT.pack(_FORMAT, commits, self._reserved_up_to, 0)[:-4]
+        os.pwrite(self._descriptor, head + crc32(head).to_bytes(4, "little"), commits % 2 * _SLOT_BYTES)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+@contextmanager
+def nothing_missing(directory: Path, go_on: bool) -> Iterator[Mark | None]:
+    """Look before the journal is opened for writing, and yield the mark: JournalError ``journal-damaged`` where commits are missing.
+
+    ``go_on``: say so and take what is there. While this lasts a reader has the database open: should the writer be refused it is not the
+    last to close it, and the write-ahead log, the damaged part of it too, stays as it was found.
+    """
+    mark = read_mark(directory)
+    database = directory / DATABASE_NAME
+    if not _size(database):
+        if mark is not None or _size(directory / f"{DATABASE_NAME}-wal"):
+            raise _no_database(mark)
+        yield None
+    elif mark is None:
+        yield None
+    else:
+        with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)) as connection:
+            missing = missing_commits(connection, mark)
+            if missing is not None:
+                # Where there is not even a table there is nothing to go on with; a copy of an earlier version counted nothing.
+                if not go_on or not _has_meta(connection):
+                    raise damaged(missing)
+                log.error("%s: the broker goes on with what is there, as on-damage says", missing)
+            yield mark
+
+
+def missing_commits(connection: sqlite3.Connection, mark: Mark | None) -> str | None:
+    """What is not there, as a sentence without its end; None when nothing is known to be missing. The mark was read before."""
+    if mark is None:
+        return None
+    number = counted(connection)
+    if number >= mark.commits:
+        return None
+    return (
+        f"{mark.commits - number} of {mark.commits} commits are missing, all since number {number}; the write-ahead log"
+        f" ({DATABASE_NAME}-wal) is damaged or missing, or {DATABASE_NAME} is an older copy"
+    )
+
+
+def counted(connection: sqlite3.Connection) -> int:
+    """The number of the last commit in the database; 0 where the database does not say."""
+    if not _has_meta(connection):
+        return 0
+    found = connection.execute("SELECT value FROM meta WHERE key = 'commits'").fetchone()
+    return found[0] if found is not None and type(found[0]) is int else 0
+
+
+def _has_meta(connection: sqlite3.Connection) -> bool:
+    return connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").fetchone() is not None
+
+
+def _no_database(mark: Mark | None) -> JournalError:
+    what = "its write-ahead log is there" if mark is None else f"it had {mark.commits} commits"
+    return JournalError(
+        "journal-damaged",
+        f"The journal is damaged: {DATABASE_NAME} is missing or empty, and {what}.",
+        f"Nothing was changed; put {DATABASE_NAME} back, restore a backup into a new data directory,"
+        f" or, to begin with nothing, move what is named {DATABASE_NAME}* away.",
+    )
+
+
+def _size(path: Path) -> int:
+    with suppress(FileNotFoundError):
+        return path.stat().st_size
+    return 0
