@@ -1,5 +1,5 @@
-"""``python -m homing`` is the command ``homing``."""
+"""``python -m broker`` in a checkout is the command ``homing``, by its own name, so that no module is loaded twice."""
 
-from .cli.main import main
+from homing.broker.cli.main import main
 
 main()

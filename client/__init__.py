@@ -1,8 +1,8 @@
-"""Client of the Homing message broker: typed, asyncio, with a blocking facade in ``client.blocking``.
+"""Client of the Homing message broker: typed, asyncio, with a blocking facade in ``homing.client.blocking``.
 
 ::
 
-    async with client.connect("homing://127.0.0.1:7171") as connection:
+    async with homing.connect("homing://127.0.0.1:7171") as connection:
         async with connection.session(AckMode.INDIVIDUAL) as session:
             await session.producer("orders").send(b"hello")
             message = await session.consumer("orders").receive(timeout_ms=1000)

@@ -2,7 +2,7 @@
 
 ::
 
-    from client import AckMode, blocking
+    from homing.client import AckMode, blocking
 
     with blocking.connect("homing://127.0.0.1:7171") as connection, connection.session(AckMode.INDIVIDUAL) as session:
         session.producer("orders").send(b"hello")
@@ -73,7 +73,7 @@ class _Loop:
 
 
 class Message:
-    """A received message; attributes are those of ``client.Message``."""
+    """A received message; attributes are those of ``homing.Message``."""
 
     __slots__ = ("_loop", "_message")
 
@@ -230,7 +230,7 @@ class Connection:
 
 
 def connect(url: str = DEFAULT_URL, **options: Any) -> Connection:
-    """An open connection; arguments and errors of ``client.connect``. Use it with ``with``, or ``close()`` it."""
+    """An open connection; arguments and errors of ``homing.connect``. Use it with ``with``, or ``close()`` it."""
     connection = asyncio_connection.connect(url, **options)
     loop = _Loop()
     try:

@@ -35,7 +35,7 @@ FRAME_HEAD_BYTES: Final = 256
 LISTING_PAGE: Final = 250
 MAX_PRODUCERS: Final = 65_535
 
-log = logging.getLogger("client")
+log = logging.getLogger("homing.client")
 
 
 class ConnectionState(Enum):

@@ -15,7 +15,7 @@ from .wire import Frame
 if TYPE_CHECKING:
     from .connection import Connection
 
-log = logging.getLogger("client")
+log = logging.getLogger("homing.client")
 
 
 class Incoming:

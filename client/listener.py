@@ -29,7 +29,7 @@ MAX_SLICE: Final = 64
 #: A slice of plain calls that took longer makes the next one smaller; one that took less than a quarter of it, larger.
 SLICE_TIME_S: Final = 0.004
 
-log = logging.getLogger("client")
+log = logging.getLogger("homing.client")
 
 
 class Listener:

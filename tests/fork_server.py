@@ -148,7 +148,7 @@ def _import_everything() -> None:
     from homing import client  # noqa: F401
     from homing.broker import server  # noqa: F401
     from homing.broker.cli import main as cli  # noqa: F401
-    from homing.broker.config import config  # noqa: F401
+    from homing.broker.config import config
     from homing.broker.core.selector import compile_selector
 
     config.parse("data-directory: data\n", _ROOT / "broker.yaml")

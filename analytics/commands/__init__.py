@@ -1,0 +1,1 @@
+"""The commands: analyze, compare and simulate. Each reads its arguments, runs the job and says what it wrote."""

@@ -12,9 +12,6 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
-if __package__ in (None, ""):  # spark-submit runs this file by its path
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 from ..errors import AnalyticsError
 from ..input.source import Source
 from ..reports.fates import Shared

@@ -1,0 +1,1 @@
+"""What the reports read: exports and stores, checked and merged."""

@@ -1,4 +1,6 @@
-"""Exports of any size, invented from a seed by Spark itself: ``python -m homing.analytics.synthetic.generate OUT --attempts 1000000 --seed 7``.
+"""Exports of any size, invented from a seed by Spark itself::
+
+    python -m homing.analytics.synthetic.generate OUT --attempts 1000000 --seed 7
 
 Nothing is held in memory and nothing depends on how Spark cuts the work: every draw is a hash of the seed, the message and what is
 drawn, so the same arguments give the same rows on any cluster. What it invents:
@@ -22,11 +24,7 @@ import sys
 import uuid
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-if __package__ in (None, ""):  # spark-submit runs this file by its path
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from ..input.schema import MANIFEST_NAME, SCHEMA_VERSION, SPARK_TYPES, TABLES
 from .sample import QUEUES, START_US, Traffic

@@ -1,0 +1,1 @@
+"""What another policy would have made of the same failures."""

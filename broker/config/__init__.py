@@ -1,0 +1,1 @@
+"""broker.yaml: text in, a frozen Config or every error in it out."""

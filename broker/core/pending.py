@@ -6,7 +6,8 @@ entry behind (its reference is no longer PENDING, or comes back as a suspect, wh
 swept when such entries outnumber the living.
 
 A long queue is in memory only up to a *cursor* for each priority; what lies beyond is on disk, counted here, and comes a page at a time
-(broker/paging/pager.py). Cursors only move on. Nothing overtakes what is on disk: where that is next, nothing is handed out until it is here.
+(broker/paging/pager.py). Cursors only move on. Nothing overtakes what is on disk: where that is next, nothing is handed out until it is
+here.
 """
 
 from __future__ import annotations

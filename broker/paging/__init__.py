@@ -1,0 +1,1 @@
+"""Queues longer than memory, and who gets how much of it."""

@@ -1,0 +1,1 @@
+"""Addresses and queues: made, found, removed."""

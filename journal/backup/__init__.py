@@ -1,0 +1,1 @@
+"""Backups made while a broker runs, and the way back."""

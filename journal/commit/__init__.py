@@ -1,0 +1,1 @@
+"""What the next commit writes, when it goes to disk, and the thread that writes it."""

@@ -1,0 +1,1 @@
+"""Export of a journal to Parquet files."""

@@ -30,7 +30,7 @@ def bring_up(connection: sqlite3.Connection) -> int:
         )
     empty = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
     if empty:
-        _run(connection, [(VERSION, resources.files("journal").joinpath("schema.sql").read_text())])
+        _run(connection, [(VERSION, resources.files("homing.journal").joinpath("schema.sql").read_text())])
         return VERSION
     if found < VERSION:
         connection.create_function("counts_checksum", 9, counts_checksum)

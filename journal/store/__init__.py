@@ -1,0 +1,1 @@
+"""The database file and its folder: the connection that writes, bulk statements, packed records."""

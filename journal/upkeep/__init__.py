@@ -1,0 +1,1 @@
+"""What outlives its use goes, a bounded step at a time."""

@@ -10,7 +10,7 @@ import types
 
 import pytest
 
-from homing import client
+import homing
 from homing.client import AckMode, RedeliveryPolicy
 from tests.process import ROOT, Server
 
@@ -35,7 +35,7 @@ def test_the_page_has_examples() -> None:
 @pytest.mark.parametrize("code", [pytest.param(code, id=title) for title, code in named_examples()])
 def test_example(code: str, server: Server) -> None:
     program = compile(code, "docs/client.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-    names = {"URL": server.url, "client": client, "AckMode": AckMode, "RedeliveryPolicy": RedeliveryPolicy, "asyncio": asyncio}
+    names = {"URL": server.url, "homing": homing, "AckMode": AckMode, "RedeliveryPolicy": RedeliveryPolicy, "asyncio": asyncio}
     if program.co_flags & inspect.CO_COROUTINE:
         asyncio.run(asyncio.wait_for(types.FunctionType(program, names)(), 30))
     else:

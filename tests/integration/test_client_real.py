@@ -175,7 +175,7 @@ async def test_pull_and_browse(server: Server) -> None:
 def test_a_handler_that_kills_its_process_at_once_was_counted(server: Server) -> None:
     program = """
 import asyncio, os, signal, sys
-import client
+import homing
 async def main():
     async with homing.connect(sys.argv[1]) as connection, connection.session(homing.AckMode.AUTO) as session:
         listener = await session.listen("orders", lambda message: os.kill(os.getpid(), signal.SIGKILL))

@@ -118,7 +118,7 @@ async def _through_an_outage(caplog: pytest.LogCaptureFixture) -> None:
     broker.deliver(b"after it", consumer=consumer.number)
     assert (message := await receiving) is not None
     assert message.body == b"after it"
-    lines = [record.getMessage() for record in caplog.records if record.name == "client"]
+    lines = [record.getMessage() for record in caplog.records if record.name == "homing.client"]
     lost, back = lines
     assert "lost, reconnecting" in lost
     assert float(back.partition(" again after ")[2].split()[0]) == pytest.approx(OUTAGE_S, abs=10)

@@ -60,7 +60,7 @@ def test_it_installs_the_lock_with_hashes_once(project: Path) -> None:
     assert (second.returncode, second.stdout, second.stderr) == (0, "", "")
     # Bytecode each time: sources change in between.
     assert asked(project) == [packages, itself, bytecode, bytecode]
-    assert bytecode == "-m compileall -q analytics broker client journal"
+    assert bytecode == "-m compileall -q analytics broker client homing journal"
 
 
 def test_a_changed_lock_is_installed(project: Path) -> None:

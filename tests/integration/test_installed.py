@@ -1,0 +1,118 @@
+"""The wheel, installed, in a folder whose files have the names of our folders: nothing of ours is imported by a name that others have."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.process import ROOT
+
+BUILD = "import sys; from setuptools import build_meta; getattr(build_meta, 'build_' + sys.argv[1])(sys.argv[2])"
+#: What a user's own files would do to a program that takes them for ours.
+FOREIGN = "raise ImportError('a file of the user, by a name that is not ours to take')\n"
+
+
+def run(*command: str, cwd: Path, path: Path | None = None, timeout: float = 120) -> str:
+    environment = {**os.environ, **({"PYTHONPATH": str(path)} if path else {})}
+    program = [sys.executable, *command]
+    done = subprocess.run(program, cwd=cwd, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def build(kind: str, source: Path, out: Path) -> Path:
+    """The source is copied, since setuptools leaves its traces there."""
+    run("-c", BUILD, kind, str(out), cwd=source)
+    (made,) = out.iterdir()
+    return made
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    copy = tmp_path_factory.mktemp("source") / "homing"
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split("\0")
+    names = [name for name in tracked if name and os.path.lexists(ROOT / name)]
+    if not names:
+        pytest.skip("not a git checkout; enable: git clone")
+    for name in names:
+        target = copy / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / name).is_symlink():
+            target.symlink_to((ROOT / name).readlink())
+        else:
+            target.write_bytes((ROOT / name).read_bytes())
+    return copy
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("wheel", source, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel unpacked: what stands first on the path of the programs below."""
+    site = tmp_path_factory.mktemp("site")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    return site
+
+
+@pytest.fixture
+def users_folder(tmp_path: Path) -> Path:
+    for name in ("client", "broker", "journal", "analytics"):
+        (tmp_path / f"{name}.py").write_text(FOREIGN)
+    return tmp_path
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist() if ".dist-info/" not in name}
+
+
+@pytest.mark.slow
+def test_the_wheel_is_what_is_tested_and_the_same_when_built_from_the_sdist(source: Path, wheel: Path, tmp_path: Path) -> None:
+    for folder in ("sdist", "unpacked", "wheel"):
+        (tmp_path / folder).mkdir()
+    with tarfile.open(build("sdist", source, tmp_path / "sdist")) as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    (unpacked,) = (tmp_path / "unpacked").iterdir()
+    ours = contents(wheel)
+    assert contents(build("wheel", unpacked, tmp_path / "wheel")) == ours
+    modules = {name: data for name, data in ours.items() if name.endswith(".py")}
+    assert {name.split("/")[1] for name in modules} >= {"broker", "journal", "client", "analytics", "__init__.py"}
+    assert all((ROOT / name).read_bytes() == data for name, data in modules.items())
+
+
+def test_a_broker_and_the_program_of_the_readme_run_beside_files_of_our_folders_names(installed: Path, users_folder: Path) -> None:
+    assert run("-c", "import homing; print(homing.__file__)", cwd=users_folder, path=installed).startswith(str(installed))
+    (users_folder / "broker.yaml").write_text("native: {port: 0}\n")
+    (program,) = re.findall(r"^```python\n(import asyncio\n.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    serve = [sys.executable, "-m", "homing", "serve", "--data", "data"]
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    with subprocess.Popen(serve, cwd=users_folder, env=environment, stdout=subprocess.PIPE, text=True) as broker:
+        try:
+            assert broker.stdout is not None
+            (address,) = re.findall(r"native=(\S+)", broker.stdout.readline())
+            (users_folder / "program.py").write_text(program.replace("127.0.0.1:7171", address))
+            assert "shipped b'a loaf of bread' at attempt 1" in run("program.py", cwd=users_folder, path=installed)
+        finally:
+            broker.terminate()
+            assert broker.wait(30) == 0
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_an_analysis_runs_beside_files_of_our_folders_names(installed: Path, users_folder: Path) -> None:
+    make = "from pathlib import Path; from homing.analytics.synthetic.sample import write_sample; write_sample(Path('export'), messages=50)"
+    run("-c", make, cwd=users_folder, path=installed)
+    run("-m", "homing", "analyze", "export", "--out", "report", cwd=users_folder, path=installed, timeout=200)
+    assert "<html" in (users_folder / "report" / "report.html").read_text()
