@@ -140,7 +140,7 @@ def outcome(raw: Raw) -> str | None:
     """None when the connection goes on, else why it ended."""
     while True:
         frame = raw.next()
-        if frame is None:
+        if frame is None or frame[0] == Op.CLOSED:  # after which the socket is ours to close
             return "closed"
         if frame[0] == Op.ERROR:
             check_words(frame[1:])
