@@ -53,7 +53,7 @@ class _Lines(logging.Handler):
 async def through(server: Server, outage_s: float, around_s: float = 0.5) -> Account:
     """``around_s``: how long it runs before and after."""
     account, pid, stop = Account(), os.getpid(), asyncio.Event()
-    log, lines = logging.getLogger("client"), _Lines(account)
+    log, lines = logging.getLogger("homing.client"), _Lines(account)
     log.addHandler(lines)
     try:
         async with homing.connect(server.url) as connection, connection.session() as session:
