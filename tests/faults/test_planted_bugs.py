@@ -51,4 +51,5 @@ def test_a_page_that_shows_what_is_being_deleted_is_found_as_a_duplicate(tmp_pat
 def test_a_cursor_that_passes_over_messages_is_found_when_they_never_come(tmp_path: Path) -> None:
     options = Options(rounds=2, seed=1, module="tests.faults.planted.cursor_skips", paged=True, settle_s=10.0)
     violations = KillLoop(tmp_path, options).run().violations
-    assert {violation.kind for violation in violations} == {Kind.STUCK}
+    # The log may complain, too, of a queue that is shown as empty and is not.
+    assert {violation.kind for violation in violations} - {Kind.COMPLAINT} == {Kind.STUCK}

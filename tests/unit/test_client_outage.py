@@ -128,6 +128,6 @@ async def _through_an_outage(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.plain
 def test_ten_minutes_without_a_broker(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "client")
+    caplog.set_level(logging.INFO, "homing.client")
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(_through_an_outage(caplog))
