@@ -22,13 +22,13 @@ EVIL = "".join(HOSTILE)
 #: All commands in one process: a start takes half a second.
 PROGRAM = """
 import os, shlex, sys
-from broker.cli import app
+from homing.broker.cli.main import app
 for command in sys.stdin:
     print("$", command, end="", flush=True)
     try:
         app(shlex.split(command), prog_name="homing", standalone_mode=False)
     except Exception as error:
-        from broker.cli_output import as_command_error, show_error
+        from homing.broker.cli.output import as_command_error, show_error
         show_error(as_command_error(error))
 """
 

@@ -31,7 +31,7 @@ FAST = ReconnectPolicy(initial_delay_ms=1, maximum_delay_ms=5)
 
 def test_import_stays_light() -> None:
     heavy = ["aiosqlite", "pydantic", "pyarrow", "uvloop", "typer", "homing.broker.broker", "journal"]
-    program = f"import sys, client, homing.client.blocking; print([m for m in {heavy} if m in sys.modules])"
+    program = f"import sys, homing, homing.client.blocking; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
