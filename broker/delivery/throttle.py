@@ -19,12 +19,12 @@ from ..recording.recorder import Ledger
 #: References made in one turn before others wait for the next: some 5 to 10 ms.
 REFERENCES_A_TURN: Final = 2000
 #: The same of messages for many queues, each of which looks at a queue more.
-WIDE_REFERENCES_A_TURN: Final = 1000
+WIDE_REFERENCES_A_TURN: Final = 600
 #: What selectors may cost (Selector.cost) that counts like making one reference.
 COST_OF_A_REFERENCE: Final = 4
 #: References that may be on their way to the disk before messages for many queues wait: whoever else wants a confirm waits for the
 #: commit that they are in, and perhaps for the one before it.
-MOST_UNWRITTEN_REFERENCES: Final = 1500
+MOST_UNWRITTEN_REFERENCES: Final = 600
 #: Messages for no more queues than this are little beside what credit allows of messages for one: only turns bound them.
 FEW_QUEUES: Final = 16
 
