@@ -127,7 +127,7 @@ class ReferenceRecord(NamedTuple):
 
 class Arrival(Protocol):
     """A reference that has just come, with a body of its own, as whoever keeps it knows it. Its record is made when it is written; most
-    are not (group_commit.py). What the record is made of may not change.
+    are not (batch.py). What the record is made of may not change.
     """
 
     @property

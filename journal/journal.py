@@ -1,7 +1,7 @@
 """The journal as the broker sees it: open and recover, an open group to append to, and what is on disk.
 
-Everything here runs on the loop; SQL runs on the store's thread (committer.py). While one group commits, the next gathers;
-which of those that wait go to disk next is decided in gathering.py.
+Everything here runs on the loop; SQL runs on the store's thread (writer_thread.py). While one group commits, the next gathers;
+which of those that wait go to disk next is decided in scheduler.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``homing policy set``, ``list`` and ``clear``: AMQP's policies. ``policy explain`` is cli_settings.py's."""
+"""``homing policy set``, ``list`` and ``clear``: AMQP's policies. ``policy explain`` is settings.py's."""
 
 from __future__ import annotations
 

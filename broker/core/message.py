@@ -21,7 +21,7 @@ Properties = dict[str, PropertyValue]
 Lookup = Callable[[str], PropertyValue]
 
 DEFAULT_PRIORITY: Final = 4
-#: How an AMQP client published the message (exchange_origin.py); nobody else is shown it.
+#: How an AMQP client published the message (origin.py); nobody else is shown it.
 AMQP_ORIGIN: Final = "_HOMING_AMQP"
 #: All hops, newest first, as JSON.
 HOPS: Final = "_HOMING_HOPS"

@@ -1,6 +1,6 @@
 """The plain case of messages for several queues, a list at a time: every queue takes every message, at once.
 
-What sending.py and state.py do for each reference by itself, with everything looked up once that is the same for all of them. The body
+What publish.py and state.py do for each reference by itself, with everything looked up once that is the same for all of them. The body
 is stored once.
 """
 

@@ -180,7 +180,7 @@ class Intake:
         due_at_ms = now_ms + message.delay_ms if message.delay_ms > 0 else None
         references = state.enter(message, queues, due_at_ms=due_at_ms, expires_at_ms=message.expires_at_ms)
         if due_at_ms is not None:
-            # It may go on to wait on disk only: its time must be there (paging.py). Length limits do not count it.
+            # It may go on to wait on disk only: its time must be there (pager.py). Length limits do not count it.
             state.place_when_safe(references)
             return
         later: list[MessageReference] = []

@@ -51,7 +51,7 @@ class Windows:
     size: int
     #: Messages of one queue that wait for their time before further ones wait on disk.
     scheduled: int
-    #: Of everything together; the others get smaller when more than half of it is used (rations.py).
+    #: Of everything together; the others get smaller when more than half of it is used (memory_quota.py).
     memory_bytes: int
 
 

@@ -2,9 +2,9 @@
 
 A group is a map from key to final state, so that add, change and delete of one thing within one group cannot collide, and
 what was both added and deleted within it need not be written at all. Everything here is a few dict operations, because it
-runs for every message on the loop's thread; packing and SQL are the writer's, on its own thread (group_write.py).
+runs for every message on the loop's thread; packing and SQL are the writer's, on its own thread (batch_writer.py).
 
-Groups that wait for the disk (gathering.py) stand in a row, oldest first, and only ever go there as a prefix of it. A message that
+Groups that wait for the disk (scheduler.py) stand in a row, oldest first, and only ever go there as a prefix of it. A message that
 succeeds while its group still waits is taken out of that group, as if it had been consumed before the group was closed.
 
 Records are handed over: neither they nor the maps and lists inside them may change after the turn of the loop that did so.
@@ -301,7 +301,7 @@ class Group:
         self.size += len(message.body)
 
     def delete_message(self, message_id: int) -> None:
-        """Nothing in memory needs this body any more. The writer keeps it where a reference on disk does (group_write.py)."""
+        """Nothing in memory needs this body any more. The writer keeps it where a reference on disk does (batch_writer.py)."""
         if not self.touched:
             self.touch()
         self.messages_deleted.add(message_id)

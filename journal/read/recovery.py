@@ -2,8 +2,8 @@
 
 Up to ``load_limit`` messages everything is read and verified: in the order of the rows, which is the order they lie on disk, sorted in
 memory, and counted against the order index. Of more than that only what stands apart is read (parked and suspect messages); the rest is
-counted from the indexes, and comes a page at a time (paging.py), verified as it is read. Nothing else runs yet, so rows come a few
-thousand at a time and no bulk packing is needed here (beside a busy loop it would be: see statements.py).
+counted from the indexes, and comes a page at a time (pages.py), verified as it is read. Nothing else runs yet, so rows come a few
+thousand at a time and no bulk packing is needed here (beside a busy loop it would be: see bulk_statements.py).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One AMQP channel: publishing with confirms or in a transaction, delivering, settling. Queues and exchanges are topology.py's.
+"""One AMQP channel: publishing with confirms or in a transaction, delivering, settling. Queues and exchanges are methods.py's.
 
 What comes in one turn of the loop is gathered by the session (``Turn``) and handed to the broker at its end: messages of one queue
 together, acknowledgements of one consumer together, one confirm for all.
