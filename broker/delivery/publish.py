@@ -124,7 +124,10 @@ class Intake:
 
         Where it is fewer than all and none was refused, the others are for a later turn (throttle.py).
         """
-        queues = self._plain_queues(messages[0].address)
+        address = self._state.post_office.addresses.get(messages[0].address)
+        if address is not None and len(address.queues) > 1 and not self._state.throttle.room(len(address.queues)):
+            return 0, None
+        queues = address.queues if address is not None and takes_all(address) else []
         if queues and not [message for message in messages if message.delay_ms or message.duplicate_id]:
             if len(queues) == 1:
                 self._state.arrive(messages, queues[0])
@@ -163,13 +166,6 @@ class Intake:
         cost = address.ask(message, budget)
         throttle.spend(cost)
         return cost < budget
-
-    def _plain_queues(self, name: str) -> list[Queue]:
-        """The queues that everything sent to this address goes to, unseen; none where each message must be looked at."""
-        address = self._state.post_office.addresses.get(name)
-        if address is None or not takes_all(address):
-            return []
-        return address.queues
 
     def store(self, message: Message, queues: list[Queue], *, after_commit: bool = False) -> None:
         """Joins one message to its queues. ``after_commit``: it may be dispatched only once its group is on disk."""

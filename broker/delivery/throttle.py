@@ -46,6 +46,8 @@ class Throttle:
         self._serving = False
         #: Somebody waits for the next commit.
         self._wants_commit = False
+        #: Others' messages waited while messages for many queues were written: now a commit is theirs alone.
+        self._others_first = False
 
     def room(self, queues: int) -> int:
         """References that may still be made in this turn, of messages for so many queues each. 0: whoever has more to do gets in line;
@@ -102,6 +104,7 @@ class Throttle:
 
     def written(self) -> None:
         """A commit has ended."""
+        self._others_first = not self._others_first and self._ledger.unwritten_references > 0
         if self._wants_commit or self._line:
             self._wants_commit = False
             self._wake()
@@ -109,4 +112,5 @@ class Throttle:
     def _full(self) -> bool:
         """Whether a later turn would find no room either, unless something is written or consumed first."""
         ledger = self._ledger
-        return ledger.unwritten_references >= MOST_UNWRITTEN_REFERENCES or not ledger.ids_reserved or self._memory_full()
+        unwritten = ledger.unwritten_references
+        return unwritten >= MOST_UNWRITTEN_REFERENCES or self._others_first or not ledger.ids_reserved or self._memory_full()

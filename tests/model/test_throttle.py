@@ -8,7 +8,7 @@ import pytest
 
 from homing.broker.core.redelivery import Failure
 from homing.broker.delivery.steps import at_once
-from homing.broker.delivery.throttle import COST_OF_A_REFERENCE, FEW_QUEUES, MOST_UNWRITTEN_REFERENCES, REFERENCES_A_TURN
+from homing.broker.delivery.throttle import COST_OF_A_REFERENCE, FEW_QUEUES, MOST_UNWRITTEN_REFERENCES, REFERENCES_A_TURN, Throttle
 from homing.broker.errors import Refused
 from homing.broker.limits import BrokerLimits
 from homing.broker.protocols.amqp091.codec import method_frame
@@ -486,3 +486,27 @@ def test_messages_that_came_before_are_passed_over_turn_after_turn() -> None:
         woken.clear()
         world.broker.drain()
     assert world.broker.state.post_office.queues["alone.0"].count == 1
+
+
+class Numbers:
+    """What a throttle asks the recorder."""
+
+    ids_taken = 0
+    ids_reserved = True
+    unwritten_references = 0
+
+
+def test_a_commit_for_others_comes_between_two_for_many_queues() -> None:
+    """Their messages came while the first was written: they do not wait for the second as well."""
+    numbers: Any = Numbers()
+    throttle = Throttle(numbers, lambda: None, lambda: False)
+    many = FEW_QUEUES + 1
+    numbers.unwritten_references = 1
+    throttle.written()
+    assert not throttle.room(many), "one of another's waits"
+    assert throttle.room(FEW_QUEUES)
+    throttle.written()
+    assert throttle.room(many), "others have had a commit, whatever has come since"
+    numbers.unwritten_references = 0
+    throttle.written()
+    assert throttle.room(many), "nobody waits"
