@@ -63,6 +63,7 @@ def fan_out(state: BrokerState, messages: list[Message], queues: list[Queue]) ->
     entries = _enter(state, messages, sequence, sum(stay))
     stored: dict[int, ReferenceRecord] = {}
     minute, durable = now_ms // _MINUTE_MS, sum([message.durable for message in messages])
+    counts, sent = group.counts, int(MinuteColumn.SENT)
     for queue, stays in zip(queues, stay, strict=True):
         if stays:
             _join(state, queue, entries, sequence, now_ms, stored)
@@ -70,7 +71,7 @@ def fan_out(state: BrokerState, messages: list[Message], queues: list[Queue]) ->
             _join_on_disk(state, queue, entries, sequence, now_ms, stored)
         sequence += len(entries)
         if durable:
-            group.counts(queue.queue_id, minute)[MinuteColumn.SENT] += durable
+            counts(queue.queue_id, minute)[sent] += durable
         if queue.consumers:
             state.mark_ready(queue)
     if stored:

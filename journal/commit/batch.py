@@ -436,9 +436,9 @@ class Group:
         """Shared bodies that nothing here points at any more, and that a later group deletes, need not be written."""
         if not self.elide:
             return
-        needed = self.shared_bodies()
-        for group in later:
-            for message_id in (self.messages.keys() & group.messages_deleted) - needed:
+        unused = {message_id for group in later for message_id in group.messages_deleted if message_id in self.messages}
+        if unused:
+            for message_id in unused - self.shared_bodies():
                 del self.messages[message_id]
 
     def writes(self) -> bool:
