@@ -14,7 +14,7 @@ import time
 from ..commit.batch_writer import FAILURE_BYTES, WriterState
 from ..contract import MinuteColumn
 from ..options import JournalOptions
-from ..store.commits import COUNT, commit
+from ..store.commits import commit
 from ..store.history_rows import VALID_STAYS
 from ..store.sqlite import PAGE_BYTES
 from . import leftovers
@@ -188,7 +188,8 @@ class Retention:
             self._vacuum_next_s = time.monotonic() + _LOOK_S
             return 0
         # As a script: ``execute`` would step it once, and so move a single page.
-        connection.executescript(f"BEGIN IMMEDIATE; PRAGMA incremental_vacuum({_VACUUM_PAGES}); {COUNT}; COMMIT")
+        connection.executescript(f"BEGIN IMMEDIATE; PRAGMA incremental_vacuum({_VACUUM_PAGES})")
+        commit(connection)
         return min(int(free), _VACUUM_PAGES)
 
 
