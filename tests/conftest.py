@@ -11,9 +11,11 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
 from homing.broker.core import queue as broker_core_queue
+from tests import pauses
 from tests.process import HomingCommand, Server
 
 _skips_over_limit = pytest.StashKey[str]()
+_repeated = pytest.StashKey[list[str]]()
 
 # How long an example takes says something about the machine only: it may pause in the middle of one.
 settings.register_profile("unhurried", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -89,8 +91,16 @@ def _skipped(terminal: Any) -> dict[str, list[str]]:
     return reasons
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """What a process of xdist's repeated."""
+    node.config.stash.setdefault(_repeated, []).extend(getattr(node, "workeroutput", {}).get("repetitions", []))
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["repetitions"] = pauses.repetitions
     expected = session.config.getoption("--expected-skips")
     terminal = session.config.pluginmanager.get_plugin("terminalreporter")
     if expected is None or terminal is None:
@@ -110,5 +120,10 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
             terminalreporter.write_line(reason)
             for test in tests:
                 terminalreporter.write_line(f"    {test}")
+    repeated = config.stash.get(_repeated, []) + pauses.repetitions
+    if repeated:
+        terminalreporter.section("repeated, because the machine paused")
+        for line in repeated:
+            terminalreporter.write_line(line)
     if _skips_over_limit in config.stash:
         terminalreporter.write_line(config.stash[_skips_over_limit], red=True)
