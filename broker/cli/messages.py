@@ -9,11 +9,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from . import pipe
 from .output import (
     DEFAULT_URL,
     CommandError,
@@ -23,6 +25,7 @@ from .output import (
     body_json,
     body_text,
     clock,
+    counted,
     escape,
     note,
     print_json,
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
 #: How many messages a receiving session holds before it settles them; well below 1.5 × prefetch, the limit.
 SETTLE_EVERY: Final = 500
 MAX_PREFETCH: Final = 1000
+#: How many wait for their acknowledgement until the pipe that they were written to has been read.
+MOST_IN_A_PIPE: Final = 10_000
 
 
 class AckModeName(StrEnum):
@@ -46,6 +51,10 @@ class AckModeName(StrEnum):
     DUPS_OK = "dups-ok"
     TRANSACTED = "transacted"
     INDIVIDUAL = "individual"
+
+
+#: In these nothing can wait for an end.
+ACKNOWLEDGED_WHEN_GIVEN: Final = (AckModeName.AUTO, AckModeName.DUPS_OK)
 
 
 def _duration(text: str | int) -> int:
@@ -113,7 +122,7 @@ def send(
     if as_json:
         print_json({"address": address, "sent": sent})
     else:
-        stdout.print(f"sent [bold]{sent:,}[/] {'message' if sent == 1 else 'messages'} to [bold]{escape(address)}[/], confirmed")
+        stdout.print(f"sent {counted(sent, 'message', style='bold')} to [bold]{escape(address)}[/], confirmed")
 
 
 async def _send_all(
@@ -179,6 +188,9 @@ def receive(
 ) -> None:
     """Receive messages and acknowledge them. With [bold]--json[/], one JSON object a line.
 
+    Into a pipe they are acknowledged at the end, when its reader has read them all, and given back when it leaves before: what
+    [bold]head[/] has printed comes again. To take ten, say [bold]--count 10[/].
+
     [dim]homing receive orders --count 0 --json | jq .body[/]
     """
     from .client import talk
@@ -186,10 +198,14 @@ def receive(
     if fail is not None and ack_mode is not AckModeName.INDIVIDUAL:
         raise typer.BadParameter("--fail works with --ack-mode individual, the default")
 
-    async def conversation(connection: homing.Connection) -> int:
+    async def conversation(connection: homing.Connection) -> tuple[int, int | None]:
         return await _receive_all(connection, queue, count, ack_mode, timeout, selector, fail, as_json)
 
-    received = talk(url, conversation)
+    received, given_back = talk(url, conversation)
+    if given_back is not None:
+        pipe.leave()
+        note(f"the reader of the pipe has gone: {given_back:,} of {counted(received, 'message')} given back; --count N takes N")
+        raise typer.Exit(ExitCode.FAILED)
     if not as_json and received < max(count, 1):
         note(f"{received:,} came; nothing more within the timeout" if received else f"nothing came from {queue} within the timeout")
 
@@ -203,38 +219,57 @@ async def _receive_all(
     selector: str | None,
     fail: str | None,
     as_json: bool,
-) -> int:
+) -> tuple[int, int | None]:
+    """How many came, and how many of them went back because the reader of the pipe had gone; None where it had not."""
     import homing
 
-    received = 0
-    prefetch = min(count, MAX_PREFETCH) if count else MAX_PREFETCH
+    piped = pipe.is_pipe()
+    most_held = MOST_IN_A_PIPE if piped else 1 if ack_mode is AckModeName.INDIVIDUAL else SETTLE_EVERY
+    # Into a pipe one is asked for at a time: what its reader will not take is not taken from others either.
+    prefetch = 0 if piped else min(count or MAX_PREFETCH, MAX_PREFETCH)
+    received, held, broken = 0, list[homing.Message](), False
+
+    async def settle() -> None:
+        if piped:
+            await pipe.read_by_the_other_side()
+        await _settle(session, ack_mode, held, fail)
+        held.clear()
+
     async with connection.session(homing.AckMode[ack_mode.name]) as session:
         consumer = session.consumer(queue, prefetch=prefetch, selector=selector)
-        while not count or received < count:
-            message = await consumer.receive(timeout_ms=timeout_ms)
-            if message is None:
-                break
-            received += 1
-            _show(message, as_json)
-            if fail is not None:
-                await message.nack(reason=fail)
-            elif ack_mode is AckModeName.INDIVIDUAL:
-                await message.acknowledge()
-            elif received % SETTLE_EVERY == 0:
-                await _settle(session, ack_mode)
-        await _settle(session, ack_mode)
-    return received
+        try:
+            while not count or received < count:
+                message = await consumer.receive(timeout_ms=timeout_ms)
+                if message is None:
+                    break
+                received += 1
+                if ack_mode not in ACKNOWLEDGED_WHEN_GIVEN:
+                    held.append(message)
+                if piped:
+                    await pipe.write(partial(_show, message, as_json))
+                else:
+                    _show(message, as_json)
+                if len(held) >= most_held:
+                    await settle()
+            await settle()
+        except BrokenPipeError:
+            # Not by leaving the session with an error: that would count as a failure of the last one.
+            broken = True
+    return received, len(held) if broken else None
 
 
-async def _settle(session: homing.Session, ack_mode: AckModeName) -> None:
+async def _settle(session: homing.Session, ack_mode: AckModeName, messages: list[homing.Message], fail: str | None) -> None:
     if ack_mode is AckModeName.CLIENT:
         await session.acknowledge()
     elif ack_mode is AckModeName.TRANSACTED:
         await session.commit()
+    elif ack_mode is AckModeName.INDIVIDUAL:
+        for message in messages:
+            await (message.acknowledge() if fail is None else message.nack(reason=fail))
 
 
 def _show(message: homing.Message, as_json: bool) -> None:
-    """Printed and flushed before it is acknowledged, so that a broken pipe loses nothing."""
+    """Printed and flushed before it is acknowledged."""
     if as_json:
         print_json(
             {

@@ -32,6 +32,9 @@ class SafeConsole(Console):
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(safe(segment.text, lines=True), segment.style)
 
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
 
 stdout = SafeConsole(highlight=False, soft_wrap=True, emoji=False)
 stderr = SafeConsole(stderr=True, highlight=False, soft_wrap=True, emoji=False)
@@ -138,6 +141,12 @@ def show_error(error: CommandError) -> None:
     stderr.print(f"[bold red]error[/] [dim]{escape(error.code)}[/]  {escape(error.message)}")
     if error.fix:
         stderr.print(f"  [bold]→[/] {escape(error.fix)}")
+
+
+def counted(number: int, noun: str, *, style: str = "") -> str:
+    """``1 message``, ``2,000 messages``; the number in ``style``."""
+    shown = f"[{style}]{number:,}[/]" if style else f"{number:,}"
+    return f"{shown} {noun}" if number == 1 else f"{shown} {noun}s"
 
 
 def note(text: str) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 import typer
 from rich.table import Table
 
-from .output import DEFAULT_URL, Json, Url, body_json, body_text, clock, escape, note, print_json, stdout
+from .output import DEFAULT_URL, Json, Url, body_json, body_text, clock, counted, escape, note, print_json, stdout
 
 #: (key of the queue map, heading): what can be said of a queue in one line, counts first to last as a message lives.
 COUNTS: Final = (
@@ -111,5 +111,4 @@ def redrive(
     if as_json:
         print_json(value)
     else:
-        moved = value["messages"]
-        stdout.print(f"[bold]{moved:,}[/] {'message' if moved == 1 else 'messages'} sent back from [bold]{escape(queue)}[/]")
+        stdout.print(f"{counted(value['messages'], 'message', style='bold')} sent back from [bold]{escape(queue)}[/]")

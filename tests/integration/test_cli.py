@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests import fork_server
 from tests.process import HomingCommand, Server, wait_until
 
 SETTINGS = {
@@ -97,6 +99,27 @@ def test_a_missing_file_is_said(shell: HomingCommand) -> None:
     done = shell("send", "events", "--file", "missing.jsonl")
     assert (done.returncode, done.stdout) == (4, "")
     assert "missing.jsonl cannot be read" in done.stderr
+
+
+def test_what_a_pipe_did_not_take_stays_in_the_queue(shell: HomingCommand) -> None:
+    shell("send", "orders", "--body", "x" * 100, "--count", "2000")
+    assert shell.url is not None
+    with (shell.directory / "errors").open("w+") as errors:
+        arguments = ["receive", "orders", "--count", "0", "--json", "--url", shell.url]
+        broken = fork_server.start(arguments, shell.directory, stdin=subprocess.DEVNULL, stdout=None, stderr=errors)
+        assert broken.stdout is not None
+        assert '"message_id"' in broken.stdout.readline()
+        broken.stdout.close()
+        assert broken.wait(20) == 1
+        errors.seek(0)
+        assert re.fullmatch(r"the reader of the pipe has gone: [\d,]+ of [\d,]+ messages given back; --count N takes N\n", errors.read())
+        wait_until("all are there again", lambda: queue(shell, "orders")["pending"] == 2000)
+        whole = fork_server.start(arguments, shell.directory, stdin=subprocess.DEVNULL, stdout=None, stderr=errors)
+        assert whole.stdout is not None
+        with whole.stdout:
+            assert sum('"message_id"' in line for line in whole.stdout) == 2000
+        assert whole.wait(20) == 0
+    assert queue(shell, "orders")["messages"] == 0
 
 
 @pytest.mark.parametrize("mode", ["auto", "client", "dups-ok", "transacted", "individual"])
