@@ -17,6 +17,7 @@ from .core.dead_letter import EXPIRED, POISON
 from .core.message import Message, MessageReference, Where
 from .core.queue import Queue
 from .core.redelivery import ConsumerPolicy, Failure, PolicyMap
+from .core.routing import Route
 from .core.settings.address_settings import AddressSettings, AddressSettingsRepository
 from .delivery.dead_lettering import DeadLetterOffice
 from .delivery.dispatching import Dispatcher
@@ -38,6 +39,7 @@ from .topology.amqp.queues import DeclaredQueues
 from .topology.amqp.virtual_hosts import VirtualHosts
 from .topology.resources import Resources
 
+_UNBOUNDED: Final = 1 << 62
 #: Due or expired references looked at in one turn.
 SWEEP_BUDGET: Final = 5000
 _SECOND_MS: Final = 1000
@@ -77,7 +79,7 @@ class Broker:
         self.settlement = Settlement(self.state, self.office)
         self.intake = Intake(self.state, self.resources, self.office, self.limits.duplicate_ids)
         self.flow = FlowControl(self.state, self.limits.memory_bytes, self.limits.store_bytes, self.limits.temp_bytes, disk_low)
-        self.transactions = Transactions(self)
+        self.transactions = Transactions(self.state, self.intake, self.settlement, self.limits)
         #: By name.
         self.connections: dict[str, Connection] = {}
         self._by_client: dict[str, Connection] = {}
@@ -179,7 +181,7 @@ class Broker:
         fresh = messages[producer.mark + 1 - first :] if first <= producer.mark else messages
         if not fresh:
             return None
-        stored, refused = self.intake.take_in(fresh)
+        stored, refused = self.intake.send(fresh)
         producer.mark += stored
         if stored:
             now_ms = self.now_ms()
@@ -188,6 +190,23 @@ class Broker:
             if any(message.durable for message in fresh[:stored]):
                 self.ledger.group.producer_mark(producer.key, producer.mark, now_ms)
         return None if refused is None else (producer.mark + 1, refused)
+
+    @property
+    def routes_version(self) -> int:
+        """Another number whenever a route may have become another."""
+        return self.state.post_office.routes_version
+
+    def room(self, route: Route) -> int:
+        """Messages that may be taken in this turn where they go to several queues; what goes to one is not bounded here."""
+        return self.state.throttle.share(len(route.queues)) if len(route.queues) > 1 else _UNBOUNDED
+
+    def publish(self, route: Route, messages: list[Message]) -> int | None:
+        """See Intake.publish."""
+        return self.intake.publish(route, messages)
+
+    def offer(self, producer: Producer, route: Route, message: Message) -> bool:
+        """See Intake.offer."""
+        return self.intake.offer(producer, route.queues, message)
 
     # -- consuming ---------------------------------------------------------------------------------------------------
 
@@ -437,6 +456,7 @@ class Broker:
         self._bring_into_force({queue: self.resources.in_force(queue, self.state.settings) for queue in queues})
 
     def _bring_into_force(self, in_force: dict[Queue, AddressSettings]) -> None:
+        self.state.post_office.settings_changed()
         self.virtual_hosts.settings_changed()
         for queue, its_settings in in_force.items():
             expires_ms, queue.settings = queue.settings.expires_ms, its_settings

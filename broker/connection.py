@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from .core.amqp.vhost import DEFAULT
 from .core.consumer import Consumer, Kept, Sink
@@ -59,7 +59,8 @@ class Connection:
         self.retired: dict[int, Consumer] = {}
         #: What these hold.
         self.kept = Kept()
-        self.transactions: dict[int, Transaction] = {}
+        #: Of sessions, or AMQP's channels.
+        self.transactions: dict[int, Transaction[Any]] = {}
 
     def retire(self, consumer: Consumer) -> None:
         """It is closed, and something that it was given is kept."""

@@ -196,8 +196,6 @@ class Server:
             broker_version=__version__,
             cluster_name=self.config.broker.name,
             max_message_bytes=limits.max_message_bytes,
-            max_transaction_operations=limits.max_transaction_operations,
-            max_transaction_bytes=limits.max_transaction_bytes,
         )
         return await self._loop.create_server(
             lambda: AmqpTransport(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import IntFlag
-from typing import Final
+from typing import Final, NamedTuple
 
 from .amqp.vhost import address_and_queue
-from .message import Lookup, Message, lookup
+from .message import DEFAULT_PRIORITY, Lookup, Message, lookup
 from .queue import Queue
+from .settings.address_settings import AddressSettings
 
 ANYCAST: Final = "anycast"
 MULTICAST: Final = "multicast"
@@ -22,6 +23,34 @@ class RoutingTypes(IntFlag):
 
 
 ROUTING_TYPE_OF: Final = {ANYCAST: RoutingTypes.ANYCAST, MULTICAST: RoutingTypes.MULTICAST}
+
+
+class Route(NamedTuple):
+    """Where messages of one kind go, worked out once: good until bindings or settings change (PostOffice.routes_version)."""
+
+    queues: list[Queue]
+    #: The queues, one at least, take whatever comes, at once; else each message is to be looked at.
+    plain: bool
+    #: Some of the queues tell priorities apart.
+    by_priority: bool = False
+    #: The priority of messages that name none.
+    default_priority: int = DEFAULT_PRIORITY
+
+
+def take_at_once(queues: Sequence[Queue]) -> bool:
+    """Whether they take whatever comes, at once: no limits, nothing to be written before delivery; of several, all of them durable, and
+    the same priorities in all.
+    """
+    settings: AddressSettings | None = None
+    for queue in queues:
+        if queue.settings is not settings:
+            settings = queue.settings
+            if settings.limited or settings.persist_delivery_count_before_delivery:
+                return False
+    if len(queues) < 2:
+        return bool(queues)
+    lowest, highest = queues[0].told_apart
+    return all(queue.durable and queue.lowest_priority == lowest and queue.highest_priority == highest for queue in queues)
 
 
 class Address:
@@ -42,6 +71,11 @@ class Address:
     def takes_turns(self) -> bool:
         """Several anycast queues: the same message may go elsewhere the next time."""
         return sum(queue.routing_type == ANYCAST for queue in self.queues) > 1
+
+    def everything(self) -> Route:
+        """The route of what is sent here: plain where each queue takes each message, unseen."""
+        unseen = not self.takes_turns and all(queue.selector is None for queue in self.queues)
+        return Route(self.queues, unseen and take_at_once(self.queues))
 
     def ask(self, message: Message, budget: int) -> int:
         """Asks the selectors of its queues about a message that was sent, as many as ``budget`` allows (Selector.cost), one at least. The
@@ -96,6 +130,16 @@ class PostOffice:
         self._next_queue_id = 1
         #: Counts every change of bindings; what was parked for want of a target looks again when it changes.
         self.bindings_version = 0
+        self._settings_version = 0
+
+    @property
+    def routes_version(self) -> int:
+        """Another number whenever a route may have become another: bindings, queues or settings have changed."""
+        return self.bindings_version + self._settings_version
+
+    def settings_changed(self) -> None:
+        """Settings or policies: what queues take may be another."""
+        self._settings_version += 1
 
     def next_queue_id(self) -> int:
         number = self._next_queue_id

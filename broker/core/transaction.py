@@ -1,21 +1,27 @@
-"""A local transaction: what a session has sent and acknowledged, held back until it commits as one."""
+"""A local transaction: what a session, or an AMQP channel, has sent and acknowledged, held back until it commits as one."""
 
 from __future__ import annotations
 
+from typing import Generic, TypeVar
+
 from .consumer import Consumer
-from .message import Message, MessageReference
+from .message import MessageReference
+
+#: What a front end keeps of something sent.
+Send = TypeVar("Send")
 
 
-class Transaction:
+class Transaction(Generic[Send]):
     """``broken`` is set (code, message, fix) once it can no longer commit; what follows is then not kept."""
 
-    __slots__ = ("_acknowledgements", "acknowledged", "broken", "bytes", "sends", "started_at_ms")
+    __slots__ = ("acknowledged", "broken", "bytes", "operations", "sends", "started_at_ms")
 
-    def __init__(self, started_at_ms: int) -> None:
+    def __init__(self, started_at_ms: int | None) -> None:
+        #: None: it may be open for ever.
         self.started_at_ms = started_at_ms
-        self.sends: list[Message] = []
+        self.sends: list[Send] = []
         self.acknowledged: list[tuple[Consumer, list[MessageReference]]] = []
-        self._acknowledgements = 0
+        self.operations = 0
         self.bytes = 0
         self.broken: tuple[str, str, str] | None = None
 
@@ -25,16 +31,8 @@ class Transaction:
             self.broken = (code, message, fix)
         self.sends.clear()
         self.acknowledged.clear()
-        self._acknowledgements = 0
+        self.operations = 0
         self.bytes = 0
-
-    def acknowledge(self, consumer: Consumer, references: list[MessageReference]) -> None:
-        self.acknowledged.append((consumer, references))
-        self._acknowledgements += len(references)
-
-    @property
-    def operations(self) -> int:
-        return len(self.sends) + self._acknowledgements
 
     def excess(self, max_operations: int, max_bytes: int) -> tuple[str, str, str] | None:
         """(code, message, fix) when a limit is passed."""

@@ -6,47 +6,18 @@ is stored once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from homing.journal.contract import MessageRecord, MinuteColumn, ReferenceRecord, make
 
 from ..core.message import REFERENCE_BYTES, Message, MessageReference
 from ..core.queue import Queue
-from ..core.routing import ANYCAST, Address
-from ..core.settings.address_settings import AddressSettings
 from ..recording.recorder import message_record
 from .state import BrokerState, expires_at
 
 _MINUTE_MS: Final = 60_000
 #: A message, and what is stored of it where it is durable.
 _Entry = tuple[Message, MessageRecord | None]
-
-
-def takes_all(address: Address) -> bool:
-    """Whether each queue of the address takes each message, unseen."""
-    anycast = 0
-    for queue in address.queues:
-        if queue.selector is not None:
-            return False
-        anycast += queue.routing_type == ANYCAST
-    return anycast < 2 and take_at_once(address.queues)
-
-
-def take_at_once(queues: Sequence[Queue]) -> bool:
-    """Whether they take whatever comes, at once: no limits, nothing to be written before delivery; of several, all of them durable, and
-    the same priorities in all.
-    """
-    settings: AddressSettings | None = None
-    for queue in queues:
-        if queue.settings is not settings:
-            settings = queue.settings
-            if settings.limited or settings.persist_delivery_count_before_delivery:
-                return False
-    if len(queues) < 2:
-        return True
-    lowest, highest = queues[0].told_apart
-    return all(queue.durable and queue.lowest_priority == lowest and queue.highest_priority == highest for queue in queues)
 
 
 def fan_out(state: BrokerState, messages: list[Message], queues: list[Queue]) -> bool:

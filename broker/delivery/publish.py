@@ -8,11 +8,12 @@ from typing import Final
 from ..core.dead_letter import MAX_LENGTH
 from ..core.message import Message, MessageReference, Where, lookup
 from ..core.queue import Queue
-from ..core.routing import Address
+from ..core.routing import Address, Route
 from ..errors import Refused
 from ..topology.resources import Resources, makes_room, over_length
 from .dead_lettering import DeadLetterOffice
-from .fan_out import fan_out, takes_all
+from .fan_out import fan_out
+from .producers import Producer
 from .state import BrokerState
 from .throttle import COST_OF_A_REFERENCE, REFERENCES_A_TURN
 
@@ -27,6 +28,9 @@ class Intake:
         self._office = office
         self._keep = duplicate_ids
         self._seen: dict[str, OrderedDict[str, None]] = {}
+        #: By the name of an address.
+        self._routes: dict[str, Route] = {}
+        self._routes_of_version = -1
         resources.address_gone.append(lambda address: self._seen.pop(address, None))
 
     # -- duplicates --------------------------------------------------------------------------------------------------
@@ -91,7 +95,7 @@ class Intake:
             "send again later, raise max-length, or choose another overflow",
         )
 
-    def admits(self, queue: Queue, message: Message) -> bool:
+    def _admits(self, queue: Queue, message: Message) -> bool:
         """Whether the queue takes this message on top; a refused one goes to the dead letters where the overflow says so."""
         try:
             self._check_room(queue, message)
@@ -119,28 +123,54 @@ class Intake:
 
     # -- in ----------------------------------------------------------------------------------------------------------
 
-    def take_in(self, messages: list[Message]) -> tuple[int, Refused | None]:
-        """Stores messages of one producer, in order; returns how many, and why the next one was refused.
+    def publish(self, route: Route, messages: list[Message]) -> int | None:
+        """Stores messages that go one way, in order. Returns how many of the first, as there is room for in this turn (throttle.py); None,
+        and nothing done, where each is to be looked at by itself.
+        """
+        if not route.plain:
+            return None
+        queues = route.queues
+        if len(queues) == 1:
+            self._state.arrive(messages, queues[0])
+            return len(messages)
+        part = messages[: self._state.throttle.share(len(queues))]
+        return len(part) if not part or fan_out(self._state, part, queues) else None
+
+    def offer(self, producer: Producer | None, queues: list[Queue], message: Message, *, after_commit: bool = False) -> bool:
+        """Stores it in those queues that take it; whether all did. Where one is full and has producers wait, this one gets no credit until
+        there is room. ``after_commit``: see ``store``.
+        """
+        willing = [queue for queue in queues if self._admits(queue, message)]
+        for queue in willing:
+            if producer is not None and queue.settings.overflow == "block" and over_length(queue, 1):
+                producer.address = queue.address
+                producer.credit_messages = min(producer.credit_messages, 0)
+        if willing:
+            self.store(message, willing, after_commit=after_commit)
+        return len(willing) == len(queues)
+
+    def send(self, messages: list[Message]) -> tuple[int, Refused | None]:
+        """Stores messages to one address, in order; returns how many, and why the next one was refused.
 
         Where it is fewer than all and none was refused, the others are for a later turn (throttle.py).
         """
-        address = self._state.post_office.addresses.get(messages[0].address)
-        if address is not None and len(address.queues) > 1 and not self._state.throttle.room(len(address.queues)):
-            return 0, None
-        queues = address.queues if address is not None and takes_all(address) else []
-        if queues and not [message for message in messages if message.delay_ms or message.duplicate_id]:
-            if len(queues) == 1:
-                self._state.arrive(messages, queues[0])
-                return len(messages), None
-            return self._fan_out(messages, queues)
+        route = self._route_to(messages[0].address)
+        if route is not None and route.plain and not [message for message in messages if message.delay_ms or message.duplicate_id]:
+            stored = self.publish(route, messages)
+            if stored is not None:
+                return stored, None
         return self._each(messages)
 
-    def _fan_out(self, messages: list[Message], queues: list[Queue]) -> tuple[int, Refused | None]:
-        number = self._state.throttle.share(len(queues))
-        part = messages[:number]
-        if not part or fan_out(self._state, part, queues):
-            return len(part), None
-        return self._each(part)
+    def _route_to(self, name: str) -> Route | None:
+        """None: there is no such address yet."""
+        post_office = self._state.post_office
+        if post_office.routes_version != self._routes_of_version:
+            self._routes.clear()
+            self._routes_of_version = post_office.routes_version
+        route = self._routes.get(name)
+        if route is None and (address := post_office.addresses.get(name)) is not None:
+            route = self._routes[name] = address.everything()
+        return route
 
     def _each(self, messages: list[Message]) -> tuple[int, Refused | None]:
         """One at a time, as each is to be looked at. Those for one queue are little enough not to wait for those for many."""

@@ -1,38 +1,51 @@
-"""Transactions of the broker's sessions: sends and acknowledgements that take effect together, or not at all."""
+"""Transactions of sessions and of AMQP's channels: sends and acknowledgements that take effect together, or not at all."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import Any
 
 from ..connection import Connection
 from ..core.consumer import Consumer
 from ..core.message import REFERENCE_BYTES, Message, MessageReference
 from ..core.queue import Queue
-from ..core.transaction import Transaction
+from ..core.transaction import Send, Transaction
 from ..errors import Refused
-
-if TYPE_CHECKING:
-    from ..broker import Broker
+from ..limits import BrokerLimits
+from .producers import Producer
+from .publish import Intake
+from .settlement import Settlement
+from .state import BrokerState
 
 
 class Transactions:
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, state: BrokerState, intake: Intake, settlement: Settlement, limits: BrokerLimits) -> None:
+        self._state = state
+        self._intake = intake
+        self._settlement = settlement
+        self._limits = limits
 
-    def of(self, connection: Connection, session: int) -> Transaction:
+    def of(self, connection: Connection, session: int) -> Transaction[Message]:
         """The session's open transaction; begins with the first operation."""
         transaction = connection.transactions.get(session)
         if transaction is None:
-            transaction = connection.transactions[session] = Transaction(self._broker.now_ms())
+            transaction = connection.transactions[session] = Transaction[Message](self._state.now_ms())
+        return transaction
+
+    def begin(self, connection: Connection, channel: int) -> Transaction[Any]:
+        """An AMQP channel's: it may be open as long as the channel, and another follows each (``commit``, ``roll_back``)."""
+        transaction = connection.transactions[channel] = Transaction[Any](None)
         return transaction
 
     def hold_sends(self, connection: Connection, session: int, sends: list[Message]) -> None:
         """Keeps messages until the commit; past a limit the transaction is broken and its commit will be refused."""
-        transaction = self.of(connection, session)
+        self.hold(self.of(connection, session), sends, sum(message.size for message in sends))
+
+    def hold(self, transaction: Transaction[Send], sends: list[Send], size: int) -> None:
+        """The same for what a front end makes messages of when it commits; ``size`` in bytes."""
         if transaction.broken is None:
             transaction.sends += sends
-            self._reckon(transaction, sum(message.size + REFERENCE_BYTES for message in sends))
-            self._check(transaction)
+            self.reckon(transaction, len(sends), size + REFERENCE_BYTES * len(sends))
 
     def hold_acknowledgement(self, connection: Connection, session: int, consumer: Consumer, references: list[MessageReference]) -> None:
         """The messages stay delivering until the commit is on disk."""
@@ -42,36 +55,42 @@ class Transactions:
             for reference in fresh:
                 reference.transaction = transaction
             if fresh:
-                transaction.acknowledge(consumer, fresh)
-                self._check(transaction)
+                transaction.acknowledged.append((consumer, fresh))
+                self.reckon(transaction, len(fresh), 0)
 
-    def _reckon(self, transaction: Transaction, size: int) -> None:
-        """What is held back counts as memory in use, like what is in queues."""
+    def reckon(self, transaction: Transaction[Any], operations: int, size: int) -> None:
+        """So much more is held back. It counts as memory in use, like what is in queues; past a limit the transaction is broken."""
+        transaction.operations += operations
+        self._count(transaction, size)
+        excess = transaction.excess(self._limits.transaction_operations, self._limits.transaction_bytes)
+        if excess is not None:
+            self.fail(transaction, *excess)
+
+    def _count(self, transaction: Transaction[Any], size: int) -> None:
         transaction.bytes += size
-        self._broker.state.memory_bytes += size
+        self._state.memory_bytes += size
 
-    def release(self, transaction: Transaction) -> None:
+    def release(self, transaction: Transaction[Any]) -> None:
         """The transaction is over, or broken: what it held counts no more, what it acknowledged is anybody's to settle."""
-        self._reckon(transaction, -transaction.bytes)
+        self._count(transaction, -transaction.bytes)
         for _, references in transaction.acknowledged:
             for reference in references:
                 if reference.transaction is transaction:
                     reference.transaction = None
 
-    def fail(self, transaction: Transaction, code: str, message: str, fix: str) -> None:
+    def end(self, connection: Connection, channel: int) -> None:
+        """The channel is closed: what it had not committed is forgotten."""
+        transaction = connection.transactions.pop(channel, None)
+        if transaction is not None:
+            self.release(transaction)
+
+    def fail(self, transaction: Transaction[Any], code: str, message: str, fix: str) -> None:
         """The transaction can no longer commit; what it held is let go."""
         self.release(transaction)
         transaction.fail(code, message, fix)
 
-    def _check(self, transaction: Transaction) -> None:
-        limits = self._broker.limits
-        excess = transaction.excess(limits.transaction_operations, limits.transaction_bytes)
-        if excess is not None:
-            self.fail(transaction, *excess)
-
     def commit(self, connection: Connection, session: int, transaction_id: str, sends: int) -> None:
         """Everything as one group. Raises Refused with everything rolled back; the caller answers through ``when_safe``."""
-        broker = self._broker
         transaction = self.of(connection, session)
         try:
             if transaction.broken is not None:
@@ -84,27 +103,51 @@ class Transactions:
                 )
             self._check_held(transaction)
             routes = self._routes(transaction)
-            self.check_references(sum([len(queues) for queues in routes]))
+            self._check_references(routes)
         except Refused:
             self.roll_back(connection, session)
             raise
         self.release(connection.transactions.pop(session))
-        for message, queues in zip(transaction.sends, routes, strict=True):
-            broker.intake.store(message, queues, after_commit=True)
-        for consumer, references in transaction.acknowledged:
-            broker.settlement.acknowledge(consumer, references, alone=False)
-            consumer.queue.committing += len(references)
+        self._take_effect(zip(transaction.sends, routes, strict=True), transaction.acknowledged)
         self._drop_retired(connection)
-        broker.ledger.group.committed(transaction_id, broker.now_ms())
-        broker.ledger.when_safe(lambda: self._on_disk(transaction))
+        self._state.ledger.group.committed(transaction_id, self._state.now_ms())
+
+    def commit_channel(
+        self,
+        transaction: Transaction[Any],
+        sends: list[tuple[Message, list[Queue]]],
+        acknowledged: list[tuple[Consumer, list[MessageReference]]],
+        producer: Producer,
+    ) -> None:
+        """The same for what an AMQP channel has made of its transaction. Raises Refused where it is too much, and nothing has changed.
+
+        A queue that is full and refuses gets nothing, the others do; where it has producers wait, ``producer`` does.
+        """
+        self._check_references([queues for _, queues in sends])
+        self.release(transaction)
+        self._take_effect(sends, acknowledged, producer)
+
+    def _take_effect(
+        self,
+        sends: Iterable[tuple[Message, list[Queue]]],
+        acknowledged: list[tuple[Consumer, list[MessageReference]]],
+        producer: Producer | None = None,
+    ) -> None:
+        """In one step of the loop, and so in one group of the journal."""
+        for message, queues in sends:
+            self._intake.offer(producer, queues, message, after_commit=True)
+        for consumer, references in acknowledged:
+            self._settlement.acknowledge(consumer, references, alone=False)
+            consumer.queue.committing += len(references)
+
+        def on_disk() -> None:
+            for consumer, references in acknowledged:
+                consumer.queue.committing -= len(references)
+
+        self._state.ledger.when_safe(on_disk)
 
     @staticmethod
-    def _on_disk(transaction: Transaction) -> None:
-        for consumer, references in transaction.acknowledged:
-            consumer.queue.committing -= len(references)
-
-    @staticmethod
-    def _check_held(transaction: Transaction) -> None:
+    def _check_held(transaction: Transaction[Message]) -> None:
         seen: set[int] = set()
         for consumer, references in transaction.acknowledged:
             for reference in references:
@@ -117,9 +160,9 @@ class Transactions:
                         "roll back and take the messages again",
                     )
 
-    def check_references(self, references: int) -> None:
+    def _check_references(self, routes: Iterable[list[Queue]]) -> None:
         """A commit is one step and one group of the journal, however much it is. Raises Refused where that is too much."""
-        most = self._broker.limits.transaction_references
+        references, most = sum([len(queues) for queues in routes]), self._limits.transaction_references
         if references > most:
             raise Refused(
                 "transaction-too-large",
@@ -127,7 +170,7 @@ class Transactions:
                 "commit more often, or raise limits: max-transaction-references",
             )
 
-    def _routes(self, transaction: Transaction) -> list[list[Queue]]:
+    def _routes(self, transaction: Transaction[Message]) -> list[list[Queue]]:
         """Where each message goes; all are checked before any is stored. Raises Refused."""
         routes: list[list[Queue]] = []
         try:
@@ -138,9 +181,9 @@ class Transactions:
                     queue.expect(-1, -message.size)
         return routes
 
-    def _route_all(self, transaction: Transaction, routes: list[list[Queue]]) -> None:
+    def _route_all(self, transaction: Transaction[Message], routes: list[list[Queue]]) -> None:
         """Each message counts for the length limits that the ones after it meet."""
-        intake = self._broker.intake
+        intake = self._intake
         seen: set[tuple[str, str]] = set()
         for message in transaction.sends:
             if message.duplicate_id is not None:
@@ -161,7 +204,7 @@ class Transactions:
         if undone is not None:
             self.release(undone)
         for consumer in connection.consumers_of(session):
-            self._broker.settlement.rolled_back(consumer)
+            self._settlement.rolled_back(consumer)
         self._drop_retired(connection)
 
     @staticmethod
@@ -173,8 +216,9 @@ class Transactions:
     def time_out(self, connection: Connection, now_ms: int) -> None:
         """A transaction that has been open too long is undone; its commit will be refused."""
         for session, transaction in list(connection.transactions.items()):
-            timeout_ms = self._broker.limits.transaction_timeout_ms
-            if transaction.broken is None and now_ms - transaction.started_at_ms >= timeout_ms:
+            timeout_ms = self._limits.transaction_timeout_ms
+            began_ms = transaction.started_at_ms
+            if began_ms is not None and transaction.broken is None and now_ms - began_ms >= timeout_ms:
                 self.roll_back(connection, session)
                 undone = self.of(connection, session)
                 undone.fail(

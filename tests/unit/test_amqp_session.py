@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from homing.broker.core.message import REFERENCE_BYTES
 from homing.broker.delivery.steps import at_once
 from homing.broker.errors import Refused
+from homing.broker.limits import BrokerLimits
 from homing.broker.protocols.amqp091.codec import PROTOCOL_HEADER, AckEvent, FrameReader, MethodEvent, content_frames, method_frame
 from homing.broker.protocols.amqp091.codec_methods import METHODS, NUMBER, write_arguments
 from homing.broker.protocols.amqp091.options import AmqpOptions
@@ -264,14 +266,18 @@ def test_a_closed_channel_ignores_everything_until_its_close_is_answered(world: 
     assert peer.call(1, "channel.open", "") == [("channel.open-ok", [b""])]
 
 
-def test_a_transaction_may_not_grow_without_end(world: World) -> None:
-    peer = Peer(world, max_transaction_operations=3)
+def test_a_transaction_may_not_grow_without_end() -> None:
+    world = World({}, limits=BrokerLimits(transaction_operations=3))
+    peer = Peer(world)
     peer.log_in()
     peer.call(1, "channel.open", "")
     peer.call(1, "tx.select")
     payload = write_arguments(METHODS[NUMBER["basic.publish"]], (0, "", "q", False, False))
     published = b"".join(content_frames(1, payload, b"\x00\x00", b"body", 8192))
-    assert codes(peer.send(published * 4)) == [("channel.close", 406)]
+    peer.send(published * 3)
+    assert world.broker.state.memory_bytes == 3 * (REFERENCE_BYTES + len(b"body"))
+    assert codes(peer.send(published)) == [("channel.close", 406)]
+    assert world.broker.state.memory_bytes == 0
 
 
 def published_alike(key: str, bodies: list[bytes], *, mandatory: bool = False, immediate: bool = False) -> bytes:

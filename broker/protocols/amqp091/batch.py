@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ...core.consumer import Consumer
 from ...core.message import Message, MessageReference
 from ...core.queue import Queue
-from ...delivery.fan_out import fan_out
+from ...core.routing import Route
 
 if TYPE_CHECKING:
     from .channel import Channel
@@ -21,20 +21,26 @@ _OVERHEAD_BYTES = 400
 class Turn:
     def __init__(self, session: AmqpSession) -> None:
         self._session = session
-        self._arrivals: defaultdict[Queue, list[Message]] = defaultdict(list)
+        #: Messages for one queue, in order, and a route that leads there alone.
+        self._arrivals: dict[Queue, tuple[Route, list[Message]]] = {}
         self.acknowledged: defaultdict[Consumer, list[MessageReference]] = defaultdict(list)
         #: Channels that have something to confirm.
         self.confirming: dict[Channel, None] = {}
         self._messages = 0
         self._bytes = 0
 
-    def arrive_all(self, queues: list[Queue], messages: list[Message]) -> bool:
-        """Messages for queues that take whatever comes; False, and nothing done, where they are to be looked at one by one (fan_out.py)."""
-        if len(queues) == 1:
-            self._arrivals[queues[0]] += messages
-            return True
-        self.hand_over()
-        return fan_out(self._session.broker.state, messages, queues)
+    def publish(self, route: Route, messages: list[Message]) -> int | None:
+        """The same as the broker's; what goes to one queue alone is handed over together."""
+        if len(route.queues) > 1:
+            self.hand_over()
+            return self._session.broker.publish(route, messages)
+        queue = route.queues[0]
+        gathered = self._arrivals.get(queue)
+        if gathered is None:
+            self._arrivals[queue] = route, messages
+        else:
+            gathered[1].extend(messages)
+        return len(messages)
 
     def charge(self, messages: int, size: int, queues: int) -> None:
         """Counts messages of so many bytes in all, each for so many queues, against the connection's credit."""
@@ -43,10 +49,9 @@ class Turn:
 
     def hand_over(self) -> None:
         """What arrived joins its queues, so that nothing overtakes it."""
-        arrivals, self._arrivals = self._arrivals, defaultdict(list)
-        state = self._session.broker.state
-        for queue, messages in arrivals.items():
-            state.arrive(messages, queue)
+        arrivals, self._arrivals = self._arrivals, {}
+        for route, messages in arrivals.values():
+            self._session.broker.publish(route, messages)
 
     def finish(self) -> None:
         """Everything gathered goes to the broker; confirms and acknowledgements follow."""

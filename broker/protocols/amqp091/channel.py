@@ -17,6 +17,7 @@ from ...core.dead_letter import REJECTED
 from ...core.message import MessageReference
 from ...core.queue import Queue
 from ...core.redelivery import Failure
+from ...core.transaction import Transaction
 from ...errors import Refused
 from ...topology.amqp.queues import REPLY_TO
 from .codec import (
@@ -34,10 +35,9 @@ from .codec import (
 from .codec_methods import NUMBER, short_string
 from .errors import not_implemented, precondition_failed
 from .message_mapping import wire_of, with_reply_to
-from .publishing import pattern_of, take_in, take_in_run
+from .publishing import message_of, pattern_of, take_in, take_in_run
 
 if TYPE_CHECKING:
-    from .options import AmqpOptions
     from .session import AmqpSession
 
 #: A window without a limit.
@@ -71,22 +71,6 @@ class Subscription:
         self.shapes: dict[tuple[bytes, bytes], tuple[bytes, bytes, bytes]] = {}
 
 
-class Held:
-    """What a transaction keeps back: publishes, and settled deliveries with what is to become of each."""
-
-    def __init__(self) -> None:
-        self.publishes: list[PublishEvent] = []
-        self.bytes = 0
-        self.settled: list[tuple[_Held, str]] = []
-
-    def check(self, options: AmqpOptions) -> None:
-        """A transaction may not grow without end."""
-        self.bytes += sum(event.size for event in self.publishes[-1:])
-        operations = len(self.publishes) + len(self.settled)
-        if operations > options.max_transaction_operations or self.bytes > options.max_transaction_bytes:
-            raise precondition_failed("the transaction is larger than limits.max-transaction-* allow: commit sooner")
-
-
 class Channel:
     def __init__(self, session: AmqpSession, number: int) -> None:
         self.session = session
@@ -104,7 +88,10 @@ class Channel:
         self.confirmed = 0
         #: Numbers of this turn's refused publishes.
         self.rejected: list[int] = []
-        self.held: Held | None = None
+        #: None: what is published and settled takes effect at once.
+        self.transaction: Transaction[PublishEvent] | None = None
+        #: Deliveries settled in it, and what is to become of each.
+        self._settled: list[tuple[_Held, str]] = []
         self.closed = False
         self._unacked: dict[int, _Held] = {}
         self._next_tag = 1
@@ -126,16 +113,16 @@ class Channel:
             raise not_implemented("immediate=true", NUMBER["basic.publish"])
         if _REPLY_TO in event.properties:
             event = event._replace(properties=with_reply_to(event.properties, self.reply_queue))
-        if self.held is not None:
+        if self.transaction is not None:
             pattern_of(self.session, event)
-            self.held.publishes.append(event)
-            self.held.check(self.session.options)
+            self.session.broker.transactions.hold(self.transaction, [event], event.size)
+            _check(self.transaction)
             return
         self._take_in(event)
 
     def _publish_run(self, run: PublishRun) -> None:
         """All at once where nothing has to be told of any single one of them; else one by one. What is too much for now waits."""
-        special = self.held is not None or run.immediate or _REPLY_TO in run.properties
+        special = self.transaction is not None or run.immediate or _REPLY_TO in run.properties
         number = None if special else take_in_run(self.session, run)
         if number is None:
             self._publish_each(run)
@@ -155,8 +142,8 @@ class Channel:
                     self.session.postpone(run.after(number + 1))
                 return
 
-    def _take_in(self, event: PublishEvent, in_turn: bool = True) -> None:
-        taken = take_in(self.session, event, in_turn)
+    def _take_in(self, event: PublishEvent) -> None:
+        taken = take_in(self.session, event)
         if taken is None:
             self.session.postpone(event)
             return
@@ -196,7 +183,7 @@ class Channel:
             self.confirmed = number
 
     def select_confirms(self) -> None:
-        if self.held is not None:
+        if self.transaction is not None:
             raise precondition_failed("cannot switch from tx to confirm mode", NUMBER["confirm.select"])
         if self.published is None:
             self.published = 0
@@ -312,7 +299,7 @@ class Channel:
     # -- settling ----------------------------------------------------------------------------------------------------
 
     def acknowledge(self, event: AckEvent) -> None:
-        if event.multiple or self.held is not None:
+        if event.multiple or self.transaction is not None:
             for tag in event.tags:
                 self._settle(self._take(tag, event.multiple), "ack")
             return
@@ -366,35 +353,19 @@ class Channel:
         return taken
 
     def _settle(self, taken: list[_Held], how: str) -> None:
-        if self.held is not None:
-            self.held.settled += [(held, how) for held in taken]
-            self.held.check(self.session.options)
+        if self.transaction is not None:
+            self._settled += [(held, how) for held in taken]
+            self.session.broker.transactions.reckon(self.transaction, len(taken), 0)
+            _check(self.transaction)
         else:
             self._end(taken, how)
 
-    def _apply(self, settled: list[tuple[_Held, str]]) -> None:
-        """Each delivery's fate."""
-        fates: dict[str, list[_Held]] = {}
-        for held, how in settled:
-            fates.setdefault(how, []).append(held)
-        for how, ended in fates.items():
-            self._end(ended, how)
-
     def _end(self, ended: list[_Held], how: str) -> None:
-        """One fate for all, those of one consumer together. What the broker took back meanwhile is passed over."""
-        groups: dict[Consumer, list[MessageReference]] = {}
-        last: Consumer | None = None
-        for consumer, tag, _ in ended:
-            reference = consumer.unsettled.get(tag)
-            if reference is not None:
-                if consumer is not last:
-                    last, references = consumer, groups.setdefault(consumer, [])
-                references.append(reference)
+        """One fate for all, those of one consumer together."""
         broker = self.session.broker
-        for consumer, references in groups.items():
+        for consumer, references in _held_still(ended).items():
             if how == "ack":
-                for reference in references:
-                    self.session.turn.acknowledged[consumer].append(reference)
+                self.session.turn.acknowledged[consumer] += references
             else:
                 broker.fail(consumer, references, _DEAD if how == REJECTED else _COUNTED, how, {})
                 self.session.gave_back()
@@ -424,37 +395,50 @@ class Channel:
     def select_transactions(self) -> None:
         if self.published is not None:
             raise precondition_failed("cannot switch from confirm to tx mode", NUMBER["tx.select"])
-        if self.held is None:
-            self.held = Held()
+        if self.transaction is None:
+            self._begin()
+
+    def _begin(self) -> None:
+        self.transaction = self.session.broker.transactions.begin(self.session.connection, self.number)
+        self._settled = []
 
     def commit(self) -> None:
         """Everything that was held, in one step of the loop and so in one group of the journal."""
-        held = self._in_transaction("tx.commit")
-        self.held = None
-        try:
-            # What cannot be published any more, or is too much, is found before anything is.
-            references = sum([len(pattern_of(self.session, event).route.queues) for event in held.publishes])
-            self.session.broker.transactions.check_references(references)
-            for event in held.publishes:
-                self._take_in(event, in_turn=False)
-            self._apply(held.settled)
-            self.session.finish_turn()
-        finally:
-            self.held = Held()
+        session, transaction, fates = self.session, self._in_transaction("tx.commit"), dict[str, list[_Held]]()
+        for held, how in self._settled:
+            fates.setdefault(how, []).append(held)
+        acknowledged = _held_still(fates.pop("ack", []))
+        # What cannot be published any more, or is too much, is found before anything is.
+        patterns = [pattern_of(session, event) for event in transaction.sends]
+        messages = [message_of(session, event, pattern) for event, pattern in zip(transaction.sends, patterns, strict=True)]
+        sends = [(message, pattern.route.queues) for message, pattern in zip(messages, patterns, strict=True)]
+        session.broker.transactions.commit_channel(transaction, sends, list(acknowledged.items()), session.producer)
+        for event, (message, queues) in zip(transaction.sends, sends, strict=True):
+            if queues:
+                session.turn.charge(1, message.size, len(queues))
+            elif event.mandatory:
+                self._return(event)
+        for consumer in acknowledged:
+            session.settled(consumer)
+        for how, ended in fates.items():
+            self._end(ended, how)
+        session.finish_turn()
+        self._begin()
 
     def roll_back(self) -> None:
         """Publishes are forgotten; what was acknowledged is unacknowledged again, and not delivered again by itself."""
-        held = self._in_transaction("tx.rollback")
-        for entry, _ in held.settled:
+        transaction = self._in_transaction("tx.rollback")
+        for entry, _ in self._settled:
             self._unacked[entry[2]] = entry
             self._oldest_tag = min(self._oldest_tag, entry[2])
         self._unacked = dict(sorted(self._unacked.items()))
-        self.held = Held()
+        self.session.broker.transactions.release(transaction)
+        self._begin()
 
-    def _in_transaction(self, method: str) -> Held:
-        if self.held is None:
+    def _in_transaction(self, method: str) -> Transaction[PublishEvent]:
+        if self.transaction is None:
             raise precondition_failed("channel is not transactional", NUMBER[method])
-        return self.held
+        return self.transaction
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
@@ -473,7 +457,28 @@ class Channel:
         self.subscriptions.clear()
         self.holders.clear()
         self._unacked.clear()
+        if self.transaction is not None:
+            session.broker.transactions.end(session.connection, self.number)
         session.consumers_gone(queues)
+
+
+def _held_still(entries: list[_Held]) -> dict[Consumer, list[MessageReference]]:
+    """The deliveries of each consumer; what the broker took back meanwhile is passed over."""
+    found: dict[Consumer, list[MessageReference]] = {}
+    last: Consumer | None = None
+    for consumer, tag, _ in entries:
+        reference = consumer.unsettled.get(tag)
+        if reference is not None:
+            if consumer is not last:
+                last, references = consumer, found.setdefault(consumer, [])
+            references.append(reference)
+    return found
+
+
+def _check(transaction: Transaction[PublishEvent]) -> None:
+    """A transaction may not grow without end."""
+    if transaction.broken is not None:
+        raise precondition_failed("the transaction is larger than limits.max-transaction-* allow: commit sooner")
 
 
 def _unknown_tag(tag: int) -> AmqpError:

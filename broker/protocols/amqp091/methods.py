@@ -251,8 +251,17 @@ def _tx_select(channel: Channel, values: _Values) -> None:
 
 
 def _tx_commit(channel: Channel, values: _Values) -> None:
+    """What comes behind it finds the messages where they went, which is so once they are on disk."""
+    session = channel.session
     channel.commit()
-    _reply(channel, False, "tx.commit-ok")
+
+    def committed() -> None:
+        if not channel.closed:
+            channel.write("tx.commit-ok")
+        session.go_on()
+
+    session.hold()
+    session.broker.ledger.when_safe(committed)
 
 
 def _tx_rollback(channel: Channel, values: _Values) -> None:

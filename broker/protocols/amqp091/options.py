@@ -19,5 +19,3 @@ class AmqpOptions:
     #: What RabbitMQ proposes; the client decides.
     heartbeat_s: int = 60
     max_message_bytes: int = 16 * 1024 * 1024
-    max_transaction_operations: int = 10_000
-    max_transaction_bytes: int = 64 * 1024 * 1024

@@ -10,11 +10,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...core.message import Message, Properties
-from ...core.queue import Queue
+from ...core.routing import Route
 from ...errors import Refused
 from ...properties import size_of
-from ...topology.amqp.exchanges import Route
-from ...topology.resources import over_length
 from .codec import AmqpError, PublishEvent, PublishRun
 from .codec_methods import NUMBER
 from .codec_properties import ContentProperties, read_properties
@@ -44,24 +42,36 @@ class Pattern(NamedTuple):
     ttl_ms: int | None
 
 
-def take_in(session: AmqpSession, event: PublishEvent, in_turn: bool) -> tuple[bool, bool] | None:
-    """(whether every queue it was meant for took it, whether there was any). Raises AmqpError.
-
-    None: nothing was done; it is for several queues, and this turn has no room for that. ``in_turn``: that counts.
-    """
-    _, route, address, properties, properties_bytes, priority, durable, ttl_ms = pattern_of(session, event)
-    if not route.queues:
-        return True, False
-    if in_turn and len(route.queues) > 1 and not session.broker.state.throttle.room(len(route.queues)):
-        return None
+def message_of(session: AmqpSession, event: PublishEvent, pattern: Pattern) -> Message:
+    """What is published, as of now."""
+    _, _, address, properties, properties_bytes, priority, durable, ttl_ms = pattern
     now_ms = session.broker.now_ms()
     expires_at_ms = None if ttl_ms is None else now_ms + ttl_ms
     message = Message(0, address, event.body or b"", properties, priority, durable, now_ms, expires_at_ms, session.producer.name)
     message.size += properties_bytes
+    return message
+
+
+def take_in(session: AmqpSession, event: PublishEvent) -> tuple[bool, bool] | None:
+    """(whether every queue it was meant for took it, whether there was any). Raises AmqpError.
+
+    None: nothing was done; it is for several queues, and this turn has no room for that.
+    """
+    pattern = pattern_of(session, event)
+    route = pattern.route
+    if not route.queues:
+        return True, False
+    if not session.broker.room(route):
+        return None
+    message = message_of(session, event, pattern)
+    taken = session.turn.publish(route, [message]) if route.plain else None
+    if taken == 0:
+        return None
     session.turn.charge(1, message.size, len(route.queues))
-    if route.plain and session.turn.arrive_all(route.queues, [message]):
-        return True, True
-    return _store(session, message, route.queues), True
+    if taken is None:
+        session.turn.hand_over()
+        return session.broker.offer(session.producer, route, message), True
+    return True, True
 
 
 def take_in_run(session: AmqpSession, run: PublishRun) -> int | None:
@@ -73,28 +83,26 @@ def take_in_run(session: AmqpSession, run: PublishRun) -> int | None:
     _, route, address, properties, properties_bytes, priority, durable, ttl_ms = pattern_of(session, run)
     if not route.plain:
         return None
-    bodies, queues = run.bodies, len(route.queues)
-    if queues > 1:
-        bodies = bodies[: session.broker.state.throttle.share(queues)]
-        if not bodies:
-            return 0
+    bodies = run.bodies[: session.broker.room(route)]
+    if not bodies:
+        return 0
     now_ms, producer = session.broker.now_ms(), session.producer.name
     expires_at_ms = None if ttl_ms is None else now_ms + ttl_ms
     messages = [Message(0, address, body, properties, priority, durable, now_ms, expires_at_ms, producer) for body in bodies]
     if properties_bytes:
         for message in messages:
             message.size += properties_bytes
-    if not session.turn.arrive_all(route.queues, messages):
-        return None
-    session.turn.charge(len(messages), len(messages) * (run.size + properties_bytes), queues)
-    return len(messages)
+    number = session.turn.publish(route, messages)
+    if number is not None:
+        session.turn.charge(number, number * (run.size + properties_bytes), len(route.queues))
+    return number
 
 
 def pattern_of(session: AmqpSession, event: PublishEvent | PublishRun) -> Pattern:
     """What the publish comes to, as things stand. Raises AmqpError where it may not be published."""
     key = (event.exchange, event.routing_key, event.properties)
     pattern = session.patterns.get(key)
-    if pattern is None or pattern.version != session.virtual_host.exchanges.version:
+    if pattern is None or pattern.version != session.broker.routes_version:
         pattern = _pattern(session, event)
         if len(event.properties) <= _LONGEST:
             if len(session.patterns) >= _REMEMBERED:
@@ -123,7 +131,7 @@ def _pattern(session: AmqpSession, event: PublishEvent | PublishRun) -> Pattern:
     durable = properties.delivery_mode == 2
     priority = _priority(properties, route)
     kept = message_properties(exchange, key, cc, bcc, raw, properties, headers, durable, priority)
-    version = session.virtual_host.exchanges.version
+    version = session.broker.routes_version
     address = session.virtual_host.prefix + (exchange or key)
     return Pattern(version, route, address, kept, size_of(kept), priority, durable, ttl_ms)
 
@@ -145,16 +153,3 @@ def _priority(properties: ContentProperties, route: Route) -> int:
 def _check_user(session: AmqpSession, properties: ContentProperties) -> None:
     if properties.user_id is not None and properties.user_id != session.login:
         raise precondition_failed(f"user_id property set to '{properties.user_id}' but authenticated user was '{session.login}'", _PUBLISH)
-
-
-def _store(session: AmqpSession, message: Message, queues: list[Queue]) -> bool:
-    """Queues with limits: those that are full and say so refuse it, the others take it."""
-    session.turn.hand_over()
-    intake = session.broker.intake
-    willing = [queue for queue in queues if intake.admits(queue, message)]
-    for queue in willing:
-        if queue.settings.overflow == "block" and over_length(queue, 1):
-            session.watch(queue)
-    if willing:
-        intake.store(message, willing)
-    return len(willing) == len(queues)

@@ -385,11 +385,6 @@ class AmqpSession:
             self._waits_for_returns = False
             self.go_on()
 
-    def watch(self, queue: Queue) -> None:
-        """The queue is full and would have publishers wait: no credit until there is room again."""
-        self.producer.address = queue.address
-        self.producer.credit_messages = min(self.producer.credit_messages, 0)
-
     def forget_content(self, channel: int) -> None:
         """What is half here of a message that comes on this channel is let go."""
         self._reader.forget(channel)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from homing.journal.contract import DeclarationRecord
 
@@ -17,7 +17,7 @@ from ...core.amqp.policy import Policy
 from ...core.amqp.vhost import DEFAULT, SEPARATOR, prefix_of
 from ...core.message import DEFAULT_PRIORITY
 from ...core.queue import Queue
-from ...delivery.fan_out import take_at_once
+from ...core.routing import Route, take_at_once
 from ...delivery.state import BrokerState
 from ...errors import Refused
 from .arguments import AMQP, check_equal
@@ -39,18 +39,6 @@ _PREDECLARED: Final = {
 _REMEMBERED: Final = 10_000
 
 
-class Route(NamedTuple):
-    """Where a message goes, and what a sender must know of it."""
-
-    queues: list[Queue]
-    #: The queues, one at least, take whatever comes, at once (fan_out.py).
-    plain: bool
-    #: Some of the queues tell priorities apart.
-    by_priority: bool
-    #: The priority of messages that name none.
-    default_priority: int
-
-
 class Exchanges:
     def __init__(self, state: BrokerState, policies: Policies, virtual_host: str = DEFAULT) -> None:
         self._state = state
@@ -63,7 +51,6 @@ class Exchanges:
         self.exchanges: dict[str, Exchange] = {name: Exchange(name, kind) for name, kind in _PREDECLARED.items()}
         self._routes: dict[tuple[str, str], Route] = {}
         self._routes_of_version = -1
-        self._forgotten = 0
 
     def queue(self, name: str) -> Queue | None:
         """The virtual host's queue of that name."""
@@ -214,24 +201,12 @@ class Exchanges:
     # -- routing -----------------------------------------------------------------------------------------------------
 
     def _changed(self) -> None:
-        self.forget_routes()
         self._state.post_office.bindings_version += 1
-
-    def forget_routes(self) -> None:
-        """Bindings have changed, or the settings of queues."""
-        self._routes.clear()
-        self._forgotten += 1
 
     def settings_changed(self) -> None:
         """Settings or policies have changed."""
         for exchange in self.exchanges.values():
             self._set_alternate(exchange)
-        self.forget_routes()
-
-    @property
-    def version(self) -> int:
-        """Another number whenever a route may have become another: bindings, queues or settings have changed."""
-        return self._forgotten + self._state.post_office.bindings_version
 
     def forget_all(self) -> None:
         """The virtual host is gone, and what it had in the journal with it."""
@@ -245,7 +220,7 @@ class Exchanges:
 
     def route(self, exchange: str, key: str, headers: Mapping[str, Any], more_keys: Sequence[str] = ()) -> Route:
         """Where a message published to ``exchange`` under ``key`` goes. Raises Refused: no such exchange."""
-        version = self._state.post_office.bindings_version
+        version = self._state.post_office.routes_version
         if version != self._routes_of_version:
             self._routes.clear()
             self._routes_of_version = version
@@ -277,7 +252,7 @@ def _check_not_default(source: str, destination: Destination) -> None:
 def _described(queues: list[Queue]) -> Route:
     told_apart = any(queue.lowest_priority < queue.highest_priority for queue in queues)
     named = any(AMQP in queue.options and queue.highest_priority > queue.lowest_priority for queue in queues)
-    return Route(queues, bool(queues) and take_at_once(queues), told_apart, 0 if named else DEFAULT_PRIORITY)
+    return Route(queues, take_at_once(queues), told_apart, 0 if named else DEFAULT_PRIORITY)
 
 
 def _binding_name(binding: Binding) -> str:
