@@ -17,20 +17,27 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from . import connection as asyncio_connection
 from .consumer import Consumer as AsyncConsumer
 from .errors import HomingError
+from .listener import Handler as AsyncHandler
+from .listener import Listener as AsyncListener
 from .message import Message as AsyncMessage
 from .modes import AckMode
 from .producer import Body
 from .producer import Producer as AsyncProducer
 from .session import Session as AsyncSession
 from .url import DEFAULT_URL
+from .validation import check_whole
 
 T = TypeVar("T")
+Handler = Callable[["Message"], object]
+
+MAX_THREADS: Final = 1000
 
 
 class _Loop:
@@ -57,6 +64,10 @@ class _Loop:
         except BaseException:
             future.cancel()
             raise
+
+    def start(self, make: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """The same without waiting."""
+        asyncio.run_coroutine_threadsafe(make(), self._loop)
 
     def do(self, action: Callable[[], T]) -> T:
         async def call() -> T:
@@ -150,6 +161,36 @@ class Consumer:
         self._loop.wait(self._consumer.close)
 
 
+class Listener:
+    """The handle ``listen`` returns."""
+
+    def __init__(self, loop: _Loop, handler: Handler, workers: int, listen: Callable[[AsyncHandler], Awaitable[AsyncListener]]) -> None:
+        self._loop = loop
+        self._handler = handler
+        self._threads = ThreadPoolExecutor(workers, "homing-listener")
+        self._here = threading.local()
+        self._listener = loop.wait(lambda: listen(self._handle))
+
+    async def _handle(self, message: AsyncMessage) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._threads, self._call, Message(self._loop, message))
+
+    def _call(self, message: Message) -> None:
+        self._here.handling = True
+        self._handler(message)
+
+    def stop(self) -> None:
+        """Take no more messages, wait for running handlers, end the subscription. From within a handler it only takes no more."""
+        if getattr(self._here, "handling", False):
+            self._loop.start(self._listener.stop)
+        else:
+            self._loop.wait(self._listener.stop)
+            self._threads.shutdown()
+
+    def wait(self) -> None:
+        """Wait until the listener has ended; raises what ended it, if that was not ``stop()``."""
+        self._loop.wait(self._listener.wait)
+
+
 class Session:
     def __init__(self, loop: _Loop, session: AsyncSession) -> None:
         self._loop = loop
@@ -160,6 +201,15 @@ class Session:
 
     def consumer(self, source: str, **options: Any) -> Consumer:
         return Consumer(self._loop, self._loop.do(lambda: self._session.consumer(source, **options)))
+
+    def listen(self, source: str, handler: Handler, concurrency: int = 1, **options: Any) -> Listener:
+        """Call ``handler(message)`` for every message, up to ``concurrency`` at a time, each in a thread; returns once subscribed.
+
+        The handler may use this session and others of the facade. What it returns or raises means what it does for
+        ``homing.Session.listen``, whose options and errors these are.
+        """
+        check_whole("concurrency", concurrency, 1, MAX_THREADS)
+        return Listener(self._loop, handler, concurrency, lambda each: self._session.listen(source, each, concurrency, **options))
 
     def browse(self, queue: str) -> Iterator[dict[str, Any]]:
         """Every message of a queue, as maps, without taking any."""

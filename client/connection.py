@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import time
 import uuid
@@ -24,7 +25,7 @@ from .producer import Producer
 from .reconnect import NEVER, STEADY_AFTER_S, ReconnectPolicy
 from .reply import Reply
 from .session import Session
-from .url import DEFAULT_URL, parse_url
+from .url import DEFAULT_URL, parse_url, place
 from .validation import check_text
 from .waiting import Waiters
 from .wire import Frame, Wire
@@ -250,14 +251,28 @@ class Connection:
                 raise
 
     async def _dial(self) -> None:
-        """One attempt, up to WELCOME; raises ConnectError."""
+        """One attempt at each host in turn, until one lets us in or says no; raises ConnectError."""
+        errors: list[ConnectError] = []
+        for host, port in self.url.hosts:
+            try:
+                return await self._dial_one(host, port)
+            except ConnectError as error:
+                errors.append(error)
+                if not self._passing:
+                    break
+        if len(errors) == 1:
+            raise errors[0]
+        raise ConnectError(errors[-1].code, "; ".join(error.message for error in errors), errors[-1].fix)
+
+    async def _dial_one(self, host: str, port: int) -> None:
+        """Up to WELCOME; raises ConnectError."""
         self._passing = True
         self._welcome = self.loop.create_future()
         wire = self._dialling = Wire(self.loop, self._incoming, self._on_lost)
-        where = f"{self.url.host}:{self.url.port}"
+        where = place(host, port)
         try:
             async with asyncio.timeout(self.options.connect_timeout_ms / 1000):
-                await self.loop.create_connection(lambda: wire, self.url.host, self.url.port)
+                await self.loop.create_connection(lambda: wire, host, port)
                 wire.write(*self._hello())
                 wire.flush()
                 options = await self._welcome
@@ -267,7 +282,8 @@ class Connection:
                 "connect-timeout", f"no answer from {where} in time", "check the address, or raise connect_timeout_ms"
             ) from None
         except OSError as error:
-            raise ConnectError("no-broker", f"nobody answers at {where} ({error})", "start the broker: python -m homing serve") from error
+            said = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+            raise ConnectError("no-broker", f"nobody answers at {where} ({said})", "start the broker (homing serve)") from error
         except BaseException:
             wire.abort(ConnectionLost("connection-lost", "connecting was given up", ""))
             raise

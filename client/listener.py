@@ -210,7 +210,8 @@ class Listener:
                     settlement.finish(message)
 
     async def _failed(self, message: Message, error: Exception) -> None:
-        log.info("the listener of %s failed message %d: %r", self.consumer.source, message.message_id, error)
+        where = (self.consumer.source, message.message_id, message.delivery_count)
+        log.error("the listener of %s failed message %d at attempt %d", *where, exc_info=error)
         if message._state is State.HELD:
             self.consumer._fail(message, failure_map("listener", error=error))
         if self._session._transaction is not None:

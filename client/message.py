@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from .failure import failure_map
+from .validation import RESERVED_PREFIXES
 
 if TYPE_CHECKING:
     from .consumer import Consumer
@@ -100,6 +101,20 @@ class Message:
     @property
     def redelivered(self) -> bool:
         return self.delivery_count >= 2
+
+    def copy_for_send(self) -> dict[str, Any]:
+        """What ``producer.send(**copy)`` takes to send it again, to be changed at will: body, properties, priority, durable, and
+        ``ttl_ms``, what is left of its time where it expires. The broker's own properties are left out: no program may send them.
+        """
+        copy: dict[str, Any] = {
+            "body": self.body,
+            "properties": {name: value for name, value in self.properties.items() if not name.startswith(RESERVED_PREFIXES)},
+            "priority": min(self.priority, 9),
+            "durable": self.durable,
+        }
+        if self.expires_at_ms:
+            copy["ttl_ms"] = max(1, self.expires_at_ms - self._consumer.session.connection.now_ms())
+        return copy
 
     def acknowledge(self, confirm: bool = False) -> Awaitable[None]:
         """Settle it. INDIVIDUAL: this one. CLIENT: everything the session was given (a worker's own with ``concurrency``).

@@ -16,33 +16,37 @@ DEFAULT_URL: Final = f"homing://127.0.0.1:{DEFAULT_PORT}"
 
 @dataclass(frozen=True, slots=True)
 class BrokerUrl:
-    """Where the broker is and who asks. ``options`` is one layer for homing.client.options."""
+    """Where the broker is and who asks. ``hosts``: (name, port), tried in turn. ``options`` is one layer for homing.client.options."""
 
-    host: str
-    port: int
+    hosts: tuple[tuple[str, int], ...]
     user: str | None
     password: str | None
     options: dict[str, Any]
 
     def __repr__(self) -> str:
-        return f"homing://{self.user + '@' if self.user else ''}{self.host}:{self.port}"
+        return f"homing://{self.user + '@' if self.user else ''}{','.join(place(*each) for each in self.hosts)}"
+
+
+def place(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def parse_url(url: str) -> BrokerUrl:
     """Raises UsageError ``invalid-url``, ``unknown-option`` or ``invalid-option``."""
-    fix = "write homing://user:password@host:port?option=value"
+    fix = "write homing://user:password@host:port?option=value; several as host:port,host:port"
     if not isinstance(url, str):
         raise UsageError("invalid-url", f"the connection string is {url!r}", fix)
     try:
         parts = urlsplit(url)
-        port = parts.port
+        places = parts.netloc.rpartition("@")[2]
+        each = [urlsplit(f"//{text}") for text in places.split(",")]
+        hosts = tuple((one.hostname or "", DEFAULT_PORT if one.port is None else one.port) for one in each)
     except ValueError as error:
         raise UsageError("invalid-url", f"the connection string cannot be read ({error})", fix) from None
-    if parts.scheme != "homing" or not parts.hostname or parts.path not in ("", "/") or parts.fragment:
+    if parts.scheme != "homing" or not all(host for host, _ in hosts) or parts.path not in ("", "/") or parts.fragment:
         raise UsageError("invalid-url", "the connection string is not of the form homing://host:port", fix)
     return BrokerUrl(
-        host=parts.hostname,
-        port=DEFAULT_PORT if port is None else port,
+        hosts=hosts,
         user=None if parts.username is None else unquote(parts.username),
         password=None if parts.password is None else unquote(parts.password),
         options=parse(parts.query, CONNECTION, CONSUMER, PRODUCER),

@@ -6,6 +6,7 @@ Knows nothing of what frames mean. Works on asyncio's own loop and on uvloop and
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from typing import Any, Final, Protocol, cast
 
@@ -158,16 +159,24 @@ class Wire(asyncio.Protocol):
         """Agree on an interval; 0 means none."""
         self._beat_s = heartbeat_ms / 1000
         if heartbeat_ms:
+            self._bound_unanswered(int(DEAD_AFTER_INTERVALS * heartbeat_ms))
             self._arm()
 
+    def _bound_unanswered(self, time_ms: int) -> None:
+        """So long the system waits for the other machine to confirm what was written: by itself it waits for a quarter of an hour."""
+        if self._transport is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
+            self._transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, time_ms)
+
     def _arm(self) -> None:
-        self._beat_due = self._loop.time() + self._beat_s / 2
+        dead_at = self._heard_at + DEAD_AFTER_INTERVALS * self._beat_s
+        now = self._loop.time()
+        self._beat_due = min(now + self._beat_s / 2, dead_at) if dead_at > now else now + self._beat_s / 2
         self._beat_timer = self._loop.call_at(self._beat_due, self._beat)
 
     def _beat(self) -> None:
         now = self._loop.time()
         late = now - self._beat_due > self._beat_s / 2
-        if now - self._heard_at > DEAD_AFTER_INTERVALS * self._beat_s and not late:
+        if now - self._heard_at >= DEAD_AFTER_INTERVALS * self._beat_s and not late:
             # When this timer itself is late the program held up its loop: bytes may lie unread, so look again next time.
             silence = f"nothing was heard from the broker for {now - self._heard_at:.1f} s"
             self.abort(ConnectionLost("heartbeat-missed", silence, "check the network and the broker's load"))

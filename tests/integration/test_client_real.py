@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import queue
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -222,6 +226,70 @@ def test_blocking_facade(server: Server) -> None:
     assert connection.state is homing.ConnectionState.CLOSED
     with pytest.raises(homing.ConnectError):
         blocking.connect("homing://127.0.0.1:1")
+
+
+def test_listeners_of_the_blocking_facade(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    both, seen = threading.Barrier(2), queue.SimpleQueue[bytes]()
+
+    def handler(message: blocking.Message) -> None:
+        if message.body == b"bad":
+            if message.delivery_count == 2:
+                listener.stop()  # from within it only takes no more
+            raise LookupError("no such parcel")
+        both.wait(20)  # two at a time, each in a thread
+        message.acknowledge(confirm=True)
+        seen.put(message.body)
+
+    with blocking.connect(server.url, redelivery_policy=NO_DELAY) as connection, connection.session(AckMode.CLIENT) as session:
+        listener = session.listen("orders", handler, concurrency=2)
+        producer = session.producer("orders")
+        producer.send_many([b"one", b"two"])
+        assert {seen.get(timeout=20), seen.get(timeout=20)} == {b"one", b"two"}
+        producer.send(b"bad")
+        listener.wait()
+        listener.stop()
+        (left,) = session.browse("orders")
+        assert (left["body"], left["failed"]) == (b"bad", 2)
+    said = [record for record in caplog.records if record.name == "homing.client"]
+    assert [record.getMessage() for record in said] == [
+        f"the listener of orders failed message {left['message_id']} at attempt {attempt}" for attempt in (1, 2)
+    ]
+    assert all(record.levelno == logging.ERROR and record.exc_info and record.exc_info[0] is LookupError for record in said)
+
+
+async def test_a_dead_letter_is_edited_and_sent_again(server: Server) -> None:
+    async with homing.connect(server.url) as connection, connection.session(AckMode.INDIVIDUAL) as session:
+        await session.producer("orders").send(b"seven", properties={"region": "eu"}, priority=7, durable=False, ttl_ms=3_600_000)
+        consumer = session.consumer("orders")
+        message = await one(consumer)
+        assert 0 < message.copy_for_send()["ttl_ms"] <= 3_600_000
+        await message.nack(retryable=False)
+        dead = await one(session.consumer("DLQ.orders"))
+        assert dead.properties["_AMQ_ORIG_QUEUE"] == "orders"
+        copy = dead.copy_for_send()
+        assert copy == {"body": b"seven", "properties": {"region": "eu"}, "priority": 7, "durable": False}
+        await session.producer("orders").send(**copy | {"body": b"7"})
+        again = await one(consumer)
+        assert (again.body, again.properties, again.priority, again.durable) == (b"7", {"region": "eu"}, 7, False)
+
+
+async def test_a_broker_that_falls_silent_is_noticed(server: Server) -> None:
+    async with homing.connect(server.url, heartbeat_ms=400, reconnect=False) as connection:
+        os.kill(server.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(homing.ConnectionLost, match="nothing was heard") as lost:
+                await connection.call("queues")
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+        assert lost.value.code == "heartbeat-missed"
+
+
+async def test_hosts_are_tried_in_turn(server: Server) -> None:
+    others = server.url.removeprefix("homing://")
+    async with homing.connect(f"homing://127.0.0.1:1,{others}?prefetch=5") as connection:
+        assert await connection.call("queues") == []
+    with pytest.raises(homing.ConnectError, match=r"127\.0\.0\.1:1 .*; nobody answers at \[::1\]:2"):
+        await homing.connect("homing://127.0.0.1:1,[::1]:2")
 
 
 async def test_a_rollback_keeps_its_reason_with_the_message_that_led_to_it(server: Server) -> None:

@@ -20,10 +20,13 @@ from tests.unit.client_fake import connected, on_both_loops
 
 def test_the_parts_of_a_connection_string() -> None:
     url = parse_url("homing://ann:p%40ss@broker.example:7000/?prefetch=100&redeliveryPolicy.maximumRedeliveries=6")
-    assert (url.host, url.port, url.user, url.password) == ("broker.example", 7000, "ann", "p@ss")
+    assert (url.hosts, url.user, url.password) == ((("broker.example", 7000),), "ann", "p@ss")
     assert url.options == {"prefetch": 100, "redelivery_policy.maximum_redeliveries": 6}
     assert "p@ss" not in repr(url)
-    assert parse_url("homing://127.0.0.1").port == 7171
+    assert parse_url("homing://127.0.0.1").hosts == (("127.0.0.1", 7171),)
+    several = parse_url("homing://ann:a,b@one,[::1]:7000,two:7001/?prefetch=1")
+    assert (several.hosts, several.password) == ((("one", 7171), ("::1", 7000), ("two", 7001)), "a,b")
+    assert repr(several) == "homing://ann@one:7171,[::1]:7000,two:7001"
 
 
 @pytest.mark.parametrize(
@@ -33,6 +36,7 @@ def test_the_parts_of_a_connection_string() -> None:
         ("homing://", "invalid-url"),
         ("homing://h:99999", "invalid-url"),
         ("homing://h/queue", "invalid-url"),
+        ("homing://h,", "invalid-url"),
         (7, "invalid-url"),
         ("homing://h?prefech=1", "unknown-option"),
         ("homing://h?redeliveryPolicy.maximum=1", "unknown-option"),
