@@ -102,7 +102,7 @@ class Broker:
                 raise Refused("client-id-in-use", "this client_id is connected as another user", "use a client_id of your own (a new UUID)")
             self.disconnect(older, lost=True)
             older.front_end.end("taken-over", "the same client has connected again", "nothing; the newer connection goes on")
-        connection = Connection(self._next_connection, client_id, user, front_end, policies)
+        connection = Connection(self._next_connection, client_id, user, front_end, policies, self.now_ms())
         self._next_connection += 1
         self.connections[connection.name] = connection
         self.state.pager.rations.kept.add(connection.kept)

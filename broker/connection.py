@@ -22,12 +22,13 @@ class FrontEnd(Sink, CreditSink, Protocol):
     def not_held(self, consumer: Consumer, ranges: list[int]) -> None: ...
 
     def end(self, code: str, message: str, fix: str) -> None:
-        """Ends the connection; the broker has let go of it already."""
+        """Says why and ends the connection; what the broker has not let go of yet is for the caller."""
 
 
 class Connection:
     __slots__ = (
         "client_id",
+        "connected_at_ms",
         "consumers",
         "front_end",
         "kept",
@@ -42,10 +43,11 @@ class Connection:
         "virtual_host",
     )
 
-    def __init__(self, number: int, client_id: str, user: str, front_end: FrontEnd, policies: PolicyMap | None) -> None:
+    def __init__(self, number: int, client_id: str, user: str, front_end: FrontEnd, policies: PolicyMap | None, now_ms: int) -> None:
         self.number = number
         self.client_id = client_id
         self.user = user
+        self.connected_at_ms = now_ms
         #: AMQP's; everybody else is in ``/`` and names the others in full.
         self.virtual_host = DEFAULT
         self.front_end = front_end
@@ -70,6 +72,11 @@ class Connection:
     def consumers_of(self, session: int) -> list[Consumer]:
         """The session's consumers, closed ones that still hold messages included."""
         return [c for c in (*self.consumers.values(), *self.retired.values()) if c.session == session]
+
+    @property
+    def held_bytes(self) -> int:
+        """What the messages take in memory that were handed out on it and are not settled."""
+        return self.kept.bytes + sum([consumer.held_bytes for consumer in self.consumers.values()])
 
     def held(self) -> list[MessageReference]:
         return [reference for c in (*self.consumers.values(), *self.retired.values()) for reference in c.unsettled.values()]

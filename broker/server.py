@@ -135,6 +135,7 @@ class Server:
         now = self._loop.time()
         if now - self._last_beat >= 0.5:
             self._last_beat = now
+            self._calls.meter.sample()
             for transport in list(self._transports):
                 transport.beat()
 
@@ -267,6 +268,9 @@ class Server:
             raise Refused(error.code, error.message, error.fix) from error
         except asyncio.CancelledError:
             raise Refused("backup-interrupted", "the broker is stopping", "make the backup of the stopped one, with --data") from None
+
+    def sockets(self) -> dict[object, SocketTransport]:
+        return {transport.session: transport for transport in self._transports}
 
     def statistics(self) -> dict[str, Any]:
         """What the journal has done since the start, and what stands in memory. Times in ms, sizes in bytes."""

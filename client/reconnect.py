@@ -11,8 +11,8 @@ from .errors import UsageError
 #: Codes of an ERROR frame after which coming back is sensible: they speak of the moment, not of this client.
 PASSING_ERRORS: Final = frozenset(
     {
-        *("broker-stopping", "handshake-gave-way", "heartbeat-missed", "internal-error", "login-failed", "login-held-back"),
-        *("login-timeout", "too-many-connections"),
+        *("broker-stopping", "connection-closed", "handshake-gave-way", "heartbeat-missed", "internal-error", "login-failed"),
+        *("login-held-back", "login-timeout", "too-many-connections"),
     }
 )
 #: A connection that lived shorter than this does not end the outage: the back-off goes on where it stood.

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from . import analyze as cli_analyze
+from . import connections as cli_connections
 from . import history as cli_history
 from . import journal as cli_journal
 from . import messages as cli_messages
@@ -19,6 +20,7 @@ from . import policies as cli_policies
 from . import queues as cli_queues
 from . import settings as cli_settings
 from . import simulate as cli_simulate
+from . import statistics as cli_statistics
 from . import vhosts as cli_virtual_hosts
 from .output import CommandError, ExitCode, Json, as_command_error, print_json, show_error
 
@@ -75,9 +77,14 @@ app.command(rich_help_panel=MESSAGES)(cli_messages.receive)
 app.command(rich_help_panel=MESSAGES)(cli_queues.peek)
 app.command(rich_help_panel=MESSAGES)(cli_queues.redrive)
 app.command(rich_help_panel=LOOKING)(cli_queues.queues)
+app.command(rich_help_panel=LOOKING)(cli_connections.consumers)
+app.command(rich_help_panel=LOOKING)(cli_connections.connections)
+app.command(rich_help_panel=LOOKING)(cli_statistics.statistics)
 app.command(rich_help_panel=LOOKING)(cli_history.history)
 app.command(rich_help_panel=LOOKING)(cli_settings.explain)
 app.add_typer(cli_policies.policy_app, name="policy", rich_help_panel=LOOKING)
+app.add_typer(cli_queues.app, name="queue", rich_help_panel=BROKER)
+app.add_typer(cli_connections.app, name="connection", rich_help_panel=BROKER)
 app.add_typer(cli_virtual_hosts.app, name="vhost", rich_help_panel=BROKER)
 app.add_typer(cli_settings.config_app, name="config", rich_help_panel=BROKER)
 app.add_typer(cli_settings.user_app, name="user", rich_help_panel=BROKER)

@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import IntEnum
@@ -42,6 +43,7 @@ stderr = SafeConsole(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 DEFAULT_URL: Final = "homing://127.0.0.1:7171"
 
 Url = Annotated[str, typer.Option("--url", envvar="HOMING_URL", help="The broker to talk to.", show_envvar=True)]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs; nothing else goes to stdout.")]
 SparkMaster = Annotated[str | None, typer.Option("--master", help="The Spark to use.", show_default="this machine")]
 SparkMemory = Annotated[
@@ -81,6 +83,7 @@ _EXIT_CODE_OF: Final = {
     "no-such-queue": ExitCode.NOT_FOUND,
     "no-such-address": ExitCode.NOT_FOUND,
     "no-such-policy": ExitCode.NOT_FOUND,
+    "no-such-connection": ExitCode.NOT_FOUND,
     "no-such-virtual-host": ExitCode.NOT_FOUND,
     "unknown-queue": ExitCode.NOT_FOUND,
     "unknown-address": ExitCode.NOT_FOUND,
@@ -208,6 +211,31 @@ def span(duration_ms: float) -> str:
             whole, rest = divmod(seconds, size)
             return f"{whole:,} {unit} {rest // part} {small}" if rest // part else f"{whole:,} {unit}"
     return f"{seconds} s"
+
+
+def span_since(at_ms: int) -> str:
+    """How long ago that was."""
+    return span(max(0, time.time_ns() // 1_000_000 - at_ms))
+
+
+def size(number: int) -> str:
+    """Bytes as people say them: ``0 B``, ``4.0 KiB``, ``1.2 GiB``."""
+    shown = float(number)
+    for unit in ("B", "KiB", "MiB"):
+        if shown < 1024:
+            return f"{shown:,.0f} B" if unit == "B" else f"{shown:,.1f} {unit}"
+        shown /= 1024
+    return f"{shown:,.1f} GiB"
+
+
+def confirm(what: str, yes: bool) -> None:
+    """Asks before something goes for good, unless that was said with ``--yes``. Raises CommandError where nobody can be asked."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise CommandError(ExitCode.USAGE, f"{what}, and nobody is there to be asked", "say --yes", code="not-confirmed")
+    if not typer.confirm(f"{what}. Go on?", err=True):
+        raise CommandError(ExitCode.FAILED, "nothing was done", "", code="not-confirmed")
 
 
 def progress_bar(*, counted: bool = True) -> Progress:

@@ -1,15 +1,21 @@
-"""``homing queues``, ``homing peek`` and ``homing redrive``: what stands in the queues, and sending it back."""
+"""``homing queues``, ``homing queue …``, ``homing peek`` and ``homing redrive``: what stands in the queues, and what is done with it."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Any, Final
 
 import typer
+from rich.console import RenderableType
 from rich.table import Table
 
-from .output import DEFAULT_URL, Json, Url, body_json, body_text, clock, counted, escape, note, print_json, stdout
+from .output import DEFAULT_URL, Json, Url, Yes, body_json, body_text, clock, confirm, counted, escape, note, print_json, stdout
+from .values import Settings, settings_given
+from .watch import Watch, show
 
-#: (key of the queue map, heading): what can be said of a queue in one line, counts first to last as a message lives.
+app = typer.Typer(help="One queue: create, delete, purge, pause, resume.", no_args_is_help=True)
+
+#: (key of the queue map, heading), counts first to last as a message lives; what none has is left out from the fifth on.
 COUNTS: Final = (
     ("pending", "pending"),
     ("delivering", "delivering"),
@@ -17,43 +23,59 @@ COUNTS: Final = (
     ("parked", "parked"),
     ("consumers", "consumers"),
     ("sent", "sent"),
+    ("moved_in", "moved in"),
     ("succeeded", "succeeded"),
-    ("failed", "failed"),
+    ("retried", "retried"),
     ("dead_lettered", "dead-lettered"),
     ("expired", "expired"),
+    ("dropped", "dropped"),
+    ("purged", "purged"),
+    ("moved_out", "moved out"),
 )
+_ALWAYS: Final = 5
 
 
-def queues(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
-    """All queues with what waits in them and what became of the rest."""
-    from .client import listing
+def queues(watch: Watch = False, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """All queues: what waits in them, what comes in and succeeds a second, and what became of the rest since the broker started."""
 
-    found = listing(url, "queues")
-    if as_json:
-        print_json(found)
-        return
+    async def ask(connection: Any) -> list[dict[str, Any]]:
+        return sorted(await connection.listing("queues"), key=lambda each: str(each["name"]))
+
+    show(url, ask, _draw, as_json=as_json, watch=watch)
+
+
+def _draw(found: list[dict[str, Any]]) -> RenderableType:
     if not found:
-        note("there is no queue yet; the first message or consumer makes one")
-        return
-    shown = [(key, heading) for key, heading in COUNTS if any(key in queue for queue in found)]
+        return "[dim]there is no queue yet; the first message or consumer makes one[/]"
+    shown = [*COUNTS[:_ALWAYS], *(each for each in COUNTS[_ALWAYS:] if any(queue[each[0]] for queue in found))]
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("queue")
-    for _, heading in shown:
+    for heading in (*(heading for _, heading in shown[:_ALWAYS]), "in/s", "out/s", *(heading for _, heading in shown[_ALWAYS:])):
         table.add_column(heading, justify="right")
-    for queue in sorted(found, key=lambda each: str(each["name"])):
-        name = f"[bold]{escape(queue['name'])}[/]" + ("  [yellow]paused[/]" if queue.get("paused") else "")
-        if queue.get("address", queue["name"]) != queue["name"]:
-            name += f"  [dim]on {escape(queue['address'])}[/]"
-        if queue.get("policy"):
-            name += f"  [dim]policy {escape(queue['policy'])}[/]"
-        table.add_row(name, *(_number(key, queue.get(key, 0)) for key, _ in shown))
-    stdout.print(table)
+    for queue in found:
+        numbers = [_number(key, queue[key]) for key, _ in shown]
+        rates = queue["rates"]
+        table.add_row(
+            _name(queue), *numbers[:_ALWAYS], _rate(rates["sent"] + rates["moved_in"]), _rate(rates["succeeded"]), *numbers[_ALWAYS:]
+        )
+    return table
+
+
+def _name(queue: dict[str, Any]) -> str:
+    name = f"[bold]{escape(queue['name'])}[/]" + ("  [yellow]paused[/]" if queue["paused"] else "")
+    if queue["address"] != queue["name"]:
+        name += f"  [dim]on {escape(queue['address'])}[/]"
+    return f"{name}  [dim]policy {escape(queue['policy'])}[/]" if queue["policy"] else name
+
+
+def _rate(a_second: float) -> str:
+    return f"{a_second:,.1f}" if a_second else "[dim]·[/]"
 
 
 def _number(key: str, value: int) -> str:
     if not value:
         return "[dim]·[/]"
-    style = {"failed": "yellow", "dead_lettered": "red", "parked": "red", "succeeded": "green"}.get(key)
+    style = {"retried": "yellow", "dead_lettered": "red", "parked": "red", "succeeded": "green"}.get(key)
     return f"[{style}]{value:,}[/]" if style else f"{value:,}"
 
 
@@ -112,3 +134,96 @@ def redrive(
         print_json(value)
     else:
         stdout.print(f"{counted(value['messages'], 'message', style='bold')} sent back from [bold]{escape(queue)}[/]")
+
+
+Name = Annotated[str, typer.Argument(help="The queue.")]
+
+
+class RoutingType(StrEnum):
+    """How an address deals out what it gets."""
+
+    ANYCAST = "anycast"
+    MULTICAST = "multicast"
+
+
+@app.command()
+def create(
+    queue: Name,
+    settings: Settings = None,
+    address: Annotated[str | None, typer.Option("--address", help="What to bind it to.", show_default="one of the queue's name")] = None,
+    routing_type: Annotated[
+        RoutingType, typer.Option("--routing-type", help="One of its queues gets a message, or all.")
+    ] = RoutingType.ANYCAST,
+    selector: Annotated[str | None, typer.Option("--selector", "-s", help="Only messages it holds for: \"region = 'eu'\".")] = None,
+    durable: Annotated[bool, typer.Option("--durable/--non-durable", help="It survives a restart, or not.")] = True,
+    exclusive: Annotated[bool, typer.Option("--exclusive", help="One connection at a time may consume.")] = False,
+    max_consumers: Annotated[int | None, typer.Option("--max-consumers", min=1, help="No more consumers than this.")] = None,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Create a queue that stays when it is empty. The same again is no error; another one of the name is.
+
+    [dim]homing queue create orders max-length=100000 overflow=reject-publish[/]
+    """
+    from .client import call
+
+    given = {"address": address, "selector": selector, "max_consumers": max_consumers, "exclusive": exclusive or None}
+    declared = settings_given(settings)
+    if None in declared.values():
+        raise typer.BadParameter("a queue is not declared with null: take a setting away for its address (homing settings set)")
+    options = {**declared, **{key: value for key, value in given.items() if value is not None}}
+    made = call(url, "create-queue", queue=queue, routing_type=routing_type.value, durable=durable, **options)
+    _said(made, f"[bold]{escape(queue)}[/] is there, on address [bold]{escape(made['address'])}[/]", as_json)
+
+
+@app.command()
+def delete(
+    queue: Name,
+    if_empty: Annotated[bool, typer.Option("--if-empty", help="Only if nothing is in it.")] = False,
+    if_unused: Annotated[bool, typer.Option("--if-unused", help="Only if nobody consumes from it.")] = False,
+    yes: Yes = False,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Delete a queue with all that is in it; its consumers are told."""
+    from .client import call
+
+    found = call(url, "queue", queue=queue)
+    what = f"{counted(found['messages'], 'message')} and {counted(found['consumers'], 'consumer')}"
+    confirm(f"Queue {found['name']} goes for good, with {what}", yes)
+    gone = call(url, "delete-queue", queue=queue, if_empty=if_empty, if_unused=if_unused)
+    _said(gone, f"[bold]{escape(queue)}[/] is gone, and with it {counted(gone['messages'], 'message')}", as_json)
+
+
+@app.command()
+def purge(queue: Name, yes: Yes = False, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Remove all messages of a queue but those that consumers hold."""
+    from .client import call
+
+    found = call(url, "queue", queue=queue)
+    confirm(f"{counted(found['messages'] - found['delivering'], 'message')} of queue {found['name']} go for good", yes)
+    gone = call(url, "purge", queue=queue)
+    _said(gone, f"{counted(gone['messages'], 'message')} removed from [bold]{escape(queue)}[/]", as_json)
+
+
+@app.command()
+def pause(queue: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Hand out nothing more of a queue until it is resumed, restarts included. What was handed out can be settled."""
+    from .client import call
+
+    _said(call(url, "pause", queue=queue), f"[bold]{escape(queue)}[/] is paused", as_json)
+
+
+@app.command()
+def resume(queue: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Hand out a paused queue's messages again."""
+    from .client import call
+
+    _said(call(url, "resume", queue=queue), f"[bold]{escape(queue)}[/] goes on", as_json)
+
+
+def _said(value: Any, sentence: str, as_json: bool) -> None:
+    if as_json:
+        print_json(value)
+    else:
+        stdout.print(sentence)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from .output import DEFAULT_URL, Json, Url, escape, print_json, stdout
+from .output import DEFAULT_URL, CommandError, ExitCode, Json, Url, Yes, confirm, counted, escape, print_json, stdout
 
 app = typer.Typer(help="AMQP's virtual hosts: names apart from all others.", no_args_is_help=True)
 
@@ -45,13 +45,18 @@ def list_all(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
 
 
 @app.command()
-def delete(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+def delete(name: Name, yes: Yes = False, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """Delete a virtual host with every queue, message, exchange and policy in it, and close its connections."""
-    from .client import call
+    from .client import call, listing
 
+    found = next((each for each in listing(url, "vhosts") if each["name"] == name), None)
+    if found is None:
+        raise CommandError(ExitCode.NOT_FOUND, f"vhost {name} not found", "homing vhost list shows all", code="no-such-virtual-host")
+    what = f"{counted(found['queues'], 'queue')} with {counted(found['messages'], 'message')}"
+    confirm(f"The virtual host {name} goes for good, and with it {what}", yes)
     gone = call(url, "delete-vhost", name=name)
     if as_json:
         print_json(gone)
     else:
-        queues, messages = (f"{gone[key]:,} {key[:-1] if gone[key] == 1 else key}" for key in ("queues", "messages"))
+        queues, messages = counted(gone["queues"], "queue"), counted(gone["messages"], "message")
         stdout.print(f"[bold]{escape(name)}[/] is gone, and with it {queues} and {messages}")

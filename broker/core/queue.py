@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from .amqp.policy import Policy
 from .consumer import Consumer
+from .counts import none_yet
 from .message import DELIVERING, PENDING, SETTLING, Message, MessageReference, Where
 from .pending import PRIORITIES, Pending
 from .selector import Selector
@@ -48,6 +49,7 @@ class Queue:
         "burying",
         "committing",
         "consumers",
+        "counts",
         "created_at_ms",
         "delivering",
         "due_horizon",
@@ -104,6 +106,8 @@ class Queue:
         self.options = options or {}
         self.created_at_ms = created_at_ms
         self.paused = False
+        #: See counts.COUNTED.
+        self.counts = none_yet()
         self.consumers: list[Consumer] = []
         self.lowest_priority, self.highest_priority = priorities
         # What the journal kept of a queue may have any of the ten that every queue once had.

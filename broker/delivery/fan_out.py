@@ -10,6 +10,7 @@ from typing import Final
 
 from homing.journal.contract import MessageRecord, MinuteColumn, ReferenceRecord, make
 
+from ..core.counts import SENT
 from ..core.message import REFERENCE_BYTES, Message, MessageReference
 from ..core.queue import Queue
 from ..recording.recorder import message_record
@@ -41,6 +42,7 @@ def fan_out(state: BrokerState, messages: list[Message], queues: list[Queue]) ->
         else:
             _join_on_disk(state, queue, entries, sequence, now_ms, stored)
         sequence += len(entries)
+        queue.counts[SENT] += len(messages)
         if durable:
             counts(queue.queue_id, minute)[sent] += durable
         if queue.consumers:

@@ -14,6 +14,7 @@ from random import Random
 from homing.journal.contract import MinuteColumn
 
 from ..core.consumer import Consumer
+from ..core.counts import MOVED_IN, SENT
 from ..core.message import GONE, REFERENCE_BYTES, SETTLING, Hop, Message, MessageReference, Where
 from ..core.queue import Queue
 from ..core.routing import PostOffice
@@ -82,9 +83,10 @@ class BrokerState:
         expires_at_ms: int | None = None,
     ) -> list[MessageReference]:
         """One message joins queues, on the books too. The references stand in SETTLING until they are placed."""
-        now_ms = self.now_ms()
+        now_ms, count = self.now_ms(), SENT if column is MinuteColumn.SENT else MOVED_IN
         references: list[MessageReference] = []
         for queue in queues:
+            queue.counts[count] += 1
             # The first reference of a message that was just sent takes the message's own number.
             fresh = hops is None and not references and column is MinuteColumn.SENT
             reference = MessageReference(message, queue, message.message_id if fresh else self.ledger.next_id(), now_ms)
@@ -103,6 +105,7 @@ class BrokerState:
     def arrive(self, messages: list[Message], queue: Queue) -> None:
         """The plain case of sending, a frame at a time: messages that all go to one queue, and at once."""
         pager = self.pager
+        queue.counts[SENT] += len(messages)
         if not queue.durable or pager.room(queue, len(messages), sum([message.size for message in messages])):
             self._arrive_in_memory(messages, queue)
             return

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from functools import partial
 from typing import Any, Final, Protocol
 
 from ..broker import Broker
@@ -13,7 +14,8 @@ from ..connection import Connection
 from ..delivery.steps import Steps
 from ..errors import Refused
 from . import arguments as read
-from . import messages, policies, queues, settings, virtual_hosts
+from . import connections, messages, policies, queues, settings, virtual_hosts
+from .statistics import Meter
 
 log = logging.getLogger("homing")
 
@@ -24,7 +26,6 @@ _MAX_READS: Final = 256
 _LOOK_AGAIN_S: Final = 0.001
 _BROKEN: Final = Refused("internal-error", "the broker failed on this call", "report it with the broker's log")
 _AT_ONCE: Final[dict[str, Callable[[Broker, dict[str, Any]], Any]]] = {
-    "queues": queues.list_queues,
     "consumers": queues.consumers,
     "peek": messages.peek,
     "explain": settings.explain,
@@ -43,10 +44,9 @@ _CHANGES: Final[dict[str, Callable[[Broker, dict[str, Any]], Any]]] = {
     "clear-policy": policies.clear,
     "add-vhost": virtual_hosts.add,
     "delete-vhost": virtual_hosts.delete,
+    "close-connection": connections.close,
 }
-
-
-_OTHERS: Final = ("backup", "history", "reload", "settings", "statistics", "transaction-outcome")
+_OTHERS: Final = ("backup", "history", "reload", "transaction-outcome")
 
 
 class Host(Protocol):
@@ -60,6 +60,8 @@ class Host(Protocol):
 
     def statistics(self) -> dict[str, Any]: ...
 
+    def sockets(self) -> Mapping[Any, connections.Socket]: ...
+
     async def reload(self) -> list[Change]: ...
 
     async def backup(self, name: str) -> dict[str, Any]: ...
@@ -70,12 +72,21 @@ class Calls:
         self._broker = broker
         self._host = host
         self._running: set[asyncio.Task[None]] = set()
+        self.meter = Meter(broker)
+        self._at_once: dict[str, Callable[[dict[str, Any]], Any]] = {
+            **{verb: partial(answer, broker) for verb, answer in _AT_ONCE.items()},
+            "queue": partial(queues.one, broker, self.meter),
+            "queues": partial(queues.list_queues, broker, self.meter),
+            "connections": partial(connections.list_all, broker, host.sockets),
+            "settings": self._settings,
+            "statistics": self._statistics,
+        }
 
     def run(self, connection: Connection, verb: str, arguments: dict[str, Any], answer: Answer) -> None:
         """Runs a verb; ``answer`` gets its value or a Refused, now or later."""
         try:
-            if verb in _AT_ONCE:
-                self._finish(_AT_ONCE[verb](self._broker, arguments), answer)
+            if verb in self._at_once:
+                self._finish(self._at_once[verb](arguments), answer)
             elif verb in _CHANGES:
                 self._finish(_CHANGES[verb](self._broker, arguments), lambda value: self._broker.ledger.when_safe(lambda: answer(value)))
             elif verb == "history":
@@ -86,12 +97,6 @@ class Calls:
                 read.only(arguments, "transaction_id")
                 transaction_id = read.text(arguments, "transaction_id")
                 self._read(lambda: {"outcome": "committed" if self._host.committed(transaction_id) else "unknown"}, answer)
-            elif verb == "settings":
-                read.only(arguments)
-                answer(self._host.settings_in_force())
-            elif verb == "statistics":
-                read.only(arguments)
-                answer(self._host.statistics())
             elif verb == "backup":
                 read.only(arguments, "name")
                 self.start(self._host.backup(read.text(arguments, "name")), answer)
@@ -100,12 +105,18 @@ class Calls:
                 self._check_room()
                 self.start(self._reload(), lambda value: self._broker.ledger.when_safe(lambda: answer(value)))
             else:
-                known = ", ".join(
-                    sorted([*_AT_ONCE, *_CHANGES, "history", "transaction-outcome", "settings", "statistics", "reload", "backup"])
-                )
+                known = ", ".join(sorted([*self._at_once, *_CHANGES, *_OTHERS]))
                 raise Refused("unknown-verb", f"there is no verb {verb[:64]!r}", f"verbs: {known}")
         except Exception as error:
             answer(_refusal(error))
+
+    def _settings(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        read.only(arguments)
+        return self._host.settings_in_force()
+
+    def _statistics(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        read.only(arguments)
+        return {"messages": self.meter.messages(), **self.meter.open(), **self._host.statistics()}
 
     def _finish(self, value: Any, answer: Answer) -> None:
         """Answers with the value; work that comes in steps does one now and each of the others in a turn of its own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ..broker import Broker
@@ -13,6 +14,7 @@ from ..delivery.steps import Steps
 from ..errors import Refused
 from . import arguments as read
 from .pages import listed
+from .statistics import Meter
 
 
 def describe(queue: Queue) -> dict[str, Any]:
@@ -44,25 +46,42 @@ def describe(queue: Queue) -> dict[str, Any]:
     }
 
 
-def list_queues(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any] | list[dict[str, Any]]:
+def list_queues(broker: Broker, meter: Meter, arguments: dict[str, Any]) -> dict[str, Any] | list[dict[str, Any]]:
+    """In pages with what became of messages; who asks for all in one list gets what there was before there were pages."""
     read.only(arguments, "limit", "after")
-    return listed(broker, arguments, broker.state.post_office.queues, describe)
+    paged = arguments.get("limit") is not None or arguments.get("after") is not None
+    show = partial(_in_full, meter) if paged else describe
+    return listed(broker, arguments, broker.state.post_office.queues, show)
+
+
+def one(broker: Broker, meter: Meter, arguments: dict[str, Any]) -> dict[str, Any]:
+    read.only(arguments, "queue")
+    return _in_full(meter, read.queue(broker, arguments))
+
+
+def _in_full(meter: Meter, queue: Queue) -> dict[str, Any]:
+    return {**describe(queue), **meter.of(queue)}
 
 
 def consumers(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any] | list[dict[str, Any]]:
-    """Who holds what: one map per consumer of one queue."""
+    """Who holds what: one map per consumer, of one queue or of all."""
     read.only(arguments, "queue", "limit", "after")
-    found = {f"{each.connection}/{each.number:010}": each for each in read.queue(broker, arguments).consumers}
-    return listed(broker, arguments, found, _describe_consumer)
+    if arguments.get("queue") is None:
+        of = [each for connection in broker.connections.values() for each in connection.consumers.values()]
+    else:
+        of = broker.declared_queues.all_consumers(read.queue(broker, arguments))
+    return listed(broker, arguments, {f"{each.connection}/{each.number:010}": each for each in of}, _describe_consumer)
 
 
 def _describe_consumer(consumer: Consumer) -> dict[str, Any]:
     return {
         "consumer": consumer.name,
         "connection": consumer.connection,
+        "queue": consumer.queue.name,
         "prefetch": consumer.prefetch,
         "credit": consumer.credit,
         "unsettled": len(consumer.unsettled),
+        "held_bytes": consumer.held_bytes,
         "given": sum(reference.given_at_ms is not None for reference in consumer.unsettled.values()),
         "selector": consumer.selector.text if consumer.selector else None,
         "slow": consumer.slow,

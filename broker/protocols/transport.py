@@ -62,6 +62,7 @@ class SocketTransport(asyncio.Protocol):
 
     #: The protocol can say that there are too many connections before the peer has said anything.
     tells_at_once: ClassVar[bool] = False
+    protocol: ClassVar[str]
 
     def __init__(
         self,
@@ -136,6 +137,16 @@ class SocketTransport(asyncio.Protocol):
             return
         said = "the login was not checked within the time allowed" if self.checking else "no login within the time allowed"
         self._any_session.end("login-timeout", f"{said} (limits.login-timeout)", "log in at once; try again")
+
+    @property
+    def session(self) -> Session:
+        """What is spoken on it."""
+        return self._any_session
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What waits for the peer to read it."""
+        return self._out_bytes + (self._transport.get_write_buffer_size() if self._transport is not None else 0)
 
     @property
     def patience(self) -> int:
@@ -279,6 +290,7 @@ class NativeTransport(SocketTransport):
     """A socket on which the native protocol is spoken."""
 
     tells_at_once: ClassVar[bool] = True
+    protocol: ClassVar[str] = "native"
 
     def __init__(
         self,

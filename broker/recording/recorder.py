@@ -28,6 +28,7 @@ from homing.journal.contract import (
 )
 
 from ..core.consumer import Consumer
+from ..core.counts import COUNT_OF_OUTCOME, DELIVERED, FAILED, MOVED_IN, RETRIED, SUCCEEDED
 from ..core.dead_letter import DELIVERY_LIMIT, EXPIRED, MAX_LENGTH, NOT_RETRYABLE, POISON, REJECTED
 from ..core.failure_report import brief, keep
 from ..core.message import PARKED, Message, MessageReference
@@ -54,6 +55,7 @@ COLUMN_OF_OUTCOME: Final = {
     "dropped": MinuteColumn.DROPPED,
     "purged": MinuteColumn.PURGED,
     "redriven": MinuteColumn.MOVED_OUT,
+    "moved": MinuteColumn.MOVED_OUT,
 }
 
 
@@ -175,6 +177,7 @@ class Ledger:
     def moved_in(self, queue: Queue, references: list[MessageReference]) -> None:
         """Fresh references to as many messages, which died elsewhere, joined one queue."""
         group, size = self.group, 0
+        queue.counts[MOVED_IN] += len(references)
         records: dict[int, ReferenceRecord] = {}
         for reference in references:
             if reference.durable:
@@ -241,6 +244,8 @@ class Ledger:
     def succeeded(self, queue: Queue, references: list[MessageReference], alone: bool = True, consumer: str = "") -> None:
         """Acknowledged references of one queue leave it for good. ``alone``: not as a part of a transaction."""
         group, now_ms, held_ms = self.group, self._now_ms(), 0
+        queue.counts[DELIVERED] += len(references)
+        queue.counts[SUCCEEDED] += len(references)
         first_tries: set[int] = set()
         recorded: list[int] = []
         untried = recorded_ms = 0
@@ -277,13 +282,15 @@ class Ledger:
         reason: str | None = None,
         targets: Sequence[Queue] = (),
     ) -> None:
-        """References leave their queue otherwise: dead-lettered, expired, dropped, purged or redriven; the last into queues ``targets``."""
+        """References leave their queue otherwise: dead-lettered, expired, dropped, purged, redriven, moved; ``targets``: where to."""
         target_queues = tuple([target.name for target in targets])
         group, queue_id, now_ms = self.group, queue.queue_id, self._now_ms()
-        always = self._keep_all or outcome in ("dead-lettered", "expired", "redriven")
+        always = self._keep_all or outcome in ("dead-lettered", "expired", "redriven", "moved")
         told: _Stays = {}
         gone: list[int] = []
+        number = 0
         for reference in references:
+            number += 1
             if not reference.durable:
                 continue
             gone.append(reference.sequence)
@@ -293,6 +300,7 @@ class Ledger:
             message.stored -= 1
             if message.shared:
                 self._body_unused(message)
+        queue.counts[COUNT_OF_OUTCOME[outcome]] += number
         if gone:
             group.delete_all(gone)
             group.counts(queue_id, now_ms // _MINUTE_MS)[COLUMN_OF_OUTCOME[outcome]] += len(gone)
@@ -333,6 +341,9 @@ class Ledger:
         Keeps, of each message, the first tenth and the last of at most max-redelivery-records.
         """
         group, settings, queue_id = self.group, consumer.queue.settings, consumer.queue.queue_id
+        counts = consumer.queue.counts
+        counts[FAILED] += len(verdicts)
+        counts[RETRIED] += sum([decision.action is Action.REDELIVER for _, decision in verdicts])
         limit = settings.max_redelivery_records
         limit = MAX_ATTEMPT_RECORDS if limit < 0 else min(limit, MAX_ATTEMPT_RECORDS)
         last = limit - limit // 10
@@ -396,6 +407,7 @@ class Ledger:
 
     def delivered(self, queue: Queue, references: list[MessageReference], now_ms: int) -> None:
         """The application was given them (and they came back); successes count this themselves."""
+        queue.counts[DELIVERED] += len(references)
         number = sum([reference.durable for reference in references])
         if number:
             self.group.counts(queue.queue_id, now_ms // _MINUTE_MS)[MinuteColumn.DELIVERED] += number

@@ -66,6 +66,9 @@ class NoHost:
     def statistics(self) -> dict[str, Any]:
         return {}
 
+    def sockets(self) -> dict[object, Any]:
+        return {}
+
     async def reload(self) -> list[Change]:
         raise Refused("no-config-file", "there is none", "none is needed")
 

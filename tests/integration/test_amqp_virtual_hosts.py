@@ -136,7 +136,7 @@ def test_made_and_deleted_by_command(broker: Server, homing: HomingCommand) -> N
             ch.basic_publish("kept", "any", b"x", PERSISTENT)
         listed = {each["name"]: each for each in homing.json("vhost", "list")}
         assert listed["a.b"] == {"name": "a.b", "prefix": "::a%2Eb.", "queues": 1, "messages": 3, "connections": 1}
-        assert homing.json("vhost", "delete", "a.b") == {"queues": 1, "messages": 3}
+        assert homing.json("vhost", "delete", "a.b", "--yes") == {"queues": 1, "messages": 3}
         with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as closed:
             _until_closed(there)
         assert (closed.value.reply_code, closed.value.reply_text) == (320, "CONNECTION_FORCED - vhost 'a.b' is deleted")
@@ -144,9 +144,9 @@ def test_made_and_deleted_by_command(broker: Server, homing: HomingCommand) -> N
     homing.json("vhost", "add", "a.b")
     with connection(broker, virtual_host="a.b") as there, pytest.raises(pika.exceptions.ChannelClosedByBroker):
         there.channel().exchange_declare("kept", passive=True)
-    assert homing("vhost", "delete", "/").returncode == 2
+    assert homing("vhost", "delete", "/", "--yes").returncode == 2
     assert homing("vhost", "delete", "nowhere").returncode == 4
-    homing.json("vhost", "delete", "a.b")
+    homing.json("vhost", "delete", "a.b", "--yes")
 
 
 async def test_native_clients_reach_them_by_their_full_names(broker: Server) -> None:
@@ -172,7 +172,7 @@ async def test_native_clients_reach_them_by_their_full_names(broker: Server) -> 
 def test_a_restart_keeps_them(broker: Server, homing: HomingCommand) -> None:
     homing.json("vhost", "add", "stays")
     homing.json("vhost", "add", "goes")
-    homing.json("vhost", "delete", "goes")
+    homing.json("vhost", "delete", "goes", "--yes")
     with connection(broker, virtual_host="stays") as there:
         ch = there.channel()
         ch.exchange_declare("kept", "topic", durable=True)

@@ -54,6 +54,9 @@ class NoHost:
     def statistics(self) -> dict[str, Any]:
         return {}
 
+    def sockets(self) -> dict[object, Any]:
+        return {}
+
     def settings_in_force(self) -> dict[str, Any]:
         return {}
 

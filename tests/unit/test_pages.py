@@ -14,10 +14,16 @@ from homing.broker.errors import Refused
 from homing.broker.limits import BrokerLimits
 from homing.broker.management import policies, queues, virtual_hosts
 from homing.broker.management.pages import MAX_PAGE, MAX_WHOLE
+from homing.broker.management.statistics import Meter
 from homing.broker.protocols.native.answers import result_frame
 from homing.broker.protocols.native.codec import FrameDecoder, Op
 from homing.broker.protocols.native.fields import consumer_options
 from tests.model.world import World
+
+
+def list_queues(broker: Broker, arguments: dict[str, Any]) -> Any:
+    return queues.list_queues(broker, Meter(broker), arguments)
+
 
 List = Callable[[Broker, dict[str, Any]], Any]
 
@@ -46,7 +52,7 @@ def full() -> Broker:
 
 
 def test_twelve_thousand_queues_come_in_pages(full: Broker) -> None:
-    found = pages(full, queues.list_queues)
+    found = pages(full, list_queues)
     assert names(found) == sorted(f"queue.{number}" for number in range(12_000))
     assert len(found) == 12_000 / MAX_PAGE
     assert max(len(packb(page)) for page in found) < full.limits.answer_bytes + 1024
@@ -54,7 +60,7 @@ def test_twelve_thousand_queues_come_in_pages(full: Broker) -> None:
 
 def test_who_asks_for_all_of_very_many_is_told_to_ask_for_pages(full: Broker) -> None:
     with pytest.raises(Refused) as refused:
-        queues.list_queues(full, {})
+        list_queues(full, {})
     assert refused.value.code == "too-many-for-one-answer"
     assert "12000" in refused.value.message
 
@@ -63,31 +69,31 @@ def test_who_asks_for_all_of_a_few_gets_them_in_one_list() -> None:
     broker = World({}).broker
     for number in range(MAX_WHOLE):
         broker.resources.declare({"queue": f"queue.{number}"})
-    assert len(queues.list_queues(broker, {})) == MAX_WHOLE
+    assert len(list_queues(broker, {})) == MAX_WHOLE
     broker.resources.declare({"queue": "one.more"})
     with pytest.raises(Refused):
-        queues.list_queues(broker, {})
+        list_queues(broker, {})
 
 
 def test_a_page_is_bounded_in_bytes_too() -> None:
     broker = World({}, limits=BrokerLimits(answer_bytes=4096)).broker
     for number in range(50):
         broker.resources.declare({"queue": f"{number}.{'x' * 400}"})
-    found = pages(broker, queues.list_queues)
+    found = pages(broker, list_queues)
     assert len(names(found)) == len(set(names(found))) == 50
     assert all(len(packb(page)) < 4096 + 1024 for page in found)
     with pytest.raises(Refused):
-        queues.list_queues(broker, {})
+        list_queues(broker, {})
 
 
 def test_what_comes_and_goes_between_two_pages_doubles_nothing() -> None:
     broker = World({}).broker
     for number in range(30):
         broker.resources.declare({"queue": f"q{number:02}"})
-    first: Any = queues.list_queues(broker, {"limit": 10})
+    first: Any = list_queues(broker, {"limit": 10})
     broker.delete_queue(broker.state.post_office.queues[first["next"]])
     broker.resources.declare({"queue": "a"})
-    second: Any = queues.list_queues(broker, {"limit": 100, "after": first["next"]})
+    second: Any = list_queues(broker, {"limit": 100, "after": first["next"]})
     assert names([first, second]) == [f"q{number:02}" for number in range(30)]
 
 
@@ -107,7 +113,7 @@ def test_every_list_has_pages() -> None:
         ("host 0", "p0"), ("host 0", "p2"), ("host 0", "p4"), ("host 1", "p1"), ("host 1", "p3"),
     ]  # fmt: skip
     assert len(set(names(pages(broker, queues.consumers, queue="orders", limit=3), "connection"))) == 10
-    for verb in (virtual_hosts.list_all, policies.list_all, queues.list_queues):
+    for verb in (virtual_hosts.list_all, policies.list_all, list_queues):
         for wrong in ({"after": 5}, {"limit": 0}, {"limit": "x"}, {"colour": 1}):
             with pytest.raises(Refused):
                 verb(broker, wrong)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
 from ..handshakes import Admission
 from ..transport import SocketTransport, TransportLimits
@@ -11,6 +12,8 @@ from .session import AmqpSession
 
 class AmqpTransport(SocketTransport):
     """A socket on which AMQP 0-9-1 is spoken."""
+
+    protocol: ClassVar[str] = "amqp"
 
     def __init__(
         self,

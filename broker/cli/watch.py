@@ -1,0 +1,59 @@
+"""What is shown once, or with ``--watch`` again and again, over one connection."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from rich.console import RenderableType
+from rich.live import Live
+
+from .output import print_json, stdout
+
+if TYPE_CHECKING:
+    import homing
+
+WATCH_S: Final = 2.0
+#: A table that is wider than the terminal is wrapped by that: nothing of it is left out.
+_NO_EDGE: Final = 10_000
+
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Again every 2 s, until Ctrl-C; with --json one document a line.")]
+
+
+def show(
+    url: str,
+    ask: Callable[[homing.Connection], Awaitable[Any]],
+    draw: Callable[[Any], RenderableType],
+    *,
+    as_json: bool,
+    watch: bool,
+) -> None:
+    """What ``ask`` brings, as JSON or as ``draw`` draws it: on a terminal in one place, elsewhere one after the other."""
+    from .client import talk
+
+    in_place = watch and not as_json and stdout.is_terminal
+
+    async def conversation(connection: homing.Connection) -> None:
+        with Live(console=stdout, screen=True, auto_refresh=False) if in_place else nullcontext() as live:
+            while True:
+                found = await ask(connection)
+                if as_json:
+                    print_json(found, line=watch)
+                elif live is None:
+                    stdout.print(draw(found), width=_NO_EDGE)
+                else:
+                    live.update(draw(found), refresh=True)
+                sys.stdout.flush()
+                if not watch:
+                    return
+                await asyncio.sleep(WATCH_S)
+
+    try:
+        talk(url, conversation)
+    except KeyboardInterrupt:
+        if not watch:
+            raise

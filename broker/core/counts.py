@@ -1,0 +1,34 @@
+"""What has come of messages in a queue, counted since the broker started, of durable ones and others."""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: In the order in which they stand in ``Queue.counts``; shown under these names. ``retried``: of those that failed, tried again.
+COUNTED: Final = (
+    *("sent", "moved_in", "delivered", "succeeded", "failed", "retried"),
+    *("dead_lettered", "expired", "dropped", "purged", "moved_out"),
+)
+SENT: Final = 0
+MOVED_IN: Final = 1
+DELIVERED: Final = 2
+SUCCEEDED: Final = 3
+FAILED: Final = 4
+RETRIED: Final = 5
+#: The count that each end of a stay belongs to.
+COUNT_OF_OUTCOME: Final = {
+    "dead-lettered": COUNTED.index("dead_lettered"),
+    "expired": COUNTED.index("expired"),
+    "dropped": COUNTED.index("dropped"),
+    "purged": COUNTED.index("purged"),
+    "redriven": COUNTED.index("moved_out"),
+    "moved": COUNTED.index("moved_out"),
+}
+
+
+def none_yet() -> list[int]:
+    return [0] * len(COUNTED)
+
+
+def named(counts: list[int]) -> dict[str, int]:
+    return dict(zip(COUNTED, counts, strict=True))

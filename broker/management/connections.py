@@ -1,0 +1,73 @@
+"""Connections: who holds what; closing one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from ..broker import Broker
+from ..connection import Connection
+from ..errors import Refused
+from . import arguments as read
+from .pages import listed
+
+
+class Socket(Protocol):
+    """What a connection came in by."""
+
+    @property
+    def protocol(self) -> str: ...
+
+    @property
+    def place(self) -> str:
+        """Its peer's address and port."""
+
+    @property
+    def unsent_bytes(self) -> int: ...
+
+
+#: By the session that is spoken on it (``Connection.front_end``).
+Sockets = Callable[[], Mapping[Any, Socket]]
+
+
+def list_all(broker: Broker, sockets: Sockets, arguments: dict[str, Any]) -> dict[str, Any] | list[dict[str, Any]]:
+    read.only(arguments, "limit", "after")
+    found = sockets()
+    return listed(broker, arguments, broker.connections, lambda each: _describe(each, found.get(each.front_end)))
+
+
+def _describe(connection: Connection, socket: Socket | None) -> dict[str, Any]:
+    """Sizes in bytes. ``memory``: of what it holds unsettled, what its transactions gather, and what waits for its peer to read it."""
+    transactions = connection.transactions.values()
+    transaction_bytes, unsent_bytes = sum(each.bytes for each in transactions), socket.unsent_bytes if socket else 0
+    consumers = list(connection.consumers.values())
+    return {
+        "connection": connection.name,
+        "protocol": socket.protocol if socket else None,
+        "peer": socket.place if socket else None,
+        "user": connection.user,
+        "virtual_host": connection.virtual_host,
+        "connected_at_ms": connection.connected_at_ms,
+        "producers": len(connection.producers),
+        "consumers": len(consumers),
+        "slow_consumers": sum(each.slow for each in consumers),
+        "unsettled": len(connection.held()),
+        "transactions": len(transactions),
+        "held_bytes": connection.held_bytes,
+        "transaction_bytes": transaction_bytes,
+        "unsent_bytes": unsent_bytes,
+        "memory_bytes": connection.held_bytes + transaction_bytes + unsent_bytes,
+    }
+
+
+def close(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Ends a connection. What it holds goes back as at a clean close: nobody is blamed for it."""
+    read.only(arguments, "connection")
+    name = read.text(arguments, "connection")
+    connection = broker.connections.get(name)
+    if connection is None:
+        raise Refused("no-such-connection", f"there is no connection {name}", "homing connections lists all of them")
+    given_back = len(connection.held())
+    connection.front_end.end("connection-closed", "an operator closed this connection", "connect again, or ask why")
+    broker.disconnect(connection, lost=False)
+    return {"connection": name, "given_back": given_back}
