@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import json
 import logging
@@ -26,6 +27,7 @@ from .auth.logins import Answer, Logins
 from .broker import Broker
 from .clock import BrokerClock
 from .config.config import Change, Config, changes
+from .config.models import AmqpSection, NativeSection
 from .declarations import declare
 from .errors import Refused
 from .limits import BrokerLimits
@@ -179,11 +181,10 @@ class Server:
             limits.max_message_bytes,
         )
         transport_limits = self._transport_limits()
-        return await self._loop.create_server(
+        return await self._listen(
+            "native",
+            self.config.native,
             lambda: NativeTransport(self._native_session, transport_limits, self._transports, self._admission),
-            self.config.native.host,
-            self.config.native.port,
-            backlog=1024,
         )
 
     async def listen_amqp(self) -> asyncio.Server | None:
@@ -198,17 +199,28 @@ class Server:
             cluster_name=self.config.broker.name,
             max_message_bytes=limits.max_message_bytes,
         )
-        return await self._loop.create_server(
+        return await self._listen(
+            "amqp",
+            section,
             lambda: AmqpTransport(
                 lambda transport: AmqpSession(self.broker, transport, options, self._authenticator(transport, self._check_amqp)),
                 self._transport_limits(),
                 self._transports,
                 self._admission,
             ),
-            section.host,
-            section.port,
-            backlog=1024,
         )
+
+    async def _listen(
+        self, name: str, section: NativeSection | AmqpSection, make_transport: Callable[[], SocketTransport]
+    ) -> asyncio.Server:
+        """Raises Refused, which names the port, where the system does."""
+        try:
+            return await self._loop.create_server(make_transport, section.host, section.port, backlog=1024)
+        except OSError as error:
+            code = "port-in-use" if error.errno == errno.EADDRINUSE else "cannot-listen"
+            said = f"{name} cannot listen on {section.host}:{section.port}: {os.strerror(error.errno or 0)}"
+            fix = f"stop what listens there (ss -ltnp), or change {name}.port in broker.yaml; 0 picks a free one"
+            raise Refused(code, said, fix) from error
 
     def _native_session(self, transport: SocketTransport) -> NativeSession:
         authenticate = self._authenticator(transport, self._logins.check)
@@ -403,7 +415,7 @@ def _ready_line(config: Config, listener: asyncio.Server, amqp: asyncio.Server |
 
 
 def run_server(config: Config, *, json_ready: bool = False) -> int:
-    """The process: logging to stderr, uvloop, and the exit code of semantics section 13. Raises JournalError when it cannot start."""
+    """The process: logging to stderr, uvloop, and the exit code. Raises JournalError or Refused when it cannot start."""
     import uvloop
 
     writer = start_logging()
@@ -415,10 +427,5 @@ def run_server(config: Config, *, json_ready: bool = False) -> int:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(serve(config, json_ready))
-    except OSError as error:
-        places = [f"{each.host}:{each.port}" for each in (config.native, config.amqp) if each is not None]
-        what = f"cannot listen on {' and '.join(places)} ({error.strerror})"
-        print(f"homing: {what}. Stop what listens there, or set port: 0 under native: or amqp:.", file=sys.stderr)
-        return 1
     finally:
         writer.close()

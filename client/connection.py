@@ -28,7 +28,7 @@ from .session import Session
 from .url import DEFAULT_URL, parse_url, place
 from .validation import check_text
 from .waiting import Waiters
-from .wire import Frame, Wire
+from .wire import NATIVE_PORT, Frame, Wire
 
 #: What a frame needs beyond its messages, with room to spare.
 FRAME_HEAD_BYTES: Final = 256
@@ -279,7 +279,7 @@ class Connection:
         except TimeoutError:
             wire.abort(ConnectionLost("connect-timeout", "no answer", ""))
             raise ConnectError(
-                "connect-timeout", f"no answer from {where} in time", "check the address, or raise connect_timeout_ms"
+                "connect-timeout", f"no answer from {where} in time", f"{NATIVE_PORT}, or raise connect_timeout_ms"
             ) from None
         except OSError as error:
             said = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)

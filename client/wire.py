@@ -10,12 +10,15 @@ import socket
 from collections.abc import Callable
 from typing import Any, Final, Protocol, cast
 
+from homing.broker.protocols.codec_spoken import NAMES, spoken
 from homing.broker.protocols.native.codec import FrameDecoder, Op, ProtocolError, encode
 
 from .errors import SEE_PROTOCOL, ConnectionLost, HomingError
 
 #: A connection is dead after this many heartbeat intervals without a byte (docs/protocol.md 2.1).
 DEAD_AFTER_INTERVALS: Final = 2.5
+
+NATIVE_PORT: Final = "name the port of native: in the broker's broker.yaml, 7171 as shipped"
 
 Frame = list[Any]
 
@@ -64,7 +67,13 @@ class Wire(asyncio.Protocol):
                     return
                 self._on_frame(frame)
         except ProtocolError as invalid:
-            self.abort(ConnectionLost(invalid.code, f"the broker sent no valid frame: {invalid.message}", SEE_PROTOCOL))
+            theirs = spoken(data)
+            if theirs is None:
+                self.abort(ConnectionLost(invalid.code, f"the broker sent no valid frame: {invalid.message}", SEE_PROTOCOL))
+            else:
+                self.abort(
+                    ConnectionLost("wrong-protocol", f"what answers there speaks {NAMES[theirs]}, not {NAMES['native']}", NATIVE_PORT)
+                )
         except (ValueError, TypeError, IndexError, KeyError) as error:
             self.abort(ConnectionLost("malformed-frame", f"the broker sent a frame of the wrong shape ({error!r})", SEE_PROTOCOL))
 

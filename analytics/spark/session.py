@@ -45,7 +45,9 @@ def spark_session(master: str | None = None, *, ui: bool = False, small: bool = 
         from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
         from pyspark.sql import SparkSession
     except ImportError as missing:
-        raise AnalyticsError("no-analytics", "Analysing needs pyspark, which is not installed.", "Install homing[analytics].") from missing
+        raise AnalyticsError(
+            "no-analytics", "Analysing needs pyspark, which is not installed.", "pip install 'homing[analytics]'"
+        ) from missing
     active = SparkSession.getActiveSession()
     if active is not None:
         yield active

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command
 
 from . import analyze as cli_analyze
 from . import connections as cli_connections
@@ -22,9 +24,11 @@ from . import settings as cli_settings
 from . import simulate as cli_simulate
 from . import statistics as cli_statistics
 from . import vhosts as cli_virtual_hosts
-from .output import CommandError, ExitCode, Json, as_command_error, print_json, show_error
+from .output import CommandError, Json, as_command_error, print_json, show_error
 
 EPILOG = "Exit codes: 0 done · 1 failed · 2 usage · 3 no broker · 4 not found · 5 configuration · 6 journal damaged or newer · 70 I/O error"
+
+HELP_OPTIONS: Final = ["--help", "-h"]
 
 app = typer.Typer(
     name="homing",
@@ -33,8 +37,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    add_completion=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": HELP_OPTIONS},
 )
 
 Config = Annotated[Path | None, typer.Option("--config", "-c", help="The configuration file.", show_default="broker.yaml, if there is one")]
@@ -93,10 +96,24 @@ app.command(rich_help_panel=OFFLINE)(cli_analyze.analyze)
 app.command(rich_help_panel=OFFLINE)(cli_simulate.simulate)
 
 
+def command_tree() -> TyperGroup:
+    """All commands. Flags have no type to be shown in help."""
+    tree = get_command(app)
+    assert isinstance(tree, TyperGroup)
+    waiting: list[Any] = [tree]
+    while waiting:
+        command = waiting.pop()
+        waiting += getattr(command, "commands", {}).values()
+        for param in command.get_params(typer.Context(command, help_option_names=HELP_OPTIONS)):
+            if getattr(param, "is_flag", False):
+                param.metavar = ""
+    return tree
+
+
 def main() -> None:
     """Entry point. Failures that were reckoned with end in a sentence and an exit code, never in a traceback."""
     try:
-        app(prog_name="homing")
+        sys.exit(command_tree()(prog_name="homing", standalone_mode=False))
     except Exception as error:
         command_error = as_command_error(error)
         if command_error is None:
@@ -105,11 +122,9 @@ def main() -> None:
             shown: CommandError = command_error
             what = {"code": shown.code, "message": shown.message, "fix": shown.fix, "exit_code": int(shown.exit_code)}
             print_json(what, to=sys.stderr)
-        else:
+        elif command_error.message:  # a group of commands by itself has shown its help
             show_error(command_error)
         sys.exit(command_error.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(ExitCode.FAILED)
 
 
 __all__ = ["app", "main", "print_json"]

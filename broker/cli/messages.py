@@ -171,7 +171,9 @@ def _lines(file: Path, count: int) -> Iterator[bytes]:
         ) from None
 
 
-Timeout = Annotated[int, typer.Option("--timeout", "-t", parser=_duration, metavar="DURATION", help="How long to wait for the next.")]
+Timeout = Annotated[
+    int, typer.Option("--timeout", "-t", parser=_duration, metavar="DURATION", help="How long to wait for the next.", show_default="1s")
+]
 Selector = Annotated[str | None, typer.Option("--selector", "-s", help="Only those it holds for: \"region = 'eu'\".")]
 Fail = Annotated[str | None, typer.Option("--fail", metavar="REASON", help="Fail them, with this reason, to see what follows.")]
 
@@ -188,10 +190,10 @@ def receive(
 ) -> None:
     """Receive messages and acknowledge them. With [bold]--json[/], one JSON object a line.
 
-    Into a pipe they are acknowledged at the end, when its reader has read them all, and given back when it leaves before: what
-    [bold]head[/] has printed comes again. To take ten, say [bold]--count 10[/].
+    Into a pipe they are acknowledged when its reader has read them all; when it leaves before, as head does, all go back.
 
-    [dim]homing receive orders --count 0 --json | jq .body[/]
+    [dim]homing receive orders --count 10 --json | jq .body[/]
+    [dim]homing receive orders --fail "no stock"[/]
     """
     from .client import talk
 

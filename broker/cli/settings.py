@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
@@ -208,12 +209,29 @@ def config_check(file: Annotated[Path, typer.Argument(help="The file to check.")
 
 @user_app.command("hash")
 def user_hash(
-    password: Annotated[str, typer.Option(prompt=True, hide_input=True, confirmation_prompt=True, help="Asked for when not given.")],
+    source: Annotated[
+        str | None, typer.Argument(metavar="-", help="-: read the password from standard input, up to its first line end.")
+    ] = None,
+    password: Annotated[
+        str | None, typer.Option("--password", help="Asked for when not given; others may see it in the list of processes.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """The argon2 hash of a password, for ``users:`` in broker.yaml."""
+    """The argon2 hash of a password, for ``users:`` in broker.yaml.
+
+    [dim]homing user hash[/]
+    [dim]pass show homing | homing user hash -[/]
+    """
     from argon2 import PasswordHasher
 
+    if source is not None:
+        if source != "-" or password is not None:
+            raise typer.BadParameter("give -, which reads standard input, or --password, or neither")
+        password = sys.stdin.readline().rstrip("\r\n")
+    elif password is None:
+        password = typer.prompt("Password", hide_input=True, confirmation_prompt=True)
+    if not password:
+        raise typer.BadParameter("the password is empty")
     hashed = PasswordHasher().hash(password)
     if as_json:
         print_json({"hash": hashed})

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Protocol, cast
 
 from ..errors import Refused
+from .codec_spoken import NAMES, spoken
+from .foreign import FIXES, answer
 from .handshakes import Admission
 from .native.codec import Frame, FrameDecoder, ProtocolError
 from .native.session import NativeSession
@@ -115,6 +117,17 @@ class SocketTransport(asyncio.Protocol):
             self._any_session.end(refusal.code, refusal.message, refusal.fix)
             return
         self._deadline = self._loop.call_later(self._limits.login_timeout_ms / 1000, self._too_slow)
+
+    def _is_foreign(self, data: bytes) -> bool:
+        """The first that came on this socket is of another protocol: the log says so, and the peer is told."""
+        theirs = spoken(data)
+        if theirs is None or theirs == self.protocol:
+            return False
+        log.warning("%s speaks %s on a port for %s: %s", self.place, NAMES[theirs], NAMES[self.protocol], FIXES[theirs])
+        self.write(answer(theirs, self.protocol))
+        self._any_session.lost()
+        self.end()
+        return True
 
     def pause_writing(self) -> None:
         self._paused = True
@@ -319,6 +332,8 @@ class NativeTransport(SocketTransport):
             return
         try:
             if not self._logged_in:
+                if not self._received_before_login and self._is_foreign(data):
+                    return
                 self._received_before_login += len(data)
                 if self._received_before_login > self._limits.max_bytes_before_login:
                     raise ProtocolError(

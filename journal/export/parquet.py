@@ -80,7 +80,7 @@ def require_pyarrow(error: Callable[[str, str, str], Exception]) -> None:
     try:
         import pyarrow  # noqa: F401
     except ImportError as missing:
-        raise error("no-analytics", "Exporting needs pyarrow, which is not installed.", "Install homing[analytics].") from missing
+        raise error("no-analytics", "Exporting needs pyarrow, which is not installed.", "pip install 'homing[analytics]'") from missing
 
 
 def arrow_schema(table: Table) -> Any:

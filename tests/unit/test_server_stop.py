@@ -17,7 +17,7 @@ class SlowJournal:
 
 async def test_a_slow_disk_does_not_break_an_orderly_stop(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(server, "_SHUTDOWN_S", 0.01)
-    # A TimeoutError is an OSError, and run_server takes those for a port that cannot be listened on: it must not come out of here.
+    # What came out of here would end the process with another exit code.
     await server._flush_in_time(cast(Any, SlowJournal()))
     (warning,) = caplog.records
     assert warning.getMessage() == "the disk is slow: clients are left without answers to what they did last"

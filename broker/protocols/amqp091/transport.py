@@ -31,6 +31,8 @@ class AmqpTransport(SocketTransport):
             return
         try:
             if not self._logged_in:
+                if not self._received_before_login and self._is_foreign(data):
+                    return
                 self._received_before_login += len(data)
                 if self._received_before_login > self._limits.max_bytes_before_login:
                     self._session.end("login-expected", "too much was sent before the login was done", "log in first")

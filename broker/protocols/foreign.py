@@ -1,0 +1,31 @@
+"""A client that has come to the wrong port is told so in its own protocol, as far as that has words for it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .amqp091.codec import PROTOCOL_HEADER
+from .codec_spoken import NAMES
+from .native.codec import Op, encode
+
+#: Protocol -> what to do instead.
+FIXES: Final = {
+    "native": "use the port of native: in broker.yaml, 7171 as shipped",
+    "amqp": "use the port of amqp: in broker.yaml, 5672 as shipped",
+    "http": "no port of this version speaks HTTP",
+    "tls": "connect without it, which no port of this version has",
+}
+
+
+def answer(theirs: str, ours: str) -> bytes:
+    said = f"this port speaks {NAMES[ours]}, not {NAMES[theirs]}"
+    if theirs == "native":
+        return encode([Op.ERROR, "wrong-protocol", said, FIXES[theirs]])
+    if theirs == "amqp":
+        # All that its specification knows; whoever gets it on another port says "incompatible protocol".
+        return PROTOCOL_HEADER
+    # For TLS, whatever is no record of it is reported as a port without it.
+    body = f"{said}; {FIXES[theirs]}\n"
+    return (
+        f"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}".encode()
+    )

@@ -1,0 +1,76 @@
+"""Whoever comes to the wrong port is told, and so is the log; a port that is taken is named."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import socket
+import ssl
+from collections.abc import Callable
+
+import pika
+import pytest
+from pika.exceptions import IncompatibleProtocolError
+
+import homing
+from homing.broker.protocols.codec_spoken import NAMES
+from tests.process import HomingCommand, Server, wait_until
+
+
+def place(server: Server, name: str) -> tuple[str, int]:
+    host, _, port = server.ready[name].rpartition(":")
+    return host, int(port)
+
+
+def test_every_protocol_is_recognised_on_every_port(start_server: Callable[..., Server], homing: HomingCommand) -> None:
+    server = start_server({"amqp": {"port": 0}})
+    native, amqp = place(server, "native"), place(server, "amqp")
+    for (host, port), ours in ((native, NAMES["native"]), (amqp, NAMES["amqp"])):
+        web = http.client.HTTPConnection(host, port, timeout=20)
+        web.request("GET", "/")
+        answer = web.getresponse()
+        assert (answer.status, answer.read().decode()) == (400, f"this port speaks {ours}, not HTTP; no port of this version speaks HTTP\n")
+        web.close()
+        with (
+            socket.create_connection((host, port), 20) as plain,
+            pytest.raises(ssl.SSLError, match=r"WRONG_VERSION_NUMBER|wrong version number"),
+        ):
+            ssl.create_default_context().wrap_socket(plain, server_hostname="localhost")
+    with pytest.raises(IncompatibleProtocolError):
+        pika.BlockingConnection(pika.ConnectionParameters(*native))
+    wrong = homing("queues", "--json", url=f"homing://{server.ready['amqp']}")
+    told = {"code": "wrong-protocol", "message": "this port speaks AMQP, not the native protocol", "exit_code": 3}
+    assert wrong.returncode == 3
+    assert json.loads(wrong.stderr) == {**told, "fix": "use the port of native: in broker.yaml, 7171 as shipped"}
+    for theirs, at in (("http", "native"), ("tls", "native"), ("amqp", "native"), ("http", "amqp"), ("tls", "amqp"), ("native", "amqp")):
+        words = f"speaks {NAMES[theirs]} on a port for {NAMES[at]}: "
+        wait_until(words, lambda words=words: words in server.log_path.read_text())
+
+
+@pytest.mark.parametrize(
+    ("answer", "spoken"),
+    [(b"AMQP\0\0\x09\x01", "AMQP"), (b"HTTP/1.1 400 Bad Request\r\n\r\n", "HTTP"), (b"\x15\x03\x01\0\x02\x02\x46", "TLS")],
+)
+async def test_the_client_recognises_what_answers(answer: bytes, spoken: str) -> None:
+    async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer)
+        writer.close()
+        await writer.wait_closed()
+
+    async with await asyncio.start_server(say, "127.0.0.1", 0) as somebody:
+        port = somebody.sockets[0].getsockname()[1]
+        with pytest.raises(homing.ConnectError, match=f"what answers there speaks {spoken}, not the native protocol") as refused:
+            await homing.connect(f"homing://127.0.0.1:{port}")
+        assert (refused.value.code, refused.value.fix) == (
+            "wrong-protocol",
+            "name the port of native: in the broker's broker.yaml, 7171 as shipped",
+        )
+
+
+def test_a_port_that_is_taken_is_named(server: Server, homing: HomingCommand) -> None:
+    (homing.directory / "broker.yaml").write_text(f"native: {{port: {place(server, 'native')[1]}}}\n")
+    done = homing("serve", "--json")
+    assert (done.returncode, done.stdout) == (1, "")
+    told = json.loads(done.stderr)
+    assert (told["code"], told["message"]) == ("port-in-use", f"native cannot listen on {server.ready['native']}: Address already in use")
