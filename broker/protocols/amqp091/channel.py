@@ -19,6 +19,7 @@ from ...core.queue import Queue
 from ...core.redelivery import Failure
 from ...core.transaction import Transaction
 from ...errors import Refused
+from ...topology.amqp.arguments import counts_deliveries
 from ...topology.amqp.queues import REPLY_TO
 from .codec import (
     FRAME_BODY,
@@ -241,8 +242,9 @@ class Channel:
         room, number, shapes, delivery = session.frame_max - FRAME_OVERHEAD, self.number, subscription.shapes, _DELIVERY.pack
         like: tuple[bytes, bytes] | None = None
         like_size, before, between = 0, b"", b""
+        counting = counts_deliveries(consumer.queue)
         for reference in references:
-            body, wire = reference.message.body, wire_of(reference)
+            body, wire = reference.message.body, wire_of(reference, counting)
             size, redelivered = len(body), reference.delivery_count > reference.counted
             if wire is like and size == like_size:
                 parts += (before, delivery(tag, redelivered), between, body, b"\xce")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...core.message import MessageReference
 from ...core.queue import Queue
+from ...topology.amqp.arguments import counts_deliveries
 from .codec import content_frames, method_frame
 from .codec_methods import NUMBER
 from .message_mapping import wire_of
@@ -53,7 +54,7 @@ def _handed_out(channel: Channel, queue: Queue, reference: MessageReference, no_
     consumer, redelivered = reference.consumer, reference.delivery_count > reference.counted
     assert consumer is not None, "a message that was handed out has a consumer"
     tag = channel.hold(consumer, reference, no_ack)
-    target, properties = wire_of(reference)
+    target, properties = wire_of(reference, counts_deliveries(queue))
     payload = b"".join((_GET_OK, _DELIVERY.pack(tag, redelivered), target, queue.ready.to_bytes(4, "big")))
     answer = b"".join(content_frames(channel.number, payload, properties, reference.message.body, channel.session.frame_max))
     if no_ack:

@@ -18,7 +18,6 @@ from ...core.message import AMQP_ORIGIN as ORIGIN
 from ...core.message import DEFAULT_PRIORITY, Message, MessageReference, Properties, overlay
 from ...core.settings.units import MAX_DURATION_MS
 from ...properties import RESERVED
-from ...topology.amqp.arguments import counts_deliveries
 from ...topology.amqp.queues import REPLY_TO
 from .codec_methods import short_string
 from .codec_properties import ContentProperties, read_properties, write_properties
@@ -127,11 +126,9 @@ def _clean(text: str) -> str:
 # -- out -----------------------------------------------------------------------------------------------------------------
 
 
-def wire_of(reference: MessageReference) -> tuple[bytes, bytes]:
-    """(exchange and routing key as short strings, content properties) of a delivery."""
-    failed = reference.failed
-    if failed and not counts_deliveries(reference.queue):
-        failed = 0
+def wire_of(reference: MessageReference, counting: bool) -> tuple[bytes, bytes]:
+    """(exchange and routing key as short strings, content properties) of a delivery. ``counting``: its queue tells how often it failed."""
+    failed = reference.failed if counting else 0
     if reference.hops:
         return _changed(reference, failed)
     message = reference.message
