@@ -1,113 +1,57 @@
-"""Broker: the verbs that every front end calls. It decides nothing itself; it knows whom to ask, and in which order.
+"""Broker: the verbs of messages that a front end calls; those of what is declared are its base's (administration.py). docs/architecture.md
+has them all on one page.
 
-Nothing here waits: what must be on disk first is answered through ``when_safe`` callbacks. The loop calls
-``drain`` once a turn in which something became dispatchable, and ``tick`` when ``next_ms`` says so and at least once a second.
+It decides nothing itself; it knows whom to ask, and in which order. Nothing here waits: what must be on disk first is answered through
+``when_safe`` callbacks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from random import Random
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from .auth.permissions import Permitted, everybody
+from .administration import Administration
 from .connection import Connection, FrontEnd
-from .core.consumer import Consumer
+from .core.amqp.vhost import DEFAULT
+from .core.consumer import Consumer, SharedWindow
 from .core.dead_letter import EXPIRED, POISON
 from .core.message import Message, MessageReference, Where
+from .core.producer import Producer
 from .core.queue import Queue
 from .core.redelivery import ConsumerPolicy, Failure, PolicyMap
 from .core.routing import Route
-from .core.settings.address_settings import AddressSettings, AddressSettingsRepository
-from .delivery.dead_lettering import DeadLetterOffice
-from .delivery.dispatching import Dispatcher
-from .delivery.producers import FlowControl, Producer, long_gone
-from .delivery.publish import Intake
-from .delivery.pull_timeouts import Pulls
-from .delivery.settlement import Settlement
-from .delivery.state import BrokerState
-from .delivery.steps import Work
-from .delivery.transactions import Transactions
+from .core.transaction import Send, Transaction
 from .errors import Refused
-from .limits import BrokerLimits
-from .paging.pager import Windows
-from .recording.journal_port import JournalPort
-from .recording.recorder import Ledger
-from .topology.amqp.dead_letter_router import DeadLetterExchanges
-from .topology.amqp.policies import Policies
-from .topology.amqp.queues import DeclaredQueues
-from .topology.amqp.virtual_hosts import VirtualHosts
-from .topology.resources import Resources
 
 _UNBOUNDED: Final = 1 << 62
-#: Due or expired references looked at in one turn.
-SWEEP_BUDGET: Final = 5000
-_SECOND_MS: Final = 1000
 #: An acknowledgement "expired" is believed when the message expires within this time: clocks differ.
 _CLOCK_SLACK_MS: Final = 60_000
 
 
-class Broker:
-    def __init__(
-        self,
-        journal: JournalPort,
-        settings: AddressSettingsRepository,
-        now_ms: Callable[[], int],
-        rng: Random,
-        wake: Callable[[], None],
-        limits: BrokerLimits | None = None,
-        keep_all_history: bool = False,
-        disk_low: Callable[[], bool] = lambda: False,
-        permitted: Permitted = everybody,
-    ) -> None:
-        self.limits = limits or BrokerLimits()
-        self.now_ms = now_ms
-        self.ledger = Ledger(journal, now_ms, keep_all_history)
-        windows = Windows(self.limits.window_messages, self.limits.window_bytes, self.limits.window_scheduled, self.limits.memory_bytes)
-        self.state = BrokerState(self.ledger, settings, now_ms, rng, wake, self.limits.max_hops, journal, windows)
-        journal.on_commit = self.state.throttle.written
-        self.policies = Policies(self.state)
-        self.policies.changed.append(self._policies_changed)
-        self.resources = Resources(
-            self.state, self.policies, self.limits.selector_characters, self.limits.selector_depth, self.limits.max_queues
-        )
-        self.virtual_hosts = VirtualHosts(self.state, self.resources, self.policies)
-        self.declared_queues = DeclaredQueues(self.state, self.resources, permitted)
-        self.office = DeadLetterOffice(self.state, self.resources, DeadLetterExchanges(self.state, self.resources, self.virtual_hosts))
-        self.state.pager.expire = lambda reference: self.office.bury(reference, EXPIRED)
-        self._dispatcher = Dispatcher(self.state, self.office)
-        self.settlement = Settlement(self.state, self.office)
-        self.intake = Intake(self.state, self.resources, self.office, self.limits.duplicate_ids)
-        self.flow = FlowControl(self.state, self.limits.memory_bytes, self.limits.store_bytes, self.limits.temp_bytes, disk_low)
-        self.transactions = Transactions(self.state, self.intake, self.settlement, self.limits)
-        #: By name.
-        self.connections: dict[str, Connection] = {}
-        self._by_client: dict[str, Connection] = {}
-        self._next_connection = 1
-        #: producer key -> [mark, last use]; kept 24 h beyond the connection.
-        self.marks: dict[str, list[int]] = {}
-        self._pulls = Pulls()
-        #: Long work that is under way; each returns whether there is more to do.
-        self.work = Work(wake)
-        self._next_second_ms = 0
-        self._next_parked_ms = 0
-
+class Broker(Administration):
     # -- connections -------------------------------------------------------------------------------------------------
 
-    def connect(self, client_id: str, user: str, front_end: FrontEnd, policies: PolicyMap | None = None) -> Connection:
-        """A client has logged in. An older connection of the same client is ended first, so that nothing of it can come later."""
-        older = self._by_client.get(client_id) if client_id else None
+    def connect(
+        self, client_id: str, user: str, front_end: FrontEnd, policies: PolicyMap | None = None, virtual_host: str = DEFAULT
+    ) -> Connection:
+        """A client has logged in. An older connection of the same client is ended first, so that nothing of it can come later.
+
+        Raises Refused: no such virtual host, or the client_id is another user's.
+        """
+        self.virtual_hosts.find(virtual_host)
+        older = self.by_client.get(client_id) if client_id else None
         if older is not None:
             if older.user != user:
                 raise Refused("client-id-in-use", "this client_id is connected as another user", "use a client_id of your own (a new UUID)")
             self.disconnect(older, lost=True)
             older.front_end.end("taken-over", "the same client has connected again", "nothing; the newer connection goes on")
-        connection = Connection(self._next_connection, client_id, user, front_end, policies, self.now_ms())
-        self._next_connection += 1
+        connection = Connection(self.next_connection, client_id, user, front_end, policies, self.now_ms())
+        connection.virtual_host = virtual_host
+        self.next_connection += 1
         self.connections[connection.name] = connection
         self.state.pager.rations.kept.add(connection.kept)
         if client_id:
-            self._by_client[client_id] = connection
+            self.by_client[client_id] = connection
         return connection
 
     def disconnect(self, connection: Connection, lost: bool) -> None:
@@ -117,14 +61,16 @@ class Broker:
         connection.open = False
         del self.connections[connection.name]
         self.state.pager.rations.kept.discard(connection.kept)
-        if self._by_client.get(connection.client_id) is connection:
-            del self._by_client[connection.client_id]
+        if self.by_client.get(connection.client_id) is connection:
+            del self.by_client[connection.client_id]
         for producer in list(connection.producers.values()):
             self.close_producer(connection, producer.number)
+        if connection.sender is not None:
+            self.flow.close(connection.sender)
         now_ms = self.now_ms()
         consumers = [*connection.consumers.values(), *connection.retired.values()]
         for consumer in consumers:
-            self._pulls.forget(consumer)
+            self.pulls.forget(consumer)
             consumer.queue.detach(consumer, now_ms)
             self.resources.idle.watch(consumer.queue)
         for transaction in connection.transactions.values():
@@ -144,7 +90,7 @@ class Broker:
     # -- sending -----------------------------------------------------------------------------------------------------
 
     def open_producer(self, connection: Connection, number: int, address: str) -> Producer:
-        """The producer with its mark. Answer it through ``when_safe``; credit follows with ``flow.open``."""
+        """The producer with its mark. Answer it through ``when_safe``; credit follows with ``give_credit``."""
         if number in connection.producers:
             raise Refused("producer-exists", f"producer {number} is open already", "choose another number")
         if address not in self.state.post_office.addresses:
@@ -166,6 +112,28 @@ class Broker:
             self.resources.named[producer.address] = left
         else:
             del self.resources.named[producer.address]
+
+    def open_sender(self, connection: Connection) -> Producer:
+        """One producer for all that comes on the connection, to whatever address; nothing is numbered (AMQP). It is given credit."""
+        connection.sender = producer = Producer(f"{connection.name}/amqp", 0, "", 0, connection.front_end)
+        self.flow.open(producer)
+        return producer
+
+    def give_credit(self, producer: Producer) -> None:
+        """It may send from now on, and is told how much."""
+        self.flow.open(producer)
+
+    def charge(self, producer: Producer, messages: int, size: int) -> bool:
+        """See FlowControl.charge."""
+        return self.flow.charge(producer, messages, size)
+
+    def top_up(self, producer: Producer) -> None:
+        """See FlowControl.top_up."""
+        self.flow.top_up(producer)
+
+    def tell_why(self, producer: Producer) -> None:
+        """See FlowControl.tell."""
+        self.flow.tell(producer)
 
     def send(self, producer: Producer, first: int, messages: list[Message]) -> tuple[int, Refused] | None:
         """Stores messages numbered from ``first``; repeats are passed over. Returns (number, why) of a refused one, which ends the frame.
@@ -196,6 +164,10 @@ class Broker:
         """Another number whenever a route may have become another."""
         return self.state.post_office.routes_version
 
+    def route(self, connection: Connection, exchange: str, key: str, headers: Mapping[str, Any], more_keys: Sequence[str] = ()) -> Route:
+        """Where a message published to the exchange under these keys goes. Raises Refused: no such exchange, or an internal one."""
+        return self._exchanges(connection).published(exchange, key, headers, more_keys)
+
     def room(self, route: Route) -> int:
         """Messages that may be taken in this turn where they go to several queues; what goes to one is not bounded here."""
         return self.state.throttle.share(len(route.queues)) if len(route.queues) > 1 else _UNBOUNDED
@@ -207,6 +179,34 @@ class Broker:
     def offer(self, producer: Producer, route: Route, message: Message) -> bool:
         """See Intake.offer."""
         return self.intake.offer(producer, route.queues, message)
+
+    def wait_for_room(self, go_on: Callable[[], None]) -> None:
+        """See Throttle.wait."""
+        self.state.throttle.wait(go_on)
+
+    def has_room(self) -> bool:
+        """Whether this turn takes in anything more."""
+        return self.state.throttle.room(1) > 0
+
+    def wake(self) -> None:
+        """There is to be another turn."""
+        self.state.wake()
+
+    # -- on disk -----------------------------------------------------------------------------------------------------
+
+    def when_safe(self, callback: Callable[[], None]) -> None:
+        """Calls back once everything so far is on disk; at once when it is already."""
+        self.ledger.when_safe(callback)
+
+    def when_stored(self, callback: Callable[[], None]) -> None:
+        """The same for the confirm of a send. See Ledger.when_stored."""
+        self.ledger.when_stored(callback)
+
+    def may_tell(self, queue: Queue, reference: MessageReference | None = None) -> bool:
+        """Whether what was found in the queue may be told before anything more is on disk: that message, or that there is none."""
+        if queue.burying:
+            return False
+        return reference is None or (not reference.counted and self.ledger.ids_reserved)
 
     # -- consuming ---------------------------------------------------------------------------------------------------
 
@@ -245,12 +245,41 @@ class Broker:
         if most >= 0 and len(queue.consumers) >= most:
             raise Refused("too-many-consumers", f"queue {queue.name} takes {most} consumers", "wait, or raise max-consumers")
 
+    def consume(
+        self,
+        connection: Connection,
+        number: int,
+        queue: Queue,
+        prefetch: int,
+        window: SharedWindow,
+        *,
+        holds_nothing: bool = False,
+        exclusive: bool = False,
+        priority: int = 0,
+    ) -> Consumer:
+        """A consumer as AMQP has them: one of several that share a window, perhaps alone, perhaps waiting until those before it are gone.
+
+        Raises Refused.
+        """
+        self.declared_queues.check_consume(queue, exclusive)
+        consumer = self.subscribe(connection, number, queue.name, {"prefetch": prefetch})
+        consumer.priority = priority
+        window.join(consumer, holds_nothing)
+        if exclusive:
+            self.declared_queues.take(queue, consumer)
+        self.declared_queues.stand_by(queue, consumer)
+        return consumer
+
+    def offer_room(self, window: SharedWindow) -> None:
+        """A shared window has room again: whoever holds least first."""
+        self.state.offer_room(window)
+
     def unsubscribe(self, connection: Connection, consumer: Consumer, keep_given: bool = False) -> None:
         """A clean end. What was given stays where the session is transacted or wants to keep it, until that ends."""
         consumer.queue.detach(consumer, self.now_ms())
         self.resources.idle.watch(consumer.queue)
         connection.consumers.pop(consumer.number, None)
-        self._pulls.forget(consumer)
+        self.pulls.forget(consumer)
         if not consumer.transacted and not keep_given:
             self.settlement.closed(consumer)
             return
@@ -306,10 +335,26 @@ class Broker:
         """Calls back when more of the queue has come from disk; False, and never, where there is nothing on disk to hand out."""
         return not queue.paused and self.state.pager.when_read(queue, callback)
 
+    def serve(self, queue: Queue) -> None:
+        """See Dispatcher.serve."""
+        self.dispatcher.serve(queue)
+
     def pull(self, connection: Connection, consumer: Consumer, timeout_ms: int) -> None:
         """One credit; without a message within ``timeout_ms`` (-1: without end) it is taken back and answered."""
-        self._pulls.add(connection, consumer, self.now_ms() + timeout_ms if timeout_ms >= 0 else None)
+        self.pulls.add(connection, consumer, self.now_ms() + timeout_ms if timeout_ms >= 0 else None)
         self.state.mark_ready(consumer.queue)
+
+    def delivered(self, consumer: Consumer, count: int) -> None:
+        """The application has so many of what it holds: its window grows (ack type 0)."""
+        consumer.delivered(count)
+        self.state.mark_ready(consumer.queue)
+
+    def touch(self, references: list[MessageReference]) -> None:
+        """``consumer-timeout`` begins anew for what was given of these."""
+        now_ms = self.now_ms()
+        for reference in references:
+            if reference.given_at_ms is not None:
+                reference.given_at_ms = now_ms
 
     # -- settling ----------------------------------------------------------------------------------------------------
 
@@ -355,121 +400,44 @@ class Broker:
         for consumer in connection.consumers.values():
             self.state.mark_ready(consumer.queue)
 
-    # -- queues ------------------------------------------------------------------------------------------------------
+    # -- transactions ------------------------------------------------------------------------------------------------
 
-    def delete_queue(self, queue: Queue, answer: Callable[[], None] | None = None) -> int:
-        """Removes a queue with what is in it; its consumers are told, after ``answer``. Returns how many messages went."""
-        gone = [(self.connections[each.connection], each) for each in self.declared_queues.all_consumers(queue)]
-        for connection, consumer in gone:
-            del connection.consumers[consumer.number]
-            self._pulls.forget(consumer)
-            queue.detach(consumer, self.now_ms())
-        count = self.resources.delete_queue(queue)
-        if answer is not None:
-            answer()
-        for connection, consumer in gone:
-            connection.front_end.cancelled(consumer, "queue-deleted", f"queue {queue.name} was deleted", "subscribe to another queue")
-        return count
+    def hold_sends(self, connection: Connection, session: int, messages: list[Message], refusal: Refused | None) -> None:
+        """See Transactions.hold_sends. ``refusal``: one more was not understood, and the transaction cannot commit."""
+        if refusal is not None:
+            self.transactions.fail(self.transactions.of(connection, session), refusal.code, refusal.message, refusal.fix)
+        self.transactions.hold_sends(connection, session, messages)
 
-    # -- the loop's side ---------------------------------------------------------------------------------------------
+    def hold_acknowledgement(self, connection: Connection, session: int, consumer: Consumer, references: list[MessageReference]) -> None:
+        """See Transactions.hold_acknowledgement."""
+        self.transactions.hold_acknowledgement(connection, session, consumer, references)
 
-    def drain(self) -> None:
-        """Dispatches every queue of the ready set, each within its budget."""
-        state = self.state
-        state.throttle.turn()
-        self.work.go_on()
-        self.office.retry_if_bindings_changed()
-        self.office.go_on()
-        state.pager.look_again()
-        if state.throttle.may_hand_out():
-            self._dispatcher.ready()
-        if self.flow.waiting:
-            self.flow.relieve()
+    def commit(self, connection: Connection, session: int, transaction_id: str, sends: int) -> None:
+        """See Transactions.commit."""
+        self.transactions.commit(connection, session, transaction_id, sends)
 
-    def serve(self, queue: Queue) -> None:
-        """See Dispatcher.serve."""
-        self._dispatcher.serve(queue)
+    def roll_back(self, connection: Connection, session: int) -> None:
+        """See Transactions.roll_back."""
+        self.transactions.roll_back(connection, session)
 
-    def next_ms(self) -> int:
-        """When ``tick`` is wanted next."""
-        times = [self._next_second_ms]
-        state = self.state
-        for time_ms in (state.schedule.next_ms(), state.expiries.next_ms(), self._pulls.next_ms(), self.resources.idle.next_ms()):
-            if time_ms is not None:
-                times.append(time_ms)
-        return min(times)
+    def begin_channel(self, connection: Connection, channel: int) -> Transaction[Any]:
+        """See Transactions.begin."""
+        return self.transactions.begin(connection, channel)
 
-    def tick(self) -> None:
-        """What falls due: redeliveries, expirations, pulls, and once a second everything that is only looked at then."""
-        now_ms = self.now_ms()
-        self.state.place(self.state.schedule.take_due(now_ms, SWEEP_BUDGET))
-        for reference in self.state.expiries.take_expired(now_ms, SWEEP_BUDGET):
-            if not reference.expired(now_ms) or reference.where in (Where.SETTLING, Where.GONE):
-                continue
-            if reference.where is not Where.DELIVERING:
-                self.office.bury(reference, EXPIRED)
-        self.state.pager.tick(now_ms)
-        self._pulls.end(now_ms, self._nothing_for)
-        self.resources.expire()
-        if now_ms >= self._next_second_ms:
-            self._next_second_ms = now_ms + _SECOND_MS
-            self._every_second(now_ms)
+    def hold(self, transaction: Transaction[Send], sends: list[Send], size: int, settled: int = 0) -> None:
+        """See Transactions.hold."""
+        self.transactions.hold(transaction, sends, size, settled)
 
-    def _nothing_for(self, consumer: Consumer) -> bool:
-        """Whether a pull may be told that there is nothing: what is on disk only, or was given back, may still come."""
-        return consumer.queue not in self.state.ready and not consumer.returning and not self.state.pager.may_find(consumer)
+    def commit_channel(
+        self,
+        transaction: Transaction[Any],
+        sends: list[tuple[Message, list[Queue]]],
+        acknowledged: list[tuple[Consumer, list[MessageReference]]],
+        producer: Producer,
+    ) -> None:
+        """See Transactions.commit_channel."""
+        self.transactions.commit_channel(transaction, sends, acknowledged, producer)
 
-    def _every_second(self, now_ms: int) -> None:
-        for connection in list(self.connections.values()):
-            for consumer in (*connection.consumers.values(), *connection.retired.values()):
-                for reference in self.settlement.time_out(consumer, now_ms):
-                    connection.front_end.not_held(consumer, [reference.tag, reference.tag])
-            self.transactions.time_out(connection, now_ms)
-        for queue in self.state.post_office.queues.values():
-            if queue.suspects or any(consumer.isolated_until_ms or consumer.draining_until_ms for consumer in queue.consumers):
-                self.state.mark_ready(queue)
-        self.resources.sweep()
-        self.ledger.note_time(now_ms)
-        if now_ms >= self._next_parked_ms:
-            self._next_parked_ms = now_ms + self.limits.parked_retry_ms
-            self.office.retry_parked()
-            for key in long_gone(self.marks, self.flow.producers, now_ms):
-                del self.marks[key]
-                self.ledger.group.forget_producer(key)
-        if self.flow.waiting:
-            self.flow.relieve()
-
-    # -- settings ----------------------------------------------------------------------------------------------------
-
-    def apply_settings(self, settings: AddressSettingsRepository) -> None:
-        """A reload: due times already given stay; limits trim in bounded steps; parked messages look again.
-
-        Raises Refused, and then nothing has changed.
-        """
-        in_force = {queue: self.resources.in_force(queue, settings) for queue in self.state.post_office.queues.values()}
-        self.state.settings = settings
-        self._bring_into_force(in_force)
-
-    def _policies_changed(self) -> None:
-        """The same for the queues that another policy holds for now."""
-        queues = [each for each in self.state.post_office.queues.values() if self.policies.for_queue(each.name) is not each.policy]
-        self._bring_into_force({queue: self.resources.in_force(queue, self.state.settings) for queue in queues})
-
-    def _bring_into_force(self, in_force: dict[Queue, AddressSettings]) -> None:
-        self.state.post_office.settings_changed()
-        self.virtual_hosts.settings_changed()
-        for queue, its_settings in in_force.items():
-            expires_ms, queue.settings = queue.settings.expires_ms, its_settings
-            if its_settings.expires_ms != expires_ms:
-                self.resources.idle.begin(queue, self.now_ms())
-            self.state.mark_ready(queue)
-        self.intake.trim_all()
-        self.office.retry_parked()
-
-    def restore_reference(self, reference: MessageReference, parked_for: str) -> None:
-        """Recovery: a reference as it stood on disk takes its place again."""
-        self.state.hold(reference)
-        if parked_for:
-            self.office.keep_parked(reference, parked_for)
-        else:
-            self.state.place((reference,))
+    def end_channel(self, connection: Connection, channel: int) -> None:
+        """See Transactions.end."""
+        self.transactions.end(connection, channel)

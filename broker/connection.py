@@ -7,9 +7,9 @@ from typing import Any, Protocol
 from .core.amqp.vhost import DEFAULT
 from .core.consumer import Consumer, Kept, Sink
 from .core.message import MessageReference
+from .core.producer import CreditSink, Producer
 from .core.redelivery import PolicyMap
 from .core.transaction import Transaction
-from .delivery.producers import CreditSink, Producer
 
 
 class FrontEnd(Sink, CreditSink, Protocol):
@@ -38,6 +38,7 @@ class Connection:
         "policies",
         "producers",
         "retired",
+        "sender",
         "transactions",
         "user",
         "virtual_host",
@@ -56,6 +57,8 @@ class Connection:
         self.name = f"c{number}"
         self.open = True
         self.producers: dict[int, Producer] = {}
+        #: One for all that comes, where messages are not numbered (AMQP).
+        self.sender: Producer | None = None
         self.consumers: dict[int, Consumer] = {}
         #: Consumers that were closed while their session (or AMQP channel) still held messages of theirs, and those of single gets.
         self.retired: dict[int, Consumer] = {}

@@ -24,11 +24,14 @@ MAX_FUNCTION_LINES = 70
 #: What the folders of the broker's engine know of one another: they make one machine, in which everything is a call.
 _ENGINE = {
     *("broker/connection", "broker/core", "broker/delivery", "broker/errors", "broker/limits", "broker/paging", "broker/properties"),
-    *("broker/recording", "broker/topology"),
+    *("broker/recording", "broker/steps", "broker/topology"),
 }
+#: What the front ends see: the Broker's verbs, and the nouns these speak of.
+_VERBS = {"broker/broker", "broker/connection", "broker/core", "broker/errors", "broker/properties", "broker/steps"}
 _RECORDS = {"journal/contract", "journal/errors", "journal/options"}
 #: Which rooms a room may look into, besides itself. A room is a folder with all that is below it, or a file beside the folders; the
-#: longest name that fits counts. server -> protocols, management -> the Broker's verbs -> the engine -> core, and the journal's contract.
+#: longest name that fits counts. server -> protocols, management -> the Broker's verbs -> the engine's parts -> core, and the journal's
+#: contract.
 ALLOWED: dict[str, set[str]] = {
     "homing": {"broker/cli", "client"},
     "broker/core": set(),
@@ -40,19 +43,22 @@ ALLOWED: dict[str, set[str]] = {
     "broker/properties": {"broker/errors", "journal/contract"},
     "broker/auth": {"broker/core", "broker/errors", "broker/logs", "broker/safe_text"},
     "broker/config": {"broker/core"},
-    "broker/connection": {"broker/core", "broker/delivery"},
-    "broker/delivery": _ENGINE | {"broker/broker", "journal/contract"},
+    "broker/connection": {"broker/core"},
+    "broker/steps": set(),
+    "broker/delivery": _ENGINE | {"journal/contract"},
     "broker/paging": _ENGINE | {"journal/contract", "journal/read"},
     "broker/topology": _ENGINE | {"broker/auth", "journal/contract"},
-    "broker/recording": _ENGINE | {"broker/broker", "journal/commit", "journal/contract", "journal/read"},
-    "broker/broker": _ENGINE | {"broker/auth"},
+    "broker/recording": _ENGINE | {"broker/engine", "journal/commit", "journal/contract", "journal/read"},
+    "broker/engine": _ENGINE | {"broker/auth"},
+    "broker/administration": _ENGINE | {"broker/engine"},
+    "broker/broker": {"broker/administration", "broker/connection", "broker/core", "broker/errors"},
     "broker/declarations": {"broker/broker", "broker/config", "broker/core", "broker/errors"},
     "broker/reload": {"broker/broker", "broker/config", "broker/declarations", "broker/errors"},
     "broker/preload": {"broker/auth", "broker/config", "broker/core"},
     "broker/start_check": {"journal/errors", "journal/read"},
     "codec": set(),
-    "broker/protocols": _ENGINE | {"broker/broker", "broker/logs", "codec"},
-    "broker/management": _ENGINE | {"broker/broker", "broker/config", "journal/contract"},
+    "broker/protocols": _VERBS | {"broker/logs", "codec"},
+    "broker/management": _VERBS | {"broker/config"},
     "broker/server": {
         *_ENGINE,
         *("broker", "broker/auth", "broker/broker", "broker/clock", "broker/config", "broker/declarations", "broker/logs"),
@@ -144,6 +150,34 @@ def test_imports_run_one_way() -> None:
             if other != room and other not in ALLOWED[room]:
                 wrong.append(f"{path.relative_to(ROOT)}:{line} ({room}) imports {module} ({other})")
     assert not wrong, "\n".join(wrong)
+
+
+def verbs() -> set[str]:
+    """What a front end may ask of the broker: the public functions of these two classes, and the time."""
+    found = {"now_ms"}
+    for name in ("administration", "broker"):
+        (owner,) = [node for node in ast.parse((ROOT / "broker" / f"{name}.py").read_text()).body if isinstance(node, ast.ClassDef)]
+        found |= {node.name for node in owner.body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")}
+    return found
+
+
+def test_front_ends_see_the_verbs_of_the_broker_and_nothing_behind_them() -> None:
+    known, wrong = verbs(), []
+    for path in [*(ROOT / "broker" / "protocols").rglob("*.py"), *(ROOT / "broker" / "management").rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if (
+                isinstance(node, ast.Attribute)
+                and ast.unparse(node.value).split(".")[-1] in ("broker", "_broker")
+                and node.attr not in known
+            ):
+                wrong.append(f"{path.relative_to(ROOT)}:{node.lineno} {ast.unparse(node)}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_page_of_verbs_has_them_all() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text().partition("## What a front end may call")[2].partition("\n## ")[0]
+    rows = [line.split("|")[2] for line in page.splitlines() if line.startswith("| ")][1:]
+    assert sorted(name for row in rows for name in re.findall(r"`(\w+)`", row)) == sorted(verbs())
 
 
 def test_nothing_of_ours_is_imported_by_a_name_that_others_may_have() -> None:

@@ -17,12 +17,12 @@ from ..core.dead_letter import EXPIRED, MAX_LENGTH, Target
 from ..core.message import PARKED, SETTLING, Hop, MessageReference, PropertyValue, Where, lookup
 from ..core.queue import Queue
 from ..errors import Refused
+from ..steps import STEP, Steps
 from ..topology.amqp.arguments import is_temporary
 from ..topology.amqp.dead_letter_router import Burial, DeadLetterExchanges
 from ..topology.resources import Resources, makes_room, over_length
 from .moves import Moved, move_all
 from .state import BrokerState, log
-from .steps import STEP, Steps
 from .throttle import FEW_QUEUES
 
 #: A queue without a dead-letter address says so at most this often.

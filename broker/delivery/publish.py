@@ -7,13 +7,13 @@ from typing import Final
 
 from ..core.dead_letter import MAX_LENGTH
 from ..core.message import Message, MessageReference, Where, lookup
+from ..core.producer import Producer
 from ..core.queue import Queue
 from ..core.routing import Address, Route
 from ..errors import Refused
 from ..topology.resources import Resources, makes_room, over_length
 from .dead_lettering import DeadLetterOffice
 from .fan_out import fan_out
-from .producers import Producer
 from .state import BrokerState
 from .throttle import COST_OF_A_REFERENCE, REFERENCES_A_TURN
 

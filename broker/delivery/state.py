@@ -13,7 +13,7 @@ from random import Random
 
 from homing.journal.contract import MinuteColumn
 
-from ..core.consumer import Consumer
+from ..core.consumer import Consumer, SharedWindow
 from ..core.counts import MOVED_IN, SENT
 from ..core.message import GONE, REFERENCE_BYTES, SETTLING, Hop, Message, MessageReference, Where
 from ..core.queue import Queue
@@ -240,9 +240,13 @@ class BrokerState:
         if queue.consumers:
             self.mark_ready(queue)
         if shared is not None and shared.limit:
-            for each in shared.in_turn():
-                self.ready.pop(each.queue, None)
-                self.mark_ready(each.queue)
+            self.offer_room(shared)
+
+    def offer_room(self, window: SharedWindow) -> None:
+        """The queues of those who share the window are looked at anew, whoever holds least first."""
+        for consumer in window.in_turn():
+            self.ready.pop(consumer.queue, None)
+            self.mark_ready(consumer.queue)
 
     def arrive_when_safe(self, references: list[MessageReference]) -> None:
         """First arrivals, which length limits count since their queue was told to expect them: the same."""

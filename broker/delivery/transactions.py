@@ -8,11 +8,11 @@ from typing import Any
 from ..connection import Connection
 from ..core.consumer import Consumer
 from ..core.message import REFERENCE_BYTES, Message, MessageReference
+from ..core.producer import Producer
 from ..core.queue import Queue
 from ..core.transaction import Send, Transaction
 from ..errors import Refused
 from ..limits import BrokerLimits
-from .producers import Producer
 from .publish import Intake
 from .settlement import Settlement
 from .state import BrokerState
@@ -41,11 +41,11 @@ class Transactions:
         """Keeps messages until the commit; past a limit the transaction is broken and its commit will be refused."""
         self.hold(self.of(connection, session), sends, sum(message.size for message in sends))
 
-    def hold(self, transaction: Transaction[Send], sends: list[Send], size: int) -> None:
-        """The same for what a front end makes messages of when it commits; ``size`` in bytes."""
+    def hold(self, transaction: Transaction[Send], sends: list[Send], size: int, settled: int = 0) -> None:
+        """The same for what a front end makes messages of when it commits, ``size`` bytes; and for so many deliveries that it settles then."""
         if transaction.broken is None:
             transaction.sends += sends
-            self.reckon(transaction, len(sends), size + REFERENCE_BYTES * len(sends))
+            self._reckon(transaction, len(sends) + settled, size + REFERENCE_BYTES * len(sends))
 
     def hold_acknowledgement(self, connection: Connection, session: int, consumer: Consumer, references: list[MessageReference]) -> None:
         """The messages stay delivering until the commit is on disk."""
@@ -56,9 +56,9 @@ class Transactions:
                 reference.transaction = transaction
             if fresh:
                 transaction.acknowledged.append((consumer, fresh))
-                self.reckon(transaction, len(fresh), 0)
+                self._reckon(transaction, len(fresh), 0)
 
-    def reckon(self, transaction: Transaction[Any], operations: int, size: int) -> None:
+    def _reckon(self, transaction: Transaction[Any], operations: int, size: int) -> None:
         """So much more is held back. It counts as memory in use, like what is in queues; past a limit the transaction is broken."""
         transaction.operations += operations
         self._count(transaction, size)

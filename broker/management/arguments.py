@@ -45,7 +45,7 @@ def flag(arguments: dict[str, Any], name: str) -> bool:
 def queue(broker: Broker, arguments: dict[str, Any]) -> Queue:
     """The queue that ``queue`` names; raises Refused when there is none. Never makes one."""
     name = text(arguments, "queue")
-    found = broker.state.post_office.find_queue(name)
+    found = broker.find_queue(name)
     if found is None:
         raise Refused("no-such-queue", f"there is no queue {name}", "homing queues lists all of them")
     return found

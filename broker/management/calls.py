@@ -11,8 +11,8 @@ from typing import Any, Final, Protocol
 from ..broker import Broker
 from ..config.config import Change
 from ..connection import Connection
-from ..delivery.steps import Steps
 from ..errors import Refused
+from ..steps import Steps
 from . import arguments as read
 from . import connections, messages, policies, queues, settings, virtual_hosts
 from .statistics import Meter
@@ -88,7 +88,7 @@ class Calls:
             if verb in self._at_once:
                 self._finish(self._at_once[verb](arguments), answer)
             elif verb in _CHANGES:
-                self._finish(_CHANGES[verb](self._broker, arguments), lambda value: self._broker.ledger.when_safe(lambda: answer(value)))
+                self._finish(_CHANGES[verb](self._broker, arguments), lambda value: self._broker.when_safe(lambda: answer(value)))
             elif verb == "history":
                 read.only(arguments, "message_id")
                 message_id = read.number(arguments, "message_id", 0, 1, read.MOST)
@@ -103,7 +103,7 @@ class Calls:
             elif verb == "reload":
                 read.only(arguments)
                 self._check_room()
-                self.start(self._reload(), lambda value: self._broker.ledger.when_safe(lambda: answer(value)))
+                self.start(self._reload(), lambda value: self._broker.when_safe(lambda: answer(value)))
             else:
                 known = ", ".join(sorted([*self._at_once, *_CHANGES, *_OTHERS]))
                 raise Refused("unknown-verb", f"there is no verb {verb[:64]!r}", f"verbs: {known}")
@@ -152,7 +152,7 @@ class Calls:
     def _read(self, job: Callable[[], Any], answer: Answer) -> None:
         """Asks the journal in a thread, once it knows everything up to now."""
         self._check_room()
-        self._broker.ledger.when_safe(lambda: self.start(_read_journal(job), answer))
+        self._broker.when_safe(lambda: self.start(_read_journal(job), answer))
 
     def _history(self, message_id: int) -> dict[str, Any]:
         found = self._host.history(message_id)

@@ -36,7 +36,7 @@ def listed(
     for key in keys[:limit]:
         shown = describe(found[key])
         size += len(packb(shown))
-        if items and size > broker.limits.answer_bytes:
+        if items and size > broker.answer_bytes:
             break
         items.append(shown)
     more = len(items) < len(keys)

@@ -19,14 +19,13 @@ def describe(policy: Policy, configured: bool) -> dict[str, Any]:
 def list_all(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any] | list[dict[str, Any]]:
     read.only(arguments, "limit", "after")
     # As they are sorted: by virtual host, then by name. No name of either holds a zero.
-    found = {f"{policy.virtual_host}\0{policy.name}": (policy, configured) for policy, configured in broker.policies.all()}
+    found = {f"{policy.virtual_host}\0{policy.name}": (policy, configured) for policy, configured in broker.list_policies()}
     return listed(broker, arguments, found, lambda each: describe(*each))
 
 
 def set_one(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
     """Holds at once, for queues and exchanges that are there too."""
     read.only(arguments, "name", "pattern", "definition", "apply_to", "priority", "virtual_host")
-    virtual_host = broker.virtual_hosts.find(_virtual_host(arguments)).name
     try:
         policy = read_policy(
             arguments.get("name"),
@@ -34,18 +33,18 @@ def set_one(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
             arguments.get("definition"),
             arguments.get("apply_to", ALL),
             arguments.get("priority", 0),
-            virtual_host,
+            _virtual_host(arguments),
         )
     except PolicyError as error:
         raise Refused("invalid-policy", error.message, error.fix) from None
-    broker.policies.set(policy)
+    broker.set_policy(policy)
     return describe(policy, False)
 
 
 def clear(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
     read.only(arguments, "name", "virtual_host")
     name = read.text(arguments, "name")
-    broker.policies.clear(_virtual_host(arguments), name)
+    broker.clear_policy(_virtual_host(arguments), name)
     return {"name": name}
 
 

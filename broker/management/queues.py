@@ -10,8 +10,8 @@ from ..core.amqp.vhost import virtual_host_of
 from ..core.consumer import Consumer
 from ..core.message import Where
 from ..core.queue import Queue
-from ..delivery.steps import Steps
 from ..errors import Refused
+from ..steps import Steps
 from . import arguments as read
 from .pages import listed
 from .statistics import Meter
@@ -51,7 +51,7 @@ def list_queues(broker: Broker, meter: Meter, arguments: dict[str, Any]) -> dict
     read.only(arguments, "limit", "after")
     paged = arguments.get("limit") is not None or arguments.get("after") is not None
     show = partial(_in_full, meter) if paged else describe
-    return listed(broker, arguments, broker.state.post_office.queues, show)
+    return listed(broker, arguments, broker.queues(), show)
 
 
 def one(broker: Broker, meter: Meter, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def _describe_consumer(consumer: Consumer) -> dict[str, Any]:
 
 
 def create(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
-    return describe(broker.resources.declare(arguments))
+    return describe(broker.create_queue(arguments))
 
 
 def delete(broker: Broker, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
@@ -100,27 +100,13 @@ def delete(broker: Broker, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
         raise Refused("queue-not-empty", f"queue {queue.name} holds {queue.count} messages", "purge it first")
     if read.flag(arguments, "if_unused") and queue.consumers:
         raise Refused("queue-in-use", f"queue {queue.name} has {len(queue.consumers)} consumers", "stop them first")
-    count = yield from delete_steps(broker, queue)
+    count = yield from broker.remove_queue(queue)
     return {"messages": count}
-
-
-def delete_steps(broker: Broker, queue: Queue) -> Steps[int]:
-    """Deletes the queue with what is in it; returns how many messages went. Where that fails, what is left is a queue as before."""
-    paused, queue.paused = queue.paused, True  # nobody is handed what is about to go
-    try:
-        count = yield from broker.resources.purge_steps(queue)
-    except Exception:
-        queue.paused = paused
-        broker.state.mark_ready(queue)
-        raise
-    if broker.state.post_office.queues_by_id.get(queue.queue_id) is queue:
-        count += broker.delete_queue(queue)
-    return count
 
 
 def purge(broker: Broker, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
     read.only(arguments, "queue")
-    count = yield from broker.resources.purge_steps(read.queue(broker, arguments))
+    count = yield from broker.purge(read.queue(broker, arguments))
     return {"messages": count}
 
 
@@ -135,10 +121,7 @@ def resume(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
 def _set_paused(broker: Broker, arguments: dict[str, Any], paused: bool) -> dict[str, Any]:
     read.only(arguments, "queue")
     queue = read.queue(broker, arguments)
-    if queue.paused is not paused:
-        queue.paused = paused
-        broker.ledger.queue_changed(queue)
-        broker.state.mark_ready(queue)
+    broker.pause(queue, paused)
     return describe(queue)
 
 

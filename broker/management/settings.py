@@ -5,9 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from ..broker import Broker
-from ..core.queue import Queue
-from ..core.settings.address_settings import FIELD_OF_KEY, Origin
-from ..topology.amqp.policies import dead_letter_exchange, fields_of
 from . import arguments as read
 
 
@@ -15,12 +12,7 @@ def explain(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
     """Where the address has a queue of its name, what holds for that: its declaration and its policy go before the address settings."""
     read.only(arguments, "address")
     address = read.text(arguments, "address")
-    queue = broker.state.post_office.queues.get(address)
-    origins = broker.state.settings.explain(address)
-    exchange, routing_key = None, None
-    if queue is not None and queue.address == address:
-        origins = [_in_force(queue, origin) for origin in origins]
-        exchange, routing_key = dead_letter_exchange(queue)
+    origins, exchange, routing_key = broker.explain(address)
     return {
         "address": address,
         "dead_letter_exchange": exchange,
@@ -35,13 +27,3 @@ def explain(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
             for origin in origins
         ],
     }
-
-
-def _in_force(queue: Queue, origin: Origin) -> Origin:
-    field = FIELD_OF_KEY[origin.key]
-    value = getattr(queue.settings, field)
-    if value == origin.value:
-        return origin
-    by_policy = queue.policy is not None and fields_of(queue.policy).get(field) == value
-    source = f"policy {queue.policy.name}" if queue.policy is not None and by_policy else "the queue's declaration"
-    return Origin(origin.key, value, source, None)

@@ -19,8 +19,8 @@ from homing.journal.read.pages import PAGE_BYTES, PAGE_ROWS, Page, Wanted
 from ..core.message import REFERENCE_BYTES, MessageReference
 from ..core.queue import SCAN_BUDGET
 from ..core.settings.address_settings import AddressSettings
-from ..delivery.steps import Steps
 from ..recording.mapping import reference_of
+from ..steps import Steps
 from .memory_quota import Rations
 from .page_reads import Look, PageReads, Reader, Scan
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from homing.journal.contract import QueueRecord, Recovered, ReferenceRecord, ReferenceState
 
-from ..broker import Broker
+from ..engine import Engine
 from ..core.message import Message
 from ..core.queue import Queue
 from ..core.routing import Address, RoutingTypes
@@ -18,7 +18,7 @@ from .mapping import reference_of
 from .recorder import park_reason
 
 
-def recover(broker: Broker, recovered: Recovered) -> None:
+def recover(broker: Engine, recovered: Recovered) -> None:
     """Fills an empty broker. What fell due meanwhile goes out at once; parked messages look again at the first tick."""
     post_office = broker.state.post_office
     post_office.reserve_queue_ids(recovered.next_queue_id)
@@ -42,7 +42,7 @@ def recover(broker: Broker, recovered: Recovered) -> None:
         log.error("%s", sentence)
 
 
-def _queue(broker: Broker, record: QueueRecord) -> None:
+def _queue(broker: Engine, record: QueueRecord) -> None:
     settings, policy = broker.state.settings.resolve(record.address), broker.policies.for_queue(record.name)
     options = {key: known_duration_ms(value) if key.endswith("_ms") else value for key, value in record.options.items()}
     try:
@@ -66,7 +66,7 @@ def _queue(broker: Broker, record: QueueRecord) -> None:
     broker.resources.idle.begin(queue, broker.now_ms())
 
 
-def _reference(broker: Broker, record: ReferenceRecord, messages: dict[int, Message]) -> None:
+def _reference(broker: Engine, record: ReferenceRecord, messages: dict[int, Message]) -> None:
     reference = reference_of(broker.state.post_office.queues_by_id[record.queue_id], record)
     message = messages.setdefault(record.message.message_id, reference.message)
     message.shared = record.shared

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from homing.journal.contract import ReferenceRecord
 
 from ..core import dead_letter
+from ..core.amqp.declared import AMQP
 from ..core.amqp.vhost import SEPARATOR, address_and_queue, split
 from ..core.message import Where
 from ..core.queue import Queue
@@ -25,9 +26,9 @@ from ..core.settings.address_settings import (
 )
 from ..core.settings.values import SettingError
 from ..delivery.state import BrokerState
-from ..delivery.steps import STEP, Steps, at_once
 from ..errors import Refused
-from .amqp.arguments import AMQP, priorities
+from ..steps import STEP, Steps, at_once
+from .amqp.arguments import priorities
 from .amqp.policies import Policies, with_policy
 from .idle_queues import IdleQueues
 

@@ -10,7 +10,7 @@ import pytest
 from homing.broker.core.consumer import Consumer, SharedWindow
 from homing.broker.core.message import MessageReference
 from homing.broker.core.redelivery import Failure
-from homing.broker.delivery.steps import at_once
+from homing.broker.steps import at_once
 from tests.model.test_regressions import Life
 from tests.model.world import Client
 

@@ -11,11 +11,11 @@ import pytest
 from homing.broker.core.consumer import Consumer
 from homing.broker.core.message import MessageReference, Where
 from homing.broker.core.redelivery import Failure
-from homing.broker.delivery.steps import Steps
 from homing.broker.errors import Refused
 from homing.broker.limits import BrokerLimits
 from homing.broker.management.messages import peek
 from homing.broker.management.queues import delete
+from homing.broker.steps import Steps
 from tests.model.test_regressions import Life
 from tests.model.world import Client, World
 

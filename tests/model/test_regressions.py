@@ -13,9 +13,9 @@ from homing.broker.core.queue import Queue
 from homing.broker.core.redelivery import ConsumerPolicy, Failure
 from homing.broker.core.routing import RoutingTypes
 from homing.broker.core.settings.address_settings import AddressSettingsRepository
-from homing.broker.delivery.steps import at_once
 from homing.broker.errors import Refused
 from homing.broker.management.queues import describe
+from homing.broker.steps import at_once
 from homing.journal.upkeep.leftovers import POLICIES
 from tests.model.world import Client, Delivery, World
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from homing.broker.core.redelivery import Failure
-from homing.broker.delivery.steps import at_once
 from homing.broker.delivery.throttle import COST_OF_A_REFERENCE, FEW_QUEUES, MOST_UNWRITTEN_REFERENCES, REFERENCES_A_TURN, Throttle
 from homing.broker.errors import Refused
 from homing.broker.limits import BrokerLimits
 from homing.broker.protocols.amqp091.codec import method_frame
 from homing.broker.protocols.native.codec import FrameDecoder, Op, encode
 from homing.broker.protocols.native.session import NativeOptions, NativeSession
+from homing.broker.steps import at_once
 from tests.model.test_regressions import Life
 from tests.model.world import World
 from tests.unit.test_amqp_session import Peer

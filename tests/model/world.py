@@ -15,9 +15,9 @@ from homing.broker.broker import Broker
 from homing.broker.connection import Connection
 from homing.broker.core.consumer import Consumer
 from homing.broker.core.message import Message, MessageReference, Where
+from homing.broker.core.producer import Producer
 from homing.broker.core.queue import Queue
 from homing.broker.core.settings.address_settings import AddressSettingsRepository
-from homing.broker.delivery.producers import Producer
 from homing.broker.errors import Refused
 from homing.broker.limits import BrokerLimits
 from homing.broker.recording.recovery import recover

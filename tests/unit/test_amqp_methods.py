@@ -7,9 +7,9 @@ from typing import Any, NoReturn
 import pytest
 
 from homing.broker.connection import Connection
-from homing.broker.delivery.steps import STEP
 from homing.broker.protocols.amqp091.codec import FrameReader, MethodEvent, content_frames, method_frame
 from homing.broker.protocols.amqp091.codec_methods import METHODS, NUMBER, write_arguments
+from homing.broker.steps import STEP
 from tests.model.world import World
 from tests.unit.test_amqp_session import Peer, codes
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from homing.broker.core.message import REFERENCE_BYTES
-from homing.broker.delivery.steps import at_once
 from homing.broker.errors import Refused
 from homing.broker.limits import BrokerLimits
 from homing.broker.protocols.amqp091.codec import PROTOCOL_HEADER, AckEvent, FrameReader, MethodEvent, content_frames, method_frame
 from homing.broker.protocols.amqp091.codec_methods import METHODS, NUMBER, write_arguments
 from homing.broker.protocols.amqp091.options import AmqpOptions
 from homing.broker.protocols.amqp091.session import AmqpSession
+from homing.broker.steps import at_once
 from tests.model.world import World
 
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from homing.broker.core.amqp.vhost import DEFAULT, address_and_queue, local_name, prefix_of, split, virtual_host_of
-from homing.broker.delivery.steps import at_once
 from homing.broker.errors import Refused
 from homing.broker.management import virtual_hosts
+from homing.broker.steps import at_once
 from homing.broker.topology.resources import check_name
 from tests.model.world import World
 from tests.unit.test_amqp_session import Peer, codes

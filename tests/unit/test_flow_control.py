@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from homing.broker.core.message import Message
-from homing.broker.delivery.producers import Producer
+from homing.broker.core.producer import Producer
 from tests.model.world import World
 
 
@@ -19,7 +19,7 @@ class Sink:
 
 @pytest.mark.plain
 def test_producers_wait_while_too_much_is_on_its_way_to_the_disk(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr("homing.broker.delivery.producers.MOST_UNWRITTEN_BYTES", 1000)
+    monkeypatch.setattr("homing.broker.delivery.flow_control.MOST_UNWRITTEN_BYTES", 1000)
     world, sink = World({}), Sink()
     producer = Producer("c/1", 1, "orders", 0, sink)
     flow = world.broker.flow

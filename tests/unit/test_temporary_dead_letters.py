@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from homing.broker.delivery.steps import at_once
+from homing.broker.steps import at_once
 from tests.model.world import World
 from tests.unit.test_amqp_methods import TEN_MS, published
 from tests.unit.test_amqp_session import Peer

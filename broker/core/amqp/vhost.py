@@ -12,6 +12,8 @@ from typing import Final
 #: The virtual host that is always there, and where the names of every other protocol are.
 DEFAULT: Final = "/"
 SEPARATOR: Final = "::"
+#: The name AMQP's clients consume from for direct replies.
+REPLY_TO: Final = "amq.rabbitmq.reply-to"
 #: What would end a prefix early, as URLs write it.
 _ESCAPES: Final = {"%": "%25", ".": "%2E", ":": "%3A"}
 

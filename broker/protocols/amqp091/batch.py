@@ -68,6 +68,6 @@ class Turn:
             for channel in confirming:
                 channel.confirm()
         if self._messages:
-            session.broker.flow.charge(session.producer, self._messages, self._bytes)
+            session.broker.charge(session.producer, self._messages, self._bytes)
             self._messages = self._bytes = 0
-            session.broker.flow.top_up(session.producer)
+            session.broker.top_up(session.producer)

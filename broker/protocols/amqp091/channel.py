@@ -11,7 +11,8 @@ import struct
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from ...core.amqp.vhost import local_name
+from ...core.amqp.declared import counts_deliveries
+from ...core.amqp.vhost import REPLY_TO, local_name
 from ...core.consumer import Consumer, SharedWindow
 from ...core.dead_letter import REJECTED
 from ...core.message import MessageReference
@@ -19,8 +20,6 @@ from ...core.queue import Queue
 from ...core.redelivery import Failure
 from ...core.transaction import Transaction
 from ...errors import Refused
-from ...topology.amqp.arguments import counts_deliveries
-from ...topology.amqp.queues import REPLY_TO
 from .codec import (
     FRAME_BODY,
     FRAME_HEADER,
@@ -116,7 +115,7 @@ class Channel:
             event = event._replace(properties=with_reply_to(event.properties, self.reply_queue))
         if self.transaction is not None:
             pattern_of(self.session, event)
-            self.session.broker.transactions.hold(self.transaction, [event], event.size)
+            self.session.broker.hold(self.transaction, [event], event.size)
             _check(self.transaction)
             return
         self._take_in(event)
@@ -167,7 +166,7 @@ class Channel:
         """The turn's publishes are with the broker: they are confirmed when they are on disk."""
         last, rejected = self.published or 0, self.rejected
         self.rejected = []
-        self.session.broker.ledger.when_stored(lambda: self._confirm(last, rejected))
+        self.session.broker.when_stored(lambda: self._confirm(last, rejected))
 
     def _confirm(self, last: int, rejected: list[int]) -> None:
         if self.closed:
@@ -196,16 +195,18 @@ class Channel:
         if tag in self.subscriptions:
             raise AmqpError(530, f"NOT_ALLOWED - attempt to reuse consumer tag '{tag}'", NUMBER["basic.consume"])
         tag = tag or "amq.ctag-" + secrets.token_urlsafe(16)
-        session.broker.declared_queues.check_consume(queue, exclusive)
         prefetch = UNLIMITED if no_ack else self.prefetch or UNLIMITED
-        number = session.next_consumer()
-        consumer = session.broker.subscribe(session.connection, number, queue.name, {"prefetch": prefetch})
-        consumer.priority = priority
-        self.window.join(consumer, holds_nothing=no_ack)
-        if exclusive:
-            session.broker.declared_queues.take(queue, consumer)
-        session.broker.declared_queues.stand_by(queue, consumer)
-        self.subscriptions[tag] = session.subscriptions[number] = Subscription(self, consumer, tag, no_ack)
+        consumer = session.broker.consume(
+            session.connection,
+            session.next_consumer(),
+            queue,
+            prefetch,
+            self.window,
+            holds_nothing=no_ack,
+            exclusive=exclusive,
+            priority=priority,
+        )
+        self.subscriptions[tag] = session.subscriptions[consumer.number] = Subscription(self, consumer, tag, no_ack)
         return tag
 
     def cancel(self, tag: str) -> None:
@@ -223,17 +224,17 @@ class Channel:
             self.holders[consumer.number] = consumer
         else:
             self.window.leave(consumer)
-        session.consumers_gone([consumer.queue])
+        session.broker.consumers_gone([consumer.queue])
 
     def cancelled(self, subscription: Subscription) -> None:
         """The broker ended it: the queue is gone."""
         self.subscriptions.pop(subscription.tag, None)
         self.window.leave(subscription.consumer)
         if self.window.limit:
-            self._offer_room()
+            self.session.broker.offer_room(self.window)
         if self.session.notifies_cancels:
             # Behind the answer to whoever deleted it, which waits for the disk.
-            self.session.broker.ledger.when_safe(lambda: None if self.closed else self.write("basic.cancel", subscription.tag, True))
+            self.session.broker.when_safe(lambda: None if self.closed else self.write("basic.cancel", subscription.tag, True))
 
     def deliver(self, subscription: Subscription, references: list[MessageReference]) -> None:
         session, consumer = self.session, subscription.consumer
@@ -294,7 +295,7 @@ class Channel:
     def qos(self, prefetch: int, for_channel: bool) -> None:
         if for_channel:
             self.window.limit = prefetch
-            self._offer_room()
+            self.session.broker.offer_room(self.window)
         else:
             self.prefetch = prefetch
 
@@ -357,7 +358,7 @@ class Channel:
     def _settle(self, taken: list[_Held], how: str) -> None:
         if self.transaction is not None:
             self._settled += [(held, how) for held in taken]
-            self.session.broker.transactions.reckon(self.transaction, len(taken), 0)
+            self.session.broker.hold(self.transaction, [], 0, len(taken))
             _check(self.transaction)
         else:
             self._end(taken, how)
@@ -378,14 +379,7 @@ class Channel:
         if not consumer.open and not consumer.unsettled:
             self._drop_holder(consumer)
         if self.window.limit:
-            self._offer_room()
-
-    def _offer_room(self) -> None:
-        """The queues of those who share the window are looked at anew, whoever holds least first."""
-        state = self.session.broker.state
-        for consumer in self.window.in_turn():
-            state.ready.pop(consumer.queue, None)
-            state.mark_ready(consumer.queue)
+            self.session.broker.offer_room(self.window)
 
     def _drop_holder(self, consumer: Consumer) -> None:
         self.holders.pop(consumer.number, None)
@@ -401,7 +395,7 @@ class Channel:
             self._begin()
 
     def _begin(self) -> None:
-        self.transaction = self.session.broker.transactions.begin(self.session.connection, self.number)
+        self.transaction = self.session.broker.begin_channel(self.session.connection, self.number)
         self._settled = []
 
     def commit(self) -> None:
@@ -414,7 +408,7 @@ class Channel:
         patterns = [pattern_of(session, event) for event in transaction.sends]
         messages = [message_of(session, event, pattern) for event, pattern in zip(transaction.sends, patterns, strict=True)]
         sends = [(message, pattern.route.queues) for message, pattern in zip(messages, patterns, strict=True)]
-        session.broker.transactions.commit_channel(transaction, sends, list(acknowledged.items()), session.producer)
+        session.broker.commit_channel(transaction, sends, list(acknowledged.items()), session.producer)
         for event, (message, queues) in zip(transaction.sends, sends, strict=True):
             if queues:
                 session.turn.charge(1, message.size, len(queues))
@@ -429,12 +423,12 @@ class Channel:
 
     def roll_back(self) -> None:
         """Publishes are forgotten; what was acknowledged is unacknowledged again, and not delivered again by itself."""
-        transaction = self._in_transaction("tx.rollback")
+        self._in_transaction("tx.rollback")
         for entry, _ in self._settled:
             self._unacked[entry[2]] = entry
             self._oldest_tag = min(self._oldest_tag, entry[2])
         self._unacked = dict(sorted(self._unacked.items()))
-        self.session.broker.transactions.release(transaction)
+        self.session.broker.end_channel(self.session.connection, self.number)
         self._begin()
 
     def _in_transaction(self, method: str) -> Transaction[PublishEvent]:
@@ -460,8 +454,8 @@ class Channel:
         self.holders.clear()
         self._unacked.clear()
         if self.transaction is not None:
-            session.broker.transactions.end(session.connection, self.number)
-        session.consumers_gone(queues)
+            session.broker.end_channel(session.connection, self.number)
+        session.broker.consumers_gone(queues)
 
 
 def _held_still(entries: list[_Held]) -> dict[Consumer, list[MessageReference]]:

@@ -61,7 +61,7 @@ class Channels:
             self._session.write(method_frame(number, "channel.close-ok"))
             self.closed[number] = _Closed.ANSWERED
 
-        self._session.broker.ledger.when_safe(answer)
+        self._session.broker.when_safe(answer)
 
     def close_for(self, number: int, error: AmqpError, method: int) -> None:
         """We do; ``method`` caused it."""

@@ -32,11 +32,11 @@ def _get(channel: Channel, queue: Queue, no_ack: bool) -> None:
     reference = broker.get(session.connection, session.next_consumer(), queue)
     if reference is not None:
         answer = _handed_out(channel, queue, reference, no_ack)
-        _answer(channel, answer, at_once=not (reference.counted or queue.burying) and broker.ledger.ids_reserved)
+        _answer(channel, answer, at_once=broker.may_tell(queue, reference))
     elif broker.when_read(queue, lambda: _get_again(channel, queue, no_ack)):
         session.hold()
     else:
-        _answer(channel, method_frame(channel.number, "basic.get-empty", ""), at_once=not queue.burying)
+        _answer(channel, method_frame(channel.number, "basic.get-empty", ""), at_once=broker.may_tell(queue))
 
 
 def _get_again(channel: Channel, queue: Queue, no_ack: bool) -> None:
@@ -77,4 +77,4 @@ def _answer(channel: Channel, answer: bytes, at_once: bool) -> None:
         session.go_on()
 
     session.hold()
-    session.broker.ledger.when_safe(safe)
+    session.broker.when_safe(safe)

@@ -11,14 +11,14 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Final
 
+from ...core.amqp.declared import counts_deliveries
 from ...core.amqp.origin import MOST_KEYS, Way, last_way, packed, unpacked
-from ...core.amqp.vhost import local_name
+from ...core.amqp.vhost import REPLY_TO, local_name
 from ...core.amqp.x_death import Death, deaths
 from ...core.message import AMQP_ORIGIN as ORIGIN
 from ...core.message import DEFAULT_PRIORITY, Message, MessageReference, Properties, overlay
 from ...core.settings.units import MAX_DURATION_MS
 from ...properties import RESERVED
-from ...topology.amqp.queues import REPLY_TO
 from .codec_methods import short_string
 from .codec_properties import ContentProperties, read_properties, write_properties
 from .codec_tables import Timestamp, join_table, long_value, read_value, split_table, write_value

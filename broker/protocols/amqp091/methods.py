@@ -7,10 +7,9 @@ from decimal import Decimal
 from typing import Any, Final
 
 from ...core.amqp.exchange import Destination
-from ...core.amqp.vhost import local_name
+from ...core.amqp.vhost import REPLY_TO, local_name
 from ...core.queue import Queue
 from ...errors import Refused
-from ...topology.amqp.queues import REPLY_TO
 from .channel import Channel
 from .codec import AmqpError
 from .codec_methods import NUMBER
@@ -25,7 +24,7 @@ _Values = list[Any]
 def _reply(channel: Channel, no_wait: bool, name: str, *values: Any) -> None:
     """Answers once everything so far is on disk: what was declared durable is durable when the client hears of it."""
     if not no_wait:
-        channel.session.broker.ledger.when_safe(lambda: None if channel.closed else channel.write(name, *values))
+        channel.session.broker.when_safe(lambda: None if channel.closed else channel.write(name, *values))
 
 
 def without_line_feeds(name: str) -> str:
@@ -55,7 +54,7 @@ def _queue(channel: Channel, name: str) -> Queue:
     """The queue of that name; an empty one is the channel's last. Raises Refused."""
     if not name and not channel.last_queue:
         raise AmqpError(404, "NOT_FOUND - no previously declared queue")
-    return channel.session.broker.declared_queues.find(channel.session.connection, name or channel.last_queue)
+    return channel.session.broker.queue(channel.session.connection, name or channel.last_queue)
 
 
 def _queue_to_remove(channel: Channel, name: str) -> Queue | None:
@@ -74,33 +73,35 @@ def _queue_to_remove(channel: Channel, name: str) -> Queue | None:
 def _exchange_declare(channel: Channel, values: _Values) -> None:
     _, name, kind, passive, durable, auto_delete, internal, no_wait, arguments = values
     name = without_line_feeds(name)
-    exchanges = channel.session.virtual_host.exchanges
+    broker, connection = channel.session.broker, channel.session.connection
     if passive:
         if not name:
             raise AmqpError(403, "ACCESS_REFUSED - operation not permitted on the default exchange")
-        exchanges.find(name)
+        broker.find_exchange(connection, name)
     else:
-        exchanges.declare(name, kind, durable=durable, auto_delete=auto_delete, internal=internal, arguments=_arguments(arguments))
+        broker.declare_exchange(
+            connection, name, kind, durable=durable, auto_delete=auto_delete, internal=internal, arguments=_arguments(arguments)
+        )
     _reply(channel, no_wait, "exchange.declare-ok")
 
 
 def _exchange_delete(channel: Channel, values: _Values) -> None:
     _, name, if_unused, no_wait = values
-    channel.session.virtual_host.exchanges.delete(without_line_feeds(name), if_unused)
+    channel.session.broker.delete_exchange(channel.session.connection, without_line_feeds(name), if_unused)
     _reply(channel, no_wait, "exchange.delete-ok")
 
 
 def _exchange_bind(channel: Channel, values: _Values) -> None:
     _, destination, source, key, no_wait, arguments = values
     destination, source = without_line_feeds(destination), without_line_feeds(source)
-    channel.session.virtual_host.exchanges.bind(source, Destination(destination, False), key, _arguments(arguments))
+    channel.session.broker.bind(channel.session.connection, source, Destination(destination, False), key, _arguments(arguments))
     _reply(channel, no_wait, "exchange.bind-ok")
 
 
 def _exchange_unbind(channel: Channel, values: _Values) -> None:
     _, destination, source, key, no_wait, arguments = values
     destination, source = without_line_feeds(destination), without_line_feeds(source)
-    channel.session.virtual_host.exchanges.unbind(source, Destination(destination, False), key, _arguments(arguments))
+    channel.session.broker.unbind(channel.session.connection, source, Destination(destination, False), key, _arguments(arguments))
     _reply(channel, no_wait, "exchange.unbind-ok")
 
 
@@ -112,19 +113,19 @@ def _queue_declare(channel: Channel, values: _Values) -> None:
     session, name = channel.session, without_line_feeds(name)
     if name == REPLY_TO or name.startswith(REPLY_TO + "."):
         # How a server of requests asks whether the client still waits for its answer.
-        session.broker.declared_queues.check_reply_queue(session.connection, name)
+        session.broker.check_reply_queue(session.connection, name)
         _reply(channel, no_wait, "queue.declare-ok", name, 0, 1)
         return
     if passive:
         # The name as it is: only here, as with RabbitMQ, an empty one is not the channel's last queue.
-        queue = session.broker.declared_queues.look_up(session.connection, name)
+        queue = session.broker.look_up_queue(session.connection, name)
     else:
-        queue = session.broker.declared_queues.declare(
+        queue = session.broker.declare_queue(
             session.connection, name, durable=durable, exclusive=exclusive, auto_delete=auto_delete, arguments=_arguments(arguments)
         )
     channel.last_queue = local_name(queue.name)
     session.broker.serve(queue)
-    _reply(channel, no_wait, "queue.declare-ok", channel.last_queue, queue.ready, session.broker.declared_queues.consumers_of(queue))
+    _reply(channel, no_wait, "queue.declare-ok", channel.last_queue, queue.ready, len(session.broker.consumers_of(queue)))
 
 
 def _queue_bind(channel: Channel, values: _Values) -> None:
@@ -133,7 +134,7 @@ def _queue_bind(channel: Channel, values: _Values) -> None:
     queue = _queue(channel, name)
     # Neither queue nor key: the key is the queue's name too.
     key = local_name(queue.name) if not name and not key else key
-    channel.session.virtual_host.exchanges.bind(source, Destination(local_name(queue.name), True), key, _arguments(arguments))
+    channel.session.broker.bind(channel.session.connection, source, Destination(local_name(queue.name), True), key, _arguments(arguments))
     _reply(channel, no_wait, "queue.bind-ok")
 
 
@@ -143,7 +144,9 @@ def _queue_unbind(channel: Channel, values: _Values) -> None:
     queue = _queue_to_remove(channel, name)
     if queue is not None:
         key = local_name(queue.name) if not name and not key else key
-        channel.session.virtual_host.exchanges.unbind(source, Destination(local_name(queue.name), True), key, _arguments(arguments))
+        channel.session.broker.unbind(
+            channel.session.connection, source, Destination(local_name(queue.name), True), key, _arguments(arguments)
+        )
     _reply(channel, False, "queue.unbind-ok")
 
 
@@ -151,7 +154,7 @@ def _queue_purge(channel: Channel, values: _Values) -> None:
     _, name, no_wait = values
     session, queue = channel.session, _queue(channel, name)
     session.broker.serve(queue)
-    steps = session.broker.resources.purge_steps(queue)
+    steps = session.broker.purge(queue)
 
     def purged(count: int) -> None:
         if not channel.closed:
@@ -159,7 +162,7 @@ def _queue_purge(channel: Channel, values: _Values) -> None:
         session.go_on()
 
     session.hold()
-    session.broker.work.begin(steps, purged, session.broken)
+    session.broker.in_steps(steps, purged, session.broken)
 
 
 def _queue_delete(channel: Channel, values: _Values) -> None:
@@ -170,7 +173,7 @@ def _queue_delete(channel: Channel, values: _Values) -> None:
         _reply(channel, no_wait, "queue.delete-ok", 0)
         return
     broker.serve(queue)
-    broker.declared_queues.delete(queue, if_unused, if_empty)
+    broker.check_delete(queue, if_unused, if_empty)
     count = queue.ready
     broker.delete_queue(queue, lambda: _reply(channel, no_wait, "queue.delete-ok", count))
 
@@ -201,7 +204,7 @@ def _reply_queue(channel: Channel, no_ack: bool) -> Queue:
         raise precondition_failed("reply consumer cannot acknowledge", NUMBER["basic.consume"])
     if channel.reply_queue:
         raise precondition_failed("reply consumer already set", NUMBER["basic.consume"])
-    queue = channel.session.broker.declared_queues.make_reply_queue(channel.session.connection)
+    queue = channel.session.broker.make_reply_queue(channel.session.connection)
     channel.reply_queue = local_name(queue.name)
     return queue
 
@@ -261,7 +264,7 @@ def _tx_commit(channel: Channel, values: _Values) -> None:
         session.go_on()
 
     session.hold()
-    session.broker.ledger.when_safe(committed)
+    session.broker.when_safe(committed)
 
 
 def _tx_rollback(channel: Channel, values: _Values) -> None:

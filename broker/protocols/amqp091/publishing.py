@@ -6,9 +6,9 @@ once (``Pattern``) and kept until bindings or settings change; headers and expir
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ...core.amqp.vhost import prefix_of
 from ...core.message import Message, Properties
 from ...core.routing import Route
 from ...errors import Refused
@@ -125,24 +125,15 @@ def _pattern(session: AmqpSession, event: PublishEvent | PublishRun) -> Pattern:
         headers = {name: value for name, value in headers.items() if name != "BCC"}
     ttl_ms = ttl_of(properties)
     try:
-        route = _route(session, exchange, key, headers, [*cc, *bcc])
+        route = session.broker.route(session.connection, exchange, key, headers, [*cc, *bcc])
     except Refused as refusal:
         raise error_of(refusal, _PUBLISH) from None
     durable = properties.delivery_mode == 2
     priority = _priority(properties, route)
     kept = message_properties(exchange, key, cc, bcc, raw, properties, headers, durable, priority)
     version = session.broker.routes_version
-    address = session.virtual_host.prefix + (exchange or key)
+    address = prefix_of(session.connection.virtual_host) + (exchange or key)
     return Pattern(version, route, address, kept, size_of(kept), priority, durable, ttl_ms)
-
-
-def _route(session: AmqpSession, exchange: str, key: str, headers: Mapping[str, Any], more_keys: list[str]) -> Route:
-    exchanges = session.virtual_host.exchanges
-    found = exchanges.route(exchange, key, headers, more_keys)
-    if exchange and exchanges.exchanges[exchange].internal:
-        where = session.virtual_host.name
-        raise Refused("access-refused", f"cannot publish to internal exchange '{exchange}' in vhost '{where}'", "use another")
-    return found
 
 
 def _priority(properties: ContentProperties, route: Route) -> int:

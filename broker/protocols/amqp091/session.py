@@ -7,17 +7,15 @@ reply code and a sentence go with both, as RabbitMQ gives them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final
 
 from ...broker import Broker
 from ...connection import Connection
 from ...core.consumer import Consumer
 from ...core.message import MessageReference
-from ...core.queue import Queue
-from ...delivery.producers import Producer
+from ...core.producer import Producer
 from ...errors import Refused
-from ...topology.amqp.virtual_hosts import VirtualHost
 from ..output import PausableOutput
 from .batch import Turn
 from .channel import Subscription
@@ -68,7 +66,6 @@ Authenticate = Callable[[str, str, Callable[[str | Refused], None]], Callable[[]
 class AmqpSession:
     connection: Connection
     producer: Producer
-    virtual_host: VirtualHost
 
     def __init__(self, broker: Broker, output: PausableOutput, options: AmqpOptions, authenticate: Authenticate) -> None:
         self.broker = broker
@@ -157,7 +154,7 @@ class AmqpSession:
         """There is no room for it in this turn (throttle.py): it goes on in a later one, and so does all that comes behind it."""
         if self._held is None:
             self.hold()
-            self.broker.state.throttle.wait(self._in_turn)
+            self.broker.wait_for_room(self._in_turn)
         assert self._held is not None, "hold() made it"
         self._held.append(event)
 
@@ -293,13 +290,10 @@ class AmqpSession:
         self._expected = _OPEN
 
     def _open(self, vhost: str) -> None:
-        self.virtual_host = self.broker.virtual_hosts.find(vhost)
-        self.connection = self.broker.connect("", self.login, self)
-        self.connection.virtual_host = vhost
-        self.producer = Producer(f"{self.connection.name}/amqp", 0, "", 0, self)
+        self.connection = self.broker.connect("", self.login, self, virtual_host=vhost)
         self._expected = 0
         self._output.opened(self._heartbeat_s * 1000)
-        self.broker.flow.open(self.producer)
+        self.producer = self.broker.open_sender(self.connection)
         self.write(method_frame(0, "connection.open-ok", ""))
 
     def _leave(self) -> None:
@@ -312,7 +306,7 @@ class AmqpSession:
             self._ended = True
             self._output.leave()
 
-        self.broker.ledger.when_safe(closed)
+        self.broker.when_safe(closed)
 
     def _let_go(self, lost: bool) -> None:
         """The broker forgets the connection: what it held goes back, its own queues end."""
@@ -321,13 +315,11 @@ class AmqpSession:
         queues = [subscription.consumer.queue for subscription in self.subscriptions.values()]
         for channel in self._channels.open.values():
             channel.closed = True
-        self.broker.flow.close(self.producer)
         self.broker.disconnect(self.connection, lost)
         self.subscriptions.clear()
         self._channels.let_go()
-        for queue in self.broker.declared_queues.owned_by(self.connection):
-            self.broker.delete_queue(queue)
-        self.consumers_gone(queues)
+        self.broker.delete_exclusive(self.connection)
+        self.broker.consumers_gone(queues)
 
     def _failed(self, event: Event, error: AmqpError) -> None:
         """An exception: of the channel it happened on, or of the whole connection."""
@@ -377,7 +369,7 @@ class AmqpSession:
     def gave_back(self) -> None:
         """Deliveries were refused: until that is on disk they stand nowhere where they could be seen."""
         self._giving_back += 1
-        self.broker.ledger.when_safe(self._came_back)
+        self.broker.when_safe(self._came_back)
 
     def _came_back(self) -> None:
         self._giving_back -= 1
@@ -403,13 +395,6 @@ class AmqpSession:
             if consumer.number in channel.holders:
                 channel.settled(consumer)
                 return
-
-    def consumers_gone(self, queues: Iterable[Queue]) -> None:
-        """These queues have lost consumers: others may take over, and some end with their last one."""
-        queues = list(queues)
-        self.broker.declared_queues.promote(queues)
-        for queue in self.broker.declared_queues.unused(queues):
-            self.broker.delete_queue(queue)
 
     # -- what the broker says ----------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from ...broker import Broker
 from ...connection import Connection
 from ...core.message import Message
-from ...delivery.producers import Producer
+from ...core.producer import Producer
 from ...errors import Refused
 from ..output import PausableOutput
 from . import fields
@@ -50,23 +50,21 @@ class Sends:
             raise malformed(f"producer {number} is not open")
         broker = self._broker
         # Before the messages are looked at: a frame may hold very many small ones.
-        if not broker.flow.charge(producer, len(items), 0):
+        if not broker.charge(producer, len(items), 0):
             raise _credit_exceeded()
         whose = (producer.address, producer.name, broker.now_ms())
         if said is None:
             messages, cost, refusal = fields.messages(items, *whose, self._max_properties_bytes)
         else:
             messages, cost, refusal = fields.messages_alike(said, items, *whose)
-        if not broker.flow.charge(producer, 0, cost):
+        if not broker.charge(producer, 0, cost):
             raise _credit_exceeded()
         if cost + self._max_properties_bytes > self._largest_message:
             messages, oversize = fields.up_to_oversize(messages, self._largest_message)
             refusal = oversize or refusal
         if session:
-            if refusal is not None:
-                broker.transactions.fail(broker.transactions.of(connection, session), refusal.code, refusal.message, refusal.fix)
-            broker.transactions.hold_sends(connection, session, messages)
-            broker.flow.top_up(producer)
+            broker.hold_sends(connection, session, messages, refusal)
+            broker.top_up(producer)
         elif self._line or not self._store(connection, producer, first, messages, refusal):
             self._wait(lambda: self._store(connection, producer, first, messages, refusal))
 
@@ -93,21 +91,21 @@ class Sends:
     def _wait(self, work: Callable[[], bool]) -> None:
         self._line.append(work)
         if len(self._line) == 1:
-            self._broker.state.throttle.wait(self._go_on)
+            self._broker.wait_for_room(self._go_on)
         elif self.full:
             self._output.pause_reading()
 
     def _go_on(self) -> None:
         """Another turn; one frame at least is worked on, and what follows it as long as there is room."""
-        line, throttle = self._line, self._broker.state.throttle
+        line, broker = self._line, self._broker
         try:
-            while line and throttle.room(1) and line[0]():
+            while line and broker.has_room() and line[0]():
                 if line:
                     line.popleft()
         except Exception as error:
             self._broken(error)
         if line:
-            throttle.wait(self._go_on)
+            broker.wait_for_room(self._go_on)
         self._output.resume_reading()
 
     def _store(self, connection: Connection, producer: Producer, first: int, messages: list[Message], refusal: Refused | None) -> bool:
@@ -125,14 +123,14 @@ class Sends:
             answer: list[Any] = [int(Op.CONFIRM), producer.number, up_to]
             if refused is not None:
                 answer.append([refused[0], refused[1].code, shown(refused[1].message), shown(refused[1].fix)])
-            broker.ledger.when_stored(lambda: self._write(answer))
+            broker.when_stored(lambda: self._write(answer))
         if not done:
-            broker.flow.tell(producer)
+            broker.tell_why(producer)
             if producer.mark > before:
                 # It had room, and took none of it where messages had come before: nothing else brings about the next turn then.
-                broker.state.wake()
+                broker.wake()
         elif connection.producers.get(producer.number) is producer:
-            broker.flow.top_up(producer)
+            broker.top_up(producer)
         return done
 
 

@@ -15,9 +15,9 @@ from ...broker import Broker
 from ...connection import Connection
 from ...core.consumer import Consumer
 from ...core.message import MessageReference
+from ...core.producer import Producer
 from ...core.redelivery import Failure, PolicyError, PolicyMap
 from ...core.settings.units import MAX_DURATION_MS
-from ...delivery.producers import Producer
 from ...errors import Refused
 from ..output import PausableOutput
 from . import deliveries, fields
@@ -241,9 +241,9 @@ class NativeSession:
         def answer() -> None:
             self._write([int(Op.RESULT), request, {"mark": producer.mark}])
             if connection.producers.get(number) is producer:
-                self._broker.flow.open(producer)
+                self._broker.give_credit(producer)
 
-        self._broker.ledger.when_safe(answer)
+        self._broker.when_safe(answer)
 
     def _on_end_producer(self, connection: Connection, frame: Frame) -> None:
         (number,) = take(frame, "END_PRODUCER", int)
@@ -309,10 +309,7 @@ class NativeSession:
         check_ranges(ranges)
         consumer = self._consumer(connection, number)
         held, missing = consumer.held(ranges) if consumer is not None else ([], ranges)
-        now_ms = self._broker.now_ms()
-        for reference in held:
-            if reference.given_at_ms is not None:
-                reference.given_at_ms = now_ms
+        self._broker.touch(held)
         if missing:
             self._write([int(Op.NOT_HELD), number, missing])
 
@@ -332,8 +329,7 @@ class NativeSession:
             self._not_held(number, ranges, request)
             return
         if kind == AckType.DELIVERED:
-            consumer.delivered(sum(ranges[at + 1] - ranges[at] + 1 for at in range(0, len(ranges), 2)))
-            self._broker.state.mark_ready(consumer.queue)
+            self._broker.delivered(consumer, sum(ranges[at + 1] - ranges[at] + 1 for at in range(0, len(ranges), 2)))
             return
         held, missing = consumer.held(ranges)
         self._settle(connection, consumer, kind, held, report, session)
@@ -348,7 +344,7 @@ class NativeSession:
         broker = self._broker
         if kind in (AckType.STANDARD, AckType.INDIVIDUAL):
             if session:
-                broker.transactions.hold_acknowledgement(connection, session, consumer, held)
+                broker.hold_acknowledgement(connection, session, consumer, held)
             else:
                 broker.acknowledge(consumer, held)
         elif kind == AckType.REDELIVERED:
@@ -385,7 +381,7 @@ class NativeSession:
         if not 0 < len(transaction_id) <= 128 or not transaction_id.isprintable():
             raise malformed("a transaction_id is 1 to 128 printable characters")
         try:
-            self._broker.transactions.commit(connection, unsigned(session, "session", MAX_SESSION, 1), transaction_id, sends)
+            self._broker.commit(connection, unsigned(session, "session", MAX_SESSION, 1), transaction_id, sends)
         except Refused as refusal:
             self._refuse(request, refusal)
             return
@@ -394,7 +390,7 @@ class NativeSession:
     def _on_rollback(self, connection: Connection, frame: Frame) -> None:
         request, session = take(frame, "ROLLBACK", int, int)
         unsigned(request, "request")
-        self._broker.transactions.roll_back(connection, unsigned(session, "session", MAX_SESSION, 1))
+        self._broker.roll_back(connection, unsigned(session, "session", MAX_SESSION, 1))
         self._write([int(Op.RESULT), request, None])
 
     # -- the rest ----------------------------------------------------------------------------------------------------
@@ -427,11 +423,11 @@ class NativeSession:
             self._ended = True
             self._output.leave()
 
-        self._broker.ledger.when_safe(closed)
+        self._broker.when_safe(closed)
 
     def _answer_when_safe(self, request: int, value: Any) -> None:
         if request:
-            self._broker.ledger.when_safe(lambda: self._write([int(Op.RESULT), request, value]))
+            self._broker.when_safe(lambda: self._write([int(Op.RESULT), request, value]))
 
     # -- what the broker says ----------------------------------------------------------------------------------------
 

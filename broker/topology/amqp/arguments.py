@@ -1,12 +1,13 @@
 """Queues as AMQP 0-9-1 declares them: the ``x-`` arguments, read and checked, and what they come to in our own settings.
 
-What only AMQP knows is kept in the queue's options under ``amqp``: {arguments, durable, auto_delete, exclusive}.
+What only AMQP knows is kept in the queue's options (core/amqp/declared.py).
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
+from ...core.amqp.declared import AMQP, MOST_PRIORITY, arguments_of
 from ...core.amqp.vhost import DEFAULT, local_name, virtual_host_of
 from ...core.message import DEFAULT_PRIORITY
 from ...core.pending import PRIORITIES
@@ -14,13 +15,9 @@ from ...core.queue import Queue
 from ...core.settings.units import MAX_DURATION_MS
 from ...errors import Refused
 
-#: The key in a queue's options.
-AMQP: Final = "amqp"
 #: What the names begin with that the server gives.
 GENERATED: Final = "amq.gen-"
 _MOST: Final = (1 << 62) - 1
-#: The highest priority that a queue may tell apart from those below it.
-MOST_PRIORITY: Final = 255
 _INT32: Final = 1 << 31
 _TYPES: Final[dict[type, str]] = {bool: "bool", str: "longstr", float: "double", bytes: "binary", list: "array", dict: "table"}
 #: Texts of which RabbitMQ says in other words that they are none.
@@ -51,12 +48,6 @@ COMPARED: Final = (
 )
 
 
-def arguments_of(queue: Queue) -> dict[str, Any]:
-    """What the queue was declared with over AMQP; empty for every other queue."""
-    declared: dict[str, Any] = queue.options.get(AMQP, {}).get("arguments", {})
-    return declared
-
-
 def priorities(options: dict[str, Any]) -> tuple[int, int]:
     """The lowest and the highest priority that a queue with these options tells apart: an AMQP queue those up to its ``x-max-priority``,
     or none at all, every other 0 to 9.
@@ -73,14 +64,6 @@ def is_temporary(queue: Queue) -> bool:
     if declared is None:
         return False
     return bool(declared.get("exclusive") or declared.get("auto_delete") or local_name(queue.name).startswith(GENERATED))
-
-
-def counts_deliveries(queue: Queue) -> bool:
-    """Whether AMQP clients are told how often a message failed: by quorum queues and where AMQP set a limit, as with RabbitMQ."""
-    arguments = arguments_of(queue)
-    if arguments.get("x-queue-type") == "quorum" or "x-delivery-limit" in arguments:
-        return True
-    return queue.policy is not None and "delivery-limit" in queue.policy.definition
 
 
 def options_for(

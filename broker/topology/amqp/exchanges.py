@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from homing.journal.contract import DeclarationRecord
 
+from ...core.amqp.declared import AMQP
 from ...core.amqp.exchange import DIRECT, FANOUT, HEADERS, KINDS, TOPIC, Binding, Destination, Exchange, headers_match_problem, route
 from ...core.amqp.policy import Policy
 from ...core.amqp.vhost import DEFAULT, SEPARATOR, prefix_of
@@ -20,7 +21,7 @@ from ...core.queue import Queue
 from ...core.routing import Route, take_at_once
 from ...delivery.state import BrokerState
 from ...errors import Refused
-from .arguments import AMQP, check_equal
+from .arguments import check_equal
 from .policies import Policies
 
 DEFAULT_EXCHANGE: Final = ""
@@ -217,6 +218,14 @@ class Exchanges:
                 self._state.ledger.group.delete_declaration(self._exchange_kind, exchange.name)
         self.exchanges.clear()
         self._changed()
+
+    def published(self, exchange: str, key: str, headers: Mapping[str, Any], more_keys: Sequence[str] = ()) -> Route:
+        """The same for what a client publishes. Raises Refused: an internal exchange, too."""
+        found = self.route(exchange, key, headers, more_keys)
+        if exchange and self.exchanges[exchange].internal:
+            what = f"cannot publish to internal exchange '{exchange}' in vhost '{self._virtual_host}'"
+            raise Refused("access-refused", what, "use another")
+        return found
 
     def route(self, exchange: str, key: str, headers: Mapping[str, Any], more_keys: Sequence[str] = ()) -> Route:
         """Where a message published to ``exchange`` under ``key`` goes. Raises Refused: no such exchange."""

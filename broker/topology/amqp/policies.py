@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from homing.journal.contract import DeclarationRecord
 
+from ...core.amqp.declared import AMQP, arguments_of
 from ...core.amqp.policy import DURATIONS, EXCHANGES, QUEUES, Policy, PolicyError, best, read_policy
 from ...core.amqp.vhost import split, virtual_host_of
 from ...core.queue import Queue
@@ -16,7 +17,6 @@ from ...core.settings.address_settings import AddressSettings
 from ...core.settings.units import known_duration_ms
 from ...delivery.state import BrokerState, log
 from ...errors import Refused
-from .arguments import AMQP, arguments_of
 
 _KIND: Final = "policy"
 #: At the start each is looked at for each queue.

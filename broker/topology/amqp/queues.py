@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any
 
 from ...auth.permissions import Action, Permitted, check, everybody
 from ...connection import Connection
-from ...core.amqp.vhost import SEPARATOR, local_name, prefix_of, virtual_host_of
+from ...core.amqp.declared import AMQP, arguments_of
+from ...core.amqp.vhost import REPLY_TO, SEPARATOR, local_name, prefix_of, virtual_host_of
 from ...core.consumer import Consumer
 from ...core.queue import Queue
 from ...core.routing import ANYCAST, RoutingTypes
 from ...delivery.state import BrokerState
 from ...errors import Refused
 from ..resources import Resources, check_name
-from .arguments import AMQP, GENERATED, arguments_of, check_same, options_for
-
-#: The name clients consume from for direct replies.
-REPLY_TO: Final = "amq.rabbitmq.reply-to"
+from .arguments import GENERATED, check_same, options_for
 
 
 class DeclaredQueues:
@@ -190,9 +188,6 @@ class DeclaredQueues:
     def all_consumers(self, queue: Queue) -> list[Consumer]:
         """The open ones, those that stand by included."""
         return [*queue.consumers, *(consumer for consumer in self._standing_by.get(queue, ()) if consumer.open)]
-
-    def consumers_of(self, queue: Queue) -> int:
-        return len(self.all_consumers(queue))
 
 
 def _not_found(connection: Connection, name: str) -> Refused:

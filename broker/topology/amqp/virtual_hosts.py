@@ -47,6 +47,10 @@ class VirtualHosts:
             raise Refused("no-such-virtual-host", f"vhost {name} not found", "make it: homing vhost add NAME")
         return found
 
+    def of_name(self, name: str) -> VirtualHost:
+        """One that is known to be there, perhaps on its way out."""
+        return self._by_prefix[prefix_of(name)]
+
     def of(self, queue: Queue) -> VirtualHost:
         return self._by_prefix[split(queue.name)[0]]
 

@@ -1,15 +1,14 @@
-"""Producers: whose message is whose, which came already, and how much each may send.
-
-A producer's messages are numbered without gaps; the highest stored number is its *mark*. Credit is granted ahead, so that what a
-blocked producer can still send is bounded, and sockets are always read.
+"""How much each producer may send. Credit is granted ahead, so that what a blocked producer can still send is bounded, and sockets are
+always read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from typing import Final
 
 from ..core.message import REFERENCE_BYTES
+from ..core.producer import Producer
 from .state import BrokerState, log
 
 WINDOW_MESSAGES: Final = 4000
@@ -25,43 +24,6 @@ _TELL_EVERY_MS: Final = 60_000
 
 #: A producer that has been gone this long is forgotten, with its mark.
 _FORGET_AFTER_MS: Final = 24 * 3_600_000
-
-
-class CreditSink(Protocol):
-    def grant(self, producer: Producer, messages: int, size: int, reason: str | None) -> None: ...
-
-
-class Producer:
-    """One producer of one connection. ``key`` is its lasting identity: client_id/number."""
-
-    __slots__ = (
-        "address",
-        "credit_bytes",
-        "credit_messages",
-        "key",
-        "mark",
-        "name",
-        "number",
-        "settled_first",
-        "sink",
-        "waiting",
-    )
-
-    def __init__(self, key: str, number: int, address: str, mark: int, sink: CreditSink) -> None:
-        self.key = key
-        #: What people and exports are shown: a client_id is the client's secret.
-        self.name = f"{key[:8]}/{number}"
-        self.number = number
-        self.address = address
-        #: The highest number stored for this identity.
-        self.mark = mark
-        self.sink = sink
-        #: The first frame after opening fixes where the numbering goes on.
-        self.settled_first = False
-        self.credit_messages = 0
-        self.credit_bytes = 0
-        #: Told that it has to wait.
-        self.waiting = False
 
 
 class FlowControl:

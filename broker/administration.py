@@ -1,0 +1,218 @@
+"""Administration: the verbs of what is declared, for front ends and management: queues, exchanges, policies, virtual hosts, settings.
+
+What is done in steps (``Steps``) does one a turn of the loop (``work``, or management's calls). Names are in full, with the prefix of their
+virtual host, but where a connection is given: there they are those of its virtual host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from .connection import Connection
+from .core.amqp.exchange import Destination
+from .core.amqp.policy import Policy
+from .core.consumer import Consumer
+from .core.queue import Queue
+from .engine import Engine
+from .paging.browsing import Place, browse
+from .steps import Steps
+from .topology.amqp.exchanges import Exchanges
+from .topology.explain import Explained, explain
+
+T = TypeVar("T")
+
+
+class Administration(Engine):
+    # -- queues ------------------------------------------------------------------------------------------------------
+
+    def queues(self) -> Mapping[str, Queue]:
+        """All, by name."""
+        return self.state.post_office.queues
+
+    def find_queue(self, name: str) -> Queue | None:
+        """The queue that a consumer's name means. Never makes one."""
+        return self.state.post_office.find_queue(name)
+
+    def create_queue(self, arguments: dict[str, Any]) -> Queue:
+        """See Resources.declare."""
+        return self.resources.declare(arguments)
+
+    def pause(self, queue: Queue, paused: bool) -> None:
+        """Whether it hands anything out."""
+        if queue.paused is not paused:
+            queue.paused = paused
+            self.ledger.queue_changed(queue)
+            self.state.mark_ready(queue)
+
+    def purge(self, queue: Queue) -> Steps[int]:
+        """Removes all messages that nobody holds; returns how many went."""
+        return self.resources.purge_steps(queue)
+
+    def redrive(self, queue: Queue, message_ids: set[int] | None) -> Steps[int]:
+        """See DeadLetterOffice.redrive."""
+        return self.office.redrive(queue, message_ids)
+
+    def browse(self, queue: Queue, after: tuple[int, int], count: int) -> Steps[list[Place]]:
+        """See browsing.browse."""
+        return browse(self.state, queue, after, count)
+
+    def consumers_of(self, queue: Queue) -> list[Consumer]:
+        """The open ones, those that stand by included."""
+        return self.declared_queues.all_consumers(queue)
+
+    def remove_queue(self, queue: Queue) -> Steps[int]:
+        """Deletes the queue with what is in it; returns how many messages went. Where that fails, what is left is a queue as before."""
+        paused, queue.paused = queue.paused, True  # nobody is handed what is about to go
+        try:
+            count = yield from self.purge(queue)
+        except Exception:
+            queue.paused = paused
+            self.state.mark_ready(queue)
+            raise
+        if self.state.post_office.queues_by_id.get(queue.queue_id) is queue:
+            count += self.delete_queue(queue)
+        return count
+
+    def delete_queue(self, queue: Queue, answer: Callable[[], None] | None = None) -> int:
+        """The same at once; its consumers are told, after ``answer``."""
+        gone = [(self.connections[each.connection], each) for each in self.declared_queues.all_consumers(queue)]
+        for connection, consumer in gone:
+            del connection.consumers[consumer.number]
+            self.pulls.forget(consumer)
+            queue.detach(consumer, self.now_ms())
+        count = self.resources.delete_queue(queue)
+        if answer is not None:
+            answer()
+        for connection, consumer in gone:
+            connection.front_end.cancelled(consumer, "queue-deleted", f"queue {queue.name} was deleted", "subscribe to another queue")
+        return count
+
+    def in_steps(self, steps: Steps[T], done: Callable[[T], None], failed: Callable[[Exception], None]) -> None:
+        """See Work.begin."""
+        self.work.begin(steps, done, failed)
+
+    # -- queues as AMQP has them -------------------------------------------------------------------------------------
+
+    def queue(self, connection: Connection, name: str) -> Queue:
+        """See DeclaredQueues.find."""
+        return self.declared_queues.find(connection, name)
+
+    def look_up_queue(self, connection: Connection, name: str) -> Queue:
+        """See DeclaredQueues.look_up."""
+        return self.declared_queues.look_up(connection, name)
+
+    def declare_queue(
+        self, connection: Connection, name: str, *, durable: bool, exclusive: bool, auto_delete: bool, arguments: dict[str, Any]
+    ) -> Queue:
+        """See DeclaredQueues.declare."""
+        return self.declared_queues.declare(
+            connection, name, durable=durable, exclusive=exclusive, auto_delete=auto_delete, arguments=arguments
+        )
+
+    def make_reply_queue(self, connection: Connection) -> Queue:
+        """See DeclaredQueues.make_reply_queue."""
+        return self.declared_queues.make_reply_queue(connection)
+
+    def check_reply_queue(self, connection: Connection, name: str) -> None:
+        """See DeclaredQueues.check_reply_queue."""
+        self.declared_queues.check_reply_queue(connection, name)
+
+    def check_delete(self, queue: Queue, if_unused: bool, if_empty: bool) -> None:
+        """See DeclaredQueues.delete."""
+        self.declared_queues.delete(queue, if_unused, if_empty)
+
+    def consumers_gone(self, queues: Iterable[Queue]) -> None:
+        """These queues have lost consumers: others may take over, and some end with their last one."""
+        queues = list(queues)
+        self.declared_queues.promote(queues)
+        for queue in self.declared_queues.unused(queues):
+            self.delete_queue(queue)
+
+    def delete_exclusive(self, connection: Connection) -> None:
+        """The connection has ended, and the queues end that only it might use."""
+        for queue in self.declared_queues.owned_by(connection):
+            self.delete_queue(queue)
+
+    # -- exchanges ---------------------------------------------------------------------------------------------------
+
+    def find_exchange(self, connection: Connection, name: str) -> None:
+        """Raises Refused where there is none of that name."""
+        self._exchanges(connection).find(name)
+
+    def declare_exchange(
+        self, connection: Connection, name: str, kind: str, *, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, Any]
+    ) -> None:
+        """See Exchanges.declare."""
+        self._exchanges(connection).declare(name, kind, durable=durable, auto_delete=auto_delete, internal=internal, arguments=arguments)
+
+    def delete_exchange(self, connection: Connection, name: str, if_unused: bool) -> None:
+        """See Exchanges.delete."""
+        self._exchanges(connection).delete(name, if_unused)
+
+    def bind(self, connection: Connection, source: str, destination: Destination, key: str, arguments: dict[str, Any]) -> None:
+        """See Exchanges.bind."""
+        self._exchanges(connection).bind(source, destination, key, arguments)
+
+    def unbind(self, connection: Connection, source: str, destination: Destination, key: str, arguments: dict[str, Any]) -> None:
+        """See Exchanges.unbind."""
+        self._exchanges(connection).unbind(source, destination, key, arguments)
+
+    def _exchanges(self, connection: Connection) -> Exchanges:
+        return self.virtual_hosts.of_name(connection.virtual_host).exchanges
+
+    # -- policies and settings ---------------------------------------------------------------------------------------
+
+    def list_policies(self) -> list[tuple[Policy, bool]]:
+        """See Policies.all."""
+        return self.policies.all()
+
+    def set_policy(self, policy: Policy) -> None:
+        """See Policies.set. Raises Refused, also where there is no such virtual host."""
+        self.virtual_hosts.find(policy.virtual_host)
+        self.policies.set(policy)
+
+    def clear_policy(self, virtual_host: str, name: str) -> None:
+        """See Policies.clear."""
+        self.policies.clear(virtual_host, name)
+
+    def explain(self, address: str) -> Explained:
+        """What holds for an address, and where each value came from."""
+        return explain(self.state, address)
+
+    @property
+    def answer_bytes(self) -> int:
+        """What one answer to a call may take."""
+        return self.limits.answer_bytes
+
+    # -- virtual hosts and connections -------------------------------------------------------------------------------
+
+    def list_virtual_hosts(self) -> list[str]:
+        return [each.name for each in self.virtual_hosts.all()]
+
+    def add_virtual_host(self, name: str) -> str:
+        """See VirtualHosts.add; its name as it was given first."""
+        return self.virtual_hosts.add(name).name
+
+    def delete_virtual_host(self, name: str) -> Steps[tuple[int, int]]:
+        """With everything in it; its connections are closed. Broken off half-way, what is left is still a virtual host.
+
+        Returns how many queues and messages went. Raises Refused.
+        """
+        virtual_host = self.virtual_hosts.close(name)
+        for connection in [each for each in self.connections.values() if each.virtual_host == virtual_host.name]:
+            connection.front_end.end("virtual-host-deleted", f"vhost '{virtual_host.name}' is deleted", "connect to another one")
+        count = queues = 0
+        try:
+            for queue in self.virtual_hosts.queues_of(virtual_host):
+                count += yield from self.remove_queue(queue)
+                queues += 1
+                yield
+        except Exception:
+            self.virtual_hosts.reopen(virtual_host)
+            raise
+        self.virtual_hosts.forget(virtual_host)
+        return queues, count
+
+    def list_connections(self) -> list[Connection]:
+        return list(self.connections.values())

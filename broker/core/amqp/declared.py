@@ -1,0 +1,26 @@
+"""What a queue was declared with over AMQP 0-9-1, as its options keep it: {arguments, durable, auto_delete, exclusive} under ``amqp``."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ..queue import Queue
+
+#: The key in a queue's options.
+AMQP: Final = "amqp"
+#: The highest priority that a queue may tell apart from those below it.
+MOST_PRIORITY: Final = 255
+
+
+def arguments_of(queue: Queue) -> dict[str, Any]:
+    """Its ``x-`` arguments; empty for every queue that AMQP did not declare."""
+    declared: dict[str, Any] = queue.options.get(AMQP, {}).get("arguments", {})
+    return declared
+
+
+def counts_deliveries(queue: Queue) -> bool:
+    """Whether AMQP clients are told how often a message failed: by quorum queues and where AMQP set a limit, as with RabbitMQ."""
+    arguments = arguments_of(queue)
+    if arguments.get("x-queue-type") == "quorum" or "x-delivery-limit" in arguments:
+        return True
+    return queue.policy is not None and "delivery-limit" in queue.policy.definition

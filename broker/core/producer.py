@@ -1,0 +1,45 @@
+"""Producer: whose messages they are, which of them came already, and how many more it may send.
+
+A producer's messages are numbered without gaps; the highest stored number is its *mark*.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class CreditSink(Protocol):
+    def grant(self, producer: Producer, messages: int, size: int, reason: str | None) -> None: ...
+
+
+class Producer:
+    """One producer of one connection. ``key`` is its lasting identity: client_id/number."""
+
+    __slots__ = (
+        "address",
+        "credit_bytes",
+        "credit_messages",
+        "key",
+        "mark",
+        "name",
+        "number",
+        "settled_first",
+        "sink",
+        "waiting",
+    )
+
+    def __init__(self, key: str, number: int, address: str, mark: int, sink: CreditSink) -> None:
+        self.key = key
+        #: What people and exports are shown: a client_id is the client's secret.
+        self.name = f"{key[:8]}/{number}"
+        self.number = number
+        self.address = address
+        #: The highest number stored for this identity.
+        self.mark = mark
+        self.sink = sink
+        #: The first frame after opening fixes where the numbering goes on.
+        self.settled_first = False
+        self.credit_messages = 0
+        self.credit_bytes = 0
+        #: Told that it has to wait.
+        self.waiting = False

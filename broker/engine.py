@@ -1,0 +1,184 @@
+"""Engine: the parts of a broker, made and joined, and what they do when their time has come. Nothing here waits.
+
+The loop calls ``drain`` once a turn in which something became dispatchable, and ``tick`` when ``next_ms`` says so and at least once a
+second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+from .auth.permissions import Permitted, everybody
+from .connection import Connection
+from .core.consumer import Consumer
+from .core.dead_letter import EXPIRED
+from .core.message import MessageReference, Where
+from .core.queue import Queue
+from .core.settings.address_settings import AddressSettings, AddressSettingsRepository
+from .delivery.dead_lettering import DeadLetterOffice
+from .delivery.dispatching import Dispatcher
+from .delivery.flow_control import FlowControl, long_gone
+from .delivery.publish import Intake
+from .delivery.pull_timeouts import Pulls
+from .delivery.settlement import Settlement
+from .delivery.state import BrokerState
+from .delivery.transactions import Transactions
+from .limits import BrokerLimits
+from .paging.pager import Windows
+from .recording.journal_port import JournalPort
+from .recording.recorder import Ledger
+from .steps import Work
+from .topology.amqp.dead_letter_router import DeadLetterExchanges
+from .topology.amqp.policies import Policies
+from .topology.amqp.queues import DeclaredQueues
+from .topology.amqp.virtual_hosts import VirtualHosts
+from .topology.resources import Resources
+
+#: Due or expired references looked at in one turn.
+SWEEP_BUDGET: Final = 5000
+_SECOND_MS: Final = 1000
+
+
+class Engine:
+    def __init__(
+        self,
+        journal: JournalPort,
+        settings: AddressSettingsRepository,
+        now_ms: Callable[[], int],
+        rng: Random,
+        wake: Callable[[], None],
+        limits: BrokerLimits | None = None,
+        keep_all_history: bool = False,
+        disk_low: Callable[[], bool] = lambda: False,
+        permitted: Permitted = everybody,
+    ) -> None:
+        self.limits = limits or BrokerLimits()
+        self.now_ms = now_ms
+        self.ledger = Ledger(journal, now_ms, keep_all_history)
+        windows = Windows(self.limits.window_messages, self.limits.window_bytes, self.limits.window_scheduled, self.limits.memory_bytes)
+        self.state = BrokerState(self.ledger, settings, now_ms, rng, wake, self.limits.max_hops, journal, windows)
+        journal.on_commit = self.state.throttle.written
+        self.policies = Policies(self.state)
+        self.policies.changed.append(self._policies_changed)
+        self.resources = Resources(
+            self.state, self.policies, self.limits.selector_characters, self.limits.selector_depth, self.limits.max_queues
+        )
+        self.virtual_hosts = VirtualHosts(self.state, self.resources, self.policies)
+        self.declared_queues = DeclaredQueues(self.state, self.resources, permitted)
+        self.office = DeadLetterOffice(self.state, self.resources, DeadLetterExchanges(self.state, self.resources, self.virtual_hosts))
+        self.state.pager.expire = lambda reference: self.office.bury(reference, EXPIRED)
+        self.dispatcher = Dispatcher(self.state, self.office)
+        self.settlement = Settlement(self.state, self.office)
+        self.intake = Intake(self.state, self.resources, self.office, self.limits.duplicate_ids)
+        self.flow = FlowControl(self.state, self.limits.memory_bytes, self.limits.store_bytes, self.limits.temp_bytes, disk_low)
+        self.transactions = Transactions(self.state, self.intake, self.settlement, self.limits)
+        #: By name, and by client_id.
+        self.connections: dict[str, Connection] = {}
+        self.by_client: dict[str, Connection] = {}
+        self.next_connection = 1
+        #: producer key -> [mark, last use]; kept 24 h beyond the connection.
+        self.marks: dict[str, list[int]] = {}
+        self.pulls = Pulls()
+        #: Long work that is under way; each returns whether there is more to do.
+        self.work = Work(wake)
+        self._next_second_ms = 0
+        self._next_parked_ms = 0
+
+    def drain(self) -> None:
+        """Dispatches every queue of the ready set, each within its budget."""
+        state = self.state
+        state.throttle.turn()
+        self.work.go_on()
+        self.office.retry_if_bindings_changed()
+        self.office.go_on()
+        state.pager.look_again()
+        if state.throttle.may_hand_out():
+            self.dispatcher.ready()
+        if self.flow.waiting:
+            self.flow.relieve()
+
+    def next_ms(self) -> int:
+        """When ``tick`` is wanted next."""
+        times = [self._next_second_ms]
+        state = self.state
+        for time_ms in (state.schedule.next_ms(), state.expiries.next_ms(), self.pulls.next_ms(), self.resources.idle.next_ms()):
+            if time_ms is not None:
+                times.append(time_ms)
+        return min(times)
+
+    def tick(self) -> None:
+        """What falls due: redeliveries, expirations, pulls, and once a second everything that is only looked at then."""
+        now_ms = self.now_ms()
+        self.state.place(self.state.schedule.take_due(now_ms, SWEEP_BUDGET))
+        for reference in self.state.expiries.take_expired(now_ms, SWEEP_BUDGET):
+            if not reference.expired(now_ms) or reference.where in (Where.SETTLING, Where.GONE):
+                continue
+            if reference.where is not Where.DELIVERING:
+                self.office.bury(reference, EXPIRED)
+        self.state.pager.tick(now_ms)
+        self.pulls.end(now_ms, self._nothing_for)
+        self.resources.expire()
+        if now_ms >= self._next_second_ms:
+            self._next_second_ms = now_ms + _SECOND_MS
+            self._every_second(now_ms)
+
+    def _nothing_for(self, consumer: Consumer) -> bool:
+        """Whether a pull may be told that there is nothing: what is on disk only, or was given back, may still come."""
+        return consumer.queue not in self.state.ready and not consumer.returning and not self.state.pager.may_find(consumer)
+
+    def _every_second(self, now_ms: int) -> None:
+        for connection in list(self.connections.values()):
+            for consumer in (*connection.consumers.values(), *connection.retired.values()):
+                for reference in self.settlement.time_out(consumer, now_ms):
+                    connection.front_end.not_held(consumer, [reference.tag, reference.tag])
+            self.transactions.time_out(connection, now_ms)
+        for queue in self.state.post_office.queues.values():
+            if queue.suspects or any(consumer.isolated_until_ms or consumer.draining_until_ms for consumer in queue.consumers):
+                self.state.mark_ready(queue)
+        self.resources.sweep()
+        self.ledger.note_time(now_ms)
+        if now_ms >= self._next_parked_ms:
+            self._next_parked_ms = now_ms + self.limits.parked_retry_ms
+            self.office.retry_parked()
+            for key in long_gone(self.marks, self.flow.producers, now_ms):
+                del self.marks[key]
+                self.ledger.group.forget_producer(key)
+        if self.flow.waiting:
+            self.flow.relieve()
+
+    # -- settings ----------------------------------------------------------------------------------------------------
+
+    def apply_settings(self, settings: AddressSettingsRepository) -> None:
+        """A reload: due times already given stay; limits trim in bounded steps; parked messages look again.
+
+        Raises Refused, and then nothing has changed.
+        """
+        in_force = {queue: self.resources.in_force(queue, settings) for queue in self.state.post_office.queues.values()}
+        self.state.settings = settings
+        self._bring_into_force(in_force)
+
+    def _policies_changed(self) -> None:
+        """The same for the queues that another policy holds for now."""
+        queues = [each for each in self.state.post_office.queues.values() if self.policies.for_queue(each.name) is not each.policy]
+        self._bring_into_force({queue: self.resources.in_force(queue, self.state.settings) for queue in queues})
+
+    def _bring_into_force(self, in_force: dict[Queue, AddressSettings]) -> None:
+        self.state.post_office.settings_changed()
+        self.virtual_hosts.settings_changed()
+        for queue, its_settings in in_force.items():
+            expires_ms, queue.settings = queue.settings.expires_ms, its_settings
+            if its_settings.expires_ms != expires_ms:
+                self.resources.idle.begin(queue, self.now_ms())
+            self.state.mark_ready(queue)
+        self.intake.trim_all()
+        self.office.retry_parked()
+
+    def restore_reference(self, reference: MessageReference, parked_for: str) -> None:
+        """Recovery: a reference as it stood on disk takes its place again."""
+        self.state.hold(reference)
+        if parked_for:
+            self.office.keep_parked(reference, parked_for)
+        else:
+            self.state.place((reference,))

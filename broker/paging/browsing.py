@@ -1,0 +1,62 @@
+"""A look into a queue in delivery order, whatever state its messages are in, in memory or on disk. Nothing is changed by it."""
+
+from __future__ import annotations
+
+from heapq import nsmallest
+from itertools import chain
+from operator import itemgetter
+from typing import Final
+
+from homing.journal.contract import ReferenceRecord
+
+from ..core.message import MessageReference, Where
+from ..core.queue import Queue
+from ..delivery.state import BrokerState
+from ..recording.mapping import reference_of
+from ..steps import LOOK_STEP, Steps
+
+#: Where a message stands: (minus its priority, sequence); and the message.
+Place = tuple[tuple[int, int], MessageReference]
+#: Rows of one page from disk.
+_MOST_ROWS: Final = 1000
+
+
+def browse(state: BrokerState, queue: Queue, after: tuple[int, int], count: int) -> Steps[list[Place]]:
+    """The first so many beyond a place, once nobody can be shown a number that may come again after a kill."""
+    first = yield from _in_memory(list(queue.references.values()), after, count)
+
+    def look(records: list[ReferenceRecord]) -> bool:
+        nonlocal first
+        rows = [reference_of(queue, record) for record in records]
+        for reference in rows:
+            reference.where = Where.PENDING if reference.due_at_ms is None else Where.SCHEDULED
+        first = nsmallest(count, chain(first, (((-each.priority, each.sequence), each) for each in rows)), key=itemgetter(0))
+        # Further ones would stand behind all of these.
+        return len(first) < count or not rows or first[-1][0] > (-rows[-1].priority, rows[-1].sequence)
+
+    if not _comes_before_disk(queue, first, after, count):
+        yield from state.pager.on_disk(queue, look, state.ledger.next_id(), -after[0], after[1], min(count, _MOST_ROWS))
+    while not state.ledger.ids_reserved:
+        yield True
+    return first
+
+
+def _in_memory(references: list[MessageReference], after: tuple[int, int], count: int) -> Steps[list[Place]]:
+    first: list[Place] = []
+    for start in range(0, len(references), LOOK_STEP):
+        if start:
+            yield
+        part = references[start : start + LOOK_STEP]
+        places = ((place, each) for each in part if (place := (-each.priority, each.sequence)) > after)
+        first = nsmallest(count, chain(first, places), key=itemgetter(0))
+    return first
+
+
+def _comes_before_disk(queue: Queue, first: list[Place], after: tuple[int, int], count: int) -> bool:
+    """Whether what is in memory is enough: nothing on disk stands before the last of it."""
+    pending = queue.pending
+    if len(first) < count or queue.due_on_disk:
+        return False
+    rank, sequence = first[-1][0]
+    higher = any(pending.on_disk[priority] for priority in range(1 - rank, min(len(pending.on_disk), 1 - after[0])))
+    return not higher and (not pending.on_disk[-rank] or sequence <= pending.cursor[-rank])
