@@ -30,6 +30,10 @@ class Administration(Engine):
         """All, by name."""
         return self.state.post_office.queues
 
+    def when_queue_goes(self, listener: Callable[[Queue], None]) -> None:
+        """It is told of every queue that is removed."""
+        self.resources.queue_gone.append(listener)
+
     def find_queue(self, name: str) -> Queue | None:
         """The queue that a consumer's name means. Never makes one."""
         return self.state.post_office.find_queue(name)
@@ -214,5 +218,6 @@ class Administration(Engine):
         self.virtual_hosts.forget(virtual_host)
         return queues, count
 
-    def list_connections(self) -> list[Connection]:
-        return list(self.connections.values())
+    def open_connections(self) -> Mapping[str, Connection]:
+        """All, by name."""
+        return self.connections

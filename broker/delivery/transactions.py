@@ -42,7 +42,7 @@ class Transactions:
         self.hold(self.of(connection, session), sends, sum(message.size for message in sends))
 
     def hold(self, transaction: Transaction[Send], sends: list[Send], size: int, settled: int = 0) -> None:
-        """The same for what a front end makes messages of when it commits, ``size`` bytes; and for so many deliveries that it settles then."""
+        """The same for what a front end makes messages of when it commits, ``size`` bytes, and for so many deliveries settled then."""
         if transaction.broken is None:
             transaction.sends += sends
             self._reckon(transaction, len(sends) + settled, size + REFERENCE_BYTES * len(sends))

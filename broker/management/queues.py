@@ -67,9 +67,9 @@ def consumers(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any] | lis
     """Who holds what: one map per consumer, of one queue or of all."""
     read.only(arguments, "queue", "limit", "after")
     if arguments.get("queue") is None:
-        of = [each for connection in broker.connections.values() for each in connection.consumers.values()]
+        of = [each for connection in broker.open_connections().values() for each in connection.consumers.values()]
     else:
-        of = broker.declared_queues.all_consumers(read.queue(broker, arguments))
+        of = broker.consumers_of(read.queue(broker, arguments))
     return listed(broker, arguments, {f"{each.connection}/{each.number:010}": each for each in of}, _describe_consumer)
 
 

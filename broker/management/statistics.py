@@ -25,7 +25,7 @@ class Meter:
         nothing = tuple(none_yet())
         #: The last but one, and the last: when, each queue's counts, and all together.
         self._samples: deque[_Sample] = deque([(self.since_ms, {}, nothing)], maxlen=2)
-        broker.resources.queue_gone.append(self._keep)
+        broker.when_queue_goes(self._keep)
 
     def _keep(self, queue: Queue) -> None:
         self._gone = _sum([self._gone, queue.counts])
@@ -34,11 +34,11 @@ class Meter:
         """Called at least every few seconds."""
         now_ms = self._broker.now_ms()
         if now_ms - self._samples[-1][0] >= SAMPLE_MS:
-            counts = {queue: tuple(queue.counts) for queue in self._broker.state.post_office.queues.values()}
+            counts = {queue: tuple(queue.counts) for queue in self._broker.queues().values()}
             self._samples.append((now_ms, counts, tuple(self._total())))
 
     def _total(self) -> list[int]:
-        return _sum([self._gone, *(queue.counts for queue in self._broker.state.post_office.queues.values())])
+        return _sum([self._gone, *(queue.counts for queue in self._broker.queues().values())])
 
     def of(self, queue: Queue) -> dict[str, Any]:
         """What became of messages, and how many a second of late."""
@@ -52,7 +52,7 @@ class Meter:
 
     def messages(self) -> dict[str, Any]:
         """Of all queues: what stands in them now, and what became of messages ``since_ms``, with rates."""
-        queues, total = self._broker.state.post_office.queues.values(), self._total()
+        queues, total = self._broker.queues().values(), self._total()
         return {
             "pending": sum(queue.ready for queue in queues),
             "delivering": sum(queue.delivering + queue.committing for queue in queues),
@@ -65,9 +65,9 @@ class Meter:
 
     def open(self) -> dict[str, int]:
         """How many queues there are, and who is connected to them."""
-        connections = self._broker.connections.values()
+        connections = self._broker.open_connections().values()
         return {
-            "queues": len(self._broker.state.post_office.queues),
+            "queues": len(self._broker.queues()),
             "connections": len(connections),
             "producers": sum(len(each.producers) for each in connections),
             "consumers": sum(len(each.consumers) for each in connections),

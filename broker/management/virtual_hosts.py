@@ -23,7 +23,7 @@ class _Counts:
             prefix = split(name)[0]
             self.queues[prefix] += 1
             self.messages[prefix] += queue.count + queue.committing
-        self.connections = Counter(connection.virtual_host for connection in broker.list_connections())
+        self.connections = Counter(connection.virtual_host for connection in broker.open_connections().values())
 
 
 def _describe(name: str, counts: _Counts) -> dict[str, Any]:

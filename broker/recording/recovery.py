@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from homing.journal.contract import QueueRecord, Recovered, ReferenceRecord, ReferenceState
 
-from ..engine import Engine
 from ..core.message import Message
 from ..core.queue import Queue
 from ..core.routing import Address, RoutingTypes
 from ..core.settings.units import known_duration_ms
 from ..delivery.state import log
+from ..engine import Engine
 from ..errors import Refused
 from ..topology.amqp.arguments import priorities
 from ..topology.amqp.policies import with_policy
