@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
+from ...core.amqp.declared import counts_deliveries
 from ...core.message import MessageReference
 from ...core.queue import Queue
-from ...topology.amqp.arguments import counts_deliveries
 from .codec import content_frames, method_frame
 from .codec_methods import NUMBER
 from .message_mapping import wire_of

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Final
 
-from ...core.amqp.declared import counts_deliveries
 from ...core.amqp.origin import MOST_KEYS, Way, last_way, packed, unpacked
 from ...core.amqp.vhost import REPLY_TO, local_name
 from ...core.amqp.x_death import Death, deaths
