@@ -38,6 +38,11 @@ class Administration(Engine):
         """The queue that a consumer's name means. Never makes one."""
         return self.state.post_office.find_queue(name)
 
+    def queues_of(self, address: str) -> list[str] | None:
+        """The names of an address's queues, sorted; None where there is no such address."""
+        found = self.state.post_office.addresses.get(address)
+        return None if found is None else sorted(queue.name for queue in found.queues)
+
     def create_queue(self, arguments: dict[str, Any]) -> Queue:
         """See Resources.declare."""
         return self.resources.declare(arguments)

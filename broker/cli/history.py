@@ -25,6 +25,7 @@ from .output import (
     body_json,
     body_text,
     clock,
+    counted,
     escape,
     print_json,
     span,
@@ -96,7 +97,7 @@ def _homes(found: dict[str, Any]) -> list[dict[str, Any]]:
     return [
         {"lies_in": reference["queue"], "queue": reference["hops"][-1]["queue"], "address": reference["hops"][-1]["address"]}
         for reference in found["references"]
-        if reference["hops"]
+        if reference["hops"] and reference["queue"] != reference["hops"][-1]["queue"]
     ]
 
 
@@ -116,7 +117,7 @@ def _header(found: dict[str, Any]) -> Text:
         text.append(f"  {clock(sent_at_ms, date=True)}", "dim")
     message = found["message"]
     if message:
-        parts = [f"{len(message['body']):,} bytes", f"priority {message['priority']}"]
+        parts = [counted(len(message["body"]), "byte"), f"priority {message['priority']}"]
         parts += [f"from {message['producer']}"] if message.get("producer") else []
         text.append("  " + safe(", ".join(parts)), "dim")
     text.append("\n")
@@ -148,7 +149,7 @@ def _timeline(events: list[cli_life.Event]) -> RenderableType:
 def _outlook(found: dict[str, Any], prospects: list[dict[str, Any]]) -> list[str]:
     """What the past looks like, and what follows if it is sent back."""
     lines = []
-    judged = cli_life.verdict(found)
+    judged = cli_life.verdict(found) if prospects else None
     if judged:
         lines.append(escape(judged))
     for home in prospects:
@@ -161,10 +162,10 @@ def _outlook(found: dict[str, Any], prospects: list[dict[str, Any]]) -> list[str
 
 def _chances(home: dict[str, Any]) -> str:
     if "attempts" not in home:
-        return f"; homing policy explain {escape(home['address'])} tells how it is tried there."
+        return f"; homing explain {escape(home['address'])} tells how it is tried there."
     if home["attempts"] is None:
         return ", and is tried without end."
     life = home["life_ms"]
-    times = "1 attempt" if home["attempts"] == 1 else f"{home['attempts']} attempts"
+    times = counted(home["attempts"], "attempt")
     within = "without any wait between them" if not life or not life[1] else f"over {span(life[1])} at most"
     return f", and has {times} there, {within}."

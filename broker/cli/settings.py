@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 import typer
 from rich.table import Table
 
-from .output import DEFAULT_URL, Json, Url, escape, print_json, span, stderr, stdout
+from .output import DEFAULT_URL, Json, Url, counted, escape, print_json, span, stderr, stdout
 
 if TYPE_CHECKING:
     from ..config.config import Config
@@ -45,6 +45,8 @@ class Explained(NamedTuple):
     origins: list[Origin]
     #: Of the queue of that name, where it has one: where its dead letters go instead of a dead-letter address.
     dead_letter_exchange: str | None
+    #: Of a running broker: the address's queues; None where it has no such address.
+    queues: list[str] | None = None
 
 
 def _explained(address: str, file: Path | None, url: str) -> Explained:
@@ -56,15 +58,15 @@ def _explained(address: str, file: Path | None, url: str) -> Explained:
 
     value = call(url, "explain", address=address)
     origins = [Origin(each["key"], each["value"], each["pattern"], each.get("line")) for each in value["settings"]]
-    return Explained(origins, value.get("dead_letter_exchange"))
+    return Explained(origins, value.get("dead_letter_exchange"), value["queues"])
 
 
 def explain(address: Address, config: FromFile = None, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """Every setting of an address, with the pattern and line it came from."""
-    origins, exchange = _explained(address, config, url)
+    origins, exchange, queues = _explained(address, config, url)
     if as_json:
         settings = [origin._asdict() for origin in origins]
-        print_json({"address": address, "settings": settings, "dead_letter_exchange": exchange})
+        print_json({"address": address, "queues": queues, "settings": settings, "dead_letter_exchange": exchange})
         return
     table = Table(title=f"Settings of {escape(address)}", title_justify="left", box=None, pad_edge=False, header_style="dim")
     table.add_column("setting")
@@ -78,6 +80,15 @@ def explain(address: Address, config: FromFile = None, url: Url = DEFAULT_URL, a
     stdout.print(table)
     if exchange is not None:
         stdout.print(f"\n{_through(exchange)}")
+    if config is None:
+        stdout.print(f"\n{_whereabouts(address, queues)}")
+
+
+def _whereabouts(address: str, queues: list[str] | None) -> str:
+    """What there is for ``homing peek`` to look into."""
+    if queues is None:
+        return f"There is no address {escape(address)} yet."
+    return f"Its queues: {escape(', '.join(queues))}." if queues else "It has no queue."
 
 
 def _through(exchange: str) -> str:
@@ -121,7 +132,7 @@ def policy_explain(
     """When a message that always fails is tried again, how long it lives in all, and where it ends."""
     from ..core.redelivery import attempts_allowed, lifetime_ms, lifetime_warning, schedule
 
-    origins, exchange = _explained(address, config, url)
+    origins, exchange, _ = _explained(address, config, url)
     settings = _settings_of(origins)
     allowed = attempts_allowed(settings, None)
     rows = schedule(settings, None, max(attempts, allowed or 0) if (allowed or 0) <= 1000 else attempts)
@@ -168,7 +179,7 @@ def _range(low_ms: int, high_ms: int) -> str:
 def _ending(settings: AddressSettings, allowed: int | None, life: tuple[int, int] | None, exchange: str | None) -> str:
     if allowed is None or life is None:
         return "It is tried again [bold]without end[/] (max-delivery-attempts: -1)."
-    times = "1 attempt" if allowed == 1 else f"{allowed} attempts"
+    times = counted(allowed, "attempt")
     total = "at once" if life[1] == 0 else f"after {_range(*life)}, not counting the time that the attempts take"
     if exchange is not None:
         return f"After {times}, {total}, it goes through the exchange [bold]{escape(exchange) or '(default)'}[/]."

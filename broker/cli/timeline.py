@@ -11,7 +11,7 @@ from typing import Any, Final
 from ..core.amqp.origin import Way, unpacked
 from ..core.message import AMQP_ORIGIN
 from ..protocols.amqp091.codec_properties import read_properties
-from .output import clock, span
+from .output import clock, counted, span
 
 PARKED, SUSPECT = 1, 2
 
@@ -124,7 +124,7 @@ def _attempts(attempts: list[dict[str, Any]]) -> list[Event]:
     for attempt in attempts:
         left_out = attempt["attempt"] - expected
         if left_out > 0:
-            events.append(Event(None, "⋮", "dim", f"{left_out:,} more {'attempt' if left_out == 1 else 'attempts'}, not kept", []))
+            events.append(Event(None, "⋮", "dim", f"{counted(left_out, 'more attempt')}, not kept", []))
         expected = attempt["attempt"] + 1
         events.append(_attempt(attempt))
     return events
@@ -133,7 +133,7 @@ def _attempts(attempts: list[dict[str, Any]]) -> list[Event]:
 def _attempt(attempt: dict[str, Any]) -> Event:
     began = attempt.get("given_at_ms") or attempt.get("assigned_at_ms")
     held = f", held {span(attempt['at_ms'] - began) if attempt['at_ms'] > began else 'under 1 ms'}" if began else ""
-    title = f"attempt {attempt['attempt']} failed: {ENDINGS.get(attempt['outcome'], attempt['outcome'])}{held}"
+    title = f"{_attempt_number(attempt['attempt'], attempt)} failed: {ENDINGS.get(attempt['outcome'], attempt['outcome'])}{held}"
     details = [*_fault_lines(attempt.get("fault") or {})]
     names = (_named("consumer", attempt.get("consumer")), _named("connection", attempt.get("connection")))
     who = " on ".join(name for name in names if name)
@@ -141,6 +141,12 @@ def _attempt(attempt: dict[str, Any]) -> Event:
         details.append(f"with {who}")
     details.append(_decision(attempt))
     return Event(attempt["at_ms"], "✗", "red" if attempt["decision"] == "dead-letter" else "yellow", title, details)
+
+
+def _attempt_number(number: int, record: dict[str, Any]) -> str:
+    """With the delivery that ``receive`` shows, where some were not counted as failures or an earlier stay had its own."""
+    delivery = record.get("delivery_count") or number
+    return f"attempt {number}" if delivery == number else f"attempt {number} (delivery {delivery})"
 
 
 def _named(kind: str, name: Any) -> str:
@@ -172,8 +178,7 @@ def _ended(outcome: dict[str, Any]) -> Event:
     to = ", ".join(outcome.get("target_queues") or ())
     details = [str(reason)] if reason else []
     if kind == "succeeded":
-        tries = outcome["attempts"] + 1
-        return Event(outcome["at_ms"], "✓", "green", f"succeeded at attempt {tries}", details)
+        return Event(outcome["at_ms"], "✓", "green", f"succeeded at {_attempt_number(outcome['attempts'] + 1, outcome)}", details)
     if kind == "redriven":
         return Event(outcome["at_ms"], "↺", "blue", f"sent back to {to or 'its queue'}", details)
     titles = {
@@ -212,7 +217,8 @@ def verdict(history: dict[str, Any]) -> str | None:
         return "Nobody said why it failed: a reason given with the failure would stand here."
     if alike == 1:
         return "Its last attempts failed in different ways: that looks like its surroundings, not like the message."
-    which = f"All {alike} attempts on record" if alike == len(attempts) else f"Its last {alike} attempts"
+    all_of_them = "Both attempts" if alike == 2 else f"All {alike} attempts"
+    which = f"{all_of_them} on record" if alike == len(attempts) else f"Its last {alike} attempts"
     return f"{which} failed alike ({_cause(attempts[-1])}): sent back as things are, it will most likely fail so again."
 
 

@@ -132,7 +132,13 @@ def _short_life(layer: _Layer) -> list[ConfigProblem]:
     if warning is None:
         return []
     name = next(name for name in KEY_OF_FIELD if name in layer.own and name in _POLICY_FIELDS)
-    return [layer.problem(name, warning, "set a redelivery-delay with a multiplier; homing policy explain shows the attempts")]
+    if layer.settings.redelivery_delays_ms:
+        fix = "make redelivery-delays longer, or raise max-delivery-attempts"
+    elif layer.settings.redelivery_delay_ms:
+        fix = "raise redelivery-delay, its multiplier or max-delivery-attempts"
+    else:
+        fix = "set a redelivery-delay with a multiplier"
+    return [layer.problem(name, warning, f"{fix}; homing explain shows the attempts")]
 
 
 def _without_effect(layer: _Layer) -> list[ConfigProblem]:

@@ -10,6 +10,8 @@ from ..errors import Refused
 
 #: The largest number that the journal can be asked for.
 MOST: Final = (1 << 63) - 1
+#: So many of an address's queues are named.
+_NAMED: Final = 5
 
 
 def only(arguments: dict[str, Any], *names: str) -> None:
@@ -46,6 +48,10 @@ def queue(broker: Broker, arguments: dict[str, Any]) -> Queue:
     """The queue that ``queue`` names; raises Refused when there is none. Never makes one."""
     name = text(arguments, "queue")
     found = broker.find_queue(name)
-    if found is None:
-        raise Refused("no-such-queue", f"there is no queue {name}", "homing queues lists all of them")
-    return found
+    if found is not None:
+        return found
+    if queues := broker.queues_of(name):
+        more = f" and {len(queues) - _NAMED} more" if len(queues) > _NAMED else ""
+        said = f"{name} is the address of {len(queues)} queues: {', '.join(queues[:_NAMED])}{more}"
+        raise Refused("no-such-queue", said, "name one of them")
+    raise Refused("no-such-queue", f"there is no queue {name}", "homing queues lists all of them")

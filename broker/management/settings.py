@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from ..broker import Broker
 from . import arguments as read
+
+#: So many of an address's queues are named.
+SHOWN_QUEUES: Final = 100
 
 
 def explain(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -13,8 +16,10 @@ def explain(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
     read.only(arguments, "address")
     address = read.text(arguments, "address")
     origins, exchange, routing_key = broker.explain(address)
+    queues = broker.queues_of(address)
     return {
         "address": address,
+        "queues": None if queues is None else queues[:SHOWN_QUEUES],
         "dead_letter_exchange": exchange,
         "dead_letter_routing_key": routing_key,
         "settings": [

@@ -222,7 +222,11 @@ def test_redrive_sends_back_with_failures_at_0(shell: HomingCommand) -> None:
     assert (back["message_id"], back["failed"]) == (number, 0)
     assert [each["message_id"] for each in shell.json_lines("peek", "DLQ.orders")] == [other]
     assert "1 message sent back from DLQ.orders" in shell("redrive", "DLQ.orders").stdout
-    assert "sent back to orders" in shell("history", str(number)).stdout
+    told = shell("history", str(number)).stdout
+    assert "sent back to orders" in told
+    assert "will most likely fail" not in told
+    assert receive(shell, "orders")[0]["delivery_count"] == 4
+    assert "succeeded at attempt 1 (delivery 4)" in shell("history", str(number)).stdout
 
 
 def test_explain_of_a_running_broker_is_that_of_its_file(shell: HomingCommand) -> None:

@@ -208,7 +208,7 @@ def test_a_command_that_needs_the_extra_names_it(words: list[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["qeues"], "No such command 'qeues'. Did you mean 'queues'?"),
+        (["qeues"], "No such command 'qeues'. Did you mean 'queues'"),
         (["journal", "expor"], "No such command 'expor'. Did you mean 'export'?"),
         (["receive", "orders", "--cont", "3"], "No such option: --cont (Possible options: --count, --json)"),
         (["receive", "orders", "--ack-mode", "clinet"], "'clinet' is not one of 'auto', 'client', 'dups-ok', 'transacted', 'individual'"),

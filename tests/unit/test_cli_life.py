@@ -97,7 +97,7 @@ def test_a_suspect_is_called_one() -> None:
 def test_the_verdict_sees_what_the_last_attempts_have_in_common() -> None:
     other = {"error_type": "ConnectionError", "error_text": "refused", "fingerprint": "g"}
     dead = outcome("dead-lettered")
-    assert (verdict(history([attempt(1), attempt(2)], [dead])) or "").startswith("All 2 attempts on record failed alike (ValueError: no)")
+    assert (verdict(history([attempt(1), attempt(2)], [dead])) or "").startswith("Both attempts on record failed alike (ValueError: no)")
     mixed = verdict(history([attempt(1, fault=other), attempt(2), attempt(3)], [dead]))
     assert (mixed or "").startswith("Its last 2 attempts failed alike (ValueError: no)")
     different = verdict(history([attempt(1), attempt(2, fault=other)], [dead]))
