@@ -13,9 +13,11 @@ from .connection import Connection
 from .core.amqp.exchange import Destination
 from .core.amqp.policy import Policy
 from .core.consumer import Consumer
+from .core.message import MessageReference
 from .core.queue import Queue
 from .engine import Engine
 from .paging.browsing import Place, browse
+from .paging.by_number import Stay, act_on, find
 from .steps import Steps
 from .topology.amqp.exchanges import Exchanges
 from .topology.explain import Explained, explain
@@ -65,6 +67,18 @@ class Administration(Engine):
     def browse(self, queue: Queue, after: tuple[int, int], count: int) -> Steps[list[Place]]:
         """See browsing.browse."""
         return browse(self.state, queue, after, count)
+
+    def find_message(self, message_id: int, stays: Iterable[Stay]) -> Steps[list[MessageReference]]:
+        """See by_number.find."""
+        return find(self.state, message_id, stays)
+
+    def delete_message(self, place: MessageReference) -> Steps[bool]:
+        """Whether it could be: see by_number.act_on."""
+        return act_on(self.state, place, lambda reference: self.state.leave(reference, "purged"))
+
+    def move_message(self, place: MessageReference, target: Queue) -> Steps[bool]:
+        """The same into another queue, failed count at 0. Raises Refused where that is full."""
+        return act_on(self.state, place, lambda reference: self.office.move(reference, target))
 
     def consumers_of(self, queue: Queue) -> list[Consumer]:
         """The open ones, those that stand by included."""

@@ -260,6 +260,10 @@ class Server:
         """In a thread: a short read through a connection of its own."""
         return self._journal_reader().history(message_id)
 
+    def last_attempts(self, stays: list[tuple[int, int]]) -> list[dict[str, Any] | None]:
+        """The same."""
+        return self._journal_reader().last_attempts(stays)
+
     def committed(self, transaction_id: str) -> bool:
         """In a thread: whether a transaction of the last 24 h was committed."""
         return self._journal_reader().committed(transaction_id)

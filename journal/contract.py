@@ -237,7 +237,7 @@ class Outcomes(NamedTuple):
 
     queue_id: int
     at_ms: int
-    #: succeeded | dead-lettered | expired | dropped | purged | redriven
+    #: succeeded | dead-lettered | expired | dropped | purged | redriven | moved
     outcome: str
     detail: OutcomeDetail
     #: (message_id, sequence)

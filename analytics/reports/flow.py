@@ -12,14 +12,14 @@ LIMIT = 1_000
 
 
 def flow(messages: DataFrame, dead_letters: DataFrame) -> DataFrame:
-    """One row for each way from a queue to a queue: ``source``, ``target``, ``why`` (dead-lettered, expired, redriven), ``messages``,
+    """One row for each way from a queue to a queue: ``source``, ``target``, ``why`` (the outcome that sent them), ``messages``,
     ``first_at``, ``last_at``, and ``circling``: messages that died their way through a queue they had left by dead-lettering before,
     with no redrive between.
     """
     from pyspark.sql import functions as F
 
     moved = (
-        messages.where("state = 'settled' AND outcome IN ('dead-lettered', 'expired', 'redriven')")
+        messages.where("state = 'settled' AND outcome IN ('dead-lettered', 'expired', 'redriven', 'moved')")
         .withColumn("target", F.explode("target_queues"))
         .groupBy(F.col("queue").alias("source"), "target", F.col("outcome").alias("why"))
         .agg(F.count(F.lit(1)).alias("messages"), F.min("settled_at").alias("first_at"), F.max("settled_at").alias("last_at"))

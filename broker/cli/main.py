@@ -18,6 +18,7 @@ from . import connections as cli_connections
 from . import history as cli_history
 from . import journal as cli_journal
 from . import messages as cli_messages
+from . import one_message as cli_one_message
 from . import policies as cli_policies
 from . import queues as cli_queues
 from . import settings as cli_settings
@@ -79,10 +80,13 @@ app.command(rich_help_panel=MESSAGES)(cli_messages.send)
 app.command(rich_help_panel=MESSAGES)(cli_messages.receive)
 app.command(rich_help_panel=MESSAGES)(cli_queues.peek)
 app.command(rich_help_panel=MESSAGES)(cli_queues.redrive)
+app.command(rich_help_panel=MESSAGES)(cli_one_message.move)
+app.command(rich_help_panel=MESSAGES)(cli_one_message.delete)
 app.command(rich_help_panel=LOOKING)(cli_queues.queues)
 app.command(rich_help_panel=LOOKING)(cli_connections.consumers)
 app.command(rich_help_panel=LOOKING)(cli_connections.connections)
 app.command(rich_help_panel=LOOKING)(cli_statistics.statistics)
+app.command(rich_help_panel=LOOKING)(cli_one_message.why)
 app.command(rich_help_panel=LOOKING)(cli_history.history)
 app.command(rich_help_panel=LOOKING)(cli_settings.explain)
 app.add_typer(cli_policies.policy_app, name="policy", rich_help_panel=LOOKING)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from . import pipe
+from .dead_letters import Death, deaths_of, hops_in
 from .output import (
     DEFAULT_URL,
     CommandError,
@@ -245,12 +246,13 @@ async def _receive_all(
                 if message is None:
                     break
                 received += 1
+                (death,) = await deaths_of(connection, [hops_in(message.properties)])
                 if ack_mode not in ACKNOWLEDGED_WHEN_GIVEN:
                     held.append(message)
                 if piped:
-                    await pipe.write(partial(_show, message, as_json))
+                    await pipe.write(partial(_show, message, death, as_json))
                 else:
-                    _show(message, as_json)
+                    _show(message, death, as_json)
                 if len(held) >= most_held:
                     await settle()
             await settle()
@@ -270,7 +272,7 @@ async def _settle(session: homing.Session, ack_mode: AckModeName, messages: list
             await (message.acknowledge() if fail is None else message.nack(reason=fail))
 
 
-def _show(message: homing.Message, as_json: bool) -> None:
+def _show(message: homing.Message, death: Death | None, as_json: bool) -> None:
     """Printed and flushed before it is acknowledged."""
     if as_json:
         print_json(
@@ -283,12 +285,15 @@ def _show(message: homing.Message, as_json: bool) -> None:
                 "sent_at_ms": message.sent_at_ms,
                 "properties": message.properties or {},
                 "body": body_json(message.body),
+                **({"dead_letter": death.shown()} if death is not None else {}),
             },
             line=True,
         )
     else:
         again = f"  [yellow]delivery {message.delivery_count}[/]" if message.redelivered else ""
         stdout.print(f"[bold cyan]{message.message_id}[/]  {escape(message.address)}  [dim]{clock(message.sent_at_ms)}[/]{again}")
+        if death is not None:
+            stdout.print(f"  {escape(death.sentence())}", style="red")
         for name, value in (message.properties or {}).items():
             stdout.print(f"  [dim]{escape(name)}[/] {escape(str(value))}")
         stdout.print(body_text(message.body), markup=False)

@@ -9,6 +9,7 @@ import typer
 from rich.console import RenderableType
 from rich.table import Table
 
+from .dead_letters import Death, deaths_of
 from .output import DEFAULT_URL, Json, Url, Yes, body_json, body_text, clock, confirm, counted, escape, note, print_json, stdout
 from .values import Settings, settings_given
 from .watch import Watch, show
@@ -85,28 +86,35 @@ def peek(
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Look at what waits in a queue, in order, without taking it. With [bold]--json[/], one JSON object a line."""
-    from .client import call
+    """Look at what waits in a queue, in order, without taking it; of a dead letter also what it died of.
 
-    messages, after = list[dict[str, Any]](), None
-    while len(messages) < count:
-        page = call(url, "peek", queue=queue, limit=min(100, count - len(messages)), after=after)
-        messages += page["messages"]
-        after = page["next"]
-        if after is None:
-            break
-    if as_json:
-        for message in messages:
-            print_json({**message, "body": body_json(message["body"])} if "body" in message else message, line=True)
-        return
-    for message in messages:
-        _show(message)
-    if not messages:
+    With [bold]--json[/], one JSON object a line.
+    """
+    from .client import talk
+
+    async def conversation(connection: Any) -> int:
+        shown, after = 0, None
+        while shown < count:
+            page = await connection.call("peek", queue=queue, limit=min(100, count - shown), after=after)
+            messages, after = page["messages"], page["next"]
+            deaths = await deaths_of(connection, [message["hops"] for message in messages])
+            for message, death in zip(messages, deaths, strict=True):
+                _show(message, death, as_json)
+            shown += len(messages)
+            if after is None:
+                break
+        return shown
+
+    if not talk(url, conversation) and not as_json:
         note(f"{queue} is empty")
 
 
-def _show(message: dict[str, Any]) -> None:
+def _show(message: dict[str, Any], death: Death | None, as_json: bool) -> None:
     """One waiting message: its number, how often it was tried, when it is due; then its body."""
+    if as_json:
+        died = {"dead_letter": death.shown()} if death is not None else {}
+        print_json({**message, "body": body_json(message["body"]), **died}, line=True)
+        return
     parts = [f"[bold cyan]{message['message_id']}[/]", escape(str(message.get("address", "")))]
     if message.get("failed"):
         parts.append(f"[yellow]failed {message['failed']} ×[/]")
@@ -116,8 +124,9 @@ def _show(message: dict[str, Any]) -> None:
     if isinstance(state, str) and state not in ("ready", "pending"):
         parts.append(f"[dim]{escape(state)}[/]")
     stdout.print("  ".join(parts))
-    if isinstance(message.get("body"), bytes):
-        stdout.print(body_text(message["body"], limit=400), markup=False, style="dim")
+    if death is not None:
+        stdout.print(f"  {escape(death.sentence())}", style="red")
+    stdout.print(body_text(message["body"], limit=400), markup=False, style="dim")
 
 
 def redrive(

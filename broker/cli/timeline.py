@@ -179,8 +179,9 @@ def _ended(outcome: dict[str, Any]) -> Event:
     details = [str(reason)] if reason else []
     if kind == "succeeded":
         return Event(outcome["at_ms"], "✓", "green", f"succeeded at {_attempt_number(outcome['attempts'] + 1, outcome)}", details)
-    if kind == "redriven":
-        return Event(outcome["at_ms"], "↺", "blue", f"sent back to {to or 'its queue'}", details)
+    if kind in ("redriven", "moved"):
+        done = f"sent back to {to or 'its queue'}" if kind == "redriven" else f"moved by hand to {to}"
+        return Event(outcome["at_ms"], "↺", "blue", done, details)
     titles = {
         "dead-lettered": f"dead-lettered to {to}",
         "expired": f"expired, moved to {to}" if to else "expired, removed",

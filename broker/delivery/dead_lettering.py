@@ -332,12 +332,22 @@ class DeadLetterOffice:
         if home is None or self._resources.full(home):
             return False
         count = reference.delivery_count if home is queue else int(first["delivery_count"]) if first else 0
-        back = state.enter(reference.message, [home], MinuteColumn.MOVED_IN, hops=reference.hops, delivery_count=count)
-        state.leave(reference, "redriven", targets=(home,))
-        home.expect(1, reference.message.size)
-        state.arrive_when_safe(back)
-        self.trim_when_safe([home])
+        self._move(reference, home, "redriven", count)
         return True
+
+    def move(self, reference: MessageReference, target: Queue) -> None:
+        """By hand, failed count at 0, whatever died and why. Raises Refused where the queue is full."""
+        if self._resources.full(target):
+            raise Refused("queue-full", f"queue {target.name} is full", "make room in it, or raise its max-length")
+        self._move(reference, target, "moved", reference.delivery_count)
+
+    def _move(self, reference: MessageReference, target: Queue, outcome: str, delivery_count: int) -> None:
+        state = self._state
+        arrived = state.enter(reference.message, [target], MinuteColumn.MOVED_IN, hops=reference.hops, delivery_count=delivery_count)
+        state.leave(reference, outcome, targets=(target,))
+        target.expect(1, reference.message.size)
+        state.arrive_when_safe(arrived)
+        self.trim_when_safe([target])
 
 
 def _buried(queue: Queue) -> None:

@@ -12,6 +12,8 @@ from ..errors import Refused
 MOST: Final = (1 << 63) - 1
 #: So many of an address's queues are named.
 _NAMED: Final = 5
+#: Stays that one call asks about.
+MOST_STAYS: Final = 100
 
 
 def only(arguments: dict[str, Any], *names: str) -> None:
@@ -42,6 +44,16 @@ def flag(arguments: dict[str, Any], name: str) -> bool:
     if type(value) is not bool:
         raise Refused("invalid-argument", f"{name} must be true or false", f"give such a {name}")
     return value
+
+
+def stays(arguments: dict[str, Any]) -> list[tuple[int, int]]:
+    """(message id, sequence) of each, as ``hops`` name them."""
+    value = arguments.get("stays")
+    if type(value) is list and len(value) <= MOST_STAYS and all(type(each) is list and len(each) == 2 for each in value):
+        found = [(message_id, sequence) for message_id, sequence in value]
+        if all(type(number) is int and 0 <= number <= MOST for each in found for number in each):
+            return found
+    raise Refused("invalid-argument", f"stays must be at most {MOST_STAYS} pairs of message id and sequence", "hops name both")
 
 
 def queue(broker: Broker, arguments: dict[str, Any]) -> Queue:

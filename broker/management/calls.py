@@ -14,7 +14,7 @@ from ..connection import Connection
 from ..errors import Refused
 from ..steps import Steps
 from . import arguments as read
-from . import connections, messages, policies, queues, settings, virtual_hosts
+from . import connections, messages, one_message, policies, queues, settings, virtual_hosts
 from .statistics import Meter
 
 log = logging.getLogger("homing")
@@ -46,13 +46,21 @@ _CHANGES: Final[dict[str, Callable[[Broker, dict[str, Any]], Any]]] = {
     "delete-vhost": virtual_hosts.delete,
     "close-connection": connections.close,
 }
-_OTHERS: Final = ("backup", "history", "reload", "transaction-outcome")
+#: Of one message: found by the journal and then in memory.
+_OF_ONE: Final[dict[str, Callable[[Broker, int, one_message.History, dict[str, Any]], Steps[Any]]]] = {
+    "why": one_message.why,
+    "delete-message": one_message.delete,
+    "move-message": one_message.move,
+}
+_OTHERS: Final = ("backup", "history", "last-attempts", "reload", "transaction-outcome")
 
 
 class Host(Protocol):
     """What only the server can do: it knows the files."""
 
     def history(self, message_id: int) -> dict[str, Any] | None: ...
+
+    def last_attempts(self, stays: list[tuple[int, int]]) -> list[dict[str, Any] | None]: ...
 
     def committed(self, transaction_id: str) -> bool: ...
 
@@ -88,11 +96,19 @@ class Calls:
             if verb in self._at_once:
                 self._finish(self._at_once[verb](arguments), answer)
             elif verb in _CHANGES:
-                self._finish(_CHANGES[verb](self._broker, arguments), lambda value: self._broker.when_safe(lambda: answer(value)))
+                self._finish(_CHANGES[verb](self._broker, arguments), partial(self._when_safe, answer))
+            elif verb in _OF_ONE:
+                message_id = read.number(arguments, "message_id", 0, 1, read.MOST)
+                self._check_room()
+                self._when_safe(lambda: self.start(self._of_one(verb, message_id, arguments), partial(self._when_safe, answer)))
             elif verb == "history":
                 read.only(arguments, "message_id")
                 message_id = read.number(arguments, "message_id", 0, 1, read.MOST)
                 self._read(lambda: self._history(message_id), answer)
+            elif verb == "last-attempts":
+                read.only(arguments, "stays")
+                stays = read.stays(arguments)
+                self._read(lambda: self._last_attempts(stays), answer)
             elif verb == "transaction-outcome":
                 read.only(arguments, "transaction_id")
                 transaction_id = read.text(arguments, "transaction_id")
@@ -103,9 +119,9 @@ class Calls:
             elif verb == "reload":
                 read.only(arguments)
                 self._check_room()
-                self.start(self._reload(), lambda value: self._broker.when_safe(lambda: answer(value)))
+                self.start(self._reload(), partial(self._when_safe, answer))
             else:
-                known = ", ".join(sorted([*self._at_once, *_CHANGES, *_OTHERS]))
+                known = ", ".join(sorted([*self._at_once, *_CHANGES, *_OF_ONE, *_OTHERS]))
                 raise Refused("unknown-verb", f"there is no verb {verb[:64]!r}", f"verbs: {known}")
         except Exception as error:
             answer(_refusal(error))
@@ -146,6 +162,19 @@ class Calls:
         if len(self._running) >= _MAX_READS:
             raise Refused("too-many-reads", f"{_MAX_READS} reads of the journal or the configuration are under way", "ask again later")
 
+    def _when_safe(self, callback: Callable[..., None], *values: Any) -> None:
+        self._broker.when_safe(partial(callback, *values))
+
+    async def _of_one(self, verb: str, message_id: int, arguments: dict[str, Any]) -> Any:
+        history = await _read_journal(lambda: self._host.history(message_id))
+        steps = _OF_ONE[verb](self._broker, message_id, history, arguments)
+        while True:
+            try:
+                waits = next(steps)
+            except StopIteration as done:
+                return done.value
+            await asyncio.sleep(_LOOK_AGAIN_S if waits else 0)
+
     async def _reload(self) -> dict[str, Any]:
         return {"changed": [change._asdict() for change in await self._host.reload()]}
 
@@ -153,6 +182,13 @@ class Calls:
         """Asks the journal in a thread, once it knows everything up to now."""
         self._check_room()
         self._broker.when_safe(lambda: self.start(_read_journal(job), answer))
+
+    def _last_attempts(self, stays: list[tuple[int, int]]) -> list[dict[str, Any] | None]:
+        """Without tracebacks: ``history`` has them."""
+        found = self._host.last_attempts(stays)
+        for fault in [each["fault"] for each in found if each is not None and each["fault"]]:
+            fault.pop("traceback", None)
+        return found
 
     def _history(self, message_id: int) -> dict[str, Any]:
         found = self._host.history(message_id)

@@ -27,9 +27,7 @@ def browse(state: BrokerState, queue: Queue, after: tuple[int, int], count: int)
 
     def look(records: list[ReferenceRecord]) -> bool:
         nonlocal first
-        rows = [reference_of(queue, record) for record in records]
-        for reference in rows:
-            reference.where = Where.PENDING if reference.due_at_ms is None else Where.SCHEDULED
+        rows = [at_hand(queue, record) for record in records]
         first = nsmallest(count, chain(first, (((-each.priority, each.sequence), each) for each in rows)), key=itemgetter(0))
         # Further ones would stand behind all of these.
         return len(first) < count or not rows or first[-1][0] > (-rows[-1].priority, rows[-1].sequence)
@@ -39,6 +37,13 @@ def browse(state: BrokerState, queue: Queue, after: tuple[int, int], count: int)
     while not state.ledger.ids_reserved:
         yield True
     return first
+
+
+def at_hand(queue: Queue, record: ReferenceRecord) -> MessageReference:
+    """What is only on disk, to be looked at."""
+    reference = reference_of(queue, record)
+    reference.where = Where.PENDING if reference.due_at_ms is None else Where.SCHEDULED
+    return reference
 
 
 def _in_memory(references: list[MessageReference], after: tuple[int, int], count: int) -> Steps[list[Place]]:

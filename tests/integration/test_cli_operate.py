@@ -25,10 +25,14 @@ SETTINGS = {
     "later.#": {"redelivery-delay": "1h"},
 }
 
+#: What is beyond so many is only on disk.
+WINDOW = 20
+
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("operate"), {"amqp": {"port": 0}, "address-settings": SETTINGS})
+    config = {"amqp": {"port": 0}, "address-settings": SETTINGS, "limits": {"window-messages": WINDOW}}
+    server = Server(tmp_path_factory.mktemp("operate"), config)
     server.start()
     yield server
     server.close()
@@ -94,6 +98,7 @@ def test_a_queue_is_created_filled_paused_purged_and_deleted(shell: HomingComman
     [
         *(["queue", "delete", "nowhere"], ["queue", "purge", "nowhere"], ["queue", "pause", "nowhere"], ["queue", "resume", "nowhere"]),
         *(["consumers", "nowhere"], ["connection", "close", "c0"], ["vhost", "delete", "nowhere"]),
+        *(["why", "999999"], ["delete", "999999"], ["move", "999999", "DLQ.nobody"]),
     ],
     ids=" ".join,
 )
@@ -199,3 +204,101 @@ def test_watched_as_json_is_one_document_a_line(broker: Server) -> None:
 def test_a_reload_is_a_command(shell: HomingCommand, broker: Server) -> None:
     assert shell.json("reload") == []
     assert Path(broker.config_path).is_file()
+
+
+def send(shell: HomingCommand, address: str, *more: str) -> int:
+    """Sends one message; its number."""
+    shell("send", address, "--body", "x", *more)
+    return int(shell.json_lines("peek", address, "--count", "1000")[-1]["message_id"])
+
+
+def reasons(shell: HomingCommand, message_id: int) -> list[str]:
+    (place,) = shell.json("why", str(message_id))["places"]
+    return [each["code"] for each in place["reasons"]]
+
+
+async def test_why_a_message_is_not_delivered_now(shell: HomingCommand, broker: Server) -> None:
+    first, second = send(shell, "why", "-p", "region=eu"), send(shell, "why", "-p", "region=us")
+    assert reasons(shell, second) == ["no-consumer", "behind"]
+    assert f"before it in the queue: 1 message, {first} first" in shell("why", str(second)).stdout
+    shell("queue", "pause", "why")
+    assert reasons(shell, first) == ["queue-paused", "no-consumer"]
+    async with client.connect(broker.url) as connection, connection.session(client.AckMode.INDIVIDUAL) as session:
+        consumer = session.consumer("why", prefetch=1)
+        session.consumer("why", selector="region = 'eu'")
+        await connection.call("resume", queue="why")
+        held = await consumer.receive(timeout_ms=20_000)
+        assert held is not None
+        found = await connection.call("why", message_id=held.message_id)
+        (reason,) = found["places"][0]["reasons"]
+        (name,) = {each["connection"] for each in await connection.listing("consumers", queue="why")}
+        assert (reason["code"], reason["connection"], reason["in_transaction"]) == ("held", name, False)
+        assert reason["since_ms"] <= reason["given_at_ms"]
+        if held.message_id == first:  # the other consumer's selector, and the window of this one
+            assert reasons(shell, second) == ["window-full", "selector"]
+        told = shell("why", str(held.message_id)).stdout
+        assert f"on connection {name} works on it since" in told
+        refused = shell("delete", str(held.message_id), "--yes")
+        assert (refused.returncode, "message-held" in refused.stderr) == (1, True)
+        await held.nack(reason="no stock", delay_ms=3_600_000)
+        (reason,) = (await connection.call("why", message_id=held.message_id))["places"][0]["reasons"]
+        assert (reason["code"], reason["at_ms"] > 0) == ("waits-until", True)
+        assert "it waits until" in shell("why", str(held.message_id)).stdout
+
+
+def test_of_dead_letters_reason_error_attempts_and_times_are_shown(shell: HomingCommand) -> None:
+    number = send(shell, "dies")
+    assert "dead_letter" not in shell.json_lines("peek", "dies")[0]
+    for text in ("no stock", "still no stock"):
+        shell("receive", "dies", "--timeout", "20s", "--fail", text)
+    wait_until("it is dead", lambda: queue(shell, "DLQ.dies").get("messages") == 1)
+    (peeked,) = shell.json_lines("peek", "DLQ.dies")
+    died = peeked["dead_letter"]
+    expected = {"reason": "delivery_limit", "queue": "dies", "attempts": 2, "said": "still no stock", "outcome": "nack", "error": None}
+    assert {key: died[key] for key in expected} == expected
+    assert peeked["sent_at_ms"] < died["failed_at_ms"] <= died["died_at_ms"]
+    assert "died in dies at" in shell("peek", "DLQ.dies").stdout
+    assert "after 2 failed attempts: its attempts are used up; still no stock" in shell("peek", "DLQ.dies").stdout
+    (place,) = shell.json("why", str(number))["places"]
+    assert (place["queue"], place["died"]["reason"], place["reasons"]) == ("DLQ.dies", "delivery_limit", [{"code": "no-consumer"}])
+    (received,) = shell.json_lines("receive", "DLQ.dies")
+    assert received["dead_letter"] == died
+    assert "is in no queue any more: succeeded from DLQ.dies" in shell("why", str(number)).stdout
+    assert shell("delete", str(number), "--yes").returncode == 4
+
+
+@pytest.mark.parametrize("where", ["in memory", "on disk"])
+def test_one_message_is_moved_and_one_deleted(shell: HomingCommand, where: str) -> None:
+    source, target = f"from {where}", f"to {where}"
+    shell("queue", "create", target, "max-length=1", "overflow=reject-publish")
+    shell("send", source, "--body", "x", "--count", str(2 * WINDOW))
+    numbers = [each["message_id"] for each in shell.json_lines("peek", source, "--count", "1000")]
+    moved, gone, third = map(str, numbers[:3] if where == "in memory" else numbers[-3:])
+    assert (reasons(shell, int(gone))[-1] == "on-disk") is (where == "on disk")
+    assert shell("move", moved, "nowhere").returncode == 4
+    assert shell.json("move", moved, target) == {"message_id": int(moved), "source": source, "queue": target}
+    assert shell("delete", gone).returncode == 2
+    assert shell.json("delete", gone, "--yes") == {"message_id": int(gone), "messages": 1, "queues": [source]}
+    assert shell("why", gone).returncode == 4
+    full = shell("move", third, target)
+    assert (full.returncode, "queue-full" in full.stderr) == (1, True)
+    left = [each["message_id"] for each in shell.json_lines("peek", source, "--count", "1000")]
+    assert left == [each for each in numbers if each not in (int(moved), int(gone))], "what stayed has kept its place"
+    assert [each["message_id"] for each in shell.json_lines("peek", target)] == [int(moved)]
+    assert f"moved by hand to {target}" in shell("history", moved).stdout
+    assert (queue(shell, source)["moved_out"], queue(shell, source)["purged"], queue(shell, target)["moved_in"]) == (1, 1, 1)
+    assert [each["message_id"] for each in shell.json_lines("receive", target)] == [int(moved)]
+
+
+def test_a_message_that_is_in_several_queues(shell: HomingCommand) -> None:
+    for name in ("left", "right"):
+        shell("queue", "create", name, "--address", "both", "--routing-type", "multicast")
+    shell("send", "both", "--body", "x", "--non-durable")
+    number = str(shell.json_lines("peek", "left")[0]["message_id"])
+    assert {each["queue"] for each in shell.json("why", number)["places"]} == {"left", "right"}
+    several = shell("move", number, "jobs-of-nobody")
+    assert several.returncode == 4
+    assert shell("move", number, "left").returncode == 2
+    assert shell.json("delete", number, "--queue", "left", "--yes")["queues"] == ["left"]
+    assert shell.json("move", number, "left", "--from", "right")["source"] == "right"
+    assert queue(shell, "right")["messages"] == 0

@@ -48,6 +48,9 @@ class NoHost:
     def history(self, message_id: int) -> dict[str, Any] | None:
         return None
 
+    def last_attempts(self, stays: list[tuple[int, int]]) -> list[dict[str, Any] | None]:
+        return [None for _ in stays]
+
     def committed(self, transaction_id: str) -> bool:
         return False
 

@@ -1,0 +1,79 @@
+"""What a dead letter died of: its latest hop, and the last attempt that the broker has on record."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from .output import clock, counted
+from .timeline import ENDINGS, REASONS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import homing
+
+#: The property with all hops, newest first (docs/protocol.md, 2.6).
+HOPS: Final = "_HOMING_HOPS"
+#: Stays that the broker is asked about in one call.
+_AT_A_TIME: Final = 100
+
+Hops = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Death:
+    """``error``: type and text; ``said``: the reason given with the failure; None where nobody told, or the history has ended."""
+
+    reason: str
+    queue: str
+    address: str
+    attempts: int
+    died_at_ms: int
+    failed_at_ms: int | None
+    outcome: str | None
+    error: str | None
+    said: str | None
+
+    def shown(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def sentence(self) -> str:
+        what = REASONS.get(self.reason, self.reason)
+        told = self.error or self.said or (ENDINGS.get(self.outcome, self.outcome) if self.outcome else None)
+        tries = f" after {counted(self.attempts, 'failed attempt')}" if self.attempts else ""
+        return f"died in {self.queue} at {clock(self.died_at_ms, date=True)}{tries}: {what}" + (f"; {told}" if told else "")
+
+
+def hops_in(properties: Mapping[str, Any] | None) -> Hops:
+    """Of a message that was received; empty unless it died before."""
+    told = (properties or {}).get(HOPS)
+    return json.loads(told) if isinstance(told, str) else []
+
+
+async def deaths_of(connection: homing.Connection, hops: Sequence[Hops]) -> list[Death | None]:
+    """For each message's hops its latest death, None for one that never died."""
+    latest = [each[0] for each in hops if each]
+    attempts: list[dict[str, Any] | None] = []
+    for start in range(0, len(latest), _AT_A_TIME):
+        stays = [[hop["message_id"], hop["sequence"]] for hop in latest[start : start + _AT_A_TIME]]
+        attempts += await connection.call("last-attempts", stays=stays)
+    deaths = iter([_death(hop, attempt or {}) for hop, attempt in zip(latest, attempts, strict=True)])
+    return [next(deaths) if each else None for each in hops]
+
+
+def _death(hop: dict[str, Any], attempt: dict[str, Any]) -> Death:
+    fault = attempt.get("fault") or {}
+    error = ": ".join(str(fault[key]) for key in ("error_type", "error_text") if fault.get(key))
+    return Death(
+        reason=hop["reason"],
+        queue=hop["queue"],
+        address=hop["address"],
+        attempts=hop["attempts"],
+        died_at_ms=hop["at_ms"],
+        failed_at_ms=attempt.get("at_ms"),
+        outcome=attempt.get("outcome"),
+        error=error or None,
+        said=fault.get("reason"),
+    )

@@ -1,0 +1,203 @@
+"""One message, wherever it is: why it is not delivered now, deleting it, moving it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ..broker import Broker
+from ..core.consumer import Consumer
+from ..core.message import MessageReference, Where
+from ..core.queue import Queue
+from ..errors import Refused
+from ..steps import LOOK_STEP, Steps
+from . import arguments as read
+from .queues import STATE_OF
+
+#: What the journal knows of it (JournalReader.history); None: nothing.
+History = dict[str, Any] | None
+#: Consumers of one queue of which it is said why they do not take it.
+_MOST_CONSUMERS: Final = 50
+
+
+def _places(broker: Broker, message_id: int, history: History) -> Steps[list[MessageReference]]:
+    stays = [(each["queue_id"], each["priority"], each["sequence"]) for each in (history["references"] if history else ())]
+    return broker.find_message(message_id, stays)
+
+
+# -- delete and move -----------------------------------------------------------------------------------------------------
+
+
+def delete(broker: Broker, message_id: int, history: History, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
+    """Removes it from all its queues, or from ``queue``."""
+    read.only(arguments, "message_id", "queue")
+    only = read.queue(broker, arguments) if arguments.get("queue") is not None else None
+    places = yield from _movable(broker, message_id, history, only)
+    for place in places:
+        if not (yield from broker.delete_message(place)):
+            raise _taken(message_id)
+    return {"message_id": message_id, "messages": len(places), "queues": [each.queue.name for each in places]}
+
+
+def move(broker: Broker, message_id: int, history: History, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
+    """Into ``queue``, failures at 0; from the one queue it is in, or from ``source``."""
+    read.only(arguments, "message_id", "queue", "source")
+    target = read.queue(broker, arguments)
+    source = read.queue(broker, {"queue": arguments["source"]}) if arguments.get("source") is not None else None
+    places = yield from _movable(broker, message_id, history, source)
+    if len(places) > 1:
+        names = ", ".join(each.queue.name for each in places)
+        raise Refused("invalid-argument", f"message {message_id} is in several queues: {names}", "name one of them as the source")
+    if places[0].queue is target:
+        raise Refused("invalid-argument", f"message {message_id} is in queue {target.name} already", "name another queue")
+    if not (yield from broker.move_message(places[0], target)):
+        raise _taken(message_id)
+    return {"message_id": message_id, "source": places[0].queue.name, "queue": target.name}
+
+
+def _movable(broker: Broker, message_id: int, history: History, only: Queue | None) -> Steps[list[MessageReference]]:
+    """Where it is, in that queue or anywhere. Raises Refused where it is not, or where somebody holds it."""
+    places = yield from _places(broker, message_id, history)
+    places = [each for each in places if only is None or each.queue is only]
+    if not places:
+        where = f"queue {only.name}" if only is not None else "any queue"
+        raise Refused("no-such-message", f"message {message_id} is not in {where}", f"homing history {message_id} tells what became of it")
+    for each in places:
+        if each.where is Where.DELIVERING:
+            who = f"consumer {each.consumer.name}" if each.consumer is not None else "a consumer"
+            raise Refused("message-held", f"message {message_id} is held by {who}", "wait until it is settled, or close the connection")
+        if each.where is Where.SETTLING:
+            raise Refused("message-held", f"what happened last to message {message_id} is not on disk yet", "ask again")
+    return places
+
+
+def _taken(message_id: int) -> Refused:
+    return Refused("message-held", f"message {message_id} was delivered, or left its queue, in this moment", "ask again")
+
+
+# -- why -----------------------------------------------------------------------------------------------------------------
+
+
+def why(broker: Broker, message_id: int, history: History, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
+    """For each queue it is in: its state there and what stands in the way, most telling first. ``ended``: how its last stay did."""
+    read.only(arguments, "message_id")
+    places = yield from _places(broker, message_id, history)
+    outcomes = history["outcomes"] if history else []
+    if not places and not outcomes:
+        raise Refused(
+            "no-such-message",
+            f"nothing is known of message {message_id}",
+            "messages that succeed at the first attempt leave no history unless history: full is set",
+        )
+    told = []
+    for reference in places:
+        ahead, first = yield from _ahead(reference)
+        told.append(
+            {
+                "queue": reference.queue.name,
+                "address": reference.queue.address,
+                "state": STATE_OF[reference.where],
+                "entered_at_ms": reference.entered_at_ms,
+                "failed": reference.failed,
+                "delivery_count": reference.delivery_count,
+                "died": reference.hops[0].facts if reference.hops else None,
+                "reasons": _reasons(broker, reference, ahead, first),
+            }
+        )
+    return {"message_id": message_id, "places": told, "ended": outcomes[-1] if outcomes and not places else None}
+
+
+def _ahead(reference: MessageReference) -> Steps[tuple[int, int | None]]:
+    """How many ready messages of its queue go before it, and the first of them; of what is on disk only higher priorities are counted."""
+    queue, place = reference.queue, (-reference.priority, reference.sequence)
+    if reference.where is not Where.PENDING:
+        return 0, None
+    first: MessageReference | None = None
+    before, references = sum(queue.pending.on_disk[reference.priority + 1 :]), list(queue.references.values())
+    for start in range(0, len(references), LOOK_STEP):
+        if start:
+            yield
+        for each in references[start : start + LOOK_STEP]:
+            if each.where is Where.PENDING and (-each.priority, each.sequence) < place:
+                before += 1
+                if first is None or (-each.priority, each.sequence) < (-first.priority, first.sequence):
+                    first = each
+    return before, first.message.message_id if first is not None else None
+
+
+def _reasons(broker: Broker, reference: MessageReference, ahead: int, first: int | None) -> list[dict[str, Any]]:
+    match reference.where:
+        case Where.DELIVERING:
+            return [_held(broker, reference)]
+        case Where.SCHEDULED:
+            return [{"code": "waits-until", "at_ms": reference.due_at_ms}]
+        case Where.PARKED:
+            return [{"code": "parked", "reason": reference.park_reason}]
+        case Where.SETTLING:
+            return [{"code": "being-written"}]
+        case _:
+            return _pending(broker, reference, ahead, first)
+
+
+def _held(broker: Broker, reference: MessageReference) -> dict[str, Any]:
+    consumer = reference.consumer
+    connection = broker.open_connections().get(consumer.connection) if consumer is not None else None
+    return {
+        "code": "held",
+        "consumer": consumer.name if consumer is not None else None,
+        "connection": consumer.connection if consumer is not None else None,
+        "user": connection.user if connection is not None else None,
+        "since_ms": reference.assigned_at_ms,
+        "given_at_ms": reference.given_at_ms,
+        "in_transaction": reference.transaction is not None,
+    }
+
+
+def _pending(broker: Broker, reference: MessageReference, ahead: int, first: int | None) -> list[dict[str, Any]]:
+    queue, now_ms = reference.queue, broker.now_ms()
+    consumers = broker.consumers_of(queue)
+    reasons: list[dict[str, Any]] = []
+    if reference.expired(now_ms):
+        reasons.append({"code": "expired", "at_ms": reference.expires_at_ms})
+    if queue.paused:
+        reasons.append({"code": "queue-paused"})
+    if not consumers:
+        reasons.append({"code": "no-consumer"})
+    if reference.suspect:
+        reasons.append({"code": "suspect"})
+    for consumer in consumers[:_MOST_CONSUMERS]:
+        in_the_way = _in_the_way(queue, consumer, reference, now_ms)
+        if in_the_way is not None:
+            reasons.append({"code": in_the_way, "consumer": consumer.name, **_window(consumer)})
+    if ahead:
+        reasons.append({"code": "behind", "messages": ahead, "first": first})
+    if reference.sequence not in queue.references:
+        reasons.append({"code": "on-disk"})
+    return reasons
+
+
+def _window(consumer: Consumer) -> dict[str, Any]:
+    return {
+        "prefetch": consumer.prefetch,
+        "unsettled": len(consumer.unsettled),
+        "selector": consumer.selector.text if consumer.selector else None,
+        "slow": consumer.slow,
+    }
+
+
+def _in_the_way(queue: Queue, consumer: Consumer, reference: MessageReference, now_ms: int) -> str | None:
+    """Why this consumer does not get it now; None: it may have it when its turn comes."""
+    if not consumer.takes(reference):
+        return "selector"
+    if consumer not in queue.consumers:
+        return "stands-by"
+    if not consumer.sink.writable:
+        return "reads-nothing"
+    if consumer.isolated_until_ms > now_ms or consumer.draining_until_ms > now_ms:
+        return "makes-room-for-a-suspect"
+    if not consumer.prefetch and not consumer.pulls:
+        return "does-not-ask"
+    if consumer.credit <= 0:
+        return "window-full"
+    if not consumer.able:
+        return "waits-for-what-was-given-back"
+    return None

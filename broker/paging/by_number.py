@@ -1,0 +1,69 @@
+"""One message by its number, wherever it is: found in memory and on disk, and acted on in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from homing.journal.contract import ReferenceRecord
+
+from ..core.message import MessageReference, Where
+from ..core.queue import Queue
+from ..delivery.state import BrokerState
+from ..steps import LOOK_STEP, Steps
+from .browsing import at_hand
+
+#: Where the journal says that it is: queue id, priority, sequence.
+Stay = tuple[int, int, int]
+
+
+def find(state: BrokerState, message_id: int, stays: Iterable[Stay]) -> Steps[list[MessageReference]]:
+    """All places of the message: in memory anywhere, on disk only where ``stays`` say. What is from disk is there to be looked at."""
+    found: list[MessageReference] = []
+    for queue in list(state.post_office.queues.values()):
+        references = list(queue.references.values())
+        for start in range(0, len(references), LOOK_STEP):
+            if start:
+                yield
+            found += [each for each in references[start : start + LOOK_STEP] if each.message.message_id == message_id]
+    found = [each for each in found if each.where is not Where.GONE]
+    for queue_id, priority, sequence in stays:
+        there = state.post_office.queues_by_id.get(queue_id)
+        if there is not None and sequence not in there.references:
+            yield from _read(state, there, priority, sequence, lambda queue, record: found.append(at_hand(queue, record)))
+    return found
+
+
+def act_on(state: BrokerState, place: MessageReference, act: Callable[[MessageReference], None]) -> Steps[bool]:
+    """Does it to the message in that place, brought into memory where it is not; False where it has left, or somebody holds it."""
+    reference = place.queue.references.get(place.sequence)
+    if reference is not None:
+        if reference.where in (Where.DELIVERING, Where.SETTLING):
+            return False
+        act(reference)
+        return True
+    done = False
+
+    def adopt(queue: Queue, record: ReferenceRecord) -> None:
+        nonlocal done
+        reference = state.pager.adopt(queue, record)
+        try:
+            act(reference)
+            done = True
+        finally:
+            if reference.where is Where.SETTLING:
+                state.place((reference,))
+
+    yield from _read(state, place.queue, place.priority, place.sequence, adopt)
+    return done
+
+
+def _read(state: BrokerState, queue: Queue, priority: int, sequence: int, take: Callable[[Queue, ReferenceRecord], None]) -> Steps[None]:
+    """Hands over the one record, if it is only on disk."""
+
+    def look(records: list[ReferenceRecord]) -> bool:
+        for record in records:
+            if record.sequence == sequence:
+                take(queue, record)
+        return False
+
+    yield from state.pager.on_disk(queue, look, sequence + 1, priority, sequence - 1, 1)
