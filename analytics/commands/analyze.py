@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import AnalyticsError
 from ..input.source import Source
@@ -68,7 +68,8 @@ def analyze(
     with spark_session(master, ui=ui, small=small, memory=memory) as spark:
         steps.done("started Spark")
         source = Source(spark, dumps, skip=on_damage == "skip", store=None if store is None else str(store))
-        export = source.open()
+        with suited_to(spark, small=small):
+            export = source.open()
         steps.done(source.told())
         with suited_to(spark, small=export.manifest.is_small), _heard(spark, steps):
             return _run(spark, source, export, out, steps)
@@ -90,7 +91,7 @@ def _run(spark: SparkSession, source: Source, export: Export, out: str, steps: _
 
     from ..input.inputs import cause
     from ..page.outputs import Output
-    from ..page.report import Results, render
+    from ..page.report import render
     from ..spark.memory import fault
 
     try:
@@ -101,10 +102,8 @@ def _run(spark: SparkSession, source: Source, export: Export, out: str, steps: _
         shared = Shared(export)
         try:
             tables = _write_tables(export, shared, output, steps)
-            output.write_report(render(export, Results(**tables), source.name))
-            rows = {name: output.rows(name) for name in tables}
-            for frame in tables.values():
-                frame.unpersist()
+            output.write_report(render(export, tables, source.name))
+            rows = {name: table.num_rows for name, table in tables.items()}
         except (PySparkException, Py4JError, ConnectionError) as error:  # the last: Java has ended
             again = source.without(error)
             if again is None:
@@ -119,12 +118,12 @@ def _run(spark: SparkSession, source: Source, export: Export, out: str, steps: _
         return AnalysisSummary(out, output.report_path, rows, export.skipped)
 
 
-def _write_tables(export: Export, shared: Shared, output: Output, steps: _Steps) -> dict[str, DataFrame]:
-    """Compute and write every report, a few at a time."""
+def _write_tables(export: Export, shared: Shared, output: Output, steps: _Steps) -> dict[str, Any]:
+    """Compute and write every report, a few at a time; table -> pyarrow.Table."""
 
-    def write(item: tuple[str, Callable[[], DataFrame]]) -> tuple[str, DataFrame]:
+    def write(item: tuple[str, Callable[[], DataFrame]]) -> tuple[str, Any]:
         name, frame = item
-        written = output.write_table(name, frame(), small=export.manifest.is_small)
+        written = output.write_table(name, frame())
         steps.done(f"computed {name}")
         return name, written
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import AnalyticsError
 from ..words import plural
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 #: Queues and error classes on the page; all of them are in the tables.
 QUEUES, CLASSES = 60, 40
@@ -44,8 +41,8 @@ def compare_periods(
         try:
             small = all(export.manifest.is_small for export in exports)
             with suited_to(spark, small=small):
-                queues = output.write_table("comparison", compare(before, after), small=small)
-                errors = output.write_table("comparison_errors", compare_errors(before, after), small=small)
+                queues = output.write_table("comparison", compare(before, after))
+                errors = output.write_table("comparison_errors", compare_errors(before, after))
                 output.write_report(_page(names, queues, errors))
         except (PySparkException, Py4JError, ConnectionError) as error:  # the last: Java has ended
             raise fault(spark, " or ".join(names), error) from error
@@ -56,19 +53,17 @@ def compare_periods(
         return output.report_path
 
 
-def _page(names: Sequence[str], queues: DataFrame, errors: DataFrame) -> str:
-    from pyspark.sql import functions as F
-
+def _page(names: Sequence[str], queues: Any, errors: Any) -> str:
     from ..page.report import page_environment
+    from ..page.tables import first_rows, total
 
-    rows = [row.asDict() for row in queues.limit(QUEUES).collect()]
-    classes = [row.asDict() for row in errors.limit(CLASSES).collect()]
+    rows, classes = first_rows(queues, QUEUES), first_rows(errors, CLASSES)
     counts = [f"{name}_{side}" for name in ("sent", "delivered", "failed", "dead_lettered", "over") for side in "ab"]
-    total = queues.agg(*(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in counts)).collect()[0].asDict()
+    every = total(queues, counts)
     shown = [name.rstrip("/").rsplit("/", 1)[-1] for name in names]
     most = max((row[f"death_share_{side}"] or 0 for row in rows for side in "ab"), default=0) or 1
     page = page_environment().get_template("compare.html.j2")
-    return page.render(a=shown[0], b=shown[1], rows=rows, classes=classes, total=total, most=most, headline=headline(rows))
+    return page.render(a=shown[0], b=shown[1], rows=rows, classes=classes, total=every, most=most, headline=headline(rows))
 
 
 def headline(rows: Sequence[dict[str, Any]]) -> str:

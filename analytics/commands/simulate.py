@@ -38,7 +38,6 @@ def simulate(
     """Play the failures of ``dump`` again under ``policy`` (a broker.yaml). ``memory``: as spark_session's. Raises AnalyticsError."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
-    from pyspark.sql import functions as F
 
     from ..input.source import Source
     from ..page.outputs import Output
@@ -54,20 +53,21 @@ def simulate(
         export = Source(spark, dumps, skip=skip, store=None).open()
         output = None if out is None else Output(spark, str(out))
         try:
-            frame = what_if(export.messages, export.attempts, policies, seed=seed, replicates=replicates or REPLICATES).persist()
-            if output is not None:
-                output.write_table("what_if", frame, small=export.manifest.is_small)
-            dying = frame.where("figure = 'dead_letters'").select(F.col("queue").alias("its"), F.col("recorded").alias("deaths"))
-            ordered = frame.join(dying, F.col("queue").eqNullSafe(F.col("its")), "left").orderBy(
-                F.col("queue").isNotNull(), F.desc("deaths"), "queue", "figure"
-            )
-            rows = [row.asDict() for row in ordered.drop("its", "deaths").limit(SHOWN).collect()]
+            frame = what_if(export.messages, export.attempts, policies, seed=seed, replicates=replicates or REPLICATES)
+            rows = _most_deaths_first(frame.toArrow() if output is None else output.write_table("what_if", frame))
             if output is not None:
                 text, names = Path(policy).read_text(encoding="utf-8"), ", ".join(each.rstrip("/").rsplit("/", 1)[-1] for each in dumps)
                 output.write_report(simulate_page(rows, headline=sentence(rows), dump=names, policy=text, seed=seed))
         except (PySparkException, Py4JError, ConnectionError) as error:  # the last: Java has ended
             raise fault(spark, ", ".join(dumps), error) from error
     return Simulation(rows, None if out is None else str(out), None if output is None else output.report_path)
+
+
+def _most_deaths_first(table: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = table.to_pylist()
+    deaths = {row["queue"]: row["recorded"] or 0 for row in found if row["figure"] == "dead_letters"}
+    order = sorted(found, key=lambda row: (row["queue"] is not None, -deaths.get(row["queue"], 0), row["queue"] or "", row["figure"]))
+    return order[:SHOWN]
 
 
 def shown(figure: str, value: float | None) -> str:

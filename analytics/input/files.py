@@ -98,6 +98,16 @@ class Files:
         finally:
             stream.close()
 
+    def fetch(self, path: str, local: str) -> None:
+        """Copy a file to a path on this machine."""
+        file_system, hadoop_path = self._open(path)
+        file_system.copyToLocalFile(False, hadoop_path, self._path(f"file:{local}"), True)
+
+    def put(self, local: str, path: str) -> None:
+        """Move a file of this machine to ``path``, replacing what was there."""
+        file_system, hadoop_path = self._open(path)
+        file_system.copyFromLocalFile(True, True, self._path(f"file:{local}"), hadoop_path)
+
     def move(self, source: str, target: str) -> None:
         """Replaces ``target``."""
         file_system, source_path = self._open(source)

@@ -286,8 +286,10 @@ def _read_group(spark: SparkSession, table: str, version: int, columns: dict[str
     made = schema.VERSIONS[version].get(table, {})
     shown = []
     for name, kind in TABLES[table]:
-        value = made.get(name) or (f"`{name}`" if name in columns else "NULL")
-        shown.append(F.expr(f"CAST({value} AS {SPARK_TYPES[kind]}) AS `{name}`"))
+        if name in columns and name not in made:  # the footers have told its type: nothing to parse
+            shown.append(F.col(name))
+        else:
+            shown.append(F.expr(f"CAST({made.get(name, 'NULL')} AS {SPARK_TYPES[kind]})").alias(name))
     times = {each.manifest.exported_at_us for each in members}
     if len(times) == 1:
         return frame.select(*shown, F.lit(times.pop()).cast("long").alias("exported_at_us"))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ..errors import AnalyticsError
 from ..input.files import Files
-from ..spark.kept import kept
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -14,22 +15,8 @@ if TYPE_CHECKING:
 REPORT_NAME = "report.html"
 #: Lies in every directory written by this package, which may therefore be written again.
 MARKER_NAME = ".homing-report"
-
-
-#: What a spreadsheet takes for a formula when a cell begins with it, or with blanks and it: Spark's writer strips those.
-_FORMULA = r"^[\x00-\x20]*[=+\-@\uff1d\uff0b\uff0d\uff20]|^[\t\r\n]"
-
-
-def _for_spreadsheets(frame: DataFrame) -> DataFrame:
-    """Texts of others that a spreadsheet would run begin with a quote, as OWASP advises ("CSV injection"). Parquet has them as they are."""
-    from pyspark.sql import functions as f
-
-    columns = []
-    for name, kind in frame.dtypes:
-        column = f.col(f"`{name}`")
-        safe = f.when(column.rlike(_FORMULA), f.concat(f.lit("'"), column)).otherwise(column)
-        columns.append(safe.alias(name) if kind == "string" else column)
-    return frame.select(columns)
+#: What a spreadsheet takes for a formula when a cell begins with it, or with blanks and it, for some readers strip those.
+_FORMULA = r"^([\x00-\x20]*[=+\-@\x{ff1d}\x{ff0b}\x{ff0d}\x{ff20}]|[\t\r\n])"
 
 
 class Output:
@@ -49,22 +36,37 @@ class Output:
     def report_path(self) -> str:
         return f"{self._out}/{REPORT_NAME}"
 
-    def write_table(self, name: str, frame: DataFrame, *, small: bool) -> DataFrame:
-        """Write ``frame`` in its order, as Parquet and CSV, computing it once. Returns it as kept; unpersist it when done."""
-        computed = kept(frame.coalesce(1), small=small)
-        computed.write.mode("overwrite").parquet(f"{self._out}/parquet/{name}")
-        scratch = f"{self._out}/csv/.{name}"
-        # Quotes doubled, as spreadsheets and csv readers expect; null is empty, an empty string is "".
-        written = _for_spreadsheets(computed).write.mode("overwrite").options(header=True, escape='"', emptyValue='""')
-        written.csv(scratch, timestampFormat="yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX")
-        part = next(part for part in self._files.names(scratch) if part.startswith("part-"))
-        self._files.move(f"{scratch}/{part}", f"{self._out}/csv/{name}.csv")
-        self._files.remove(scratch)
-        return computed
+    def write_table(self, name: str, frame: DataFrame) -> Any:
+        """Compute ``frame`` and write it in its order, as Parquet and CSV. Returns it as a pyarrow.Table, from the file."""
+        import pyarrow.parquet as pq
 
-    def rows(self, name: str) -> int:
-        """How many rows of a table were written, as the files' footers say."""
-        return sum(self._files.parquet_footer(path).rows for path in self._files.parquet_files(f"{self._out}/parquet/{name}"))
+        place = f"{self._out}/parquet/{name}"
+        frame.coalesce(1).write.mode("overwrite").parquet(place)
+        with tempfile.TemporaryDirectory(prefix="homing-") as scratch:
+            copy = f"{scratch}/{name}.parquet"
+            (part,) = self._files.parquet_files(place)
+            self._files.fetch(part, copy)
+            table = pq.read_table(copy, partitioning=None, memory_map=False)
+            _write_csv(table, Path(scratch, f"{name}.csv"))
+            self._files.put(f"{scratch}/{name}.csv", f"{self._out}/csv/{name}.csv")
+        return table
 
     def write_report(self, html: str) -> None:
         self._files.write_text(self.report_path, html)
+
+
+def _write_csv(table: Any, path: Path) -> None:
+    """Quotes doubled, as spreadsheets and csv readers expect; null is empty, an empty string is "".
+
+    Texts of others that a spreadsheet would run begin with a quote, as OWASP advises ("CSV injection"). Parquet has them as they are.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyarrow import csv
+
+    for index, field in enumerate(table.schema):
+        if pa.types.is_string(field.type):
+            table = table.set_column(index, field.name, pc.replace_substring_regex(table[index], _FORMULA, r"'\1"))
+        elif pa.types.is_timestamp(field.type):
+            table = table.set_column(index, field.name, pc.strftime(table[index], "%Y-%m-%dT%H:%M:%SZ"))
+    csv.write_csv(table, path)

@@ -1,30 +1,29 @@
 """The page: one HTML file that needs no network, made of the reports' own numbers.
 
-Only bounded parts of the results are collected: the largest queues, the most frequent deaths, at most BINS points in time.
+It shows bounded parts of them: the largest queues, the most frequent deaths, at most BINS points in time.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import words
 from ..reports.dead_letters import AGES
-from ..reports.retry_load import over_time
 from . import charts, findings
 from .report_fates import fate_sections
 from .report_patterns import found_patterns
+from .tables import Row, epoch_s, first_rows, summed, total
 
 if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
-    from pyspark.sql import DataFrame
 
     from ..input.inputs import Export
 
-Row = dict[str, Any]
 QUEUES = 24
 DEATHS = 24
 FAILED = 20
@@ -34,29 +33,8 @@ BIN_MINUTES = (1, 2, 5, 10, 15, 30, 60, 120, 360, 720, 1440, 10_080, 43_200, 525
 LAST_ATTEMPT = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Results:
-    """What the job computed; the frames are persisted."""
-
-    overview: DataFrame
-    attempts_to_success: DataFrame
-    survival: DataFrame
-    time_to_success: DataFrame
-    dead_letters: DataFrame
-    dead_letter_groups: DataFrame
-    dead_letter_growth: DataFrame
-    dead_letter_trend: DataFrame
-    retry_load: DataFrame
-    retry_storms: DataFrame
-    thundering_herds: DataFrame
-    failed_most: DataFrame
-    settings_in_force: DataFrame
-    advice: DataFrame
-    consumers: DataFrame
-    due_error: DataFrame
-    poison_clusters: DataFrame
-    flow: DataFrame
-    journeys: DataFrame
+#: table -> what was written of it, a pyarrow.Table.
+Results = Mapping[str, Any]
 
 
 def render(export: Export, results: Results, dump: str) -> str:
@@ -67,11 +45,11 @@ def render(export: Export, results: Results, dump: str) -> str:
         exports=export.exports,
         skipped=export.skipped,
         exported_at=datetime.fromtimestamp(export.manifest.exported_at_us / 1_000_000, UTC),
-        **_overview(results.overview),
-        attempts=_attempts(results.attempts_to_success),
-        deaths=_deaths(results.dead_letters),
-        load=_load(results.retry_load),
-        failed=_failed(results.failed_most),
+        **_overview(results["overview"]),
+        attempts=_attempts(results["attempts_to_success"]),
+        deaths=_deaths(results["dead_letters"]),
+        load=_load(results["retry_load"]),
+        failed=_failed(results["failed_most"]),
         **fate_sections(results),
         **found_patterns(results),
     )
@@ -94,52 +72,46 @@ def page_environment() -> Environment:
     return environment
 
 
-def _rows(frame: DataFrame, limit: int) -> list[Row]:
-    return [row.asDict(recursive=True) for row in frame.limit(limit).collect()]
-
-
 # --- sections ---------------------------------------------------------------------------------------------------------
 
 
-def _overview(frame: DataFrame) -> Row:
-    from pyspark.sql import functions as F
+def _overview(table: Any) -> Row:
+    import pyarrow.compute as pc
 
-    names = [name for name in frame.columns if name not in ("queue", "success_share")]
-    sums = [F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in names]
-    wrong = F.count_if(F.col("difference") != 0).alias("wrong_queues")
-    total = frame.where("sent > 0").agg(*sums).collect()[0].asDict()
-    whole = frame.agg(F.count(F.lit(1)).alias("queues"), wrong, F.coalesce(F.sum("here"), F.lit(0)).alias("here")).collect()[0].asDict()
+    names = [name for name in table.column_names if name not in ("queue", "success_share")]
+    sold = total(table.filter(pc.field("sent") > 0), names)
+    wrong = table.filter(pc.field("difference") != 0).num_rows
+    whole = {"queues": table.num_rows, "wrong_queues": wrong} | total(table, ["here"])
     parts = [
-        ("first", "Succeeded at the first attempt", total["first_try"]),
-        ("later", "Succeeded after failing", total["succeeded_later"]),
-        ("dead", "Dead-lettered", total["dead_lettered"]),
-        ("expired", "Expired", total["expired"]),
-        ("dropped", "Dropped", total["dropped"]),
-        ("purged", "Purged or moved by hand", total["purged"] + total["moved_out"]),
-        ("here", "Still here", total["here"]),
+        ("first", "Succeeded at the first attempt", sold["first_try"]),
+        ("later", "Succeeded after failing", sold["succeeded_later"]),
+        ("dead", "Dead-lettered", sold["dead_lettered"]),
+        ("expired", "Expired", sold["expired"]),
+        ("dropped", "Dropped", sold["dropped"]),
+        ("purged", "Purged or moved by hand", sold["purged"] + sold["moved_out"]),
+        ("here", "Still here", sold["here"]),
     ]
     return {
-        "total": total,
+        "total": sold,
         "whole": whole,
-        "queues": _rows(frame, QUEUES),
+        "queues": first_rows(table, QUEUES),
         "parts": [part for part in parts if part[2]],
-        "headline": findings.headline(total),
-        "balance": findings.balance(total, whole),
+        "headline": findings.headline(sold),
+        "balance": findings.balance(sold, whole),
     }
 
 
-def _attempts(frame: DataFrame) -> Row:
+def _attempts(table: Any) -> Row:
     """A table of queue × attempt; each cell has its count and its part of the queue's later successes."""
-    from pyspark.sql import functions as F
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
-    column = F.least(F.col("attempts"), F.lit(LAST_ATTEMPT + 1)).alias("attempt")
-    busiest = frame.groupBy("queue").agg(F.sum("messages").alias("all")).orderBy(F.desc("all"), "queue").limit(QUEUES)
-    cells = frame.join(F.broadcast(busiest), "queue").groupBy("queue", "all", column).agg(F.sum("messages").alias("messages"))
-    by_queue: dict[str, dict[int, int]] = {}
-    for row in cells.orderBy(F.desc("all"), "queue", "attempt").collect():
-        by_queue.setdefault(row["queue"], {})[row["attempt"]] = row["messages"]
+    every = summed(table, ["queue"], ["messages"]).sort_by([("messages", "descending"), ("queue", "ascending")])
+    by_queue: dict[str, dict[int, int]] = {row["queue"]: Counter() for row in first_rows(every, QUEUES)}
+    for row in table.filter(pc.field("queue").isin(pa.array(list(by_queue), pa.string()))).to_pylist():
+        by_queue[row["queue"]][min(row["attempts"], LAST_ATTEMPT + 1)] += row["messages"]
     later = {
-        row["attempts"]: row["n"] for row in frame.where("attempts > 1").groupBy("attempts").agg(F.sum("messages").alias("n")).collect()
+        row["attempts"]: row["messages"] for row in summed(table.filter(pc.field("attempts") > 1), ["attempts"], ["messages"]).to_pylist()
     }
     last = max((attempt for counts in by_queue.values() for attempt in counts), default=1)
     return {
@@ -152,41 +124,42 @@ def _attempts(frame: DataFrame) -> Row:
     }
 
 
-def _deaths(frame: DataFrame) -> Row:
-    from pyspark.sql import functions as F
-
-    ages = [F.sum(F.when(F.col("age_rank") == rank, F.col("deaths")).otherwise(0)).alias(f"age_{rank}") for rank in range(len(AGES))]
-    kinds = frame.groupBy("queue", "error_class").agg(F.sum("deaths").alias("deaths"), F.sum("lying").alias("lying"), *ages)
-    total = kinds.agg(F.coalesce(F.sum("deaths"), F.lit(0)).alias("deaths"), F.coalesce(F.sum("lying"), F.lit(0)).alias("lying")).collect()[
-        0
-    ]
-    rows = _rows(kinds.orderBy(F.desc("deaths"), "queue", "error_class"), DEATHS)
-    by_queue = _rows(frame.groupBy("queue").agg(F.sum("deaths").alias("deaths")).orderBy(F.desc("deaths"), "queue"), 1)
+def _deaths(table: Any) -> Row:
+    kinds: dict[tuple[str, str], Row] = {}
+    for row in summed(table, ["queue", "error_class", "age_rank"], ["deaths", "lying"]).to_pylist():
+        key = row["queue"], row["error_class"]
+        none = {"queue": key[0], "error_class": key[1], "deaths": 0, "lying": 0} | {f"age_{rank}": 0 for rank in range(len(AGES))}
+        kind = kinds.setdefault(key, none)
+        kind["deaths"] += row["deaths"]
+        kind["lying"] += row["lying"]
+        kind[f"age_{row['age_rank']}"] += row["deaths"]
+    rows = sorted(kinds.values(), key=lambda row: (-row["deaths"], row["queue"], row["error_class"]))[:DEATHS]
+    by_queue = summed(table, ["queue"], ["deaths"]).sort_by([("deaths", "descending"), ("queue", "ascending")])
+    every = total(table, ["deaths", "lying"])
     shown = [(name, rank) for rank, (name, _) in enumerate(AGES) if any(row[f"age_{rank}"] for row in rows)]
     return {
-        "title": findings.deaths(total["deaths"], by_queue, rows),
-        "total": total["deaths"],
-        "lying": total["lying"],
+        "title": findings.deaths(every["deaths"], first_rows(by_queue, 1), rows),
+        "total": every["deaths"],
+        "lying": every["lying"],
         "rows": rows,
         "largest": max((row["deaths"] for row in rows), default=1),
         "ages": shown,
     }
 
 
-def _load(frame: DataFrame) -> Row:
-    from pyspark.sql import functions as F
+def _load(table: Any) -> Row:
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
-    ends = frame.agg(F.min("minute").alias("first"), F.max("minute").alias("last"))
-    # As seconds: a Python datetime without a zone would depend on this machine's.
-    row = ends.select(F.unix_seconds("first").alias("first"), F.unix_seconds("last").alias("last")).collect()[0]
-    if row["first"] is None:
+    if table.num_rows == 0:
         return {"title": findings.load([], 1), "chart": None, "minutes": 1, "cost": ""}
-    minutes = next(m for m in BIN_MINUTES if (row["last"] - row["first"]) / 60 / m + 2 <= BINS)
-    found = over_time(frame, minutes).withColumn("at", F.unix_seconds("minute")).collect()
-    by_start = {point["at"]: point for point in found}
+    at_s = epoch_s(table["minute"])
+    first, last = pc.min(at_s).as_py(), pc.max(at_s).as_py()
+    minutes = next(m for m in BIN_MINUTES if (last - first) / 60 / m + 2 <= BINS)
     width_s = 60 * minutes
-    starts = range(row["first"] // width_s * width_s, row["last"] + 1, width_s)
-    points = [findings.Load.of(start, by_start.get(start)) for start in starts]
+    binned = table.append_column("bin", pc.divide(at_s, pa.scalar(width_s, pa.int64())))
+    by_bin = {row["bin"]: row for row in summed(binned, ["bin"], findings.Load._fields[1:]).to_pylist()}
+    points = [findings.Load.of(number * width_s, by_bin.get(number)) for number in range(first // width_s, last // width_s + 1)]
     title = findings.load(points, minutes)
     return {"title": title, "chart": _load_chart(points, minutes, title), "minutes": minutes, "cost": findings.cost(points)}
 
@@ -208,13 +181,8 @@ def _load_chart(points: list[findings.Load], minutes: int, title: str) -> Markup
     return charts.columns(bars, ["first", "failed", "later", "again", "dead"], title)
 
 
-def _failed(frame: DataFrame) -> Row:
-    from pyspark.sql import functions as F
-
-    shown = frame.withColumns({name: F.unix_micros(name) for name in ("first_failed_at", "last_failed_at")})
-    rows = _rows(shown.orderBy(F.desc("failed_attempts"), "message_id"), FAILED)
+def _failed(table: Any) -> Row:
+    rows = first_rows(table, FAILED)
     for row in rows:
-        for name in ("first_failed_at", "last_failed_at"):
-            row[name] = None if row[name] is None else datetime.fromtimestamp(row[name] / 1_000_000, UTC)
         row["fate"] = findings.fate(row)
     return {"title": findings.failed(rows), "rows": rows, "most": max((row["failed_attempts"] for row in rows), default=1)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -10,14 +11,13 @@ from .. import words
 from ..reports.dead_letter_groups import AGE_COLUMNS
 from . import charts, findings
 from .line_chart import Curve, count_axis, falling, time_axis
+from .tables import Row, epoch_s, first_rows, summed
 
 if TYPE_CHECKING:
     from markupsafe import Markup
-    from pyspark.sql import DataFrame
 
     from .report import Results
 
-Row = dict[str, Any]
 #: Groups with a curve of their own, rows of the tables, queues with a colour of their own in the chart of growth.
 CURVES, GROUPS, TIMES, TRENDS, COLOURED = 5, 16, 24, 16, 4
 #: At these times after the first failure the table says how many had come home.
@@ -27,24 +27,24 @@ BINS = 72
 
 
 def fate_sections(results: Results) -> Row:
-    return {"curves": _curves(results.survival), "times": _times(results.time_to_success), "growth": _growth(results)}
+    return {"curves": _curves(results["survival"]), "times": _times(results["time_to_success"]), "growth": _growth(results)}
 
 
 # --- success after failing --------------------------------------------------------------------------------------------
 
 
-def _curves(survival: DataFrame) -> Row:
-    from pyspark.sql import functions as F
+def _curves(survival: Any) -> Row:
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
-    own = survival.where("error_class IS NOT NULL OR queue IS NULL").withColumn("name", F.struct("queue", "error_class"))
-    largest = (
-        own.where("by = 'time'")
-        .groupBy("name")
-        .agg(F.max("at_risk").alias("all"))
-        .orderBy(F.col("name.queue").isNotNull(), F.desc("all"), "name")
-        .limit(GROUPS + 1)
-    )
-    found = own.join(F.broadcast(largest), own["name"].eqNullSafe(largest["name"])).select(*survival.columns, "all").collect()
+    own = survival.filter(pc.field("error_class").is_valid() | pc.field("queue").is_null())
+    by_time = own.filter(pc.field("by") == "time").group_by(["queue", "error_class"], use_threads=False).aggregate([("at_risk", "max")])
+    every = {(row["queue"], row["error_class"]): row["at_risk_max"] for row in by_time.to_pylist()}
+    largest = sorted(every, key=lambda name: (name[0] is not None, -every[name], name[0] or "", name[1] or ""))[: GROUPS + 1]
+    queues = pa.array([queue for queue, _ in largest if queue], pa.string())
+    shown_queues = pc.field("queue").is_null() | pc.field("queue").isin(queues)
+    steps = own.filter(shown_queues).to_pylist()
+    found = [row | {"all": every[name]} for row in steps if (name := (row["queue"], row["error_class"])) in largest]
     groups: dict[tuple[str | None, str | None], dict[str, list[Any]]] = {}
     for row in sorted(found, key=_in_order):
         groups.setdefault((row["queue"], row["error_class"]), {"time": [], "attempts": []})[row["by"]].append(row)
@@ -54,17 +54,17 @@ def _curves(survival: DataFrame) -> Row:
     title = findings.survival(rows[0], rows[1:])
     shown = list(groups.items())[: CURVES + 1]
     legend = [("all" if index == 0 else f"s{index}", _name(*name)) for index, (name, _) in enumerate(shown)]
-    by_time = [_curve(name, css, steps["time"]) for (css, name), (_, steps) in zip(legend, shown, strict=True)]
+    curves = [_curve(name, css, steps["time"]) for (css, name), (_, steps) in zip(legend, shown, strict=True)]
     by_attempts = [_curve(name, css, steps["attempts"]) for (css, name), (_, steps) in zip(legend, shown, strict=True)]
-    latest = max(at for curve in by_time for at, _ in curve.steps)
+    latest = max(at for curve in curves for at, _ in curve.steps)
     most = int(max(at for curve in by_attempts for at, _ in curve.steps))
-    high = max((at for curve in by_time for at, _ in curve.steps), default=1_000)
+    high = max((at for curve in curves for at, _ in curve.steps), default=1_000)
     return {
         "title": title,
         "rows": rows,
         "legend": legend,
         "marks": [mark for mark in MARKS_MS if mark <= latest] or [MARKS_MS[0]],
-        "time": falling(by_time[::-1], time_axis(100, high, "time since the first failure"), title),
+        "time": falling(curves[::-1], time_axis(100, high, "time since the first failure"), title),
         "attempts": falling(by_attempts[::-1], count_axis(most, "attempts made"), title),
     }
 
@@ -95,11 +95,11 @@ def _group_row(queue: str | None, kind: str | None, steps: Sequence[Any]) -> Row
     return {"queue": queue, "error_class": kind, "failed": won + lost, "won": won, "half_ms": half, "home": home, "end": 1 - end}
 
 
-def _times(frame: DataFrame) -> Row:
-    from pyspark.sql import functions as F
+def _times(table: Any) -> Row:
+    def by_size(row: Row) -> tuple[Any, ...]:
+        return row["queue"] is not None, row["error_class"] is not None, -row["messages"], row["queue"] or "", row["error_class"] or ""
 
-    by_size = frame.orderBy(F.col("queue").isNotNull(), F.col("error_class").isNotNull(), F.desc("messages"), "queue", "error_class")
-    found = [row.asDict() for row in by_size.limit(4 * TIMES).collect()]
+    found = sorted(table.to_pylist(), key=by_size)[: 4 * TIMES]
     every = next((row for row in found if row["queue"] is None), None)
     queues = sorted((row for row in found if row["queue"] and row["error_class"] is None), key=lambda row: (-row["p90_ms"], row["queue"]))
     kinds = [row for row in found if row["error_class"] is not None]
@@ -113,24 +113,27 @@ def _times(frame: DataFrame) -> Row:
 
 
 def _growth(results: Results) -> Row:
-    from pyspark.sql import functions as F
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
-    trends = [row.asDict() for row in results.dead_letter_trend.limit(TRENDS).collect()]
-    groups = [row.asDict() for row in results.dead_letter_groups.drop("first_died_at", "last_died_at").limit(GROUPS).collect()]
+    trends = first_rows(results["dead_letter_trend"], TRENDS)
+    groups = first_rows(results["dead_letter_groups"], GROUPS)
     shown_ages = [name for name in AGE_COLUMNS if any(row[name] for row in groups)]
     title = findings.growth(trends)
     found: Row = {"title": title, "trends": trends, "groups": groups, "ages": shown_ages, "chart": None, "legend": [], "hours": 1}
     if not trends:
         return found
     named = [row["queue"] for row in trends[:COLOURED]]
-    hour = F.floor(F.unix_seconds("hour") / 3600)
-    ends = results.dead_letter_growth.agg(F.min(hour).alias("first"), F.max(hour).alias("last")).collect()[0]
-    hours = next(each for each in BIN_HOURS if (ends["last"] - ends["first"]) / each + 2 <= BINS)
-    queue = F.when(F.col("queue").isin(named), F.col("queue"))
-    binned = results.dead_letter_growth.groupBy(F.floor(hour / hours).alias("bin"), queue.alias("queue")).agg(F.sum("deaths").alias("n"))
-    counts = {(row["bin"], row["queue"]): row["n"] for row in binned.collect()}
+    table = results["dead_letter_growth"]
+    hour = pc.divide(epoch_s(table["hour"]), 3600)
+    first, last = pc.min(hour).as_py(), pc.max(hour).as_py()
+    hours = next(each for each in BIN_HOURS if (last - first) / each + 2 <= BINS)
+    binned = table.append_column("bin", pc.divide(hour, pa.scalar(hours, pa.int64())))
+    counts: Counter[tuple[int, str | None]] = Counter()
+    for row in summed(binned, ["bin", "queue"], ["deaths"]).to_pylist():
+        counts[row["bin"], row["queue"] if row["queue"] in named else None] += row["deaths"]
     names = [*named, *([None] if len(trends) > COLOURED else [])]
-    bins = range(ends["first"] // hours, ends["last"] // hours + 1)
+    bins = range(first // hours, last // hours + 1)
     legend = [(f"s{index + 1}", name or "other queues") for index, name in enumerate(names)]
     return found | {"chart": _growth_chart(bins, hours, names, counts, title), "legend": legend, "hours": hours}
 

@@ -2,56 +2,49 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ..reports.due_error import BINS
 from ..words import clock, number, plural, share, span
 from .advice_words import sentence
 from .flow_chart import drawn_flow
+from .tables import Row, first_rows
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from .report import Results
 
-Row = dict[str, Any]
 ADVISED, PERIODS, CLUSTERS, STORMS, HERDS, CONSUMERS, QUEUES, WAYS, JOURNEYS = 8, 24, 12, 10, 10, 16, 16, 28, 10
 
 
 def found_patterns(results: Results) -> Row:
-    storms = _rows(results.retry_storms, STORMS, "from_at", "until")
-    herds = _rows(results.thundering_herds, HERDS, "second")
-    clusters = _rows(results.poison_clusters.where("messages > 1 OR deaths > 0"), CLUSTERS)
-    people = _rows(results.consumers, CONSUMERS)
-    punctual = _rows(results.due_error, QUEUES)
-    ways = _rows(results.flow.drop("first_at", "last_at"), WAYS)
-    periods = _rows(results.settings_in_force, PERIODS, "from_at", "until")
+    import pyarrow.compute as pc
+
+    storms, herds = first_rows(results["retry_storms"], STORMS), first_rows(results["thundering_herds"], HERDS)
+    clusters = first_rows(results["poison_clusters"].filter((pc.field("messages") > 1) | (pc.field("deaths") > 0)), CLUSTERS)
+    people = first_rows(results["consumers"], CONSUMERS)
+    punctual = first_rows(results["due_error"], QUEUES)
+    periods = first_rows(results["settings_in_force"], PERIODS)
+    advised = results["advice"].filter(pc.field("current") & pc.field("kind").isin(["longer", "not-retryable"]))
     return {
-        "advised": [sentence(row) for row in _rows(results.advice.where("current AND kind IN ('longer', 'not-retryable')"), ADVISED)],
+        "advised": [sentence(row) for row in first_rows(advised, ADVISED)],
         "periods": {"title": _period_title(periods), "rows": periods},
         "clusters": {"title": _cluster_title(clusters), "rows": clusters},
         "storms": {"title": _storm_title(storms, herds), "rows": storms, "herds": herds},
         "people": {"title": _people_title(people), "rows": people},
         "punctual": {"title": _due_title(punctual), "rows": punctual, "bins": list(BINS)},
-        "ways": _ways(ways, results.journeys),
+        "ways": _ways(first_rows(results["flow"], WAYS), results["journeys"]),
     }
 
 
-def _rows(frame: DataFrame, limit: int, *times: str) -> list[Row]:
-    """``times``: columns that become moments of UTC; a Python datetime without a zone would depend on this machine's."""
-    from pyspark.sql import functions as F
+def _ways(rows: list[Row], journeys: Any) -> Row:
+    import pyarrow.compute as pc
 
-    rows = [row.asDict(recursive=True) for row in frame.withColumns({name: F.unix_micros(name) for name in times}).limit(limit).collect()]
-    for row in rows:
-        row |= {name: datetime.fromtimestamp(row[name] / 1_000_000, UTC) for name in times}
-    return rows
-
-
-def _ways(rows: list[Row], journeys: DataFrame) -> Row:
     title = _way_title(rows)
     found = {"title": title, "rows": rows, "most": max((row["messages"] for row in rows), default=1)}
-    return found | {"picture": drawn_flow(rows, title) if rows else None, "journeys": _rows(journeys.where("hops > 1"), JOURNEYS)}
+    return found | {
+        "picture": drawn_flow(rows, title) if rows else None,
+        "journeys": first_rows(journeys.filter(pc.field("hops") > 1), JOURNEYS),
+    }
 
 
 def _period_title(rows: list[Row]) -> str:

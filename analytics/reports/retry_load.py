@@ -45,12 +45,3 @@ def retry_load(attempts: DataFrame, deliveries_by_minute: DataFrame, messages: D
         .select("queue", "minute", *COUNTS[:4], (F.col("succeeded_retry") + F.col("failed_retry")).alias("retries"), *COUNTS[4:])
         .orderBy("minute", "queue")
     )
-
-
-def over_time(load: DataFrame, bin_minutes: int) -> DataFrame:
-    """``retry_load`` of all queues together, in bins of ``bin_minutes``; for the chart."""
-    from pyspark.sql import functions as F
-
-    width = 60 * bin_minutes
-    start = F.timestamp_seconds(F.floor(F.unix_seconds("minute") / width) * width)
-    return load.groupBy(start.alias("minute")).agg(*(F.sum(name).alias(name) for name in COUNTS)).orderBy("minute")

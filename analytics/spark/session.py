@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import AnalyticsError
-from .java import find_java
+from .java import Java, find_java
 from .memory import LEAST_MB, java_mb, no_memory, out_of_memory
 
 if TYPE_CHECKING:
@@ -26,7 +26,9 @@ _SMALL = {
 }
 #: What is kept stays as it was put together (fates.in_order), so that nothing is moved or sorted again to read it.
 _LARGE = {"spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "false"}
-_SMALL_JAVA = " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+#: The whole heap at once: starting small, the collector would run forty times in the first seconds.
+_SMALL_JAVA = " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m"
+_SMALL_HEAP = f" -Xms{LEAST_MB}m -Xmn{LEAST_MB // 2}m"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
@@ -61,7 +63,7 @@ def spark_session(master: str | None = None, *, ui: bool = False, small: bool = 
 
 
 @contextmanager
-def told(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
+def told(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """What a session can be told while it runs, taken back at the end."""
     before = {key: spark.conf.get(key, None) for key in settings}
     for key, value in settings.items():
@@ -84,10 +86,13 @@ def _start(master: str | None, ui: bool, small: bool, memory: str | None) -> Spa
 
     _import_quietly()
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    builder = SparkSession.builder.appName("homing analyze")
-    for key, value in _settings(master, ui, small, submitted, memory).items():
-        builder = builder.config(key, value)
-    with _environment({} if submitted else _variables(master)):
+    builder = SparkSession.builder.appName("homing analyze").config(map={**_settings(master, ui, small, submitted, memory)})
+    variables = {}
+    if not submitted:
+        java = find_java()
+        variables = _variables(java, master)
+        builder = builder.config("spark.driver.extraJavaOptions", _java_options(java, small, memory))
+    with _environment(variables):
         try:
             session = builder.getOrCreate()
         except Exception as error:  # py4j, pyspark and the launcher each raise their own
@@ -95,11 +100,20 @@ def _start(master: str | None, ui: bool, small: bool, memory: str | None) -> Spa
                 raise no_memory("Spark did not start with so little memory.") from error
             first_line = (str(error).strip() or repr(error)).splitlines()[0]
             raise AnalyticsError("spark-start", f"Spark did not start: {first_line}", "See the lines above; check --master.") from error
+    _remember_functions(session)
     # What goes wrong is raised here and told once, in a sentence, instead of once for each task that it stopped.
     session.sparkContext.setLogLevel("FATAL")
     if submitted and _is_local(session.sparkContext.master) and not session.sparkContext.getConf().contains(_PARTITIONS):
         session.conf.set(_PARTITIONS, _few_partitions())
     return session
+
+
+def _remember_functions(session: SparkSession) -> None:
+    """pyspark asks Java for the class of functions by name, whenever one is used: thousands of times in a run."""
+    java: Any = session.sparkContext._jvm
+    name = "org.apache.spark.sql.functions"
+    vars(java)[name] = vars(java)["functions"] = getattr(java, name)
+    vars(java)["PythonUtils"] = java.PythonUtils
 
 
 def _few_partitions() -> str:
@@ -118,11 +132,19 @@ def _is_local(master: str | None) -> bool:
     return master is None or master.startswith("local")
 
 
-def _variables(master: str | None) -> dict[str, str]:
-    variables = {"JAVA_HOME": str(find_java().home)}
+def _variables(java: Java, master: str | None) -> dict[str, str]:
+    variables = {"JAVA_HOME": str(java.quiet_home())}
     if _is_local(master):
         variables["SPARK_LOCAL_IP"] = "127.0.0.1"
     return variables
+
+
+def _java_options(java: Java, small: bool, memory: str | None) -> str:
+    import pyspark
+
+    heap = _SMALL_HEAP if memory is None else ""
+    shared = java.class_sharing(Path(pyspark.__file__).parent / "jars")
+    return f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()} {shared}" + (_SMALL_JAVA + heap) * small
 
 
 def _settings(master: str | None, ui: bool, small: bool, submitted: bool, memory: str | None) -> dict[str, str]:
@@ -142,7 +164,6 @@ def _settings(master: str | None, ui: bool, small: bool, submitted: bool, memory
         "spark.ui.enabled": str(ui).lower(),
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.adaptive.enabled": "true",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}" + _SMALL_JAVA * small,
     }
     if _is_local(master):
         settings |= {

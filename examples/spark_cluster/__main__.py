@@ -46,7 +46,12 @@ def _process(command: Sequence[str], log: Path, place: Path) -> Iterator[None]:
     import pyspark
 
     home = Path(pyspark.__file__).parent
-    variables = {"SPARK_HOME": str(home), "JAVA_HOME": str(find_java().home), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": str(place)}
+    variables = {
+        "SPARK_HOME": str(home),
+        "JAVA_HOME": str(find_java().quiet_home()),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_DIRS": str(place),
+    }
     with log.open("wb") as file:
         started = subprocess.Popen(
             [home / "bin" / "spark-class", *command], stdout=file, stderr=file, env=os.environ | variables, start_new_session=True

@@ -327,7 +327,7 @@ def test_every_table_is_also_one_csv_file(analysed: Analysed) -> None:
 def test_csv_holds_nothing_that_a_spreadsheet_would_run(spark: SparkSession, tmp_path: Path) -> None:
     texts = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", " =1", "\n@x", "＝1", "plain", "a=1", "'=1", "", None]
     frame = spark.createDataFrame([(text, -number) for number, text in enumerate(texts)], "text string, number long")
-    Output(spark, str(tmp_path / "out")).write_table("nasty", frame, small=True).unpersist()
+    Output(spark, str(tmp_path / "out")).write_table("nasty", frame)
     with (tmp_path / "out" / "csv" / "nasty.csv").open(newline="") as file:
         found = list(csv.DictReader(file))
     assert [row["number"] for row in found] == [str(-number) for number in range(len(texts))]
@@ -440,7 +440,7 @@ def test_with_spark_submit(dump: Path, tmp_path: Path) -> None:
     submit = Path(sys.executable).with_name("spark-submit")
     quick = ["--driver-java-options", "-XX:TieredStopAtLevel=1"]
     command = [str(submit), "--master", "local[2]", *quick, "analytics/job.py", str(dump), "--out", str(tmp_path / "out")]
-    variables = {"JAVA_HOME": str(find_java().home), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    variables = {"JAVA_HOME": str(find_java().quiet_home()), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
     done = run(command, **variables)
     assert done.returncode == 0, done.stderr[-2000:]
     assert str(tmp_path / "out" / "report.html") in done.stdout

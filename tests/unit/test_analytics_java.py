@@ -9,7 +9,7 @@ import pytest
 
 from homing.analytics.errors import AnalyticsError
 from homing.analytics.spark import java
-from homing.analytics.spark.java import Java, find_java, java_version, make_shim
+from homing.analytics.spark.java import Java, find_java, java_version
 
 
 def fake_java(home: Path, version: str) -> Path:
@@ -57,7 +57,7 @@ def test_the_packaged_one_where_there_is_no_other_and_where_asked_for(tmp_path: 
 
 
 def test_no_java_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(java, "_packaged", lambda environ: None)
+    monkeypatch.setattr(java, "_packaged", lambda: None)
     fake_java(tmp_path / "path", "11.0.2")
     with pytest.raises(AnalyticsError, match="version 11") as raised:
         find_java(environ(tmp_path))
@@ -71,19 +71,38 @@ def test_a_wish_that_means_nothing(tmp_path: Path) -> None:
     assert raised.value.code == "homing-java-unknown"
 
 
-def test_the_shim_leaves_one_argument_out_and_passes_the_rest_as_it_is(tmp_path: Path) -> None:
-    real = fake_java(tmp_path / "it's a jdk", "25.0.1") / "bin" / "java"
-    shim = make_shim(real, environ(tmp_path))
-    arguments = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "two words", "", "*"]
-    done = subprocess.run([shim / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["-Xmx1g", "two words", "", "*"]
+def test_the_shim_leaves_out_what_is_not_needed_and_passes_the_rest_as_it_is(tmp_path: Path) -> None:
+    home = fake_java(tmp_path / "it's a jdk", "25.0.1")
+    opened = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
+    arguments = ["-Xmx1g", "--add-modules=jdk.incubator.vector", opened, "two words", "", "*"]
+
+    def passed(version: int) -> list[str]:
+        shim = Java(home, version, packaged=False).quiet_home(environ(tmp_path))
+        done = subprocess.run([shim / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
+        return done.stdout.splitlines()
+
+    assert passed(25) == ["-Xmx1g", "two words", "", "*"]
+    assert passed(21) == ["-Xmx1g", opened, "two words", "", "*"]
+    shim = Java(home, 25, packaged=False).quiet_home(environ(tmp_path))
     made_at = (shim / "bin" / "java").stat().st_mtime_ns
-    assert make_shim(real, environ(tmp_path)) == shim
+    assert Java(home, 25, packaged=False).quiet_home(environ(tmp_path)) == shim
     assert (shim / "bin" / "java").stat().st_mtime_ns == made_at
 
 
 def test_a_home_that_cannot_be_written(tmp_path: Path) -> None:
-    real = fake_java(tmp_path / "jdk", "25.0.1") / "bin" / "java"
+    found = Java(fake_java(tmp_path / "jdk", "25.0.1"), 25, packaged=False)
     (tmp_path / "home").write_text("a file, not a directory")
-    shim = make_shim(real, environ(tmp_path))
-    assert java_version(shim / "bin" / "java") == 25
+    assert java_version(found.quiet_home(environ(tmp_path)) / "bin" / "java") == 25
+    assert found.class_sharing(tmp_path, environ(tmp_path)) == ""
+
+
+def test_the_archive_of_classes_is_written_until_it_is_whole(tmp_path: Path) -> None:
+    found = Java(fake_java(tmp_path / "jdk", "17.0.1"), 17, packaged=False)
+    first = found.class_sharing(tmp_path / "jdk", environ(tmp_path))
+    assert "-XX:ArchiveClassesAtExit=" in first
+    archive = Path(first.rpartition("=")[2])
+    archive.write_bytes(bytes(4096))  # a Java that was killed while it wrote
+    assert found.class_sharing(tmp_path / "jdk", environ(tmp_path)) == first
+    archive.write_bytes(b"\xa8\xba\x0b\xf0" + bytes(4092))
+    assert f"-XX:SharedArchiveFile={archive}" in found.class_sharing(tmp_path / "jdk", environ(tmp_path))
+    assert str(archive) not in found.class_sharing(tmp_path, environ(tmp_path))  # another Spark
