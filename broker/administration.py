@@ -74,7 +74,7 @@ class Administration(Engine):
 
     def delete_message(self, place: MessageReference) -> Steps[bool]:
         """Whether it could be: see by_number.act_on."""
-        return act_on(self.state, place, lambda reference: self.state.leave(reference, "purged"))
+        return act_on(self.state, place, lambda reference: self.state.references.leave(reference, "purged"))
 
     def move_message(self, place: MessageReference, target: Queue) -> Steps[bool]:
         """The same into another queue, failed count at 0. Raises Refused where that is full."""

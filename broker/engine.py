@@ -103,7 +103,7 @@ class Engine:
         """When ``tick`` is wanted next."""
         times = [self._next_second_ms]
         state = self.state
-        for time_ms in (state.schedule.next_ms(), state.expiries.next_ms(), self.pulls.next_ms(), self.resources.idle.next_ms()):
+        for time_ms in (state.schedule.next_ms(), state.references.expiries.next_ms(), self.pulls.next_ms(), self.resources.idle.next_ms()):
             if time_ms is not None:
                 times.append(time_ms)
         return min(times)
@@ -112,7 +112,7 @@ class Engine:
         """What falls due: redeliveries, expirations, pulls, and once a second everything that is only looked at then."""
         now_ms = self.now_ms()
         self.state.place(self.state.schedule.take_due(now_ms, SWEEP_BUDGET))
-        for reference in self.state.expiries.take_expired(now_ms, SWEEP_BUDGET):
+        for reference in self.state.references.expiries.take_expired(now_ms, SWEEP_BUDGET):
             if not reference.expired(now_ms) or reference.where in (Where.SETTLING, Where.GONE):
                 continue
             if reference.where is not Where.DELIVERING:
@@ -177,7 +177,7 @@ class Engine:
 
     def restore_reference(self, reference: MessageReference, parked_for: str) -> None:
         """Recovery: a reference as it stood on disk takes its place again."""
-        self.state.hold(reference)
+        self.state.references.restore(reference)
         if parked_for:
             self.office.keep_parked(reference, parked_for)
         else:

@@ -290,8 +290,8 @@ class Server:
 
     def statistics(self) -> dict[str, Any]:
         """What the journal has done since the start, and what stands in memory. Times in ms, sizes in bytes."""
-        state = self.broker.state
-        memory = {"memory_bytes": state.memory_bytes, "durable_bytes": state.durable_bytes, "transient_bytes": state.transient_bytes}
+        held = self.broker.state.references
+        memory = {"memory_bytes": held.memory_bytes, "durable_bytes": held.durable_bytes, "transient_bytes": held.transient_bytes}
         return {"journal": asdict(self._journal.statistics), **memory}
 
     async def reload(self) -> list[Change]:

@@ -21,7 +21,7 @@ from ..steps import STEP, Steps
 from ..topology.amqp.arguments import is_temporary
 from ..topology.amqp.dead_letter_router import Burial, DeadLetterExchanges
 from ..topology.resources import Resources, makes_room, over_length
-from .moves import Moved, move_all
+from .references import Moved
 from .state import BrokerState, log
 from .throttle import FEW_QUEUES
 
@@ -79,9 +79,9 @@ class DeadLetterOffice:
             for reference, _ in moved[number:]:
                 self._park(reference, reason, on_the_books=reference in parked)
             if going:
-                arrived = move_all(state, queues, going)
+                arrived = state.references.move(queues, going)
                 outcome = "expired" if reason == EXPIRED else "dead-lettered"
-                state.leave_all(queue, [reference for reference, _ in going], outcome, reason, queues)
+                state.references.leave_all(queue, [reference for reference, _ in going], outcome, reason, queues)
                 state.arrive_when_safe(arrived)
                 self.trim_when_safe(queues)
                 queue.burying += 1
@@ -182,7 +182,7 @@ class DeadLetterOffice:
 
     def _drop(self, reference: MessageReference, reason: str, why: str) -> None:
         state, queue = self._state, reference.queue
-        state.leave(reference, "expired" if reason == EXPIRED else "dropped", reason)
+        state.references.leave(reference, "expired" if reason == EXPIRED else "dropped", reason)
         if reason != EXPIRED:
             self._warn(queue, f"{why}; a message was removed ({reason})")
 
@@ -343,8 +343,8 @@ class DeadLetterOffice:
 
     def _move(self, reference: MessageReference, target: Queue, outcome: str, delivery_count: int) -> None:
         state = self._state
-        arrived = state.enter(reference.message, [target], MinuteColumn.MOVED_IN, hops=reference.hops, delivery_count=delivery_count)
-        state.leave(reference, outcome, targets=(target,))
+        arrived = state.references.enter(reference.message, [target], MinuteColumn.MOVED_IN, hops=reference.hops, delivery_count=delivery_count)
+        state.references.leave(reference, outcome, targets=(target,))
         target.expect(1, reference.message.size)
         state.arrive_when_safe(arrived)
         self.trim_when_safe([target])

@@ -1,7 +1,6 @@
 """The plain case of messages for several queues, a list at a time: every queue takes every message, at once.
 
-What publish.py and state.py do for each reference by itself, with everything looked up once that is the same for all of them. The body
-is stored once.
+What publish.py does for each message by itself, with everything looked up once that is the same for all of them. The body is stored once.
 """
 
 from __future__ import annotations
@@ -11,14 +10,12 @@ from typing import Final
 from homing.journal.contract import MessageRecord, MinuteColumn, ReferenceRecord, make
 
 from ..core.counts import SENT
-from ..core.message import REFERENCE_BYTES, Message, MessageReference
+from ..core.message import Message
 from ..core.queue import Queue
-from ..recording.recorder import message_record
-from .state import BrokerState, expires_at
+from .references import expires_at
+from .state import BrokerState
 
 _MINUTE_MS: Final = 60_000
-#: A message, and what is stored of it where it is durable.
-_Entry = tuple[Message, MessageRecord | None]
 
 
 def fan_out(state: BrokerState, messages: list[Message], queues: list[Queue]) -> bool:
@@ -32,16 +29,16 @@ def fan_out(state: BrokerState, messages: list[Message], queues: list[Queue]) ->
     now_ms, group = state.now_ms(), state.ledger.group
     # In the first queue they have the messages' own numbers.
     sequence = state.ledger.next_ids(len(messages) * len(queues))
-    entries = _enter(state, messages, sequence, sum(stay))
+    records = state.references.share(messages, sequence, sum(stay))
     stored: dict[int, ReferenceRecord] = {}
     minute, durable = now_ms // _MINUTE_MS, sum([message.durable for message in messages])
     counts, sent = group.counts, int(MinuteColumn.SENT)
     for queue, stays in zip(queues, stay, strict=True):
         if stays:
-            _join(state, queue, entries, sequence, now_ms, stored)
+            _join(state, queue, messages, records, sequence, now_ms, stored)
         else:
-            _join_on_disk(state, queue, entries, sequence, now_ms, stored)
-        sequence += len(entries)
+            _join_on_disk(state, queue, messages, records, sequence, now_ms, stored)
+        sequence += len(messages)
         queue.counts[SENT] += len(messages)
         if durable:
             counts(queue.queue_id, minute)[sent] += durable
@@ -67,44 +64,21 @@ def _stay(state: BrokerState, messages: list[Message], queues: list[Queue]) -> l
     return stay
 
 
-def _enter(state: BrokerState, messages: list[Message], first: int, joins: int) -> list[_Entry]:
-    """The messages themselves, which so many queues keep in memory; the bodies of durable ones go to disk."""
-    group = state.ledger.group
-    entries: list[_Entry] = []
-    for number, message in enumerate(messages, first):
-        message.message_id = number
-        message.references = joins
-        cost = message.size + REFERENCE_BYTES * joins if joins else 0
-        record: MessageRecord | None = None
-        if message.durable:
-            message.stored = joins
-            message.shared = True
-            record = message_record(message)
-            group.add_message(record)
-            state.durable_bytes += cost
-        else:
-            state.transient_bytes += cost
-        state.memory_bytes += cost
-        entries.append((message, record))
-    return entries
-
-
-def _join(state: BrokerState, queue: Queue, entries: list[_Entry], sequence: int, now_ms: int, stored: dict[int, ReferenceRecord]) -> None:
+def _join(
+    state: BrokerState,
+    queue: Queue,
+    messages: list[Message],
+    records: list[MessageRecord | None],
+    sequence: int,
+    now_ms: int,
+    stored: dict[int, ReferenceRecord],
+) -> None:
     """One queue's references, in memory."""
-    contents, settings, queue_id = queue.references, queue.settings, queue.queue_id
-    bounded = settings.no_expiry or not (settings.message_ttl_ms is settings.min_ttl_ms is settings.max_ttl_ms is None)
-    references: list[MessageReference] = []
-    for message, record in entries:
-        reference = MessageReference(message, queue, sequence, now_ms)
-        if bounded:
-            reference.expires_at_ms = expires_at(settings, now_ms, message.expires_at_ms)
-        expires_at_ms = reference.expires_at_ms
-        if expires_at_ms is not None:
-            state.expiries.add(reference)
-        contents[sequence] = reference
-        references.append(reference)
+    queue_id, references = queue.queue_id, state.references.join(queue, messages, sequence, now_ms)
+    for number, reference in enumerate(references):
+        record = records[number]
         if record is not None:
-            values = (queue_id, reference.priority, sequence, 0, 0, 0, 0, None, expires_at_ms, now_ms, None, record, True)
+            values = (queue_id, reference.priority, sequence, 0, 0, 0, 0, None, reference.expires_at_ms, now_ms, None, record, True)
             stored[sequence] = make(ReferenceRecord, values)
         sequence += 1
     if queue.consumers:
@@ -115,11 +89,17 @@ def _join(state: BrokerState, queue: Queue, entries: list[_Entry], sequence: int
 
 
 def _join_on_disk(
-    state: BrokerState, queue: Queue, entries: list[_Entry], sequence: int, now_ms: int, stored: dict[int, ReferenceRecord]
+    state: BrokerState,
+    queue: Queue,
+    messages: list[Message],
+    records: list[MessageRecord | None],
+    sequence: int,
+    now_ms: int,
+    stored: dict[int, ReferenceRecord],
 ) -> None:
     """One queue's references, none of which is in memory."""
     settings, arrived, queue_id = queue.settings, state.pager.arrived, queue.queue_id
-    for message, record in entries:
+    for message, record in zip(messages, records, strict=True):
         assert record is not None, "only durable messages go to disk"
         expires_at_ms = expires_at(settings, now_ms, message.expires_at_ms)
         priority = queue.priority_of(message)

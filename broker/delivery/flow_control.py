@@ -65,7 +65,7 @@ class FlowControl:
         had_none = messages > 0 and min(producer.credit_messages, producer.credit_bytes) <= 0
         producer.credit_messages -= messages
         producer.credit_bytes -= size
-        if had_none and self._state.memory_bytes >= self._memory_limit:
+        if had_none and self._state.references.memory_bytes >= self._memory_limit:
             return False
         return producer.credit_messages >= -WINDOW_MESSAGES and producer.credit_bytes >= -4 * WINDOW_BYTES - 16 * 1024 * 1024
 
@@ -122,14 +122,14 @@ class FlowControl:
         self._state.wake()
 
     def _window_bytes(self) -> int:
-        free = self._memory_limit - self._state.memory_bytes
+        free = self._memory_limit - self._state.references.memory_bytes
         share = free // (2 * max(1, len(self.producers)))
         return max(LEAST_WINDOW_BYTES, min(WINDOW_BYTES, share))
 
     def _reason(self, resuming: bool) -> str | None:
         """Why nobody may send now; None when everybody may. Resuming wants a little more room than going on."""
         part = _HYSTERESIS if resuming else 1.0
-        state = self._state
+        state, references = self._state, self._state.references
         if self._disk_low():
             return "disk-low: free disk space is down to the reserve; producers wait until there is more"
         unwritten = state.ledger.unwritten_bytes
@@ -138,12 +138,13 @@ class FlowControl:
                 self._will_wake = True
                 state.ledger.when_safe(self._written)
             return f"disk-busy: {unwritten} bytes are on their way to the disk; producers wait until they are there"
-        if state.memory_bytes >= self._memory_limit * part:
-            return f"memory-limit: {state.memory_bytes} of {self._memory_limit} bytes are in use; producers wait for consumers to take some"
-        if self._store_limit is not None and state.stored_bytes >= self._store_limit * part:
-            return f"store-limit: {state.stored_bytes} of {self._store_limit} bytes of durable messages are kept"
-        if self._temp_limit is not None and state.transient_bytes >= self._temp_limit * part:
-            return f"temp-limit: {state.transient_bytes} of {self._temp_limit} bytes of messages that are not durable are kept"
+        used = references.memory_bytes
+        if used >= self._memory_limit * part:
+            return f"memory-limit: {used} of {self._memory_limit} bytes are in use; producers wait for consumers to take some"
+        if self._store_limit is not None and references.stored_bytes >= self._store_limit * part:
+            return f"store-limit: {references.stored_bytes} of {self._store_limit} bytes of durable messages are kept"
+        if self._temp_limit is not None and references.transient_bytes >= self._temp_limit * part:
+            return f"temp-limit: {references.transient_bytes} of {self._temp_limit} bytes of messages that are not durable are kept"
         return None
 
     def _blocked_queue(self, producer: Producer) -> tuple[str | None, int]:

@@ -116,10 +116,10 @@ class Intake:
             message.expires_at_ms,
             message.producer,
         )
-        for reference in self._state.enter(copy, [queue]):
+        for reference in self._state.references.enter(copy, [queue]):
             self._office.bury_all(queue, (reference,), MAX_LENGTH, in_turn=False)
             if reference.where is Where.PARKED:  # nobody takes it, and it was refused anyway: its sender knows
-                self._state.leave(reference, "dropped", MAX_LENGTH)
+                self._state.references.leave(reference, "dropped", MAX_LENGTH)
 
     # -- in ----------------------------------------------------------------------------------------------------------
 
@@ -204,7 +204,7 @@ class Intake:
         message.message_id = state.ledger.next_id()
         self._note_duplicate_id(message)
         due_at_ms = now_ms + message.delay_ms if message.delay_ms > 0 else None
-        references = state.enter(message, queues, due_at_ms=due_at_ms, expires_at_ms=message.expires_at_ms)
+        references = state.references.enter(message, queues, due_at_ms=due_at_ms, expires_at_ms=message.expires_at_ms)
         if due_at_ms is not None:
             # It may go on to wait on disk only: its time must be there (pager.py). Length limits do not count it.
             state.place_when_safe(references)

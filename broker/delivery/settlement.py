@@ -28,7 +28,7 @@ class Settlement:
         state, queue = self._state, consumer.queue
         queue.release(consumer, references)
         state.ledger.succeeded(queue, references, alone, consumer.name)
-        state.forget_all(queue, references)
+        state.references.forget(queue, references)
         state.mark_ready(queue)
 
     def give_back(self, consumer: Consumer, references: list[MessageReference]) -> None:

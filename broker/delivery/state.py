@@ -7,22 +7,21 @@ changed stands in SETTLING until the group with its change is on disk; ``place_w
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from itertools import groupby
 from random import Random
 
-from homing.journal.contract import MinuteColumn
-
 from ..core.consumer import Consumer, SharedWindow
-from ..core.counts import MOVED_IN, SENT
-from ..core.message import GONE, REFERENCE_BYTES, SETTLING, Hop, Message, MessageReference, Where
+from ..core.counts import SENT
+from ..core.message import SETTLING, Message, MessageReference
 from ..core.queue import Queue
 from ..core.routing import PostOffice
-from ..core.scheduled import Expiries, Schedule
-from ..core.settings.address_settings import AddressSettings, AddressSettingsRepository
+from ..core.scheduled import Schedule
+from ..core.settings.address_settings import AddressSettingsRepository
 from ..paging.page_reads import Reader
 from ..paging.pager import Pager, Windows
 from ..recording.recorder import Ledger
+from .references import References, expires_at
 from .throttle import Throttle
 
 log = logging.getLogger("homing")
@@ -47,21 +46,12 @@ class BrokerState:
         self.max_hops = max_hops
         self.post_office = PostOffice()
         self.schedule = Schedule()
-        self.expiries = Expiries()
+        self.references = References(ledger, now_ms)
         self.pager = Pager(self, reader, windows)
         #: Queues that may have something to dispatch, in the order they became so.
         self.ready: dict[Queue, None] = {}
         self.wake = wake
-        #: Bodies plus REFERENCE_BYTES for each reference; durable and other apart.
-        self.memory_bytes = 0
-        self.durable_bytes = 0
-        self.transient_bytes = 0
-        self.throttle = Throttle(ledger, wake, lambda: self.memory_bytes >= windows.memory_bytes)
-
-    @property
-    def stored_bytes(self) -> int:
-        """Of durable messages, in memory or only on disk."""
-        return self.durable_bytes + self.pager.disk_bytes
+        self.throttle = Throttle(ledger, wake, lambda: self.references.memory_bytes >= windows.memory_bytes)
 
     def mark_ready(self, queue: Queue) -> None:
         """The queue may have become dispatchable; the loop will look."""
@@ -70,37 +60,6 @@ class BrokerState:
         self.ready[queue] = None
 
     # -- in ----------------------------------------------------------------------------------------------------------
-
-    def enter(
-        self,
-        message: Message,
-        queues: Iterable[Queue],
-        column: MinuteColumn = MinuteColumn.SENT,
-        *,
-        hops: list[Hop] | None = None,
-        due_at_ms: int | None = None,
-        delivery_count: int = 0,
-        expires_at_ms: int | None = None,
-    ) -> list[MessageReference]:
-        """One message joins queues, on the books too. The references stand in SETTLING until they are placed."""
-        now_ms, count = self.now_ms(), SENT if column is MinuteColumn.SENT else MOVED_IN
-        references: list[MessageReference] = []
-        for queue in queues:
-            queue.counts[count] += 1
-            # The first reference of a message that was just sent takes the message's own number.
-            fresh = hops is None and not references and column is MinuteColumn.SENT
-            reference = MessageReference(message, queue, message.message_id if fresh else self.ledger.next_id(), now_ms)
-            reference.hops = hops
-            reference.due_at_ms = due_at_ms
-            reference.delivery_count = delivery_count
-            if column is MinuteColumn.SENT:
-                reference.expires_at_ms = expires_at(queue.settings, now_ms, expires_at_ms)
-            else:
-                reference.expires_at_ms = expires_when_moved(queue, now_ms)
-            references.append(reference)
-            self.hold(reference)
-        self.ledger.entered(references, column)
-        return references
 
     def arrive(self, messages: list[Message], queue: Queue) -> None:
         """The plain case of sending, a frame at a time: messages that all go to one queue, and at once."""
@@ -128,61 +87,8 @@ class BrokerState:
         self.mark_ready(queue)
 
     def _arrive_in_memory(self, messages: list[Message], queue: Queue) -> None:
-        now_ms = self.now_ms()
-        settings, stored = queue.settings, int(queue.durable)
-        bounded = settings.no_expiry or not (settings.message_ttl_ms is settings.min_ttl_ms is settings.max_ttl_ms is None)
-        arrived: dict[int, MessageReference] = {}
-        durable = durable_bytes = transient_bytes = bodies = 0
-        for number, message in enumerate(messages, self.ledger.next_ids(len(messages))):
-            message.message_id = number
-            message.references = 1
-            reference = MessageReference(message, queue, number, now_ms)
-            if bounded:
-                reference.expires_at_ms = expires_at(settings, now_ms, message.expires_at_ms)
-            if reference.expires_at_ms is not None:
-                self.expiries.add(reference)
-            arrived[number] = reference
-            if message.durable:
-                message.stored = stored
-                durable += 1
-                durable_bytes += message.size
-                bodies += len(message.body)
-            else:
-                transient_bytes += message.size
-        self.durable_bytes += durable_bytes + REFERENCE_BYTES * durable
-        self.transient_bytes += transient_bytes + REFERENCE_BYTES * (len(arrived) - durable)
-        self.memory_bytes += durable_bytes + transient_bytes + REFERENCE_BYTES * len(arrived)
-        queue.references.update(arrived)
-        if durable and stored:
-            kept = arrived if durable == len(arrived) else {number: each for number, each in arrived.items() if each.durable}
-            self.ledger.arrived(queue, kept, bodies)
-        queue.append_all(list(arrived.values()))
+        queue.append_all(self.references.arrive(queue, messages))
         self.mark_ready(queue)
-
-    def hold(self, reference: MessageReference) -> None:
-        """Counts a reference in: its queue's contents, expiry, memory."""
-        message = reference.message
-        reference.queue.references[reference.sequence] = reference
-        self.expiries.add(reference)
-        size = REFERENCE_BYTES if message.references else REFERENCE_BYTES + message.size
-        message.references += 1
-        self.memory_bytes += size
-        if message.durable:
-            self.durable_bytes += size
-        else:
-            self.transient_bytes += size
-
-    def hold_all(self, queue: Queue, references: list[MessageReference]) -> None:
-        """The same for durable references of one queue to as many messages that nobody else refers to."""
-        contents, size = queue.references, REFERENCE_BYTES * len(references)
-        for reference in references:
-            contents[reference.sequence] = reference
-            if reference.expires_at_ms is not None:
-                self.expiries.add(reference)
-            reference.message.references = 1
-            size += reference.message.size
-        self.memory_bytes += size
-        self.durable_bytes += size
 
     def place(self, references: Iterable[MessageReference], fresh: bool = False) -> None:
         """SETTLING references become pending, or scheduled when their time is still to come. ``fresh``: first arrivals."""
@@ -193,7 +99,7 @@ class BrokerState:
                 continue
             queue = reference.queue
             if reference.expires_at_ms is not None:
-                self.expiries.add(reference)  # again: the sweep passes over what is being delivered
+                self.references.expiries.add(reference)  # again: the sweep passes over what is being delivered
             if reference.due_at_ms is not None and reference.due_at_ms > now_ms:
                 if not self.pager.leave_until(reference, reference.due_at_ms):
                     self.schedule.add(reference, reference.due_at_ms)
@@ -257,70 +163,3 @@ class BrokerState:
             self.place(references, fresh=True)
 
         self.ledger.when_safe(arrive)
-
-    # -- out ---------------------------------------------------------------------------------------------------------
-
-    def leave(self, reference: MessageReference, outcome: str, reason: str | None = None, targets: Sequence[Queue] = ()) -> None:
-        """A reference leaves its queue other than by success, on the books too. ``targets``: the queues that its message went to."""
-        reference.queue.withdraw(reference, Where.GONE)
-        self.forget(reference)
-        self.ledger.left(reference.queue, (reference,), outcome, reason, targets)
-
-    def leave_all(
-        self, queue: Queue, references: list[MessageReference], outcome: str, reason: str | None = None, targets: Sequence[Queue] = ()
-    ) -> None:
-        """The same for references of one queue that are withdrawn from it already."""
-        self.forget_all(queue, references)
-        self.ledger.left(queue, references, outcome, reason, targets)
-
-    def forget(self, reference: MessageReference) -> None:
-        """Counts a reference out."""
-        self.forget_all(reference.queue, (reference,))
-
-    def forget_on_disk(self, reference: MessageReference) -> None:
-        """It stays in the queue and on the books, and is in memory no longer."""
-        reference.message.stored -= 1
-        self.forget_all(reference.queue, (reference,))
-
-    def forget_all(self, queue: Queue, references: Iterable[MessageReference]) -> None:
-        """Counts references of one queue out."""
-        contents = queue.references
-        durable = transient = 0
-        for reference in references:
-            reference.where = GONE
-            contents.pop(reference.sequence, None)
-            if reference.expires_at_ms is not None:
-                self.expiries.remove(reference)
-            message = reference.message
-            message.references -= 1
-            size = REFERENCE_BYTES if message.references else REFERENCE_BYTES + message.size
-            if message.durable:
-                durable += size
-            else:
-                transient += size
-        self.durable_bytes -= durable
-        self.transient_bytes -= transient
-        self.memory_bytes -= durable + transient
-
-
-def expires_when_moved(queue: Queue, now_ms: int) -> int | None:
-    """A death clears the expiration: only what the dead-letter queue itself was declared with, or its policy, counts now."""
-    own = "message_ttl_ms" in queue.options or (queue.policy is not None and "message-ttl" in queue.policy.definition)
-    return _after(now_ms, queue.settings.message_ttl_ms) if own else None
-
-
-def expires_at(settings: AddressSettings, now_ms: int, wanted_ms: int | None) -> int | None:
-    """When a message that arrives now expires: the sender's wish, bounded and defaulted by the settings (semantics, section 10)."""
-    if settings.no_expiry:
-        return None
-    limits = [limit for limit in (wanted_ms, _after(now_ms, settings.message_ttl_ms)) if limit is not None]
-    expires = min(limits) if limits else None
-    if settings.min_ttl_ms is not None and expires is not None:
-        expires = max(expires, now_ms + settings.min_ttl_ms)
-    if settings.max_ttl_ms is not None:
-        expires = min(expires, now_ms + settings.max_ttl_ms) if expires is not None else now_ms + settings.max_ttl_ms
-    return expires
-
-
-def _after(now_ms: int, delay_ms: int | None) -> int | None:
-    return None if delay_ms is None else now_ms + delay_ms

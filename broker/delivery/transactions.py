@@ -68,7 +68,7 @@ class Transactions:
 
     def _count(self, transaction: Transaction[Any], size: int) -> None:
         transaction.bytes += size
-        self._state.memory_bytes += size
+        self._state.references.memory_bytes += size
 
     def release(self, transaction: Transaction[Any]) -> None:
         """The transaction is over, or broken: what it held counts no more, what it acknowledged is anybody's to settle."""

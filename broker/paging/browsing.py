@@ -11,8 +11,8 @@ from homing.journal.contract import ReferenceRecord
 
 from ..core.message import MessageReference, Where
 from ..core.queue import Queue
+from ..delivery.references import reference_of
 from ..delivery.state import BrokerState
-from ..recording.mapping import reference_of
 from ..steps import LOOK_STEP, Steps
 
 #: Where a message stands: (minus its priority, sequence); and the message.

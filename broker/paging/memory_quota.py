@@ -38,7 +38,7 @@ class Rations:
 
     def part(self) -> float:
         """How much of each window is in force: 1 up to half of the limit, 0 from three quarters on."""
-        used = (self._state.memory_bytes + self.coming_bytes) / self._limit
+        used = (self._state.references.memory_bytes + self.coming_bytes) / self._limit
         return min(1.0, max(0.0, 3.0 - 4.0 * used))
 
     def allow(self, held: int) -> bool:
@@ -60,7 +60,7 @@ class Rations:
     def _free(self) -> int:
         """Of the limit; and a backlog that nobody reads, whatever it takes, leaves the last quarter to those that do read."""
         self._count()
-        return max(self._limit - self._state.memory_bytes - self.coming_bytes, self._limit // 4 - self._held_bytes, 0)
+        return max(self._limit - self._state.references.memory_bytes - self.coming_bytes, self._limit // 4 - self._held_bytes, 0)
 
     def _count(self) -> None:
         now_ms = self._state.now_ms()

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final
 from homing.journal.contract import ReferenceRecord
 from homing.journal.read.pages import PAGE_BYTES, PAGE_ROWS, Page, Wanted
 
-from ..core.message import REFERENCE_BYTES, MessageReference
+from ..core.message import MessageReference
 from ..core.queue import SCAN_BUDGET
 from ..core.settings.address_settings import AddressSettings
-from ..recording.mapping import reference_of
+from ..delivery.references import reference_of
 from ..steps import Steps
 from .memory_quota import Rations
 from .page_reads import Look, PageReads, Reader, Scan
@@ -58,6 +58,7 @@ class Windows:
 class Pager:
     def __init__(self, state: BrokerState, reader: Reader, windows: Windows) -> None:
         self._state = state
+        self._references = state.references
         self._windows = windows
         self.rations = Rations(state, windows.memory_bytes)
         self.reads = PageReads(state, reader, self.rations)
@@ -68,8 +69,6 @@ class Pager:
         self._waiting: dict[int, list[Callable[[], None]]] = {}
         #: Queues with something on disk that has a time, due or expiring.
         self._timed: dict[Queue, None] = {}
-        #: What messages that are only on disk are reckoned at, bodies included.
-        self.disk_bytes = 0
         #: What is done with a message that expired on disk (set by the broker).
         self.expire: Callable[[MessageReference], None] = lambda reference: None
 
@@ -112,7 +111,7 @@ class Pager:
 
     def arrived(self, queue: Queue, priority: int, sequence: int, size: int, expires_at_ms: int | None) -> None:
         """A new arrival is in the open group and nowhere else."""
-        self.disk_bytes += REFERENCE_BYTES + size
+        self._references.count_on_disk(1, size)
         queue.pending.left_on_disk(priority, sequence, size)
         self._expires(queue, expires_at_ms)
 
@@ -123,8 +122,9 @@ class Pager:
             return False
         if queue.pending.on_disk[priority] and reference.sequence <= queue.pending.cursor[priority]:
             return False
-        self._state.forget_on_disk(reference)
-        self.arrived(queue, priority, reference.sequence, reference.message.size, reference.expires_at_ms)
+        self._references.leave_memory(reference)
+        queue.pending.left_on_disk(priority, reference.sequence, reference.message.size)
+        self._expires(queue, reference.expires_at_ms)
         return True
 
     def leave_until(self, reference: MessageReference, due_at_ms: int) -> bool:
@@ -138,8 +138,7 @@ class Pager:
             queue.due_horizon = (self._state.now_ms() + AHEAD_MS, _LAST)
         if (due_at_ms, reference.sequence) <= queue.due_horizon:
             return False
-        self._state.forget_on_disk(reference)
-        self.disk_bytes += REFERENCE_BYTES + reference.message.size
+        self._references.leave_memory(reference)
         queue.due_on_disk += 1
         queue.first_due_ms = min(due_at_ms, queue.first_due_ms or due_at_ms)
         self._timed[queue] = None
@@ -161,7 +160,8 @@ class Pager:
         queue.due_on_disk = due
         queue.first_due_ms = first_due_ms
         queue.expiry_on_disk_ms = first_expiry_ms
-        self.disk_bytes += (sum(ready.values()) + due) * (REFERENCE_BYTES + size)
+        count = sum(ready.values()) + due
+        self._references.count_on_disk(count, count * size)
         self._timed[queue] = None
 
     def forget(self, queue: Queue) -> None:
@@ -170,7 +170,7 @@ class Pager:
         self._held_back.pop(queue, None)
         self._tell(queue)
         pending = queue.pending
-        self.disk_bytes = max(0, self.disk_bytes - pending.disk_bytes - REFERENCE_BYTES * (pending.disk_count + queue.due_on_disk))
+        self._references.count_on_disk(-pending.disk_count - queue.due_on_disk, -pending.disk_bytes)
         for priority, count in enumerate(pending.on_disk):
             pending.come_from_disk(priority, count, 0)
         queue.due_on_disk = 0
@@ -210,7 +210,7 @@ class Pager:
             log.warning(
                 "messages take %d MiB, near memory-limit: consumers that hold much, of queue %s and others, get nothing from disk until"
                 " they acknowledge; a smaller prefetch or a larger memory-limit helps",
-                self._state.memory_bytes >> 20,
+                self._references.memory_bytes >> 20,
                 consumer.queue.name,
             )
         return False
@@ -294,7 +294,7 @@ class Pager:
         message = reference.message
         message.stored = 1
         message.shared = record.shared
-        self._state.hold(reference)
+        self._references.restore(reference)
         self._count_out(queue, record.priority, record.due_at_ms is not None, message.size)
         return reference
 
@@ -309,14 +309,14 @@ class Pager:
                 message.stored, message.shared = 1, record.shared
                 size += message.size
                 references.append(reference)
-        self._state.hold_all(queue, references)
-        self.disk_bytes = max(0, self.disk_bytes - REFERENCE_BYTES * len(references) - size)
+        self._references.restore_all(queue, references)
+        self._references.count_on_disk(-len(references), -size)
         if references:
             queue.pending.come_from_disk(priority, len(references), size)
         return references
 
     def _count_out(self, queue: Queue, priority: int, has_due_time: bool, size: int) -> None:
-        self.disk_bytes = max(0, self.disk_bytes - REFERENCE_BYTES - size)
+        self._references.count_on_disk(-1, -size)
         if has_due_time:
             queue.due_on_disk -= 1
             if not queue.due_on_disk:

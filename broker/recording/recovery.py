@@ -8,13 +8,13 @@ from ..core.message import Message
 from ..core.queue import Queue
 from ..core.routing import Address, RoutingTypes
 from ..core.settings.units import known_duration_ms
+from ..delivery.references import reference_of
 from ..delivery.state import log
 from ..engine import Engine
 from ..errors import Refused
 from ..topology.amqp.arguments import priorities
 from ..topology.amqp.policies import with_policy
 from ..topology.resources import parse_selector, settings_for
-from .mapping import reference_of
 from .recorder import park_reason
 
 

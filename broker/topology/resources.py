@@ -297,7 +297,7 @@ class Resources:
             nonlocal count
             count += len(records)
             for record in records:
-                self._state.leave(self._state.pager.adopt(queue, record), outcome)
+                self._state.references.leave(self._state.pager.adopt(queue, record), outcome)
             return True
 
         yield from self._state.pager.on_disk(queue, leave, up_to)
@@ -307,7 +307,7 @@ class Resources:
         count = 0
         for number, reference in enumerate(list(queue.references.values()), 1):
             if reference.where is not Where.GONE and (everything or reference.where not in (Where.DELIVERING, Where.SETTLING)):
-                self._state.leave(reference, outcome)
+                self._state.references.leave(reference, outcome)
                 count += 1
             if number % STEP == 0:
                 yield

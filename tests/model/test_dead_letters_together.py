@@ -66,7 +66,7 @@ def dead(monkeypatch: pytest.MonkeyPatch, setting: Any, bury_all: Any) -> dict[s
     life.world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
     life.world.check_books()
     state = life.world.broker.state
-    memory = (state.memory_bytes, state.durable_bytes, state.transient_bytes)
+    memory = (state.references.memory_bytes, state.references.durable_bytes, state.references.transient_bytes)
     life.world.commit()
     life.world.check_books()
     return {"queues": {name: contents(life.queue(name)) for name in ("a", "red", "blue", "all")}, "memory": memory}

@@ -190,7 +190,7 @@ def purged_on_its_way(reader: Reader) -> str:
 
 def deleted_on_its_way(reader: Reader) -> str:
     nacked(reader)
-    reader.world.broker.state.leave(next(iter(reader.queue("a").references.values())), "dropped")
+    reader.world.broker.state.references.leave(next(iter(reader.queue("a").references.values())), "dropped")
     return "B"
 
 
@@ -235,7 +235,7 @@ def test_a_window_that_is_shared_is_free_for_all_who_share_it() -> None:
         window.join(consumer)
     assert reader.commit() == "A"
     nacked(reader)
-    reader.world.broker.state.leave(next(iter(reader.queue("a").references.values())), "dropped")
+    reader.world.broker.state.references.leave(next(iter(reader.queue("a").references.values())), "dropped")
     assert (window.room_for(other), reader.turn()) == (0, "")
     assert reader.commit() == "B"
 

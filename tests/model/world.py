@@ -355,7 +355,7 @@ class World:
         assert pager.rations.coming_bytes == sum(pager.reads.reading.values())
         # An estimate after a start that only counted; of nothing it is nothing.
         if not any(queue.pending.disk_count + queue.due_on_disk for queue in self.broker.state.post_office.queues.values()):
-            assert self.broker.state.pager.disk_bytes == 0 or self.journal.load_limit == 0
+            assert self.broker.state.references.disk_bytes == 0 or self.journal.load_limit == 0
         for consumer in self._consumers():
             in_use = len(consumer.unsettled) + consumer.returning
             own = consumer.prefetch + consumer.extension - in_use if consumer.prefetch else consumer.pulls
@@ -367,7 +367,7 @@ class World:
             assert each.kept.bytes == sum(consumer.held_bytes for consumer in each.retired.values())
         assert pager.rations.kept == {each.kept for each in self.broker.connections.values()}
         held = sum(t.bytes for c in self.broker.connections.values() for t in c.transactions.values())
-        assert self.broker.state.memory_bytes == memory + held
+        assert self.broker.state.references.memory_bytes == memory + held
 
     def _check_disk(self, queue: Queue) -> None:
         """What a queue counts as being only on disk is what is there and not in memory."""

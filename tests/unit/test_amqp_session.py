@@ -275,9 +275,9 @@ def test_a_transaction_may_not_grow_without_end() -> None:
     payload = write_arguments(METHODS[NUMBER["basic.publish"]], (0, "", "q", False, False))
     published = b"".join(content_frames(1, payload, b"\x00\x00", b"body", 8192))
     peer.send(published * 3)
-    assert world.broker.state.memory_bytes == 3 * (REFERENCE_BYTES + len(b"body"))
+    assert world.broker.state.references.memory_bytes == 3 * (REFERENCE_BYTES + len(b"body"))
     assert codes(peer.send(published)) == [("channel.close", 406)]
-    assert world.broker.state.memory_bytes == 0
+    assert world.broker.state.references.memory_bytes == 0
 
 
 def published_alike(key: str, bodies: list[bytes], *, mandatory: bool = False, immediate: bool = False) -> bytes:

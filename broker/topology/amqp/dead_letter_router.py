@@ -10,7 +10,7 @@ from ...core.amqp.origin import Way, last_way
 from ...core.amqp.x_death import bounded, is_cycle, through_exchange
 from ...core.message import Message, MessageReference
 from ...core.queue import Queue
-from ...delivery.moves import Moved
+from ...delivery.references import Moved
 from ...delivery.state import BrokerState
 from ...errors import Refused
 from ..resources import Resources

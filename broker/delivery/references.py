@@ -1,0 +1,276 @@
+"""References: here every one begins, is counted in and out of memory, and ends; on the books too.
+
+A reference that begins is in its queue's contents and stands in SETTLING until it is placed (state.py). What is read back from disk was on
+the books all the time, and so is what goes there: ``restore``, ``forget``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from homing.journal.contract import MessageRecord, MinuteColumn, ReferenceRecord, ReferenceState
+
+from ..core.counts import MOVED_IN, SENT
+from ..core.message import GONE, REFERENCE_BYTES, Hop, Message, MessageReference, Where
+from ..core.queue import Queue
+from ..core.scheduled import Expiries
+from ..core.settings.address_settings import AddressSettings
+from ..recording.mapping import message_of
+from ..recording.recorder import Ledger, message_record
+
+_SUSPECT: Final = int(ReferenceState.SUSPECT)
+#: A reference that ends, and the way of its message from here on.
+Moved = tuple[MessageReference, list[Hop]]
+
+
+class References:
+    def __init__(self, ledger: Ledger, now_ms: Callable[[], int]) -> None:
+        self._ledger = ledger
+        self._now_ms = now_ms
+        #: Those that expire.
+        self.expiries = Expiries()
+        #: Bodies plus REFERENCE_BYTES for each reference; durable and other apart. Transactions count what they hold, too.
+        self.memory_bytes = 0
+        self.durable_bytes = 0
+        self.transient_bytes = 0
+        #: What messages that are only on disk are reckoned at, bodies included.
+        self.disk_bytes = 0
+
+    @property
+    def stored_bytes(self) -> int:
+        """Of durable messages, in memory or only on disk."""
+        return self.durable_bytes + self.disk_bytes
+
+    # -- they begin --------------------------------------------------------------------------------------------------
+
+    def arrive(self, queue: Queue, messages: list[Message]) -> list[MessageReference]:
+        """Those of fresh messages to one queue and no other."""
+        first = self._ledger.next_ids(len(messages))
+        durable, bodies = self._number(messages, first, 1, int(queue.durable))
+        born = self._born(queue, messages, first, self._now_ms())
+        if durable and queue.durable:
+            stored = born if durable == len(born) else {sequence: each for sequence, each in born.items() if each.durable}
+            self._ledger.arrived(queue, stored, bodies)
+        return list(born.values())
+
+    def share(self, messages: list[Message], first: int, queues: int) -> list[MessageRecord | None]:
+        """Numbers fresh messages from ``first`` on, which so many durable queues keep in memory (``join``); none may. The bodies of durable
+        ones are on the books then, each once; returns what these are there.
+        """
+        self._number(messages, first, queues, queues)
+        records: list[MessageRecord | None] = []
+        for message in messages:
+            record: MessageRecord | None = None
+            if message.durable:
+                message.shared = True
+                record = message_record(message)
+                self._ledger.group.add_message(record)
+            records.append(record)
+        return records
+
+    def join(self, queue: Queue, messages: list[Message], first: int, now_ms: int) -> list[MessageReference]:
+        """Those of shared messages to one of their queues, numbered from ``first`` on; not on the books yet."""
+        return list(self._born(queue, messages, first, now_ms).values())
+
+    def _number(self, messages: list[Message], first: int, queues: int, stored: int) -> tuple[int, int]:
+        """Fresh messages and their references to so many queues are counted in; ``stored``: the durable ones of these, of each message.
+
+        Returns how many messages are durable, and the bytes of their bodies.
+        """
+        durable = durable_bytes = transient_bytes = bodies = 0
+        for number, message in enumerate(messages, first):
+            message.message_id = number
+            message.references = queues
+            if message.durable:
+                message.stored = stored
+                durable += 1
+                durable_bytes += message.size
+                bodies += len(message.body)
+            else:
+                transient_bytes += message.size
+        if queues:
+            cost = REFERENCE_BYTES * queues
+            self.durable_bytes += durable_bytes + cost * durable
+            self.transient_bytes += transient_bytes + cost * (len(messages) - durable)
+            self.memory_bytes += durable_bytes + transient_bytes + cost * len(messages)
+        return durable, bodies
+
+    def _born(self, queue: Queue, messages: list[Message], first: int, now_ms: int) -> dict[int, MessageReference]:
+        """Those of messages that are counted already."""
+        settings, expiries = queue.settings, self.expiries
+        bounded = settings.no_expiry or not (settings.message_ttl_ms is settings.min_ttl_ms is settings.max_ttl_ms is None)
+        born: dict[int, MessageReference] = {}
+        for sequence, message in enumerate(messages, first):
+            reference = MessageReference(message, queue, sequence, now_ms)
+            if bounded:
+                reference.expires_at_ms = expires_at(settings, now_ms, message.expires_at_ms)
+            if reference.expires_at_ms is not None:
+                expiries.add(reference)
+            born[sequence] = reference
+        queue.references.update(born)
+        return born
+
+    def enter(
+        self,
+        message: Message,
+        queues: Iterable[Queue],
+        column: MinuteColumn = MinuteColumn.SENT,
+        *,
+        hops: list[Hop] | None = None,
+        due_at_ms: int | None = None,
+        delivery_count: int = 0,
+        expires_at_ms: int | None = None,
+    ) -> list[MessageReference]:
+        """Those of one message, sent or moved, to whatever queues."""
+        now_ms, count = self._now_ms(), SENT if column is MinuteColumn.SENT else MOVED_IN
+        references: list[MessageReference] = []
+        for queue in queues:
+            queue.counts[count] += 1
+            # The first reference of a message that was just sent takes the message's own number.
+            fresh = hops is None and not references and column is MinuteColumn.SENT
+            reference = MessageReference(message, queue, message.message_id if fresh else self._ledger.next_id(), now_ms)
+            reference.hops = hops
+            reference.due_at_ms = due_at_ms
+            reference.delivery_count = delivery_count
+            if column is MinuteColumn.SENT:
+                reference.expires_at_ms = expires_at(queue.settings, now_ms, expires_at_ms)
+            else:
+                reference.expires_at_ms = _expires_when_moved(queue, now_ms)
+            references.append(reference)
+            self.restore(reference)
+        self._ledger.entered(references, column)
+        return references
+
+    def move(self, queues: list[Queue], moved: list[Moved]) -> list[MessageReference]:
+        """Those of messages that died elsewhere, many at a time. What they were is still to leave."""
+        if len(queues) > 1:
+            return [new for old, hops in moved for new in self.enter(old.message, queues, MinuteColumn.MOVED_IN, hops=hops)]
+        queue, now_ms = queues[0], self._now_ms()
+        contents, expires_at_ms = queue.references, _expires_when_moved(queue, now_ms)
+        references: list[MessageReference] = []
+        durable = 0
+        for sequence, (old, hops) in enumerate(moved, self._ledger.next_ids(len(moved))):
+            message = old.message
+            reference = MessageReference(message, queue, sequence, now_ms)
+            reference.hops = hops
+            reference.expires_at_ms = expires_at_ms
+            contents[sequence] = reference
+            message.references += 1
+            durable += message.durable
+            references.append(reference)
+            if expires_at_ms is not None:
+                self.expiries.add(reference)
+        self.durable_bytes += REFERENCE_BYTES * durable
+        self.transient_bytes += REFERENCE_BYTES * (len(moved) - durable)
+        self.memory_bytes += REFERENCE_BYTES * len(moved)
+        self._ledger.moved_in(queue, references)
+        return references
+
+    def restore(self, reference: MessageReference) -> None:
+        """Counts one in that is on the books already, or about to be."""
+        message = reference.message
+        reference.queue.references[reference.sequence] = reference
+        self.expiries.add(reference)
+        size = REFERENCE_BYTES if message.references else REFERENCE_BYTES + message.size
+        message.references += 1
+        self.memory_bytes += size
+        if message.durable:
+            self.durable_bytes += size
+        else:
+            self.transient_bytes += size
+
+    def restore_all(self, queue: Queue, references: list[MessageReference]) -> None:
+        """The same for durable ones of one queue to as many messages that nobody else refers to."""
+        contents, size = queue.references, REFERENCE_BYTES * len(references)
+        for reference in references:
+            contents[reference.sequence] = reference
+            if reference.expires_at_ms is not None:
+                self.expiries.add(reference)
+            reference.message.references = 1
+            size += reference.message.size
+        self.memory_bytes += size
+        self.durable_bytes += size
+
+    # -- they end ----------------------------------------------------------------------------------------------------
+
+    def leave(self, reference: MessageReference, outcome: str, reason: str | None = None, targets: Sequence[Queue] = ()) -> None:
+        """One leaves its queue other than by success. ``targets``: the queues that its message went to."""
+        reference.queue.withdraw(reference, Where.GONE)
+        self.leave_all(reference.queue, (reference,), outcome, reason, targets)
+
+    def leave_all(
+        self, queue: Queue, references: Sequence[MessageReference], outcome: str, reason: str | None = None, targets: Sequence[Queue] = ()
+    ) -> None:
+        """The same for those of one queue that are withdrawn from it already."""
+        self.forget(queue, references)
+        self._ledger.left(queue, references, outcome, reason, targets)
+
+    def leave_memory(self, reference: MessageReference) -> None:
+        """It stays in the queue and on the books, and is only on disk from here on."""
+        message = reference.message
+        message.stored -= 1
+        self.forget(reference.queue, (reference,))
+        self.count_on_disk(1, message.size)
+
+    def count_on_disk(self, references: int, size: int) -> None:
+        """So many more are only on disk, of messages of ``size`` bytes; negative when they have come from there, or are gone."""
+        self.disk_bytes = max(0, self.disk_bytes + REFERENCE_BYTES * references + size)
+
+    def forget(self, queue: Queue, references: Iterable[MessageReference]) -> None:
+        """Counts those of one queue out."""
+        contents = queue.references
+        durable = transient = 0
+        for reference in references:
+            reference.where = GONE
+            contents.pop(reference.sequence, None)
+            if reference.expires_at_ms is not None:
+                self.expiries.remove(reference)
+            message = reference.message
+            message.references -= 1
+            size = REFERENCE_BYTES if message.references else REFERENCE_BYTES + message.size
+            if message.durable:
+                durable += size
+            else:
+                transient += size
+        self.durable_bytes -= durable
+        self.transient_bytes -= transient
+        self.memory_bytes -= durable + transient
+
+
+def reference_of(queue: Queue, record: ReferenceRecord) -> MessageReference:
+    """A row of the journal as it stood there, in no state and in no queue's contents yet."""
+    _, priority, sequence, delivery_count, failed, assigned, state, due_at_ms, expires_at_ms, entered_at_ms, hops, message, _ = record
+    reference = MessageReference(message_of(message), queue, sequence, entered_at_ms)
+    reference.priority = min(priority, len(queue.pending.on_disk) - 1)
+    reference.delivery_count = delivery_count
+    reference.failed = failed
+    reference.assigned = assigned
+    reference.due_at_ms = due_at_ms
+    reference.expires_at_ms = expires_at_ms
+    reference.hops = None if hops is None else [Hop(*hop) for hop in hops]
+    reference.suspect = state & _SUSPECT != 0
+    return reference
+
+
+def _expires_when_moved(queue: Queue, now_ms: int) -> int | None:
+    """A death clears the expiration: only what the dead-letter queue itself was declared with, or its policy, counts now."""
+    own = "message_ttl_ms" in queue.options or (queue.policy is not None and "message-ttl" in queue.policy.definition)
+    return _after(now_ms, queue.settings.message_ttl_ms) if own else None
+
+
+def expires_at(settings: AddressSettings, now_ms: int, wanted_ms: int | None) -> int | None:
+    """When a message that arrives now expires: the sender's wish, bounded and defaulted by the settings (semantics, section 10)."""
+    if settings.no_expiry:
+        return None
+    limits = [limit for limit in (wanted_ms, _after(now_ms, settings.message_ttl_ms)) if limit is not None]
+    expires = min(limits) if limits else None
+    if settings.min_ttl_ms is not None and expires is not None:
+        expires = max(expires, now_ms + settings.min_ttl_ms)
+    if settings.max_ttl_ms is not None:
+        expires = min(expires, now_ms + settings.max_ttl_ms) if expires is not None else now_ms + settings.max_ttl_ms
+    return expires
+
+
+def _after(now_ms: int, delay_ms: int | None) -> int | None:
+    return None if delay_ms is None else now_ms + delay_ms
