@@ -342,11 +342,11 @@ class DeadLetterOffice:
         self._move(reference, target, "moved", reference.delivery_count)
 
     def _move(self, reference: MessageReference, target: Queue, outcome: str, delivery_count: int) -> None:
-        state = self._state
-        arrived = state.references.enter(reference.message, [target], MinuteColumn.MOVED_IN, hops=reference.hops, delivery_count=delivery_count)
-        state.references.leave(reference, outcome, targets=(target,))
+        references, moved_in = self._state.references, MinuteColumn.MOVED_IN
+        arrived = references.enter(reference.message, [target], moved_in, hops=reference.hops, delivery_count=delivery_count)
+        references.leave(reference, outcome, targets=(target,))
         target.expect(1, reference.message.size)
-        state.arrive_when_safe(arrived)
+        self._state.arrive_when_safe(arrived)
         self.trim_when_safe([target])
 
 
