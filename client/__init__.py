@@ -29,8 +29,9 @@ from .errors import (
 from .listener import Listener
 from .message import Message
 from .modes import AckMode
+from .outbox import Confirmation
 from .policy import RedeliveryPolicy
-from .producer import Confirmation, Producer
+from .producer import Producer
 from .reconnect import ReconnectPolicy
 from .session import Session
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from .link import Link
 from .validation import check_text, check_whole
-
-if TYPE_CHECKING:
-    from .connection import Connection
 
 
 class Browser:
@@ -17,8 +15,8 @@ class Browser:
     Not a snapshot: what comes or goes meanwhile may or may not be seen.
     """
 
-    def __init__(self, connection: Connection, queue: str, page: int) -> None:
-        self._connection = connection
+    def __init__(self, link: Link, queue: str, page: int) -> None:
+        self._link = link
         self._queue = check_text("a queue", queue)
         self._page = check_whole("page", page, 1, 1000)
         self._entries: deque[dict[str, Any]] = deque()
@@ -32,7 +30,7 @@ class Browser:
         while not self._entries:
             if self._finished:
                 raise StopAsyncIteration
-            answer = await self._connection.call("peek", queue=self._queue, limit=self._page, after=self._after)
+            answer = await self._link.call("peek", queue=self._queue, limit=self._page, after=self._after)
             self._entries.extend(answer["messages"])
             self._after = answer.get("next")
             self._finished = self._after is None

@@ -14,27 +14,20 @@ from typing import Any, Final
 
 from homing.broker.protocols.native.codec import MAGIC, MAX_FRAME_BYTES_BEFORE_LOGIN, PROTOCOL_VERSION, Op, encode
 
-from .consumer import Consumer
-from .errors import CallError, CloseIncomplete, ConnectError, ConnectionLost, HomingError, UsageError
-from .incoming import Incoming
-from .message import Message, State
+from .errors import CloseIncomplete, ConnectError, ConnectionLost, HomingError, UsageError
+from .failure import failure_map
+from .link import Link, Reply
 from .modes import AckMode
 from .options import connection_options, given, policy_of
 from .policy import PolicyMap, RedeliveryPolicy
-from .producer import Producer
-from .reconnect import NEVER, STEADY_AFTER_S, ReconnectPolicy
-from .reply import Reply
-from .session import Session
+from .reconnect import NEVER, PASSING_ERRORS, STEADY_AFTER_S, ReconnectPolicy
+from .session import FLUSH_SHARE, Session, account_of, flush_all
 from .url import DEFAULT_URL, parse_url, place
 from .validation import check_text
-from .waiting import Waiters
 from .wire import NATIVE_PORT, Frame, Wire
 
-#: What a frame needs beyond its messages, with room to spare.
-FRAME_HEAD_BYTES: Final = 256
 #: Entries asked for at a time; the broker may give fewer.
 LISTING_PAGE: Final = 250
-MAX_PRODUCERS: Final = 65_535
 
 log = logging.getLogger("homing.client")
 
@@ -123,26 +116,15 @@ class Connection:
         self.last_error: HomingError | None = None
         self.broker_id: str | None = None
         self.number: int | None = None
-        self.max_message_bytes = 2**24 - FRAME_HEAD_BYTES
-        self.joins_bodies = False  # the broker understands SEND_BODIES
-        self.wire: Wire | None = None
         self._dialling: Wire | None = None
         self._welcome: asyncio.Future[dict[str, Any]] | None = None
         self._passing = True  # whether what ended the last attempt or connection may pass
         self._attempts = 0
         self._connected_at = self._outage_at = self._lost_at = 0.0
         self._seeking: asyncio.Task[None] | None = None
-        self._failure: HomingError | None = None
-        self._replies: dict[int, Reply] = {}
-        self._requests = 0
         self._sessions: list[Session] = []
-        self._session_numbers = self._consumer_numbers = self._producer_numbers = 0
-        self._free_producers: list[int] = []
-        self._producers: dict[int, Producer] = {}
-        self._consumers: dict[int, Consumer] = {}
-        self._last: Message | None = None
         self._close_task: asyncio.Task[None] | None = None
-        self._incoming = Incoming(self)
+        self._link = Link(self._on_welcome, self._on_error)
 
     # -- what programs call
 
@@ -150,8 +132,8 @@ class Connection:
         """A session; use it with ``async with``. The connection must be open (it may be reconnecting)."""
         if not isinstance(mode, AckMode):
             raise UsageError("invalid-argument", f"the mode is {mode!r}", "give a client.AckMode")
-        self._raise_if_unusable()
-        session = Session(self, mode)
+        self._link.raise_if_gone()
+        session = Session(self._link, mode, self._layers, self._policies, self.options.close_timeout_ms, self._forget)
         self._sessions.append(session)
         return session
 
@@ -165,10 +147,7 @@ class Connection:
             encode([verb, arguments])
         except (ValueError, TypeError) as error:
             raise UsageError("invalid-argument", f"the arguments of {verb} cannot be sent ({error})", "give plain values") from None
-        wire = await self.connected()
-        future: asyncio.Future[Any] = self.loop.create_future()
-        wire.write(Op.CALL, self.expect(Reply(CallError, future)), verb, arguments)
-        return await future
+        return await self._link.call(verb, **arguments)
 
     async def listing(self, verb: str, **arguments: Any) -> list[Any]:
         """All that a call with pages has (``queues``, ``consumers``, ``policies``, ``vhosts``), page by page; raises as ``call`` does.
@@ -186,10 +165,12 @@ class Connection:
 
     async def connected(self) -> Wire:
         """Wait until the connection stands; raises what makes that impossible."""
-        while self.wire is None:
-            self._raise_if_unusable()
-            await self._connected.wait()
-        return self.wire
+        return await self._link.connected()
+
+    @property
+    def wire(self) -> Wire | None:
+        """The TCP connection, None while there is none."""
+        return self._link.wire
 
     async def close(self, timeout_ms: int | None = None) -> None:
         """Flush unconfirmed sends and held acknowledgements, then end in order, within ``timeout_ms`` (default close_timeout_ms).
@@ -197,13 +178,12 @@ class Connection:
         Messages held go back as delivered but not failed. Raises CloseIncomplete, which tells what stayed unknown.
         """
         if self.state in (ConnectionState.NEW, ConnectionState.CLOSED):
+            self._link.gone = _closed()
             self._set(ConnectionState.CLOSED)
             return
-        from .closing import close_connection
-
         if self._close_task is None:
-            wanted = self.options.close_timeout_ms if timeout_ms is None else timeout_ms
-            self._close_task = self.loop.create_task(close_connection(self, wanted))
+            wanted_ms = self.options.close_timeout_ms if timeout_ms is None else timeout_ms
+            self._close_task = self.loop.create_task(self._close(wanted_ms / 1000))
         await asyncio.shield(self._close_task)
 
     def __await__(self) -> Generator[Any, None, Connection]:
@@ -213,8 +193,8 @@ class Connection:
         return await self._open()
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Exception) and self._last is not None and self._last._state is State.HELD:
-            self._last._consumer.session._fail_last(error)
+        if isinstance(error, Exception) and self._link.last is not None:
+            self._link.last.fail_last(failure_map("error", error=error))
         try:
             await self.close()
         except CloseIncomplete as incomplete:
@@ -228,12 +208,11 @@ class Connection:
         if self.state is ConnectionState.CONNECTED:
             return self
         if self.state is not ConnectionState.NEW:
-            self._raise_if_unusable()
-            await self.connected()
+            await self._link.connected()
             return self
         self.loop = asyncio.get_running_loop()
         self._outage_at = self.loop.time()
-        self._connected = Waiters(self.loop)
+        self._link.begin(self.loop)
         self._set(ConnectionState.CONNECTING)
         attempt = 1
         while True:
@@ -268,7 +247,7 @@ class Connection:
         """Up to WELCOME; raises ConnectError."""
         self._passing = True
         self._welcome = self.loop.create_future()
-        wire = self._dialling = Wire(self.loop, self._incoming, self._on_lost)
+        wire = self._dialling = Wire(self.loop, self._link, self._on_lost)
         where = place(host, port)
         try:
             async with asyncio.timeout(self.options.connect_timeout_ms / 1000):
@@ -316,21 +295,14 @@ class Connection:
 
     def _adopt(self, wire: Wire, options: dict[str, Any]) -> None:
         """Logged in: open everything on this connection that was open on the last."""
-        self.wire = wire
         self.broker_id = options["broker_id"]
         self.number = options["connection"]
         limit = options["max_frame_bytes"]
-        self.max_message_bytes = limit - FRAME_HEAD_BYTES
-        self.joins_bodies = options.get("joins_bodies", False)
         wire.allow_frames_of(limit)
         wire.start_heartbeat(options["heartbeat_ms"])
         self._connected_at = self.loop.time()
         self._set(ConnectionState.CONNECTED)
-        for producer in list(self._producers.values()):
-            producer._announce(wire)
-        for consumer in list(self._consumers.values()):
-            consumer._announce(wire)
-        self._connected.wake_all()
+        self._link.take_up(wire, limit, options.get("joins_bodies", False))
 
     # -- losing and seeking
 
@@ -338,13 +310,24 @@ class Connection:
         if wire is self._dialling and self._welcome is not None:
             if not self._welcome.done():
                 self._welcome.set_exception(ConnectError(error.code, error.message, error.fix))
-        elif wire is self.wire:
+        elif wire is self._link.wire:
             self._lost(error)
 
+    def _on_welcome(self, version: int, options: dict[str, Any]) -> None:
+        if self._welcome is None or version != PROTOCOL_VERSION:
+            raise ValueError(f"an unexpected WELCOME of version {version}")
+        if not self._welcome.done():
+            self._welcome.set_result(options)
+
+    def _on_error(self, code: str, message: str, fix: str) -> None:
+        self._passing = code in PASSING_ERRORS
+        wire = self._dialling or self._link.wire
+        if wire is not None:
+            wire.abort(ConnectionLost(code, message, fix))
+
     def _lost(self, error: HomingError) -> None:
-        self.wire = None
         self.last_error = error
-        self._fail_replies(error)
+        self._link.drop(error)
         for session in list(self._sessions):
             session._lost()
         if self.state is ConnectionState.CLOSING:
@@ -356,11 +339,6 @@ class Connection:
         log.warning("connection to %s lost, reconnecting: %s", self.url, error.message)
         self._set(ConnectionState.RECONNECTING)
         self._seeking = self.loop.create_task(self._seek(error))
-
-    def _fail_replies(self, error: HomingError) -> None:
-        replies, self._replies = self._replies, {}
-        for reply in replies.values():
-            reply.fail(error)
 
     async def _seek(self, error: HomingError) -> None:
         if self.loop.time() - self._connected_at >= STEADY_AFTER_S:
@@ -384,18 +362,13 @@ class Connection:
         why = f"the connection was lost ({error.message}) and not found again in {self._attempts} attempts: {last.message}"
         self._fail(ConnectionLost(last.code if not self._passing else "connection-lost", why, last.fix))
 
-    @property
-    def may_return(self) -> bool:
-        return self.state in (ConnectionState.CONNECTED, ConnectionState.RECONNECTING)
-
     def _fail(self, error: HomingError) -> None:
         """It will not come back: everything that waits is told."""
-        self._failure = error
         self.last_error = error
+        self._link.end(error)
         self._set(ConnectionState.FAILED)
         for session in list(self._sessions):
             session._end(error)
-        self._connected.wake_all()
 
     def _set(self, state: ConnectionState) -> None:
         if state is not self.state:
@@ -403,84 +376,53 @@ class Connection:
             for watcher in self.on_state:
                 watcher(state)
 
-    def _raise_if_unusable(self) -> None:
-        if self._failure is not None:
-            raise self._failure.with_traceback(None)
-        if self.state is ConnectionState.NEW:
-            raise UsageError("not-connected", "the connection was never opened", "write `async with connect(...)` or `await connect(...)`")
-        if self.state in (ConnectionState.CLOSING, ConnectionState.CLOSED):
-            raise UsageError("connection-closed", "the connection is closed", "make a new one with connect()")
+    # -- closing
 
-    # -- closing (driven by client.closing)
-
-    def _closing(self) -> None:
+    async def _close(self, timeout_s: float) -> None:
+        started, sessions = self.loop.time(), list(self._sessions)
+        await flush_all(sessions, started + timeout_s * FLUSH_SHARE)
+        unknown = account_of(sessions)
+        closed = _closed()
+        self._link.end(closed)
         self._set(ConnectionState.CLOSING)
         if self._seeking is not None:
             self._seeking.cancel()
-
-    async def _closed(self, in_order: bool) -> None:
-        error = UsageError("connection-closed", "the connection is closed", "make a new one with connect()")
-        wire, self.wire = self.wire, None
-        for session in list(self._sessions):
-            session._end(error)
+        wire = self._link.wire
+        answered = wire is None or await self._say_goodbye(wire, started + timeout_s)
+        self._link.drop(
+            ConnectionLost("connection-closed", "the connection was closed before the answer came", "wait for answers before closing")
+        )
+        for session in sessions:
+            session._end(closed)
         self._sessions.clear()
-        lost = ConnectionLost("connection-closed", "the connection was closed before the answer came", "wait for answers before closing")
-        self._fail_replies(lost)
         if wire is not None:
-            if not in_order:
-                wire.abort(error)
+            if not answered:
+                wire.abort(closed)
             await wire.close()
         self._set(ConnectionState.CLOSED)
-        self._connected.wake_all()
+        if any(unknown) or not answered:
+            raise CloseIncomplete(*unknown, answered)
 
-    # -- for sessions, producers, consumers
+    async def _say_goodbye(self, wire: Wire, deadline_s: float) -> bool:
+        """CLOSE, and whether CLOSED came in time."""
+        future: asyncio.Future[Any] = self.loop.create_future()
+        wire.write(Op.CLOSE, self._link.expect(Reply(UsageError, future)))
+        wire.flush()
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                await future
+        except (TimeoutError, HomingError):
+            return False
+        return True
 
-    def expect(self, reply: Reply) -> int:
-        """A new request number whose answer goes to ``reply``."""
-        self._requests += 1
-        self._replies[self._requests] = reply
-        return self._requests
-
-    def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000
-
-    def _policy_for(self, destination: str) -> RedeliveryPolicy | None:
-        """What single fields of a destination (``orders?redeliveryPolicy.x=…``) override."""
-        return self._policies.match(destination)
-
-    def _next_session(self) -> int:
-        self._session_numbers += 1
-        return self._session_numbers
-
-    def _next_consumer(self) -> int:
-        self._consumer_numbers += 1
-        return self._consumer_numbers
-
-    def _next_producer(self) -> int:
-        if self._producer_numbers < MAX_PRODUCERS:
-            self._producer_numbers += 1
-            return self._producer_numbers
-        if not self._free_producers:
-            raise UsageError("too-many-producers", f"{MAX_PRODUCERS} producers are open on this connection", "close some, or share them")
-        return self._free_producers.pop(0)
-
-    def _adopt_producer(self, producer: Producer) -> None:
-        self._producers[producer.number] = producer
-        if self.wire is not None:
-            producer._announce(self.wire)
-
-    def _adopt_consumer(self, consumer: Consumer) -> None:
-        self._consumers[consumer.number] = consumer
-        if self.wire is not None:
-            consumer._announce(self.wire)
-
-    def _forget_producer(self, producer: Producer) -> None:
-        if self._producers.pop(producer.number, None) is not None:
-            self._free_producers.append(producer.number)
-
-    def _forget_consumer(self, consumer: Consumer) -> None:
-        self._consumers.pop(consumer.number, None)
-
-    def _forget_session(self, session: Session) -> None:
+    def _forget(self, session: Session) -> None:
         if session in self._sessions:
             self._sessions.remove(session)
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970 UTC, by this machine's clock."""
+        return time.time_ns() // 1_000_000
+
+
+def _closed() -> UsageError:
+    return UsageError("connection-closed", "the connection is closed", "make a new one with connect()")

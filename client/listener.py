@@ -11,21 +11,19 @@ import inspect
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from .errors import HomingError, UsageError
 from .failure import failure_map
 from .message import UNREAD, Message, State
 from .modes import AckMode
+from .subscription import MAX_SLICE, Subscription
+from .transaction import Transaction
 from .validation import check_whole
 from .waiting import Waiters
 
-if TYPE_CHECKING:
-    from .consumer import Consumer
-
 Handler = Callable[[Message], Awaitable[Any] | Any]
 
-MAX_SLICE: Final = 64
 #: A slice of plain calls that took longer makes the next one smaller; one that took less than a quarter of it, larger.
 SLICE_TIME_S: Final = 0.004
 
@@ -35,18 +33,21 @@ log = logging.getLogger("homing.client")
 class Listener:
     """The handle ``listen`` returns."""
 
-    def __init__(self, consumer: Consumer, handler: Handler, concurrency: int) -> None:
+    def __init__(
+        self, subscription: Subscription, handler: Handler, concurrency: int, transaction: Transaction | None, listeners: list[Listener]
+    ) -> None:
         check_whole("concurrency", concurrency, 1, 100_000)
         if not callable(handler):
             raise UsageError("invalid-argument", f"the handler is {handler!r}", "give a function that takes a message")
-        if consumer.prefetch == 0:
+        if subscription.prefetch == 0:
             raise UsageError("invalid-option", "a listener cannot work with prefetch 0", "give it a prefetch, 1 for fair work sharing")
-        if concurrency > 1 and consumer.session.mode is AckMode.TRANSACTED:
+        if concurrency > 1 and subscription.mode is AckMode.TRANSACTED:
             raise UsageError("invalid-option", "a transaction cannot have concurrent listeners", "open one session for each worker")
-        self.consumer = consumer
+        self._subscription = subscription
         self._handler = handler
-        self._session = consumer.session
-        self._loop = consumer._loop
+        self._transaction = transaction
+        self._listeners = listeners
+        self._loop = subscription.loop
         is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004
         self._plain = not is_async
         self._concurrency = concurrency if is_async else 1
@@ -63,15 +64,15 @@ class Listener:
     async def stop(self) -> None:
         """Take no more messages, wait for running handlers, end the subscription. From within a handler it only takes no more."""
         self._stopping = True
-        self.consumer._arrived.wake_all()
+        self._subscription.arrived.wake_all()
         self._idled.wake_all()
         tasks = [task for task in (self._pump, *self._workers) if task is not None]
         if asyncio.current_task() in tasks:
             return
         if tasks:
             await asyncio.wait(tasks)
-        self.consumer._listener = None
-        await self.consumer.close()
+        self._subscription.listened = False
+        await self._subscription.close()
 
     async def wait(self) -> None:
         """Wait until the listener has ended; raises what ended it, if that was not ``stop()``."""
@@ -88,17 +89,17 @@ class Listener:
 
     # -- running
 
-    def _start(self) -> None:
-        self._session._listeners.append(self)
-        self._pump = self._loop.create_task(self._run(), name=f"listener of {self.consumer.source}")
+    def start(self) -> None:
+        self._listeners.append(self)
+        self._pump = self._loop.create_task(self._run(), name=f"listener of {self._subscription.source}")
         self._pump.add_done_callback(self._ended)
 
     def _ended(self, pump: asyncio.Task[None]) -> None:
-        if self in self._session._listeners:
-            self._session._listeners.remove(self)
+        if self in self._listeners:
+            self._listeners.remove(self)
         error = None if pump.cancelled() else pump.exception()
         if error is not None and not self._stopping:
-            log.error("the listener of %s has ended: %s", self.consumer.source, error)
+            log.error("the listener of %s has ended: %s", self._subscription.source, error)
 
     async def _run(self) -> None:
         if self._concurrency == 1:
@@ -119,7 +120,7 @@ class Listener:
         """A worker ends only with the listener; if a fault of its own ended it, the listener ends as well and tells."""
         if not worker.cancelled() and worker.exception() is not None:
             self._broken = True
-            self.consumer._arrived.wake_all()
+            self._subscription.arrived.wake_all()
             self._idled.wake_all()
 
     async def _run_alone(self) -> None:
@@ -128,7 +129,7 @@ class Listener:
             messages = await self._next_slice(size)
             if not messages:
                 continue
-            if not await self.consumer._report(messages):
+            if not await self._subscription.report(messages):
                 continue
             started = self._loop.time()
             await self._handle(messages)
@@ -136,22 +137,22 @@ class Listener:
             size = self._adapt(size, len(messages), self._loop.time() - started)
 
     def _adapt(self, size: int, done: int, took_s: float) -> int:
-        if not self._plain or self._session.mode is AckMode.TRANSACTED:  # a rollback in mid-slice would void the rest of it
+        if not self._plain or self._transaction is not None:  # a rollback in mid-slice would void the rest of it
             return 1
         if took_s > SLICE_TIME_S:
             return max(1, size // 2)
         return min(MAX_SLICE, size * 2) if done == size and took_s < SLICE_TIME_S / 4 else size
 
     async def _next_slice(self, most: int) -> list[Message]:
-        consumer = self.consumer
-        if self._session._transaction is not None:
-            await self._session._transaction.quiet()
-        messages = consumer._pop_slice(most)
+        subscription = self._subscription
+        if self._transaction is not None:
+            await self._transaction.open.quiet()
+        messages = subscription.pop_slice(most)
         if not messages and not self._stopping:
-            consumer._raise_if_ended()
+            subscription.raise_if_ended()
             if not self._busy():
-                consumer._raise_if_full()
-            await consumer._arrived.wait()
+                subscription.raise_if_full()
+            await subscription.arrived.wait()
         return messages
 
     def _busy(self) -> bool:
@@ -171,7 +172,7 @@ class Listener:
                 await self._idled.wait()
                 continue
             messages = await self._next_slice(min(len(self._idle), MAX_SLICE))
-            if messages and await self.consumer._report(messages):
+            if messages and await self._subscription.report(messages):
                 for message in messages:
                     self._idle.popleft().set_result(message)
 
@@ -180,8 +181,8 @@ class Listener:
             future: asyncio.Future[Message | None] = self._loop.create_future()
             self._idle.append(future)
             self._idled.wake()
-            if len(self._idle) == len(self._workers) and self.consumer._is_full():
-                self.consumer._arrived.wake_all()  # nobody is left who could acknowledge: the pump must say so
+            if len(self._idle) == len(self._workers) and self._subscription.is_full():
+                self._subscription.arrived.wake_all()  # nobody is left who could acknowledge: the pump must say so
             message = await future
             if message is None:
                 return
@@ -191,13 +192,11 @@ class Listener:
 
     async def _handle(self, messages: list[Message]) -> None:
         """Hand over what was just reported as given, one after the other."""
-        settlement, session, handler = self.consumer._settlement, self._session, self._handler
-        connection, hold = session.connection, settlement.hold
+        settlement, handler = self._subscription.settlement, self._handler
         for message in messages:
             if message._state is not UNREAD:
                 continue  # void meanwhile: the broker has it again
-            hold(message)
-            session._last = connection._last = message
+            settlement.hold(message)
             try:
                 result = handler(message)
                 if result is not None and inspect.isawaitable(result):
@@ -210,12 +209,12 @@ class Listener:
                     settlement.finish(message)
 
     async def _failed(self, message: Message, error: Exception) -> None:
-        where = (self.consumer.source, message.message_id, message.delivery_count)
+        where = (self._subscription.source, message.message_id, message.delivery_count)
         log.error("the listener of %s failed message %d at attempt %d", *where, exc_info=error)
         if message._state is State.HELD:
-            self.consumer._fail(message, failure_map("listener", error=error))
-        if self._session._transaction is not None:
+            self._subscription.settlement.fail(message, failure_map("listener", error=error))
+        if self._transaction is not None:
             try:
-                await self._session._transaction.rollback()
+                await self._transaction.rollback()
             except HomingError as refused:
                 log.warning("the rollback after a failed handler: %s", refused)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Generator
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final
+from time import time_ns
+from typing import Any, Final, Protocol
 
 from .failure import failure_map
 from .validation import RESERVED_PREFIXES
-
-if TYPE_CHECKING:
-    from .consumer import Consumer
 
 
 class State(IntEnum):
@@ -42,6 +40,18 @@ class Done:
 DONE: Final = Done()
 
 
+class Settles(Protocol):
+    """What settles a message: its consumer's Settlement."""
+
+    def acknowledge_message(self, message: Message, confirm: bool) -> Awaitable[None]: ...
+
+    def fail(self, message: Message, failure: dict[str, Any]) -> None: ...
+
+    def release(self, message: Message) -> None: ...
+
+    def touch(self, message: Message) -> None: ...
+
+
 class Message:
     """One delivery of a message. Its methods act when they are called, so that a plain function may use them without ``await``;
     only ``acknowledge(confirm=True)`` has something to wait for.
@@ -52,8 +62,8 @@ class Message:
     """
 
     __slots__ = (
-        "_consumer",
         "_scope",
+        "_settlement",
         "_state",
         "_tag",
         "address",
@@ -69,7 +79,7 @@ class Message:
 
     def __init__(
         self,
-        consumer: Consumer,
+        settlement: Settles,
         tag: int,
         message_id: int,
         delivery_count: int,
@@ -81,7 +91,7 @@ class Message:
         expires_at_ms: int = 0,
         durable: bool = True,
     ) -> None:
-        self._consumer = consumer
+        self._settlement = settlement
         self._tag = tag
         self._state = UNREAD
         self._scope: object | None = None  # the listener's worker that handles it
@@ -113,7 +123,7 @@ class Message:
             "durable": self.durable,
         }
         if self.expires_at_ms:
-            copy["ttl_ms"] = max(1, self.expires_at_ms - self._consumer.session.connection.now_ms())
+            copy["ttl_ms"] = max(1, self.expires_at_ms - time_ns() // 1_000_000)
         return copy
 
     def acknowledge(self, confirm: bool = False) -> Awaitable[None]:
@@ -122,11 +132,7 @@ class Message:
         AUTO, DUPS_OK and TRANSACTED acknowledge by themselves; there it does nothing unless ``confirm`` is asked for. With
         ``confirm`` it returns once the broker has it on disk. Raises SettleError ``not-held`` when the message went back meanwhile.
         """
-        consumer = self._consumer
-        if consumer._by_itself and self._state is HELD and not confirm:
-            consumer._settlement.settle(self)
-            return DONE
-        return consumer.session._acknowledge(self, confirm)
+        return self._settlement.acknowledge_message(self, confirm)
 
     def nack(
         self,
@@ -142,15 +148,15 @@ class Message:
 
         Raises SettleError ``not-held`` when it was settled or went back already (AUTO acknowledges before ``receive()`` returns).
         """
-        self._consumer._fail(self, failure_map("nack", reason, error, delay_ms, until_ms, retryable, count))
+        self._settlement.fail(self, failure_map("nack", reason, error, delay_ms, until_ms, retryable, count))
         return DONE
 
     def release(self) -> Awaitable[None]:
         """Give it back uncounted, for others to take (acknowledgement type 5, unmatched)."""
-        self._consumer._release(self)
+        self._settlement.release(self)
         return DONE
 
     def touch(self) -> Awaitable[None]:
         """Start the broker's consumer timeout (30 min) anew for this message."""
-        self._consumer._touch(self)
+        self._settlement.touch(self)
         return DONE

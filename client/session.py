@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final
+
+from homing.broker.protocols.native.codec import Op
 
 from .browser import Browser
-from .errors import HomingError, UsageError
+from .consumer import Consumer
+from .errors import CloseIncomplete, HomingError, TransactionError, UsageError
 from .failure import failure_map
+from .link import Link, Reply
 from .listener import Handler, Listener
-from .message import DONE, Message, State
+from .message import DONE
 from .modes import AckMode
 from .options import CONSUMER, PRODUCER, consumer_options, given, policy_of, producer_options
-from .policy import RedeliveryPolicy
+from .outbox import Outbox
+from .policy import PolicyMap, RedeliveryPolicy
 from .producer import Producer
-from .settlement import Settlement, confirm_impossible, not_held
-from .transaction import Transaction
+from .settlement import SessionSettlement
+from .subscription import Subscription
+from .transaction import Transaction, no_meaning
 from .url import parse_destination
 from .validation import check_whole
 
-if TYPE_CHECKING:
-    from .connection import Connection
-    from .consumer import Consumer
+#: Of the time given for a close: how much flushing may take, so that the orderly end still has some.
+FLUSH_SHARE: Final = 0.8
 
 
 class Session:
@@ -31,14 +36,28 @@ class Session:
     Leaving the block by an exception fails the message last handed out (outcome ``error``); then, as always, it is closed.
     """
 
-    def __init__(self, connection: Connection, mode: AckMode) -> None:
-        self.connection = connection
+    def __init__(
+        self,
+        link: Link,
+        mode: AckMode,
+        layers: tuple[Mapping[str, Any], ...],
+        policies: PolicyMap,
+        close_timeout_ms: int,
+        on_close: Callable[[Session], None],
+    ) -> None:
         self.mode = mode
-        self._transaction = Transaction(self, connection._next_session()) if mode is AckMode.TRANSACTED else None
-        self._producers: list[Producer] = []
-        self._consumers: dict[int, Consumer] = {}
+        self._link = link
+        self._layers = layers
+        self._policies = policies
+        self._close_timeout_ms = close_timeout_ms
+        self._on_close = on_close
+        self._outboxes: list[Outbox] = []
+        self._subscriptions: dict[int, Subscription] = {}
         self._listeners: list[Listener] = []
-        self._last: Message | None = None
+        self._settlement = SessionSettlement(mode)
+        self._transaction: Transaction | None = None
+        if mode is AckMode.TRANSACTED:
+            self._transaction = Transaction(link, self._outboxes, self._subscriptions, self._forget_ended)
         self._closed = False
 
     # -- making things
@@ -56,11 +75,12 @@ class Session:
         self._raise_if_closed()
         address, near = parse_destination(destination, PRODUCER)
         layer = given(max_unconfirmed=max_unconfirmed, priority=priority, ttl_ms=ttl_ms, durable=durable)
-        options = producer_options((*self.connection._layers, layer, near))
-        producer = Producer(self, address, self.connection._next_producer(), options)
-        self._producers.append(producer)
-        self.connection._adopt_producer(producer)
-        return producer
+        options = producer_options((*self._layers, layer, near))
+        transaction = None if self._transaction is None else self._transaction.open
+        outbox = Outbox(self._link, address, options, transaction, self._forget_producer)
+        self._outboxes.append(outbox)
+        self._link.add_sender(outbox)
+        return Producer(outbox, options)
 
     def consumer(
         self,
@@ -73,8 +93,6 @@ class Session:
         check_expiry: bool | None = None,
     ) -> Consumer:
         """A consumer of a queue, an address, or ``address::queue``; options may follow a ``?``. ``prefetch`` 0 pulls."""
-        from .consumer import Consumer
-
         self._raise_if_closed()
         name, near = parse_destination(source, CONSUMER)
         layer = given(
@@ -84,14 +102,16 @@ class Session:
             optimize_acknowledge=optimize_acknowledge,
             check_expiry=check_expiry,
         )
-        options = consumer_options((*self.connection._layers, layer, near))
+        options = consumer_options((*self._layers, layer, near))
         if options.prefetch == 0 and options.optimize_acknowledge and self.mode is AckMode.AUTO:
             raise UsageError("invalid-option", "optimize_acknowledge cannot work with prefetch 0", "choose one of them")
-        policy = policy_of((layer, near), self.connection._policy_for(name))
-        consumer = Consumer(self, self.connection._next_consumer(), name, options, policy)
-        self._consumers[consumer.number] = consumer
-        self.connection._adopt_consumer(consumer)
-        return consumer
+        # What single fields of a destination (``orders?redeliveryPolicy.x=…``) override.
+        policy = policy_of((layer, near), self._policies.match(name))
+        transaction = None if self._transaction is None else self._transaction.open
+        subscription = Subscription(self._link, name, options, policy, self._settlement, transaction, self._forget_consumer)
+        self._subscriptions[subscription.number] = subscription
+        self._link.add_receiver(subscription)
+        return Consumer(subscription, self._settlement, self._transaction, self._listeners)
 
     async def listen(
         self,
@@ -125,26 +145,27 @@ class Session:
         try:
             return await consumer.listen(handler, concurrency)
         except BaseException:
-            consumer._abandon()
+            if (subscription := self._subscriptions.get(consumer.number)) is not None:
+                subscription.abandon()
             raise
 
     def browser(self, queue: str, page: int = 100) -> Browser:
         """Look at the messages of a queue without taking them: ``async for entry in session.browser("orders")``."""
         self._raise_if_closed()
-        return Browser(self.connection, queue, page)
+        return Browser(self._link, queue, page)
 
     # -- settling
 
     def acknowledge(self, confirm: bool = False) -> Awaitable[None]:
         """Settle everything this session was given and holds; with ``confirm`` return when it is on disk."""
         self._refuse_when_transacted("acknowledge")
-        return self._settle_all(None, confirm)
+        return self._settlement.acknowledge_all(None, confirm)
 
     def recover(self) -> Awaitable[None]:
         """Return everything given and not settled: counted as failed, coming again by the redelivery rules."""
         self._refuse_when_transacted("recover")
-        for consumer in list(self._consumers.values()):
-            consumer._recover()
+        for subscription in list(self._subscriptions.values()):
+            subscription.settlement.recover()
         return DONE
 
     async def commit(self) -> None:
@@ -157,46 +178,9 @@ class Session:
         ``reason`` and ``error`` are kept with the message last handed out, whose handling led here; the others only went back with it.
         """
         transaction = self._in_transaction("rollback")
-        if (reason is not None or error is not None) and self._last is not None and self._last._state is State.HELD:
-            self._last._consumer._fail(self._last, failure_map("rollback", reason, error))
+        if reason is not None or error is not None:
+            self._settlement.fail_last(failure_map("rollback", reason, error))
         await transaction.rollback()
-
-    def _settle_all(self, scope: object | None, confirm: bool) -> Awaitable[None]:
-        work: list[tuple[Settlement, list[Message]]] = []
-        for consumer in self._consumers.values():
-            held = consumer._settlement.held.values()
-            mine = list(held) if scope is None else [message for message in held if message._scope is scope]
-            if confirm:
-                mine = mine or consumer._settlement.lost_of(scope)
-            if mine:
-                work.append((consumer._settlement, mine))
-        if confirm:
-            return _confirm_all(work)
-        for settlement, messages in work:
-            settlement.acknowledge(messages)
-        return DONE
-
-    def _acknowledge(self, message: Message, confirm: bool) -> Awaitable[None]:
-        if message._state in (State.LOST, State.RETURNED):
-            raise not_held(message)
-        if self.mode is AckMode.CLIENT:
-            return self._settle_all(message._scope, confirm)
-        if self.mode is AckMode.INDIVIDUAL and message._state is not State.HELD:
-            raise not_held(message)
-        if self.mode is AckMode.INDIVIDUAL or confirm:
-            if message._state is not State.HELD or self.mode is AckMode.TRANSACTED:
-                raise confirm_impossible(self.mode)
-            settlement = message._consumer._settlement
-            if confirm:
-                return settlement.acknowledge_confirmed([message])
-            settlement.acknowledge((message,))
-        return DONE
-
-    def _fail_last(self, error: Exception, consumer: Consumer | None = None) -> None:
-        """The block was left by ``error``: the message last handed out failed with it, if it is still held."""
-        message = self._last
-        if message is not None and message._state is State.HELD and consumer in (None, message._consumer):
-            message._consumer._fail(message, failure_map("error", error=error))
 
     def _in_transaction(self, what: str) -> Transaction:
         if self._transaction is None:
@@ -205,7 +189,7 @@ class Session:
 
     def _refuse_when_transacted(self, what: str) -> None:
         if self._transaction is not None:
-            raise UsageError("transacted", f"{what}() has no meaning in a transaction", "use commit() and rollback()")
+            raise no_meaning(what)
 
     # -- closing
 
@@ -216,16 +200,28 @@ class Session:
         if self._closed:
             return
         self._closed = True
-        from .closing import close_session
-
-        await close_session(self, self.connection.options.close_timeout_ms if timeout_ms is None else timeout_ms)
+        timeout_s = (self._close_timeout_ms if timeout_ms is None else timeout_ms) / 1000
+        started = self._link.loop.time()
+        await flush_all([self], started + timeout_s * FLUSH_SHARE)
+        unknown = self._unknown()
+        answered = True
+        try:
+            async with asyncio.timeout_at(started + timeout_s):
+                await asyncio.gather(*(subscription.close() for subscription in list(self._subscriptions.values())))
+                await self._end_transaction()
+        except TimeoutError:
+            answered = False
+        self._end(UsageError("session-closed", "this session is closed", "open a new one with connection.session(mode)"))
+        self._on_close(self)
+        if any(unknown) or not answered:
+            raise CloseIncomplete(*unknown, answered)
 
     async def __aenter__(self) -> Session:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, Exception):
-            self._fail_last(error)
+            self._settlement.fail_last(failure_map("error", error=error))
         try:
             await self.close()
         except HomingError as incomplete:
@@ -237,41 +233,91 @@ class Session:
         if self._closed:
             raise UsageError("session-closed", "this session is closed", "open a new one with connection.session(mode)")
 
-    def _forget_producer(self, producer: Producer) -> None:
-        if producer in self._producers:
-            self._producers.remove(producer)
-        self.connection._forget_producer(producer)
+    async def _flush(self) -> None:
+        """Stop listeners, let sends be confirmed. Takes as long as it takes."""
+        await asyncio.gather(*(listener.stop() for listener in list(self._listeners)))
+        if self._transaction is not None:
+            await self._transaction.open.quiet()
+            self._transaction.drop_unwritten("the session was closed without a commit")
+        for outbox in list(self._outboxes):
+            while outbox.unconfirmed:
+                await outbox.moved()
 
-    def _forget_consumer(self, consumer: Consumer) -> None:
+    def _flush_now(self) -> None:
+        """What can be done without waiting: held acknowledgements are written, handlers that still run are cancelled."""
+        for listener in list(self._listeners):
+            listener.cancel()
+        for subscription in list(self._subscriptions.values()):
+            subscription.settlement.flush_lazy()
+        if self._link.wire is not None:
+            self._link.wire.flush()
+
+    def _unknown(self) -> tuple[int, int, int]:
+        """Sends without a confirm, failed sends nobody looked at, acknowledgements that could not be written."""
+        unconfirmed = sum(outbox.unconfirmed for outbox in self._outboxes)
+        failed = sum(len(outbox.unobserved) for outbox in self._outboxes)
+        unwritten = sum(subscription.settlement.unwritten for subscription in self._subscriptions.values())
+        return unconfirmed, failed, unwritten
+
+    async def _end_transaction(self) -> None:
+        wire = self._link.wire
+        if self._transaction is None or wire is None:
+            return
+        future: asyncio.Future[Any] = self._link.loop.create_future()
+        wire.write(Op.SESSION_ENDED, self._link.expect(Reply(TransactionError, future)), self._transaction.open.number)
+        try:
+            await future
+        except HomingError as error:
+            if not error.connection_lost:
+                raise
+
+    def _forget_producer(self, outbox: Outbox) -> None:
+        if outbox in self._outboxes:
+            self._outboxes.remove(outbox)
+        self._link.forget_sender(outbox)
+
+    def _forget_consumer(self, subscription: Subscription) -> None:
         """A consumer of a transaction that holds messages stays until the transaction ends."""
-        self.connection._forget_consumer(consumer)
-        if not consumer._settlement.held and not consumer._settlement.handing:
-            self._consumers.pop(consumer.number, None)
+        self._link.forget_receiver(subscription)
+        if not subscription.settlement.held and not subscription.settlement.handing:
+            self._subscriptions.pop(subscription.number, None)
+            self._settlement.settlements.pop(subscription.number, None)
 
-    def _forget_closed_consumers(self) -> None:
-        for consumer in list(self._consumers.values()):
-            if consumer._ended is not None:
-                self._forget_consumer(consumer)
+    def _forget_ended(self) -> None:
+        for subscription in list(self._subscriptions.values()):
+            if subscription.ended is not None:
+                self._forget_consumer(subscription)
 
     def _lost(self) -> None:
         if self._transaction is not None:
-            self._transaction._lost()
-        for consumer in list(self._consumers.values()):
-            consumer._lost()
-        for producer in self._producers:
-            producer._lost()
-        self._forget_closed_consumers()
+            self._transaction.lost()
+        for subscription in list(self._subscriptions.values()):
+            subscription.lost()
+        for outbox in self._outboxes:
+            outbox.lost()
+        self._forget_ended()
 
     def _end(self, error: HomingError) -> None:
-        """The connection will not come back."""
-        for consumer in list(self._consumers.values()):
-            consumer._end(error)
-        for producer in list(self._producers):
-            producer._end(error)
+        """Nothing is sent or received any more."""
+        for subscription in list(self._subscriptions.values()):
+            subscription.end(error)
+        for outbox in list(self._outboxes):
+            outbox.end(error)
 
 
-async def _confirm_all(work: list[tuple[Settlement, list[Message]]]) -> None:
-    results = await asyncio.gather(*(settlement.acknowledge_confirmed(messages) for settlement, messages in work), return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
+async def flush_all(sessions: Iterable[Session], deadline_s: float) -> None:
+    """Gives up quietly at the deadline (loop's time): what was not done is in the account."""
+    try:
+        async with asyncio.timeout_at(deadline_s):
+            await asyncio.gather(*(session._flush() for session in sessions))
+    except TimeoutError:
+        pass
+    for session in sessions:
+        session._flush_now()
+
+
+def account_of(sessions: Iterable[Session]) -> tuple[int, int, int]:
+    """What stayed unknown in all of them together: see ``CloseIncomplete``."""
+    accounts = [session._unknown() for session in sessions]
+    unconfirmed, failed, unwritten = (sum(column) for column in zip((0, 0, 0), *accounts, strict=True))
+    return unconfirmed, failed, unwritten

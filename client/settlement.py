@@ -1,4 +1,4 @@
-"""What one consumer holds, and the acknowledgements on their way out for it.
+"""What one consumer holds, and the acknowledgements on their way out for it; and what all consumers of a session hold together.
 
 A message is *handing* from the moment its GIVEN is written until the application has it, then *held* until it is settled.
 Acknowledgements of one loop turn leave as one frame of ranges; ``lazy`` ones (DUPS_OK, optimize_acknowledge) wait for a share of
@@ -8,21 +8,18 @@ the prefetch or 300 ms.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Iterable
+from typing import Any, Final
 
 from homing.broker.protocols.native.codec import AckType, Op, ranges_of
 
 from .errors import SettleError, UsageError
 from .failure import ROOMY_BYTES, fitted
-from .message import ACKNOWLEDGED, HELD, Message, State
+from .link import Link, Reply
+from .message import ACKNOWLEDGED, DONE, HELD, Message, State
 from .modes import AckMode
-from .reply import Reply
-
-if TYPE_CHECKING:
-    from .connection import Connection
-    from .options import ConsumerOptions
-    from .wire import Wire
+from .options import ConsumerOptions
+from .wire import Wire
 
 LAZY_FLUSH_MS: Final = 300
 #: Of the prefetch: when lazy acknowledgements leave (ActiveMQ's figures), and when "delivered" (type 0) is reported.
@@ -44,11 +41,60 @@ def not_held(message: Message) -> SettleError:
     return SettleError("not-held", f"message {message.message_id} {reason}", "settle a message once, while it is held", lost)
 
 
+class SessionSettlement:
+    """``last``: the message that the session handed out last. ``settlements``: by consumer."""
+
+    def __init__(self, mode: AckMode) -> None:
+        self.mode = mode
+        self.last: Message | None = None
+        self.settlements: dict[int, Settlement] = {}
+
+    def acknowledge_all(self, scope: object | None, confirm: bool) -> Awaitable[None]:
+        """Settle what is held, of one listener's worker or (None) everything."""
+        work: list[tuple[Settlement, list[Message]]] = []
+        for settlement in self.settlements.values():
+            held = settlement.held.values()
+            mine = list(held) if scope is None else [message for message in held if message._scope is scope]
+            if confirm:
+                mine = mine or settlement.lost_of(scope)
+            if mine:
+                work.append((settlement, mine))
+        if confirm:
+            return _confirm_all(work)
+        for settlement, messages in work:
+            settlement.acknowledge(messages)
+        return DONE
+
+    def acknowledge(self, settlement: Settlement, message: Message, confirm: bool) -> Awaitable[None]:
+        """What ``message.acknowledge()`` means in this mode. Raises SettleError ``not-held``, UsageError ``already-acknowledged``."""
+        if message._state in (State.LOST, State.RETURNED):
+            raise not_held(message)
+        if self.mode is AckMode.CLIENT:
+            return self.acknowledge_all(message._scope, confirm)
+        if self.mode is AckMode.INDIVIDUAL and message._state is not State.HELD:
+            raise not_held(message)
+        if self.mode is AckMode.INDIVIDUAL or confirm:
+            if message._state is not State.HELD or self.mode is AckMode.TRANSACTED:
+                raise _confirm_impossible(self.mode)
+            if confirm:
+                return settlement.acknowledge_confirmed([message])
+            settlement.acknowledge((message,))
+        return DONE
+
+    def fail_last(self, failure: dict[str, Any], settlement: Settlement | None = None) -> None:
+        """The message last handed out failed (with ``settlement``: if it is one of its), unless it is held no longer."""
+        message = self.last
+        if message is not None and message._state is State.HELD and settlement in (None, message._settlement):
+            message._settlement.fail(message, failure)
+
+
 class Settlement:
-    def __init__(self, connection: Connection, number: int, mode: AckMode, options: ConsumerOptions) -> None:
-        self._connection = connection
+    def __init__(self, link: Link, number: int, options: ConsumerOptions, session: SessionSettlement) -> None:
+        self._link = link
         self._number = number
-        self._mode = mode
+        self._session = session
+        self._mode = mode = session.mode
+        self._by_itself = mode is AckMode.INDIVIDUAL
         self._ack_type = AckType.INDIVIDUAL if mode is AckMode.INDIVIDUAL else AckType.STANDARD
         self.optimized = mode is AckMode.AUTO and options.optimize_acknowledge
         self.is_lazy = mode is AckMode.DUPS_OK or self.optimized
@@ -69,6 +115,7 @@ class Settlement:
         #: CLIENT: one of the messages that a lost connection took along, for each listener's worker (None: no worker), until told.
         self._lost: dict[object | None, Message] = {}
         self.unanswered = 0  # NOT_HELD answers to acknowledgements nobody waited for
+        session.settlements[number] = self
 
     # -- a message comes
 
@@ -77,6 +124,8 @@ class Settlement:
         tag = message._tag
         self.handing.pop(tag, None)
         message._state = HELD
+        self._session.last = message
+        self._link.last = self._session
         self.held[tag] = message
         if self._delivered_most:
             delivered = self._delivered
@@ -87,19 +136,39 @@ class Settlement:
     def _report_delivered(self) -> None:
         """Enlarges the broker's window: type 0 for what is still held; what was settled meanwhile needs no report."""
         self._delivered = [tag for tag in self._delivered if tag in self.held]
-        wire = self._connection.wire
+        wire = self._link.wire
         if len(self._delivered) >= self._delivered_most and wire is not None:
             wire.write(Op.ACK, self._number, AckType.DELIVERED, ranges_of(self._delivered))
             self._delivered.clear()
 
     # -- a message is settled
 
+    def acknowledge_message(self, message: Message, confirm: bool) -> Awaitable[None]:
+        """See ``Message.acknowledge``."""
+        if self._by_itself and message._state is HELD and not confirm:
+            self.settle(message)
+            return DONE
+        return self._session.acknowledge(self, message, confirm)
+
+    def fail(self, message: Message, failure: dict[str, Any]) -> None:
+        """Raises SettleError where it is not held."""
+        self.give_back([message], AckType.REDELIVERED if failure.get("retryable", True) else AckType.POISON, failure)
+
+    def release(self, message: Message) -> None:
+        """Give it back uncounted. Raises SettleError where it is not held."""
+        self.give_back([message], AckType.UNMATCHED, None)
+
+    def recover(self) -> None:
+        """Give back everything held, as failed."""
+        if self.held:
+            self.give_back(list(self.held.values()), AckType.REDELIVERED, {"outcome": "recover"})
+
     def settle(self, message: Message) -> None:
         """Acknowledge one held message; the acknowledgement leaves with this loop turn."""
         tag = message._tag
         del self.held[tag]
         message._state = ACKNOWLEDGED
-        if not self._acks and (wire := self._connection.wire) is not None:
+        if not self._acks and (wire := self._link.wire) is not None:
             wire.mark(self)
         self._acks.append(tag)
 
@@ -111,7 +180,7 @@ class Settlement:
                 del self.held[message._tag]
                 message._state = State.ACKNOWLEDGED
                 self._acks.append(message._tag)
-        wire = self._connection.wire
+        wire = self._link.wire
         if self._acks and wire is not None:
             wire.mark(self)
 
@@ -135,14 +204,14 @@ class Settlement:
         settled = [message for message in messages if self.held.get(message._tag) is message]
         for message in settled:
             del self.held[message._tag]
-        wire = self._connection.wire
+        wire = self._link.wire
         if not settled or wire is None:
             return
         for message in settled:
             message._state = State.ACKNOWLEDGED
         tags = sorted(message._tag for message in settled)
-        future: asyncio.Future[Any] = self._connection.loop.create_future()
-        request = self._connection.expect(Reply(SettleError, future))
+        future: asyncio.Future[Any] = self._link.loop.create_future()
+        request = self._link.expect(Reply(SettleError, future))
         wire.write(Op.ACK, self._number, self._ack_type, ranges_of(tags), None, request)
         gone = (await future)["not_held"]
         if gone:
@@ -157,7 +226,7 @@ class Settlement:
         if len(self._lazy) >= self._lazy_most:
             self.flush_lazy()
         elif self._lazy_timer is None:
-            self._lazy_timer = self._connection.loop.call_later(LAZY_FLUSH_MS / 1000, self.flush_lazy)
+            self._lazy_timer = self._link.loop.call_later(LAZY_FLUSH_MS / 1000, self.flush_lazy)
 
     def flush_lazy(self) -> None:
         """Send lazy acknowledgements now."""
@@ -186,10 +255,10 @@ class Settlement:
         for message in messages:
             del self.held[message._tag]
             message._state = State.RETURNED
-        wire = self._connection.wire
+        wire = self._link.wire
         if messages and wire is not None:
-            if failure is not None and self._connection.max_message_bytes < ROOMY_BYTES:
-                failure = fitted(failure, self._connection.max_message_bytes)
+            if failure is not None and self._link.max_message_bytes < ROOMY_BYTES:
+                failure = fitted(failure, self._link.max_message_bytes)
             back = self._back
             if not back or back[-1][0] is not ack_type or back[-1][1] != failure:
                 back.append((ack_type, failure, []))
@@ -199,12 +268,12 @@ class Settlement:
     def expire(self, message: Message) -> None:
         """It expired while it waited here: it takes the expiry path at the broker and is never handed out."""
         message._state = State.RETURNED
-        wire = self._connection.wire
+        wire = self._link.wire
         if wire is not None:
             wire.write(Op.ACK, self._number, AckType.EXPIRED, [message._tag, message._tag])
 
     def touch(self, message: Message) -> None:
-        wire = self._connection.wire
+        wire = self._link.wire
         if self.held.get(message._tag) is not message or wire is None:
             raise not_held(message)
         wire.write(Op.TOUCH, self._number, [message._tag, message._tag])
@@ -257,7 +326,14 @@ def _count(ranges: list[int]) -> int:
     return sum(ranges[at + 1] - ranges[at] + 1 for at in range(0, len(ranges), 2))
 
 
-def confirm_impossible(mode: AckMode) -> UsageError:
+async def _confirm_all(work: list[tuple[Settlement, list[Message]]]) -> None:
+    results = await asyncio.gather(*(settlement.acknowledge_confirmed(messages) for settlement, messages in work), return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+
+
+def _confirm_impossible(mode: AckMode) -> UsageError:
     return UsageError(
         "already-acknowledged",
         f"in {mode.name} this message is acknowledged without your doing, so its acknowledgement cannot be confirmed",

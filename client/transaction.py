@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from homing.broker.protocols.native.codec import Op
 
-from .errors import ConnectionLost, HomingError, TransactionError
+from .errors import ConnectionLost, HomingError, TransactionError, UsageError
+from .link import Link, Reply
 from .message import Message, State
-from .reply import Reply
-
-if TYPE_CHECKING:
-    from .session import Session
-    from .wire import Wire
+from .open_transaction import OpenTransaction
+from .outbox import Outbox
+from .subscription import Subscription
+from .wire import Wire
 
 
 def _rolled_back(why: str, connection_lost: bool = False) -> TransactionError:
@@ -27,34 +28,40 @@ def _rolled_back(why: str, connection_lost: bool = False) -> TransactionError:
     )
 
 
+def no_meaning(what: str) -> UsageError:
+    return UsageError("transacted", f"{what}() has no meaning in a transaction", "use commit() and rollback()")
+
+
 class Transaction:
-    def __init__(self, session: Session, number: int) -> None:
-        self.number = number
-        self.sends = 0  # messages written into the open transaction
-        self.holding = False  # a COMMIT is out: what is sent now belongs to the next transaction and waits
-        self.broken: TransactionError | None = None  # lost with a connection; told by the next send, commit or rollback
-        self._session = session
-        self._connection = session.connection
-        self._committing: asyncio.Task[None] | None = None
+    """``outboxes`` and ``subscriptions`` are those of its session. ``forget_ended`` is called where ended consumers hold nothing more."""
+
+    def __init__(
+        self, link: Link, outboxes: list[Outbox], subscriptions: dict[int, Subscription], forget_ended: Callable[[], None]
+    ) -> None:
+        self.open = OpenTransaction(link.next_session())
+        self._link = link
+        self._outboxes = outboxes
+        self._subscriptions = subscriptions
+        self._forget_ended = forget_ended
 
     # -- what sessions call
 
     async def commit(self) -> None:
         """Returns when sends and acknowledgements are on disk; raises TransactionError when all of it was rolled back
         (the broker's code, or ``transaction-rolled-back``), or ``outcome-unknown`` when that could not be learned."""
-        if self._committing is not None:  # an earlier commit() was cancelled: its outcome comes first
-            await self._outcome_of(self._committing)
+        if self.open.committing is not None:  # an earlier commit() was cancelled: its outcome comes first
+            await self._outcome_of(self.open.committing)
             if self._is_empty():
                 return
-        self._committing = task = self._connection.loop.create_task(self._commit())
+        self.open.committing = task = self._link.loop.create_task(self._commit())
         await self._outcome_of(task)
 
     async def rollback(self) -> None:
         """Undo what was sent, return what was given. Raises TransactionError ``already-committed`` when a cancelled ``commit()``
         had gone through after all."""
-        if self._committing is not None:
+        if self.open.committing is not None:
             try:
-                await self._outcome_of(self._committing)
+                await self._outcome_of(self.open.committing)
             except TransactionError as error:
                 if error.code == "outcome-unknown":
                     raise
@@ -63,50 +70,45 @@ class Transaction:
                     raise TransactionError(
                         "already-committed", "the commit that was cancelled had gone through", "nothing is left to roll back"
                     )
-        self._drop_unwritten("rollback() was called")
+        self.drop_unwritten("rollback() was called")
         await self._roll_back()
-
-    async def quiet(self) -> None:
-        """Wait until no COMMIT is out."""
-        if self._committing is not None and not self._committing.done():
-            await asyncio.wait([self._committing])
 
     async def _outcome_of(self, task: asyncio.Task[None]) -> None:
         await asyncio.wait([task])  # unlike awaiting the task, cancelling this leaves it running
-        if self._committing is task:
-            self._committing = None
+        if self.open.committing is task:
+            self.open.committing = None
         task.result()
 
     # -- committing
 
     async def _commit(self) -> None:
         await self._written()
-        if self.broken is not None:
-            error = self.broken
+        if self.open.broken is not None:
+            error = self.open.broken
             await self._roll_back()
             raise error
         if self._is_empty():
             return
-        wire = self._connection.wire
+        wire = self._link.wire
         assert wire is not None  # a loss would have broken a transaction that is not empty
-        self.holding = True
+        self.open.holding = True
         try:
             await self._commit_on(wire)
         finally:
-            self.holding = False
-            for producer in self._session._producers:
-                if producer._waiting and self._connection.wire is not None:
-                    self._connection.wire.mark(producer)
+            self.open.holding = False
+            for outbox in self._outboxes:
+                if outbox.waiting and self._link.wire is not None:
+                    self._link.wire.mark(outbox)
 
     async def _commit_on(self, wire: Wire) -> None:
         covered: list[Message] = []
-        for consumer in list(self._session._consumers.values()):
-            covered += consumer._settlement.take_for_commit(wire, self.number)
+        for subscription in list(self._subscriptions.values()):
+            covered += subscription.settlement.take_for_commit(wire, self.open.number)
         transaction_id = str(uuid.uuid4())
-        future: asyncio.Future[Any] = self._connection.loop.create_future()
-        wire.write(Op.COMMIT, self._connection.expect(Reply(TransactionError, future)), self.number, transaction_id, self.sends)
-        self.sends = 0
-        self._session._forget_closed_consumers()
+        future: asyncio.Future[Any] = self._link.loop.create_future()
+        wire.write(Op.COMMIT, self._link.expect(Reply(TransactionError, future)), self.open.number, transaction_id, self.open.sends)
+        self.open.sends = 0
+        self._forget_ended()
         try:
             await future
         except ConnectionLost:
@@ -121,10 +123,10 @@ class Transaction:
         """The answer to a COMMIT was lost: learn from the broker what became of it."""
         while True:
             try:
-                answer = await self._connection.call("transaction-outcome", transaction_id=transaction_id)
+                answer = await self._link.call("transaction-outcome", transaction_id=transaction_id)
                 break
             except HomingError as error:
-                if isinstance(error, ConnectionLost) and self._connection.may_return:
+                if isinstance(error, ConnectionLost) and self._link.gone is None:
                     continue
                 _mark(covered, State.LOST)
                 raise TransactionError(
@@ -139,56 +141,55 @@ class Transaction:
 
     async def _written(self) -> None:
         """Everything sent so far is on the wire; credit may make it wait."""
-        for producer in list(self._session._producers):
-            while producer._waiting and self.broken is None:
-                producer._usable()
-                await producer._moved.wait()
+        for outbox in list(self._outboxes):
+            await outbox.written()
 
     # -- rolling back
 
     async def _roll_back(self) -> None:
-        self.broken = None
-        self.sends = 0
-        wire = self._connection.wire
-        consumers = list(self._session._consumers.values())
+        self.open.broken = None
+        self.open.sends = 0
+        wire = self._link.wire
+        subscriptions = list(self._subscriptions.values())
         if wire is None:
-            for consumer in consumers:
-                consumer._settlement.void(State.LOST)
+            for subscription in subscriptions:
+                subscription.settlement.void(State.LOST)
             return
-        for consumer in consumers:
-            consumer._void_until_rolled_back()
-        self._session._forget_closed_consumers()
+        for subscription in subscriptions:
+            subscription.void_until_rolled_back()
+        self._forget_ended()
 
         def done(_: object) -> None:
-            for consumer in consumers:
-                consumer._rolled_back()
+            for subscription in subscriptions:
+                subscription.rolled_back()
 
-        future: asyncio.Future[Any] = self._connection.loop.create_future()
-        wire.write(Op.ROLLBACK, self._connection.expect(Reply(TransactionError, future, done, done)), self.number)
+        future: asyncio.Future[Any] = self._link.loop.create_future()
+        wire.write(Op.ROLLBACK, self._link.expect(Reply(TransactionError, future, done, done)), self.open.number)
         try:
             await future
         except ConnectionLost:
             return  # which rolled it back as well
 
-    def _drop_unwritten(self, why: str) -> None:
-        for producer in list(self._session._producers):
-            producer._drop_waiting(_rolled_back(why))
+    def drop_unwritten(self, why: str) -> None:
+        """Sends that have not left are taken back; whoever waits for them is told."""
+        for outbox in list(self._outboxes):
+            outbox.drop_waiting(_rolled_back(why))
 
     def _is_empty(self) -> bool:
-        waiting = any(producer._waiting for producer in self._session._producers)
-        return not waiting and not self.sends and not self._holds_messages()
+        waiting = any(outbox.waiting for outbox in self._outboxes)
+        return not waiting and not self.open.sends and not self._holds_messages()
 
     def _holds_messages(self) -> bool:
-        return any(consumer._settlement.held for consumer in self._session._consumers.values())
+        return any(subscription.settlement.held for subscription in self._subscriptions.values())
 
-    def _lost(self) -> None:
+    def lost(self) -> None:
         """Called before consumers forget what they held."""
-        if self.holding:
+        if self.open.holding:
             return  # the commit asks for its outcome
-        if self.broken is None and (self.sends or self._holds_messages()):
-            self.broken = _rolled_back("its connection was lost", connection_lost=True)
-            self._drop_unwritten("its connection was lost")
-        self.sends = 0
+        if self.open.broken is None and (self.open.sends or self._holds_messages()):
+            self.open.broken = _rolled_back("its connection was lost", connection_lost=True)
+            self.drop_unwritten("its connection was lost")
+        self.open.sends = 0
 
 
 def _mark(messages: list[Message], state: State) -> None:

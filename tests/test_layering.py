@@ -105,6 +105,16 @@ IMPURE = {
 HEAVY = ("aiosqlite", "argon2", "jinja2", "lark", "pyarrow", "pydantic", "pyspark", "rich", "ruamel", "typer", "uvloop")
 
 
+#: What other files may reach of a class's private attributes: of the public Message and Session what no program is to see, and what
+#: libraries have no public name for.
+SHARED_PRIVATE: dict[str, set[str]] = {
+    "client": {"_end", "_scope", "_settlement", "_state", "_tag"},
+    "broker/config": {"_outline"},
+    "journal/store": {"_STOP_RUNNING_SENTINEL", "_thread"},
+    "analytics": {"_gateway", "_jsc", "_jsparkSession", "_jvm"},
+}
+
+
 def module_of(path: Path) -> str:
     """A folder's name is its import name behind ``homing``."""
     parts = path.relative_to(ROOT).with_suffix("").parts
@@ -273,3 +283,18 @@ def test_what_can_be_compiled_does_not_catch_two_types_by_one_name(path: str) ->
                     if caught.setdefault(node.name, kind) != kind:
                         wrong.append(f"{path}:{node.lineno} {function.name} catches {kind} by the name of {caught[node.name]}")
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_private_attributes_are_left_alone(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    reached = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and re.match("_[^_]", node.attr)}
+    own = {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+    }
+    own |= {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))}
+    own |= {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    allowed = {name for room, names in SHARED_PRIVATE.items() if str(path.relative_to(ROOT)).startswith(room) for name in names}
+    assert not reached - own - allowed - {"_asdict", "_fields", "_make", "_replace"}

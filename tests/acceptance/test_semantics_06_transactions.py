@@ -15,7 +15,6 @@ from homing.client import AckMode, Connection, ReconnectPolicy, TransactionError
 from tests.acceptance.semantics_support import (
     Line,
     Raw,
-    consuming,
     drained,
     holds,
     look,
@@ -298,12 +297,13 @@ async def test_a_transaction_has_a_limit(connection: Connection) -> None:
 async def test_too_many_held_in_a_transaction_is_an_error_and_no_hang(connection: Connection) -> None:
     source = name()
     await send(connection, source, *range(20))
-    async with consuming(connection, source, AckMode.TRANSACTED, prefetch=10) as consumer:
+    async with connection.session(AckMode.TRANSACTED) as session:
+        consumer = await session.consumer(source, prefetch=10).ready()
         await receive_all(consumer, 15)
         with pytest.raises(homing.ConsumerError) as full:
             await asyncio.wait_for(consumer.receive(), 20)
         assert full.value.code == "too-many-unacknowledged"
-        await consumer.session.commit()
+        await session.commit()
         await receive_all(consumer, 5)
-        await consumer.session.commit()
+        await session.commit()
     await holds(connection, source, messages=0)

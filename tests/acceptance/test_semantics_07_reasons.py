@@ -58,8 +58,8 @@ async def test_an_exception_becomes_a_record_beside_the_message(connection: Conn
 
     async with connection.session(AckMode.AUTO) as session:
         before_ms = connection.now_ms()
-        listener = await session.listen(address, handler)
-        number = listener.consumer.number
+        consumer = session.consumer(address)
+        await consumer.listen(handler)
         await again.wait()
         await holds(connection, address, messages=0)
     (attempt,) = await attempts_of(connection, ids[0])
@@ -72,7 +72,7 @@ async def test_an_exception_becomes_a_record_beside_the_message(connection: Conn
         "failed": 1,
         "delay_ms": 150,
     }
-    assert attempt["consumer"] == f"{attempt['connection']}/{number}"
+    assert attempt["consumer"] == f"{attempt['connection']}/{consumer.number}"
     assert before_ms - 1000 <= attempt["assigned_at_ms"] <= attempt["given_at_ms"] <= attempt["at_ms"] <= connection.now_ms() + 1000
     assert attempt["due_at_ms"] == attempt["at_ms"] + 150
     assert attempt["policy"]

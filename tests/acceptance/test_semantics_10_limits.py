@@ -152,7 +152,7 @@ async def test_a_message_that_expires_in_the_clients_window_is_not_handed_out(co
     await send(connection, address, 2)
     async with consuming(connection, address) as consumer:
         await holds(connection, address, delivering=2)
-        await expire(connection, consumer._inbox[0])
+        await expire(connection, consumer._subscription._inbox[0])
         assert (await receive(consumer)).body == b"2"
         await settled(connection, f"EXP.{address}")
 

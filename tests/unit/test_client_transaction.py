@@ -156,7 +156,7 @@ async def test_given_messages_outlive_their_consumer() -> None:
         await consumer.close()
         await session.commit()
         assert broker.of(Op.ACK) == [[Op.ACK, 1, AckType.STANDARD, [1, 1], None, 0, 1]]
-        assert not session._consumers
+        assert not session._subscriptions
 
 
 @on_both_loops

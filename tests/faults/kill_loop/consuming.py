@@ -47,6 +47,7 @@ class Taker:
 
     async def _stint(self, connection: Connection, mode: AckMode, behaviour: Behaviour, queue: str) -> None:
         worker = self.worker
+        self._connection = connection
         session = connection.session(mode)
         try:
             loop = asyncio.get_running_loop()
@@ -60,14 +61,14 @@ class Taker:
     def _consumer(self, session: Session, queue: str, selector: str | None = None) -> Consumer:
         return session.consumer(queue, prefetch=self.worker.rng.choice((_PULL, *_PREFETCHES)), selector=selector)
 
-    async def _some(self, consumer: Consumer, queue: str, most: int) -> list[Message]:
+    async def _some(self, session: Session, consumer: Consumer, queue: str, most: int) -> list[Message]:
         """Up to ``most`` messages, but no more than its window holds; logged as delivered."""
         messages: list[Message] = []
         while len(messages) < min(most, max(1, consumer.prefetch)):
             message = await consumer.receive(timeout_ms=_RECEIVE_MS)
             if message is None:
                 break
-            self.worker.got(message, queue, consumer.session.mode.name)
+            self.worker.got(message, queue, session.mode.name)
             messages.append(message)
         return messages
 
@@ -101,7 +102,7 @@ class Taker:
         while self._works_until(end):
             await worker.pause(30, 60)
             if session.mode is AckMode.AUTO:
-                await worker.barrier(session.connection)
+                await worker.barrier(self._connection)
         await listener.stop()
 
     async def dups_ok_receive(self, session: Session, queue: str, end: float) -> None:
@@ -122,7 +123,7 @@ class Taker:
         worker, consumer = self.worker, self._consumer(session, queue)
         while self._works_until(end):
             held: list[Message] = []
-            for message in await self._some(consumer, queue, worker.rng.randint(1, 20)):
+            for message in await self._some(session, consumer, queue, worker.rng.randint(1, 20)):
                 if worker.wants_to_fail(message):
                     worker.nack(message, queue)
                 else:
@@ -156,7 +157,7 @@ class Taker:
     async def individual(self, session: Session, queue: str, end: float) -> None:
         worker, consumer = self.worker, self._consumer(session, queue)
         while self._works_until(end):
-            messages = await self._some(consumer, queue, worker.rng.randint(1, 12))
+            messages = await self._some(session, consumer, queue, worker.rng.randint(1, 12))
             worker.rng.shuffle(messages)
             answers: list[Awaitable[None]] = []
             for message in messages:
@@ -187,7 +188,7 @@ class Taker:
         while self._works_until(end):
             number += 1
             tx = f"{worker.name}-{asyncio.get_running_loop().time()}-{number}"
-            messages = await self._some(consumer, queue, worker.rng.randint(1, 3))
+            messages = await self._some(session, consumer, queue, worker.rng.randint(1, 3))
             if not messages:
                 continue
             if any(worker.wants_to_fail(message) for message in messages):

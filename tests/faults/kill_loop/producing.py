@@ -10,7 +10,7 @@ from itertools import count
 from typing import Any, Final
 
 from homing.client import AckMode, Connection, HomingError, Producer, Session, TransactionError
-from homing.client.producer import Confirmation
+from homing.client.outbox import Confirmation
 from tests.faults.kill_loop.events import FAIL, OK, UNKNOWN
 from tests.faults.kill_loop.worker import DOOMED, WORK, Worker, close_quietly
 
