@@ -16,9 +16,7 @@ class OnDamage(Enum):
 
 
 def analyze(
-    dump: Annotated[
-        list[str], typer.Argument(help="What ``homing journal export`` wrote, or directories of it; what overlaps counts once.")
-    ],
+    dump: Annotated[list[str], typer.Argument(help="What homing journal export wrote, or directories of it; what overlaps counts once.")],
     out: Annotated[str, typer.Option("--out", "-o", help="The directory for the report.")],
     master: SparkMaster = None,
     on_damage: Annotated[

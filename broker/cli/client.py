@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
+import typer
+
 import homing
+
+from .output import DEFAULT_URL
 
 T = TypeVar("T")
 
@@ -32,6 +37,15 @@ def talk(url: str, conversation: Callable[[homing.Connection], Awaitable[T]]) ->
 def call(url: str, verb: str, **arguments: Any) -> Any:
     """One management call (docs/protocol.md, 2.7) and its value."""
     return talk(url, lambda connection: connection.call(verb, **arguments))
+
+
+def queue_names(context: typer.Context, incomplete: str) -> list[str]:
+    """For the shell's completion: the queues of the broker that the command would talk to; none where there is none."""
+    try:
+        found = listing(context.params.get("url") or os.environ.get("HOMING_URL", DEFAULT_URL), "queues")
+    except homing.HomingError:
+        return []
+    return [each["name"] for each in found if each["name"].startswith(incomplete)]
 
 
 def listing(url: str, verb: str, **arguments: Any) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ import typer
 from rich.console import RenderableType
 from rich.table import Table
 
-from .output import DEFAULT_URL, Json, Url, counted, escape, print_json, size, span_since, stdout
+from .output import DEFAULT_URL, Json, Url, counted, escape, print_json, queue_argument, size, span_since, stdout
 from .watch import Watch, show
 
 app = typer.Typer(help="One connection.", no_args_is_help=True)
@@ -29,10 +29,7 @@ def connections(
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Who is connected, from where, since when, and what each holds in the broker's memory.
-
-    [dim]homing connections --by memory --watch[/]
-    """
+    """Who is connected, from where, since when, and what each holds in the broker's memory."""
 
     def in_order(each: dict[str, Any]) -> Any:
         number = int(each["connection"].removeprefix("c"))
@@ -58,7 +55,7 @@ def _connections(found: list[dict[str, Any]]) -> RenderableType:
 
 
 def consumers(
-    queue: Annotated[str | None, typer.Argument(help="Only those of this queue.")] = None,
+    queue: Annotated[str | None, queue_argument("Only those of this queue.")] = None,
     watch: Watch = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,

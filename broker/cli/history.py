@@ -132,8 +132,8 @@ def _timeline(events: list[cli_life.Event]) -> RenderableType:
     grid.add_column(overflow="fold")
     day, width = None, max(40, stdout.width - 18)
     for number, event in enumerate(events):
-        at = clock(event.at_ms) if event.at_ms is not None else "now" if number == len(events) - 1 else ""
-        today = clock(event.at_ms, date=True)[:10] if event.at_ms is not None else day
+        at = clock(event.at_ms, beside_ms=event.at_ms) if event.at_ms is not None else "now" if number == len(events) - 1 else ""
+        today = " ".join(clock(event.at_ms, date=True).split()[::2]) if event.at_ms is not None else day  # the date and the zone
         if day is not None and today != day:
             grid.add_row(today, "│", "")
         day = today or day

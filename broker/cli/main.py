@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
+from rich.markup import escape as without_markup
 from typer.core import TyperGroup
 from typer.main import get_command
 
@@ -25,6 +26,7 @@ from . import settings as cli_settings
 from . import simulate as cli_simulate
 from . import statistics as cli_statistics
 from . import vhosts as cli_virtual_hosts
+from .examples import EXAMPLES
 from .output import CommandError, Json, as_command_error, print_json, show_error
 
 EPILOG = "Exit codes: 0 done · 1 failed · 2 usage · 3 no broker · 4 not found · 5 configuration · 6 journal damaged or newer · 70 I/O error"
@@ -101,13 +103,15 @@ app.command(rich_help_panel=OFFLINE)(cli_simulate.simulate)
 
 
 def command_tree() -> TyperGroup:
-    """All commands. Flags have no type to be shown in help."""
+    """All commands, with their examples. Flags have no type to be shown in help."""
     tree = get_command(app)
     assert isinstance(tree, TyperGroup)
-    waiting: list[Any] = [tree]
+    waiting: list[tuple[str, Any]] = [("", tree)]
     while waiting:
-        command = waiting.pop()
-        waiting += getattr(command, "commands", {}).values()
+        words, command = waiting.pop()
+        waiting += [(f"{words} {name}".strip(), each) for name, each in getattr(command, "commands", {}).items()]
+        if words in EXAMPLES:
+            command.epilog = "\n\n".join(f"[dim]{without_markup(line)}[/]" for line in EXAMPLES[words])
         for param in command.get_params(typer.Context(command, help_option_names=HELP_OPTIONS)):
             if getattr(param, "is_flag", False):
                 param.metavar = ""

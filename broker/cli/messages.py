@@ -31,6 +31,7 @@ from .output import (
     note,
     print_json,
     progress_bar,
+    queue_argument,
     stdout,
 )
 
@@ -103,10 +104,7 @@ def send(
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Send messages; returns when the broker has confirmed every one of them.
-
-    [dim]homing send orders --body '{"id": 7}' --property region=eu --delay 5s[/]
-    """
+    """Send messages; returns when the broker has confirmed every one of them."""
     from .client import talk
 
     if (file is None) == (body is None):
@@ -180,7 +178,7 @@ Fail = Annotated[str | None, typer.Option("--fail", metavar="REASON", help="Fail
 
 
 def receive(
-    queue: Annotated[str, typer.Argument(help="A queue, an address, or address::queue.")],
+    queue: Annotated[str, queue_argument("A queue, an address, or address::queue.")],
     count: Annotated[int, typer.Option("--count", "-n", min=0, help="At most this many; 0 is all there are.")] = 1,
     ack_mode: Annotated[AckModeName, typer.Option("--ack-mode", "-a", help="When they are acknowledged.")] = AckModeName.INDIVIDUAL,
     timeout: Timeout = 1000,
@@ -191,11 +189,7 @@ def receive(
 ) -> None:
     """Receive messages and acknowledge them. With [bold]--json[/], one JSON object a line.
 
-    Into a pipe they are acknowledged when its reader has read them all; when it leaves before, as head does, all go back.
-
-    [dim]homing receive orders --count 10 --json | jq .body[/]
-    [dim]homing receive orders --fail "no stock"[/]
-    """
+    Into a pipe they are acknowledged when its reader has read them all; when it leaves before, as head does, all go back."""
     from .client import talk
 
     if fail is not None and ack_mode is not AckModeName.INDIVIDUAL:

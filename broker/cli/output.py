@@ -42,6 +42,18 @@ stderr = SafeConsole(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 DEFAULT_URL: Final = "homing://127.0.0.1:7171"
 
+
+def _queue_names(context: typer.Context, incomplete: str) -> list[str]:
+    from .client import queue_names
+
+    return queue_names(context, incomplete)
+
+
+def queue_argument(help_text: str) -> Any:
+    """A queue's name, which shells complete."""
+    return typer.Argument(help=help_text, autocompletion=_queue_names)
+
+
 Url = Annotated[str, typer.Option("--url", envvar="HOMING_URL", help="The broker to talk to.", show_envvar=True)]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs; nothing else goes to stdout.")]
@@ -205,12 +217,15 @@ def body_text(body: bytes, limit: int = 4096) -> str:
     return shown if len(text) <= limit else f"{shown}… ({len(body):,} bytes)"
 
 
-def clock(at_ms: int | None, *, date: bool = False) -> str:
-    """A point in time in the reader's own time zone, to the millisecond."""
+def clock(at_ms: int | None, *, date: bool = False, beside_ms: int | None = None) -> str:
+    """A point in time in the reader's own time zone, to the millisecond; with date and zone where it is another day than ``beside_ms``,
+    by default today, or with ``date``."""
     if at_ms is None:
         return "–"
     at = datetime.fromtimestamp(at_ms / 1000, UTC).astimezone()
-    return f"{at:%Y-%m-%d %H:%M:%S}.{at_ms % 1000:03d}" if date else f"{at:%H:%M:%S}.{at_ms % 1000:03d}"
+    beside = (datetime.now(UTC) if beside_ms is None else datetime.fromtimestamp(beside_ms / 1000, UTC)).astimezone()
+    time_of_day = f"{at:%H:%M:%S}.{at_ms % 1000:03d}"
+    return f"{at:%Y-%m-%d} {time_of_day} {at:%Z}" if date or at.date() != beside.date() else time_of_day
 
 
 def span(duration_ms: float) -> str:

@@ -10,7 +10,22 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from .dead_letters import Death, deaths_of
-from .output import DEFAULT_URL, Json, Url, Yes, body_json, body_text, clock, confirm, counted, escape, note, print_json, stdout
+from .output import (
+    DEFAULT_URL,
+    Json,
+    Url,
+    Yes,
+    body_json,
+    body_text,
+    clock,
+    confirm,
+    counted,
+    escape,
+    note,
+    print_json,
+    queue_argument,
+    stdout,
+)
 from .values import Settings, settings_given
 from .watch import Watch, show
 
@@ -81,7 +96,7 @@ def _number(key: str, value: int) -> str:
 
 
 def peek(
-    queue: Annotated[str, typer.Argument(help="The queue to look into.")],
+    queue: Annotated[str, queue_argument("The queue to look into.")],
     count: Annotated[int, typer.Option("--count", "-n", min=1, max=10_000, help="At most this many.")] = 10,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
@@ -130,7 +145,7 @@ def _show(message: dict[str, Any], death: Death | None, as_json: bool) -> None:
 
 
 def redrive(
-    queue: Annotated[str, typer.Argument(help="A dead-letter queue.")],
+    queue: Annotated[str, queue_argument("A dead-letter queue.")],
     message_id: Annotated[list[int] | None, typer.Option("--id", help="Only this message. Repeatable.")] = None,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
@@ -145,7 +160,7 @@ def redrive(
         stdout.print(f"{counted(value['messages'], 'message', style='bold')} sent back from [bold]{escape(queue)}[/]")
 
 
-Name = Annotated[str, typer.Argument(help="The queue.")]
+Name = Annotated[str, queue_argument("The queue.")]
 
 
 class RoutingType(StrEnum):
@@ -170,10 +185,7 @@ def create(
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Create a queue that stays when it is empty. The same again is no error; another one of the name is.
-
-    [dim]homing queue create orders max-length=100000 overflow=reject-publish[/]
-    """
+    """Create a queue that stays when it is empty. The same again is no error; another one of the name is."""
     from .client import call
 
     given = {"address": address, "selector": selector, "max_consumers": max_consumers, "exclusive": exclusive or None}

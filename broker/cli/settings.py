@@ -228,11 +228,7 @@ def user_hash(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """The argon2 hash of a password, for ``users:`` in broker.yaml.
-
-    [dim]homing user hash[/]
-    [dim]pass show homing | homing user hash -[/]
-    """
+    """The argon2 hash of a password, for users: in broker.yaml."""
     from argon2 import PasswordHasher
 
     if source is not None:

@@ -13,7 +13,7 @@ from .output import Json, SparkMaster, SparkMemory, escape, print_json, progress
 
 
 def simulate(
-    dump: Annotated[list[str], typer.Argument(help="What ``homing journal export`` wrote, or directories of it.")],
+    dump: Annotated[list[str], typer.Argument(help="What homing journal export wrote, or directories of it.")],
     policy: Annotated[Path, typer.Option("--policy", "-p", help="A broker.yaml, or only its address-settings, with the new policy.")],
     out: Annotated[
         str | None, typer.Option("--out", "-o", help="Also write the figures here, as Parquet, CSV and a page, report.html.")

@@ -169,7 +169,7 @@ def _decision(attempt: dict[str, Any]) -> str:
         return "decided: no more attempts"
     if attempt.get("due_at_ms") is None:
         return "decided: again at once"
-    return f"decided: wait {span(attempt.get('delay_ms') or 0)}, again at {clock(attempt['due_at_ms'])}"
+    return f"decided: wait {span(attempt.get('delay_ms') or 0)}, again at {clock(attempt['due_at_ms'], beside_ms=attempt['at_ms'])}"
 
 
 def _ended(outcome: dict[str, Any]) -> Event:
@@ -198,7 +198,9 @@ def _here(reference: dict[str, Any], now_ms: int) -> Event:
         return Event(None, "‖", "red", f"is parked in {queue}", [why])
     if reference["due_at_ms"] is not None and reference["due_at_ms"] > now_ms:
         wait = f"in {span(reference['due_at_ms'] - now_ms)}"
-        return Event(reference["due_at_ms"], "◷", "magenta", f"is due again {wait}, at {clock(reference['due_at_ms'])}", [])
+        return Event(
+            reference["due_at_ms"], "◷", "magenta", f"is due again {wait}, at {clock(reference['due_at_ms'], beside_ms=now_ms)}", []
+        )
     details = ["it was there at several lost connections, so it is delivered alone"] if reference["state"] & SUSPECT else []
     return Event(None, "◌", "cyan", f"is in {queue}, since {span(max(0, since))}", details)
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from typer.main import get_command
 
-from homing.broker.cli.main import app
+from homing.broker.cli import manual
+from homing.broker.cli.examples import EXAMPLES
+from homing.broker.cli.main import command_tree
 from tests.process import ROOT, HomingCommand, Server
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -41,7 +45,8 @@ def commands(page: Path) -> list[list[str]]:
 
 def known_options(words: list[str]) -> tuple[str, set[str]]:
     """The command that ``words`` begin with, and every option it has."""
-    command, name = get_command(app), "homing"
+    command: Any = command_tree()
+    name = "homing"
     for word in words:
         inner = getattr(command, "commands", {}).get(word)
         if inner is None:
@@ -60,6 +65,46 @@ def test_commands_that_are_shown_exist(page: Path) -> None:
         if name == "homing" and words and not words[0].startswith("-"):
             wrong.append(f"there is no command {words[0]}")
     assert not wrong, "\n".join(wrong)
+
+
+def leaves(command: Any, words: str = "") -> Iterator[str]:
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        yield words
+        return
+    for name, each in inner.items():
+        yield from leaves(each, f"{words} {name}".strip())
+
+
+def test_every_command_has_examples_and_they_are_right() -> None:
+    assert sorted(EXAMPLES) == sorted(leaves(command_tree())), "broker/cli/examples.py has them"
+    for words, lines in EXAMPLES.items():
+        for line in lines:
+            shown = shlex.split(next(part for part in line.split(" | ") if part.startswith("homing ")))[1:]
+            name, options = known_options(shown)
+            assert name == f"homing {words}"
+            assert {word for word in shown if word.startswith("--")} <= options
+
+
+def test_shells_complete_the_names_of_queues(server: Server, homing: HomingCommand) -> None:
+    homing("queue", "create", "orders", url=server.url)
+    asked = {
+        "COMP_WORDS": "homing peek ord",
+        "COMP_CWORD": "2",
+        "_TYPER_COMPLETE_ARGS": "homing peek ord",
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+    }
+    for shell, answer in {"bash": "orders", "zsh": """_arguments '*: :(("orders"))'""", "fish": "orders"}.items():
+        environment = {**os.environ, **asked, "HOMING_URL": server.url, "_HOMING_COMPLETE": f"complete_{shell}"}
+        done = subprocess.run(
+            [sys.executable, "-m", "homing"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=True
+        )
+        assert done.stdout.strip() == answer
+
+
+def test_what_is_installed_beside_the_command_is_made_from_its_help() -> None:
+    for path, content in manual.files().items():
+        assert (ROOT / "share" / path).read_text() == content, "make it anew: .venv/bin/python -m homing.broker.cli.manual share"
 
 
 def test_the_readme_shows_commands_at_all() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
+from homing.broker.cli.output import clock
 from homing.broker.cli.timeline import Event, address_of, life, sent_at_ms, stays, verdict
 from homing.broker.core.amqp.origin import packed
 from homing.broker.core.message import AMQP_ORIGIN
@@ -109,6 +111,22 @@ def test_the_verdict_sees_what_the_last_attempts_have_in_common() -> None:
     lost = verdict(history([attempt(number, fault=None, outcome="connection-lost") for number in (1, 2)], [dead]))
     assert "failed alike (the connection was lost" in (lost or "")
     assert verdict(history([attempt(1), attempt(2)], references=[reference()])) is None
+
+
+def test_times_say_their_date_and_zone_where_they_are_of_another_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        midnight_ms = 1_782_856_800_000  # 2026-07-01 00:00 in Berlin
+        assert clock(midnight_ms - 1, beside_ms=midnight_ms) == "2026-06-30 23:59:59.999 CEST"
+        assert clock(midnight_ms + 1, beside_ms=midnight_ms) == "00:00:00.001"
+        assert clock(midnight_ms, beside_ms=midnight_ms, date=True) == "2026-07-01 00:00:00.000 CEST"
+        overnight = attempt(1) | {"at_ms": midnight_ms - 1000, "decision": "redeliver", "due_at_ms": midnight_ms, "delay_ms": 1000}
+        told = life(history([overnight], references=[reference()]), midnight_ms)
+        assert "decided: wait 1 s, again at 2026-07-01 00:00:00.000 CEST" in [line for event in told for line in event.details]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_what_came_over_amqp_says_how() -> None:

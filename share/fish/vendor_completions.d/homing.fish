@@ -1,0 +1,1 @@
+complete --command homing --no-files --arguments "(env _HOMING_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args _TYPER_COMPLETE_ARGS=(commandline -cp) homing)" --condition "env _HOMING_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=is-args _TYPER_COMPLETE_ARGS=(commandline -cp) homing"
