@@ -10,8 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
-from homing.broker.core import queue as broker_core_queue
-from tests import pauses
+from tests import pauses, transitions
 from tests.process import HomingCommand, Server
 
 _skips_over_limit = pytest.StashKey[str]()
@@ -20,6 +19,7 @@ _repeated = pytest.StashKey[list[str]]()
 # How long an example takes says something about the machine only: it may pause in the middle of one.
 settings.register_profile("unhurried", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
+transitions.watch()
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Those that start Spark come first, then the harness: they take the longest."""
-    if broker_core_queue.__file__.endswith(".so"):
+    if transitions.COMPILED:
         _skip_plain(items)
     items.sort(key=lambda item: (item.get_closest_marker("spark") is None, item.path.parent.name != "performance"))
 

@@ -150,7 +150,9 @@ def _import_everything() -> None:
     from homing.broker.cli import main as cli  # noqa: F401
     from homing.broker.config import config
     from homing.broker.core.selector import compile_selector
+    from tests import transitions
 
+    transitions.watch()
     config.parse("data-directory: data\n", _ROOT / "broker.yaml")
     compile_selector("TRUE")
 
