@@ -20,6 +20,7 @@ from .core.producer import Producer
 from .core.queue import Queue
 from .core.redelivery import ConsumerPolicy, Failure, PolicyMap
 from .core.routing import Route
+from .core.settings.units import counted
 from .core.transaction import Send, Transaction
 from .errors import Refused
 
@@ -243,7 +244,7 @@ class Broker(Administration):
             raise Refused("queue-exclusive", f"queue {queue.name} is exclusive and has a consumer", "wait until that one is gone")
         most = queue.options.get("max_consumers", queue.settings.default_max_consumers)
         if most >= 0 and len(queue.consumers) >= most:
-            raise Refused("too-many-consumers", f"queue {queue.name} takes {most} consumers", "wait, or raise max-consumers")
+            raise Refused("too-many-consumers", f"queue {queue.name} takes {counted(most, 'consumer')}", "wait, or raise max-consumers")
 
     def consume(
         self,

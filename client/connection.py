@@ -353,13 +353,13 @@ class Connection:
             try:
                 await self._dial()
                 gone_s = self.loop.time() - self._lost_at
-                log.warning("connected to %s again after %.1f s and %d attempts", self.url, gone_s, self._attempts)
+                log.warning("connected to %s again after %.1f s, at attempt %d", self.url, gone_s, self._attempts)
                 return
             except ConnectError as refused:
                 last = refused
                 if not self._passing:
                     break
-        why = f"the connection was lost ({error.message}) and not found again in {self._attempts} attempts: {last.message}"
+        why = f"the connection was lost ({error.message}) and not found again, last at attempt {self._attempts}: {last.message}"
         self._fail(ConnectionLost(last.code if not self._passing else "connection-lost", why, last.fix))
 
     def _fail(self, error: HomingError) -> None:

@@ -9,7 +9,8 @@ import typer
 from rich.console import RenderableType
 from rich.table import Table
 
-from .output import DEFAULT_URL, Json, Url, counted, escape, print_json, queue_argument, size, span_since, stdout
+from ..core.settings.units import counted
+from .output import DEFAULT_URL, Json, Url, escape, print_json, queue_argument, size, span_since, stdout
 from .watch import Watch, show
 
 app = typer.Typer(help="One connection.", no_args_is_help=True)

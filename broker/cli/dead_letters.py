@@ -6,7 +6,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from .output import clock, counted
+from ..core.settings.units import counted
+from .output import clock
 from .timeline import ENDINGS, REASONS
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ..core.settings.units import counted
 from ..safe_text import safe
 from . import timeline as cli_life
 from .output import (
@@ -25,7 +26,6 @@ from .output import (
     body_json,
     body_text,
     clock,
-    counted,
     escape,
     print_json,
     span,

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..core.settings.units import counted
 from .output import DEFAULT_URL, ExitCode, Json, Url, escape, print_json, progress_bar, stdout, write_privately
 from .settings import data_directory
 
@@ -85,7 +86,9 @@ def _made(what: str, made: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(made)
     else:
-        stdout.print(f"{what} [bold]{escape(made['path'])}[/]  [dim]{made['messages']:,} messages, {made['bytes']:,} bytes[/]")
+        stdout.print(
+            f"{what} [bold]{escape(made['path'])}[/]  [dim]{counted(made['messages'], 'message')}, {counted(made['bytes'], 'byte')}[/]"
+        )
 
 
 @app.command()

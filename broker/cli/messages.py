@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from ..core.settings.units import counted
 from . import pipe
 from .dead_letters import Death, deaths_of, hops_in
 from .output import (
@@ -26,7 +27,6 @@ from .output import (
     body_json,
     body_text,
     clock,
-    counted,
     escape,
     note,
     print_json,
@@ -121,7 +121,7 @@ def send(
     if as_json:
         print_json({"address": address, "sent": sent})
     else:
-        stdout.print(f"sent {counted(sent, 'message', style='bold')} to [bold]{escape(address)}[/], confirmed")
+        stdout.print(f"sent [bold]{counted(sent, 'message')}[/] to [bold]{escape(address)}[/], confirmed")
 
 
 async def _send_all(

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from .output import DEFAULT_URL, CommandError, ExitCode, Json, Url, Yes, clock, confirm, counted, escape, print_json, span, stdout
+from ..core.settings.units import counted
+from .output import DEFAULT_URL, CommandError, ExitCode, Json, Url, Yes, clock, confirm, escape, print_json, span, stdout
 from .timeline import REASONS
 
 Number = Annotated[int, typer.Argument(help="The message's number; receive, peek and history show it.")]

@@ -174,12 +174,6 @@ def show_error(error: CommandError) -> None:
         stderr.print(f"  [bold]→[/] {escape(error.fix)}")
 
 
-def counted(number: int, noun: str, *, style: str = "") -> str:
-    """``1 message``, ``2,000 messages``; the number in ``style``."""
-    shown = f"[{style}]{number:,}[/]" if style else f"{number:,}"
-    return f"{shown} {noun}" if number == 1 else f"{shown} {noun}s"
-
-
 def note(text: str) -> None:
     """A remark for people: to stderr, so that stdout holds only results."""
     stderr.print(f"[dim]{escape(text)}[/]")

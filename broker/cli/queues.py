@@ -9,6 +9,7 @@ import typer
 from rich.console import RenderableType
 from rich.table import Table
 
+from ..core.settings.units import counted
 from .dead_letters import Death, deaths_of
 from .output import (
     DEFAULT_URL,
@@ -19,7 +20,6 @@ from .output import (
     body_text,
     clock,
     confirm,
-    counted,
     escape,
     note,
     print_json,
@@ -157,7 +157,7 @@ def redrive(
     if as_json:
         print_json(value)
     else:
-        stdout.print(f"{counted(value['messages'], 'message', style='bold')} sent back from [bold]{escape(queue)}[/]")
+        stdout.print(f"[bold]{counted(value['messages'], 'message')}[/] sent back from [bold]{escape(queue)}[/]")
 
 
 Name = Annotated[str, queue_argument("The queue.")]

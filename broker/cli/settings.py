@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 import typer
 from rich.table import Table
 
-from .output import DEFAULT_URL, Json, Url, counted, escape, print_json, span, stderr, stdout
+from ..core.settings.units import counted
+from .output import DEFAULT_URL, Json, Url, escape, print_json, span, stderr, stdout
 
 if TYPE_CHECKING:
     from ..config.config import Config

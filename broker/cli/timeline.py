@@ -10,8 +10,9 @@ from typing import Any, Final
 
 from ..core.amqp.origin import Way, unpacked
 from ..core.message import AMQP_ORIGIN
+from ..core.settings.units import counted
 from ..protocols.amqp091.codec_properties import read_properties
-from .output import clock, counted, span
+from .output import clock, span
 
 PARKED, SUSPECT = 1, 2
 

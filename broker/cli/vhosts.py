@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from .output import DEFAULT_URL, CommandError, ExitCode, Json, Url, Yes, confirm, counted, escape, print_json, stdout
+from ..core.settings.units import counted
+from .output import DEFAULT_URL, CommandError, ExitCode, Json, Url, Yes, confirm, escape, print_json, stdout
 
 app = typer.Typer(help="AMQP's virtual hosts: names apart from all others.", no_args_is_help=True)
 

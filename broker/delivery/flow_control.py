@@ -9,6 +9,7 @@ from typing import Final
 
 from ..core.message import REFERENCE_BYTES
 from ..core.producer import Producer
+from ..core.settings.units import counted
 from .state import BrokerState, log
 
 WINDOW_MESSAGES: Final = 4000
@@ -160,7 +161,10 @@ class FlowControl:
             if settings.max_length_bytes is not None:
                 room = min(room, (settings.max_length_bytes - queue.ready_bytes) // REFERENCE_BYTES)
             if room <= 0:
-                return f"queue-full: {queue.name} holds {queue.ready} messages; producers wait until consumers have taken some", 0
+                return (
+                    f"queue-full: {queue.name} holds {counted(queue.ready, 'message')}; producers wait until consumers have taken some",
+                    0,
+                )
         return None, room
 
 

@@ -10,6 +10,7 @@ from ..core.message import Message, MessageReference, Where, lookup
 from ..core.producer import Producer
 from ..core.queue import Queue
 from ..core.routing import Address, Route
+from ..core.settings.units import counted
 from ..errors import Refused
 from ..topology.resources import Resources, makes_room, over_length
 from .dead_lettering import DeadLetterOffice
@@ -91,7 +92,7 @@ class Intake:
             self._reject_to_dead_letters(queue, message)
         raise Refused(
             "queue-full",
-            f"queue {queue.name} is full ({queue.ready} messages, {queue.ready_bytes} bytes)",
+            f"queue {queue.name} is full ({counted(queue.ready, 'message')}, {counted(queue.ready_bytes, 'byte')})",
             "send again later, raise max-length, or choose another overflow",
         )
 

@@ -10,6 +10,7 @@ from ..core.amqp.vhost import virtual_host_of
 from ..core.consumer import Consumer
 from ..core.message import Where
 from ..core.queue import Queue
+from ..core.settings.units import counted
 from ..errors import Refused
 from ..steps import Steps
 from . import arguments as read
@@ -97,9 +98,9 @@ def delete(broker: Broker, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
     read.only(arguments, "queue", "if_empty", "if_unused")
     queue = read.queue(broker, arguments)
     if read.flag(arguments, "if_empty") and queue.count:
-        raise Refused("queue-not-empty", f"queue {queue.name} holds {queue.count} messages", "purge it first")
+        raise Refused("queue-not-empty", f"queue {queue.name} holds {counted(queue.count, 'message')}", "purge it first")
     if read.flag(arguments, "if_unused") and queue.consumers:
-        raise Refused("queue-in-use", f"queue {queue.name} has {len(queue.consumers)} consumers", "stop them first")
+        raise Refused("queue-in-use", f"queue {queue.name} has {counted(len(queue.consumers), 'consumer')}", "stop them first")
     count = yield from broker.remove_queue(queue)
     return {"messages": count}
 

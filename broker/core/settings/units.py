@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them, in and out. Pure; every name carries its unit."""
+"""Durations, sizes and counts as people write them, in and out. Pure; every name carries its unit."""
 
 from __future__ import annotations
 
@@ -72,3 +72,8 @@ def format_size_bytes(size_bytes: int) -> str:
         if size_bytes and size_bytes % _SIZE_BYTES[unit.lower()] == 0:
             return f"{size_bytes // _SIZE_BYTES[unit.lower()]}{unit}"
     return str(size_bytes)
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 message``, ``2,000 messages``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
