@@ -374,8 +374,11 @@ class Journal:
             self._end_flushes()
             return
         standing = await self._store.run(self._committer.commit, group, reserve)
+        if standing is None:
+            self._committed(group)
         if not self.failed.done():
-            self._take(standing)
+            if standing is not None:
+                self._take(standing)
             self._end_flushes()
             if self._upkeep_due:
                 self._take(await self._store.run(self._committer.upkeep, False))

@@ -40,6 +40,9 @@ _LOW_LOOK_S = 0.1
 _FULL_S = 1.0
 #: A commit of fewer rows is little work: rows that are gone are removed between such commits too, a step a second.
 _LITTLE_ROWS = 128
+#: After so many rows and commits, or bytes, it is looked how things stand: much less than the room that is kept for one group.
+UNSEEN_ROWS = 32
+UNSEEN_BYTES = 256 << 10
 _BETWEEN_S = 1.0
 
 
@@ -84,7 +87,7 @@ class Committer:
     mark: MarkFile
     options: JournalOptions
     statistics: Statistics = field(default_factory=Statistics)
-    #: Called on the store's thread as soon as a group is on disk, before anything else is looked at.
+    #: Called on the store's thread as soon as a group is on disk, where something else is looked at before ``commit`` returns.
     on_disk: Callable[[Group], object] = lambda group: None
 
     def __post_init__(self) -> None:
@@ -100,20 +103,34 @@ class Committer:
         self._sparing = False
         #: Rows of the last commit, those of them that are gone, and when there may be a step of clearing between two commits.
         self._rows = self._left = 0
+        #: Rows and commits, and bytes, since it was looked how things stand.
+        self._unseen_rows = self._unseen_bytes = 0
         self._between_s = time.monotonic() + _BETWEEN_S
 
-    def commit(self, connection: sqlite3.Connection, group: Group, reserve_up_to: int | None) -> Standing:
-        """Write the group and say how things stand. Raises JournalError when the broker must stop."""
+    def commit(self, connection: sqlite3.Connection, group: Group, reserve_up_to: int | None) -> Standing | None:
+        """Write the group and say how things stand; None: nobody looked after so little, nor called ``on_disk``.
+
+        Raises JournalError when the broker must stop.
+        """
         started = time.perf_counter()
         written = self._attempt(connection, group, reserve_up_to)
         self.mark.tell(written.commits, reserve_up_to)
-        self.on_disk(group)
+        looks = self._looks_after(written) or bool(group.queues)
+        if looks:
+            self.on_disk(group)
         elapsed_ms = (time.perf_counter() - started) * 1000
-        self.sweep.deleted([queue.queue_id for queue in group.queues.values() if queue.deleted_at_ms is not None])
-        self._rows, self._left = written.added + written.changed + written.deleted, written.gone
+        if group.queues:
+            self.sweep.deleted([queue.queue_id for queue in group.queues.values() if queue.deleted_at_ms is not None])
         self._count(group, written, elapsed_ms)
         self._group_bytes = max(_LEAST_GROUP_BYTES, 2 * written.bytes, self._group_bytes * 7 // 8)
-        return self.standing(connection)
+        return self.standing(connection) if looks else None
+
+    def _looks_after(self, written: Written) -> bool:
+        """To look takes as long as to write a message."""
+        self._rows, self._left = written.added + written.changed + written.deleted, written.gone
+        self._unseen_rows += 1 + self._rows
+        self._unseen_bytes += written.bytes
+        return self.disk.space_low or self._unseen_rows >= UNSEEN_ROWS or self._unseen_bytes >= UNSEEN_BYTES
 
     def close(self) -> None:
         self.meter.close()
@@ -256,6 +273,7 @@ class Committer:
         return pressing(connection, state.references, state.gone)
 
     def standing(self, connection: sqlite3.Connection, idle: bool = False) -> Standing:
+        self._unseen_rows = self._unseen_bytes = 0
         pending = self.meter.pending_bytes()
         space_low = self.disk.look(pending, self._group_bytes, partial(_unused_bytes, connection))
         if self._sparing and not space_low:

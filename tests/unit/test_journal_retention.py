@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from homing.journal.commit.writer_thread import UNSEEN_ROWS
 from homing.journal.contract import AddressRecord, MinuteColumn, PolicyRecord
 from homing.journal.journal import Journal
 from homing.journal.read.check import check
@@ -255,10 +256,9 @@ async def test_a_reader_that_holds_the_wal_is_told_of_and_nobody_waits(tmp_path:
         assert journal.statistics.checkpoints <= held_up + 5
         reader.close()
         journal._committer._checkpoint_next_s = 0.0
-        send(journal, 500)
-        await journal.flush()
-        send(journal, 501)
-        await journal.flush()
+        for sequence in range(500, 500 + 2 * UNSEEN_ROWS):
+            send(journal, sequence)
+            await journal.flush()
         assert told == [True, False]
 
 

@@ -18,7 +18,7 @@ _commit = Committer.commit
 _groups = count(1)
 
 
-def _commit_most(committer: Committer, connection: sqlite3.Connection, group: Group, reserve_up_to: int | None) -> Standing:
+def _commit_most(committer: Committer, connection: sqlite3.Connection, group: Group, reserve_up_to: int | None) -> Standing | None:
     # Only what a restart would not trip over: messages, not the queues they are in.
     plain = bool(group.added) and not group.queues and not group.addresses and reserve_up_to is None
     if plain and next(_groups) % EVERY == 0:
