@@ -17,6 +17,12 @@ from tests.process import Server
 HERE: Final = Path(__file__).parent
 #: A build that fetches everything, or a program that plays, must end within this.
 MOST_S: Final = 600.0
+#: What comes of A, B, C … where a consumer gives back each delivery as it comes, and three at once (window); redelivered ones with a dash.
+ORDER: Final = dict.fromkeys(("nack", "reject", "recover", "transaction"), "A A' A' A'") | {"window": "A B C A' B' C'"}
+IN_ORDER: Final = "what was given back, by nack, reject, recover, in a transaction and three at once, came before the next"
+#: What is left of ten with a prefetch of 2 for each of two consumers, and for their channel.
+PREFETCH: Final = {"each": 6, "channel": 8}
+SHARED: Final = "a prefetch was each consumer's, and where it said so the channel's"
 
 
 class Failed(Exception):

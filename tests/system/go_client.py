@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any, Final
 
-from tests.system.check import HERE, Failed, Place, Unavailable, check, expect, run, said, tool
+from tests.system.check import HERE, IN_ORDER, ORDER, PREFETCH, SHARED, Failed, Place, Unavailable, check, expect, run, said, tool
 
 VERSIONS: Final = ("v1.10.0", "v1.16.0")
 CLOSES: Final = 100
@@ -50,6 +50,20 @@ def go_clean_closes(place: Place) -> str:
     for outcome in seen.values():
         expect(outcome, {"clean": CLOSES, "hung": 0, "errors": {}})
     return f"{CLOSES} of {CLOSES} connections closed without a word, with amqp091-go {' and '.join(VERSIONS)}"
+
+
+@check
+def go_order(place: Place) -> str:
+    for outcome in _with_each_version(place, "order").values():
+        expect(outcome, ORDER)
+    return IN_ORDER
+
+
+@check
+def go_prefetch(place: Place) -> str:
+    for outcome in _with_each_version(place, "prefetch").values():
+        expect(outcome, PREFETCH)
+    return SHARED
 
 
 @check

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -81,11 +82,91 @@ func headers(url string, _ int) map[string]any {
 	return seen
 }
 
+// queueOf: a queue that holds these messages and nothing of an earlier program's.
+func queueOf(channel *amqp.Channel, name string, bodies string) string {
+	_, err := channel.QueueDelete(name, false, false, false)
+	must(err)
+	queue, err := channel.QueueDeclare(name, true, false, false, false, nil)
+	must(err)
+	for _, body := range bodies {
+		must(channel.PublishWithContext(context.Background(), "", queue.Name, false, false,
+			amqp.Publishing{Body: []byte(string(body)), DeliveryMode: amqp.Persistent}))
+	}
+	return queue.Name
+}
+
+// order: what comes where a consumer gives back what it holds, each as it comes and a window at once.
+func order(url string, _ int) map[string]any {
+	seen := map[string]any{}
+	play := func(name string, bodies string, prefetch int, rounds int, back func(*amqp.Channel, amqp.Delivery)) {
+		connection, channel := opened(url)
+		defer connection.Close()
+		queue := queueOf(channel, "order-"+name, bodies)
+		if name == "transaction" {
+			must(channel.Tx())
+		}
+		must(channel.Qos(prefetch, 0, false))
+		deliveries, err := channel.Consume(queue, "", false, false, false, false, nil)
+		must(err)
+		came := []string{}
+		for range rounds {
+			var last amqp.Delivery
+			for range prefetch {
+				last = <-deliveries
+				word := string(last.Body)
+				if last.Redelivered {
+					word += "'"
+				}
+				came = append(came, word)
+			}
+			back(channel, last)
+		}
+		seen[name] = strings.Join(came, " ")
+	}
+	play("nack", "ABC", 1, 4, func(_ *amqp.Channel, last amqp.Delivery) { must(last.Nack(false, true)) })
+	play("reject", "ABC", 1, 4, func(_ *amqp.Channel, last amqp.Delivery) { must(last.Reject(true)) })
+	play("recover", "ABC", 1, 4, func(channel *amqp.Channel, _ amqp.Delivery) { must(channel.Recover(true)) })
+	play("window", "ABCDEFGH", 3, 2, func(_ *amqp.Channel, last amqp.Delivery) { must(last.Nack(true, true)) })
+	play("transaction", "ABC", 1, 4, func(channel *amqp.Channel, last amqp.Delivery) {
+		must(last.Nack(false, true))
+		must(channel.TxCommit())
+	})
+	return seen
+}
+
+// prefetch: what is left of ten when two consumers of a channel have taken what they may, with a prefetch of 2 for each and for both.
+func prefetch(url string, _ int) map[string]any {
+	seen := map[string]any{}
+	for name, global := range map[string]bool{"each": false, "channel": true} {
+		connection, channel := opened(url)
+		queue := queueOf(channel, "prefetch-"+name, "ABCDEFGHIJ")
+		must(channel.Qos(2, 0, global))
+		for range 2 {
+			_, err := channel.Consume(queue, "", false, false, false, false, nil)
+			must(err)
+		}
+		left := -1
+		for {
+			found, err := channel.QueueDeclarePassive(queue, true, false, false, false, nil)
+			must(err)
+			if found.Messages == left {
+				break
+			}
+			left = found.Messages
+			time.Sleep(100 * time.Millisecond)
+		}
+		seen[name] = left
+		must(connection.Close())
+	}
+	return seen
+}
+
 func main() {
 	count := 0
 	if len(os.Args) > 3 {
 		count, _ = strconv.Atoi(os.Args[3])
 	}
-	checks := map[string]func(string, int) map[string]any{"closes": closes, "headers": headers}
+	checks := map[string]func(string, int) map[string]any{
+		"closes": closes, "headers": headers, "order": order, "prefetch": prefetch}
 	must(json.NewEncoder(os.Stdout).Encode(checks[os.Args[2]](os.Args[1], count)))
 }
