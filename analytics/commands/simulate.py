@@ -53,7 +53,8 @@ def simulate(
         export = Source(spark, dumps, skip=skip, store=None).open()
         output = None if out is None else Output(spark, str(out))
         try:
-            frame = what_if(export.messages, export.attempts, policies, seed=seed, replicates=replicates or REPLICATES)
+            small = export.manifest.is_small
+            frame = what_if(export.messages, export.attempts, policies, seed=seed, replicates=replicates or REPLICATES, small=small)
             rows = _most_deaths_first(frame.toArrow() if output is None else output.write_table("what_if", frame))
             if output is not None:
                 text, names = Path(policy).read_text(encoding="utf-8"), ", ".join(each.rstrip("/").rsplit("/", 1)[-1] for each in dumps)

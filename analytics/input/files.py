@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,6 +55,14 @@ class Files:
         if not file_system.exists(hadoop_path):
             return []
         return sorted(status.getPath().getName() for status in file_system.listStatus(hadoop_path))
+
+    def ages_s(self, path: str) -> dict[str, float]:
+        """name -> seconds since it was changed, of what lies in a directory; empty where it does not exist."""
+        file_system, hadoop_path = self._open(path)
+        if not file_system.exists(hadoop_path):
+            return {}
+        found = file_system.listStatus(hadoop_path)
+        return {str(status.getPath().getName()): time.time() - status.getModificationTime() / 1000 for status in found}
 
     def listing(self, path: str) -> list[tuple[str, bool]] | None:
         """(name, whether it is a directory) of what lies in a directory, by name; None where there is no such directory."""
@@ -108,18 +120,26 @@ class Files:
         file_system, hadoop_path = self._open(path)
         file_system.copyFromLocalFile(True, True, self._path(f"file:{local}"), hadoop_path)
 
-    def move(self, source: str, target: str) -> None:
-        """Replaces ``target``."""
-        file_system, source_path = self._open(source)
-        target_path = self._path(target)
-        file_system.delete(target_path, False)
-        if not file_system.rename(source_path, target_path):
-            raise OSError(f"{source} could not be renamed to {target}")
+    def publish(self, path: str, text: str) -> bool:
+        """Make a file that appears whole, or not at all; false where there is one of this name, which stays.
 
-    def replace_text(self, path: str, text: str) -> None:
-        """As write_text; who reads meanwhile sees the old text or the new one."""
-        self.write_text(f"{path}.new", text)
-        self.move(f"{path}.new", path)
+        Of two that try at once one succeeds, where the file system renames in one step: on disks and HDFS; object stores only look first.
+        """
+        directory, _, name = path.rpartition("/")
+        scratch = f"{directory}/.{name}.{uuid4().hex}"
+        self.write_text(scratch, text)
+        file_system, scratch_path = self._open(scratch)
+        try:
+            here = file_system.resolvePath(scratch_path).toUri()
+            if here.getScheme() != "file":
+                return not self.exists(path) and bool(file_system.rename(scratch_path, self._path(path)))
+            # A rename would replace what is there.
+            os.link(here.getPath(), Path(here.getPath()).with_name(name))
+        except FileExistsError:
+            return False
+        finally:
+            self.remove(scratch)
+        return True
 
     def remove(self, path: str) -> None:
         """A file or a whole directory; nothing where there is none."""

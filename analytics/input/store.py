@@ -1,17 +1,21 @@
 """What incremental runs keep: all exports ever merged, each row once, by day.
 
-``STORE/_homing_store.json`` names the exports that are in it and, for each table and day, the directory that holds its rows now. A run
-reads only the exports that are not in it, rewrites only the days they touch, into directories of its own, and then replaces that one
-file: a run that was cut off has changed nothing. Late data is a day rewritten.
+``STORE/_homing_store-N.json`` names the exports that are in it and, for each table and day, the directory that holds its rows then; the
+greatest N is the store. A run reads only the exports that are not in it, rewrites only the days they touch, late ones too, into
+directories of its own, and then publishes the next N in one step: a run that was cut off has changed nothing. Where another run was
+first, it merges again with what that one made. What no N has named for KEPT_S goes, so nobody's files go while they are read.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import uuid4
 
 from ..errors import AnalyticsError
 from .files import Files
@@ -22,7 +26,11 @@ from .schema import DAY_OF, SCHEMA_VERSION, TABLES
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-STORE_NAME = "_homing_store.json"
+STORE_NAME = re.compile(r"_homing_store-(\d+)\.json")
+#: The only state, 0, of a store that was made before states had numbers.
+FIRST_NAME = "_homing_store.json"
+#: What a newer state has replaced is left to those who may still read it for so long.
+KEPT_S = 86_400
 #: The day of tables that have none, and of rows whose time is unknown.
 NO_DAY = "none"
 _T = TypeVar("_T")
@@ -32,7 +40,7 @@ PARALLEL_TABLES = 4
 
 @dataclass(slots=True)
 class _State:
-    run: int = 0
+    number: int = 0
     #: [broker_id, exported_at_us] of what is in it
     exports: list[list[Any]] = field(default_factory=list)
     #: table -> day -> directory, relative to the store
@@ -41,9 +49,18 @@ class _State:
     rows: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def text(self) -> str:
-        whole = {"format": "homing-store", "schema_version": SCHEMA_VERSION, "run": self.run, "exports": self.exports}
+        whole = {"format": "homing-store", "schema_version": SCHEMA_VERSION, "exports": self.exports}
         whole |= {"parts": self.parts, "rows": self.rows}
         return json.dumps(whole, indent=1) + "\n"
+
+    def places(self) -> set[str]:
+        return {place for days in self.parts.values() for place in days.values()}
+
+
+def _numbers(names: Collection[str]) -> dict[int, str]:
+    """The states there are: number -> name."""
+    found = {int(match[1]): name for name in names if (match := STORE_NAME.fullmatch(name))}
+    return found | ({0: FIRST_NAME} if FIRST_NAME in names else {})
 
 
 def _updated(before: dict[str, dict[str, _T]], days: dict[str, dict[str, _T]]) -> dict[str, dict[str, _T]]:
@@ -58,19 +75,23 @@ class Store:
 
     def _load(self) -> _State:
         names = self._files.names(self._path)
-        if STORE_NAME not in names:
+        numbers = _numbers(names)
+        if not numbers:
             if any(not name.startswith(".") and name != "runs" for name in names):
                 raise AnalyticsError("not-a-store", f"{self._path} is not empty and holds no store.", "Name a new directory for --store.")
             return _State()
+        return self._read(max(numbers), numbers[max(numbers)])
+
+    def _read(self, number: int, name: str) -> _State:
         try:
-            kept = json.loads(self._files.read_text(f"{self._path}/{STORE_NAME}"))
+            kept = json.loads(self._files.read_text(f"{self._path}/{name}"))
             if kept["schema_version"] != SCHEMA_VERSION:
                 raise AnalyticsError(
                     "store-version", f"{self._path} was made by another version of homing.", "Make it anew from the exports."
                 )
-            return _State(int(kept["run"]), kept["exports"], kept["parts"], kept.get("rows", {}))
+            return _State(number, kept["exports"], kept["parts"], kept.get("rows", {}))
         except (ValueError, KeyError, TypeError) as error:
-            raise AnalyticsError("not-a-store", f"{self._path}/{STORE_NAME} cannot be read.", "Make it anew from the exports.") from error
+            raise AnalyticsError("not-a-store", f"{self._path}/{name} cannot be read.", "Make it anew from the exports.") from error
 
     @property
     def known(self) -> frozenset[tuple[str, int]]:
@@ -79,23 +100,40 @@ class Store:
 
     def add(self, found: Sequence[Found]) -> list[Found]:
         """Merge the exports that are not in it yet; returns them."""
-        new = {each.key: each for each in found}
-        fresh = [each for key, each in sorted(new.items()) if key not in self.known]
-        if not fresh:
-            return []
-        run = self._state.run + 1
-        self._files.remove(self._run(run))  # what a run that was cut off left
+        added: dict[tuple[str, int], Found] = {}
+        while fresh := {each.key: each for each in found if each.key not in self.known}:
+            next_state = self._merged([fresh[key] for key in sorted(fresh)])
+            if self._files.publish(f"{self._path}/_homing_store-{next_state.number:06d}.json", next_state.text()):
+                self._state, added = next_state, fresh
+            else:  # another run was first
+                self._state = self._load()
+        if added:
+            self.tidy()
+        return list(added.values())
+
+    def _merged(self, fresh: Sequence[Found]) -> _State:
+        """The state with ``fresh`` in it; their days are written, and nothing names them yet."""
+        was, run = self._state, f"runs/{uuid4().hex}"
         with ThreadPoolExecutor(PARALLEL_TABLES) as pool:
             parts = dict(zip(TABLES, pool.map(lambda table: self._merge(table, fresh, run), TABLES), strict=True))
             rows = dict(zip(TABLES, pool.map(self._count, parts.values()), strict=True))
-        before = {place for days in self._state.parts.values() for place in days.values()}
-        exports = sorted([*self._state.exports, *([e.manifest.broker_id, e.manifest.exported_at_us] for e in fresh)])
-        was = self._state
-        self._state = _State(run, exports, _updated(was.parts, parts), _updated(was.rows, rows))
-        self._files.replace_text(f"{self._path}/{STORE_NAME}", self._state.text())
-        for place in before - {place for days in self._state.parts.values() for place in days.values()}:
-            self._files.remove(f"{self._path}/{place}")
-        return fresh
+        exports = sorted([*was.exports, *([e.manifest.broker_id, e.manifest.exported_at_us] for e in fresh)])
+        return _State(was.number + 1, exports, _updated(was.parts, parts), _updated(was.rows, rows))
+
+    def tidy(self) -> None:
+        """Remove the states that were replaced long ago, with what only they name, and what runs that were cut off left."""
+        ages_s = self._files.ages_s(self._path)
+        names = sorted(_numbers(ages_s).items())
+        old = [each for each, (_, after) in pairwise(names) if ages_s[after] > KEPT_S]
+        kept = {place for number, name in names[len(old) :] for place in self._read(number, name).places()}
+        runs = {place.split("/")[1] for place in kept}
+        for run, age_s in self._files.ages_s(f"{self._path}/runs").items():
+            if run not in runs and age_s > KEPT_S:
+                self._files.remove(f"{self._path}/runs/{run}")
+        for number, name in old:
+            for place in self._read(number, name).places() - kept:
+                self._files.remove(f"{self._path}/{place}")
+            self._files.remove(f"{self._path}/{name}")
 
     def _count(self, days: dict[str, str]) -> dict[str, int]:
         """The rows of what was just written, by day, from its footers."""
@@ -105,23 +143,23 @@ class Store:
             for day, place in days.items()
         }
 
-    def _run(self, run: int) -> str:
-        return f"{self._path}/runs/{run:06d}"
-
-    def _merge(self, table: str, fresh: Sequence[Found], run: int) -> dict[str, str]:
+    def _merge(self, table: str, fresh: Sequence[Found], run: str) -> dict[str, str]:
         """Write the days of ``table`` that ``fresh`` touches; day -> directory. One row a day is collected."""
         from pyspark.sql import functions as F
 
         day = F.coalesce(F.date_format(DAY_OF[table], "yyyy-MM-dd"), F.lit(NO_DAY)) if table in DAY_OF else F.lit(NO_DAY)
         new = read_table(self._spark, fresh, table)
-        days = [row["day"] for row in new.select(day.alias("day")).distinct().collect()]
-        kept = [f"{self._path}/{place}" for each, place in self._state.parts.get(table, {}).items() if each in days]
-        if kept:
-            new = new.unionByName(self._spark.read.option("recursiveFileLookup", "true").parquet(*kept))
-        place = f"{self._run(run)}/{table}"
+        if before := self._state.parts.get(table):
+            touched = {row["day"] for row in new.select(day.alias("day")).distinct().collect()}
+            if kept := [f"{self._path}/{place}" for each, place in before.items() if each in touched]:
+                new = new.unionByName(self._spark.read.option("recursiveFileLookup", "true").parquet(*kept))
+        place = f"{run}/{table}"
         # A directory a day; adaptive execution joins the small partitions of a shuffle by day.
-        once(table, new).withColumn("day", day).repartition("day").write.mode("overwrite").partitionBy("day").parquet(place)
-        return {each: f"runs/{run:06d}/{table}/day={each}" for each in days}
+        written = once(table, new).withColumn("day", day).repartition("day").write.mode("overwrite").partitionBy("day")
+        written.parquet(f"{self._path}/{place}")
+        return {
+            name.removeprefix("day="): f"{place}/{name}" for name, is_day in self._files.listing(f"{self._path}/{place}") or [] if is_day
+        }
 
     def open(self, skipped: Sequence[Skipped] = ()) -> Export:
         """Everything in the store, as one export. Raises AnalyticsError store-empty."""

@@ -26,15 +26,22 @@ DETAILS = ("peak_per_s", "out_of_order")
 PLAYS, FEWEST = 1_500_000, 6
 
 
-def details_played(messages: DataFrame, stays: DataFrame, chances: DataFrame, seed: int, replicates: int) -> DataFrame:
-    """``queue``, ``replicate``, ``peak_per_s``, ``out_of_order``. One number is collected: how many stays there are."""
+def replicates_with_details(stays: int, replicates: int) -> int:
+    """How many of the replicates can keep every attempt of so many stays."""
+    return min(replicates, max(FEWEST, PLAYS // max(stays, 1) // 2 * 2))
+
+
+def play_all(stays: DataFrame, placed: DataFrame, chances: DataFrame, seed: int, replicates: int) -> DataFrame:
+    """play, of all stays, with every attempt, and with ``order_key`` and ``before`` of placed_by_key."""
+    ordered = stays.join(placed.where("failed").select(*KEY, "order_key", "before"), list(KEY), "left")
+    return play(ordered, chances, seed, replicates, times=True, keep=("order_key", "before"))
+
+
+def details_played(played: DataFrame, placed: DataFrame, seed: int, replicates: int) -> DataFrame:
+    """``queue``, ``replicate``, ``peak_per_s``, ``out_of_order``. ``played``: play_all."""
     from pyspark.sql import functions as F
 
-    fewer = min(replicates, max(FEWEST, PLAYS // max(stays.count(), 1) // 2 * 2))
-    placed = _placed(messages, stays).persist()
-    ordered = stays.join(placed.where("failed").select(*KEY, "order_key", "before"), list(KEY), "left")
-    played = play(ordered, chances, seed, fewer, times=True, keep=("order_key", "before")).persist()
-    others = placed.where("NOT failed").withColumn("replicate", F.explode(F.sequence(F.lit(0), F.lit(fewer - 1))))
+    others = placed.where("NOT failed").withColumn("replicate", F.explode(F.sequence(F.lit(0), F.lit(replicates - 1))))
     # That these messages failed, and those did not, was a throw of the dice too: a pair counts as often as one more throw has it.
     return _details(played, others, ["replicate"], _poisson(uniform(seed, "again", "replicate", *KEY)))
 
@@ -47,12 +54,11 @@ def _poisson(drawn: Column) -> Column:
     return reduce(operator.add, [(drawn > F.lit(chance)).cast("int") for chance in chances])
 
 
-def details_recorded(messages: DataFrame, stays: DataFrame) -> DataFrame:
-    """``queue``, ``peak_per_s``, ``out_of_order``."""
+def details_recorded(stays: DataFrame, placed: DataFrame) -> DataFrame:
+    """``queue``, ``peak_per_s``, ``out_of_order``. ``placed``: placed_by_key."""
     from pyspark.sql import functions as F
 
     times = F.when(F.col("success_ms").isNull(), F.col("failures_ms")).otherwise(F.array_append("failures_ms", F.col("success_ms")))
-    placed = _placed(messages, stays)
     ordered = stays.join(placed.where("failed").select(*KEY, "order_key", "before"), list(KEY), "left").withColumn("times_ms", times)
     return _details(ordered, placed.where("NOT failed"), [], F.lit(1))
 
@@ -89,7 +95,7 @@ def _peaks(played: DataFrame, keys: Sequence[str]) -> DataFrame:
     )
 
 
-def _placed(messages: DataFrame, stays: DataFrame) -> DataFrame:
+def placed_by_key(messages: DataFrame, stays: DataFrame) -> DataFrame:
     """Where each message stands among those of its key: ``order_key``, ``before`` (sequence of the one sent just before; null: none).
 
     ``failed``: one of ``stays``; the others, which succeeded at once at ``at_us``, are here where a neighbour failed.

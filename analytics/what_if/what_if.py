@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .details import ALL, DETAILS, details_played, details_recorded
+from ..spark.kept import kept
+from .details import ALL, DETAILS, details_played, details_recorded, placed_by_key, play_all, replicates_with_details
 from .policy import Policies
 from .simulate import REPLICATES, chances_of, failed_stays, hazards_of, play, with_policy
 
@@ -25,21 +26,35 @@ FIGURES = {
 
 
 def what_if(
-    messages: DataFrame, attempts: DataFrame, policies: Policies, *, seed: int = 1, replicates: int = REPLICATES, details: bool = True
+    messages: DataFrame,
+    attempts: DataFrame,
+    policies: Policies,
+    *,
+    seed: int = 1,
+    replicates: int = REPLICATES,
+    details: bool = True,
+    small: bool = False,
 ) -> DataFrame:
     """One row for each queue (null: all together) and figure: ``recorded``, ``expected``, ``low``, ``high``, ``observed_share``.
 
     ``observed_share``: of the outcomes that the simulation had to ask for, how many the record itself answers. ``details=False`` leaves
-    out peaks and order, which need every single attempt.
+    out peaks and order, which need every single attempt. ``small``: the input is (Manifest.is_small).
     """
     from pyspark.sql import functions as F
 
-    stays = with_policy(failed_stays(messages, attempts), policies).persist()
-    chances = chances_of(hazards_of(stays), seed, replicates).persist()
-    played, record = _sums(play(stays, chances, seed, replicates)), _recorded(stays)
+    stays = kept(with_policy(failed_stays(messages, attempts), policies), small=small)
+    chances = kept(chances_of(hazards_of(stays), seed, replicates), small=small)
+    record = _recorded(stays)
     if details:
-        played = played.join(details_played(messages, stays, chances, seed, replicates), ["queue", "replicate"], "left")
-        record = record.join(details_recorded(messages, stays), "queue", "left")
+        placed = kept(placed_by_key(messages, stays), small=small)
+        record = record.join(details_recorded(stays, placed), "queue", "left")
+        fewer = replicates_with_details(stays.count(), replicates)
+        every = kept(play_all(stays, placed, chances, seed, fewer), small=small)
+        # Where every attempt of every replicate is kept anyway, the sums need no play of their own.
+        sums = _sums(every if fewer == replicates else play(stays, chances, seed, replicates))
+        played = sums.join(details_played(every, placed, seed, fewer), ["queue", "replicate"], "left")
+    else:
+        played = _sums(play(stays, chances, seed, replicates))
     names = [name for name in FIGURES if details or name not in DETAILS]
     # Even replicates look at trouble one way, odd ones the other: simulate.py.
     long = _unpivot(played, ["queue", "replicate"], names).groupBy("queue", "figure", (F.col("replicate") % 2).alias("way"))

@@ -51,12 +51,13 @@ class Coverage:
 
 def measure(spark: SparkSession, place: Path, seeds: range, messages: int, seed: int = 1) -> Coverage:
     from homing.analytics.input.inputs import read_export
+    from homing.analytics.input.source import held
 
     cases = make_cases(place, seeds, messages)
-    export = read_export(spark, str(place))
+    export = held(read_export(spark, str(place)))
 
     def ask(asked: dict[str, Any]) -> dict[tuple[str, str], Any]:
-        rows = what_if(export.messages, export.attempts, parse_policies(asked), seed=seed).collect()
+        rows = what_if(export.messages, export.attempts, parse_policies(asked), seed=seed, small=True).collect()
         return {(row["queue"], row["figure"]): row for row in rows}
 
     found = ask({case.queue: case.asked for case in cases})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,17 +17,18 @@ import pytest
 from homing.analytics.commands.analyze import AnalysisSummary, analyze
 from homing.analytics.errors import AnalyticsError
 from homing.analytics.input import schema
-from homing.analytics.input.inputs import find_exports, open_exports, read_export
+from homing.analytics.input.files import Files
+from homing.analytics.input.inputs import find_exports, read_export
 from homing.analytics.input.schema import MANIFEST_NAME, TABLES
 from homing.analytics.input.source import Source
-from homing.analytics.input.store import STORE_NAME, Store
+from homing.analytics.input.store import Store
 from homing.analytics.synthetic import sample
 from tests.acceptance.spark_support import as_of, day, rows_of, session, table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from homing.analytics.input.inputs import Export
+    from homing.analytics.input.inputs import Export, Found
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
@@ -110,50 +112,67 @@ def test_the_latest_export_tells_what_is_still_here(spark: SparkSession, whole: 
     assert {row["sequence"] for row in found.dead_letters.where("size(lies_in) = 0").collect()} >= gone
 
 
-def test_incremental_runs_come_to_the_same_and_read_only_what_is_new(spark: SparkSession, dumps: Path, tmp_path: Path) -> None:
-    at_once = read_export(spark, str(dumps))
+def test_incremental_runs_come_to_the_same_and_read_only_what_is_new(
+    spark: SparkSession, dumps: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "store"
+
+    def found(*names: str) -> list[Found]:
+        return find_exports(spark, [str(dumps / name) for name in names])[0]
+
     # Late data: the oldest comes last.
-    for names, exports in ((["tuesday+late 1"], 1), (["monday/b", "other"], 3), (["monday/a"], 4)):
-        found, _ = find_exports(spark, [str(dumps / name) for name in names])
-        assert {each.key for each in Store(spark, str(tmp_path / "store")).add(found)} == {each.key for each in found}
-        assert Store(spark, str(tmp_path / "store")).open().exports == exports
-    store = Store(spark, str(tmp_path / "store"))
-    kept = store.open()
+    latest = found("tuesday+late 1")
+    with monkeypatch.context() as patch:
+        patch.setattr("homing.analytics.input.files.Files.publish", _cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            Store(spark, str(place)).add(latest)
+    assert Store(spark, str(place)).known == set()
+    assert Store(spark, str(place)).add(latest) == latest
+
+    # Two at a time: the second to finish takes in what the first has made, and what the one reads the other leaves alone.
+    one, other = Store(spark, str(place)), Store(spark, str(place))
+    reading = other.open().messages
+    before = rows_of(reading)
+    assert len(one.add(found("monday/b", "other"))) == 2
+    assert rows_of(reading) == before
+    assert len(other.add(found("monday/a", "other"))) == 1
+
+    store = Store(spark, str(place))
+    at_once, kept = read_export(spark, str(dumps)), store.open()
+    assert kept.exports == 4
     for name in TABLES:
         assert rows_of(getattr(kept, name)) == rows_of(getattr(at_once, name)), name
-    before = (tmp_path / "store" / STORE_NAME).read_text()
-    found, _ = find_exports(spark, [str(dumps)])
-    assert store.add(found) == []
-    assert (tmp_path / "store" / STORE_NAME).read_text() == before
-    parts = json.loads(before)["parts"]["attempts"].values()
+    states = sorted(path.name for path in place.glob("_homing_store*"))
+    assert states == [f"_homing_store-{number:06d}.json" for number in (1, 2, 3)]
+    parts = json.loads((place / states[-1]).read_text())["parts"]["attempts"].values()
     assert len({part.split("/")[1] for part in parts}) > 1  # days that nothing touched stay where they were
+    assert store.add(found("monday", "other")) == []
+    assert sorted(path.name for path in place.glob("_homing_store*")) == states
 
-
-def test_a_second_run_opens_no_file_of_an_export_it_knows(spark: SparkSession, dumps: Path, tmp_path: Path) -> None:
-    store = str(tmp_path / "store")
-    Source(spark, [str(dumps / "monday")], skip=False, store=store).open()
+    # Whoever opens a file of an export that is known fails now.
     for part in (dumps / "monday").rglob("*.parquet"):
-        part.write_bytes(b"gone")  # whoever opens it fails
-    again = Source(spark, [str(dumps)], skip=False, store=store)
+        part.write_bytes(b"gone")
+    again = Source(spark, [str(dumps)], skip=False, store=str(place))
     assert again.open().exports == 4
-    new = [part for name in ("tuesday+late 1", "other") for part in (dumps / name).rglob("*.parquet")]
-    size = sum(part.stat().st_size for part in new) / 1_000_000
-    assert again.told() == f"merged 2 exports ({len(new)} files, {size:.1f} MB) into the store; 2 were in it already"
+    assert again.told() == "merged 0 exports (0 files, 0.0 MB) into the store; 4 were in it already"
 
 
-def test_a_run_that_was_cut_off_changes_nothing(spark: SparkSession, dumps: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found, _ = find_exports(spark, [str(dumps / "monday")])
-    store = Store(spark, str(tmp_path / "store"))
-    store.add(found[:1])
-    before = rows_of(Store(spark, str(tmp_path / "store")).open().messages)
-    with monkeypatch.context() as patch:
-        patch.setattr("homing.analytics.input.files.Files.replace_text", _cut_off)
-        with pytest.raises(KeyboardInterrupt):
-            store.add(found)
-    again = Store(spark, str(tmp_path / "store"))
-    assert rows_of(again.open().messages) == before
-    assert len(again.add(found)) == 1
-    assert rows_of(again.open().messages) == rows_of(open_exports(spark, found, []).messages)
+def test_what_nothing_names_any_more_goes_after_a_day(spark: SparkSession, dumps: Path, tmp_path: Path) -> None:
+    place, files = tmp_path / "store", Files(spark)
+    for number, parts in ((1, ["old", "kept"]), (2, ["new", "kept"]), (3, ["newer", "kept"])):
+        for part in parts:
+            (place / "runs" / part / "messages").mkdir(parents=True, exist_ok=True)
+        state = {"schema_version": schema.SCHEMA_VERSION, "exports": [], "parts": {"messages": {p: f"runs/{p}/messages" for p in parts}}}
+        (place / f"_homing_store-{number:06d}.json").write_text(json.dumps(state))
+    (place / "runs" / "cut-off").mkdir()
+    (place / "runs" / "under-way").mkdir()
+    for path in (*place.glob("*"), *(place / "runs").glob("*")):
+        os.utime(path, (0, 0))
+    for name in ("_homing_store-000003.json", "runs/under-way"):
+        os.utime(place / name)
+    Store(spark, str(place)).tidy()
+    assert {path.name for path in (place / "runs").iterdir()} == {"new", "newer", "kept", "under-way"}
+    assert files.names(str(place)) == ["_homing_store-000002.json", "_homing_store-000003.json", "runs"]
 
 
 def _cut_off(*_: object) -> None:
@@ -269,4 +288,4 @@ def test_input_output_and_store_on_another_file_system(far: Analysed, rest: Anal
     assert far.summary.report == f"{FAR}/out/report.html"
     same_tables(far, rest)
     assert "report" in (far.place / "out" / "report.html").read_text()
-    assert (far.place / "store" / STORE_NAME).is_file()
+    assert (far.place / "store" / "_homing_store-000001.json").is_file()

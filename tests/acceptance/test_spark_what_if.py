@@ -15,7 +15,7 @@ from homing.analytics.commands.simulate import sentence, simulate
 from homing.analytics.errors import AnalyticsError
 from homing.analytics.input.inputs import read_export
 from homing.analytics.synthetic import sample
-from homing.analytics.what_if.details import details_recorded
+from homing.analytics.what_if.details import details_recorded, placed_by_key
 from homing.analytics.what_if.policy import parse_policies
 from homing.analytics.what_if.simulate import failed_stays, with_policy
 from homing.analytics.what_if.what_if import FIGURES, what_if
@@ -82,7 +82,7 @@ def test_order_is_told_of_neighbours_of_one_key(spark: SparkSession, tmp_path: P
 
     def recorded(messages: DataFrame, attempts: DataFrame) -> int:
         stays = with_policy(failed_stays(messages, attempts), parse_policies({"#": {"max-delivery-attempts": 2}}))
-        return {row["queue"]: int(row["out_of_order"]) for row in details_recorded(messages, stays).collect()}["q"]
+        return {row["queue"]: int(row["out_of_order"]) for row in details_recorded(stays, placed_by_key(messages, stays)).collect()}["q"]
 
     # 1 and 3 are neighbours of key a, and 1 came after 3; 5 follows 3, and none of these two failed.
     assert recorded(export.messages, export.attempts) == 1
@@ -103,7 +103,7 @@ def test_of_very_many_messages_a_share_is_played(spark: SparkSession, dump: Path
     export = read_export(spark, str(dump))
 
     def ask() -> dict[tuple[str | None, str], Any]:
-        rows = what_if(export.messages, export.attempts, parse_policies(SAME), seed=1, replicates=12, details=False).collect()
+        rows = what_if(export.messages, export.attempts, parse_policies(SAME), seed=1, replicates=12, details=False, small=True).collect()
         return {(row["queue"], row["figure"]): row for row in rows}
 
     every = ask()
@@ -121,7 +121,7 @@ def test_a_seed_gives_the_same_answer_and_another_seed_another(spark: SparkSessi
 
     def ask(seed: int, parts: int) -> list[tuple[object, ...]]:
         cut = export.attempts.repartition(parts)
-        return rows_of(what_if(export.messages, cut, policies, seed=seed, replicates=6, details=False).drop("observed_share"))
+        return rows_of(what_if(export.messages, cut, policies, seed=seed, replicates=6, details=False, small=True).drop("observed_share"))
 
     first = ask(1, 2)
     assert ask(1, 5) == first
