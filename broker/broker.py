@@ -232,6 +232,7 @@ class Broker(Administration):
             options.get("session", 0),
             options.get("transacted", False),
             connection.kept,
+            connection.returns_at_once,
         )
         connection.consumers[number] = consumer
         queue.attach(consumer)
@@ -319,7 +320,9 @@ class Broker(Administration):
                 reference.where = Where.SETTLING
                 self.office.bury(reference, EXPIRED)
                 continue
-            consumer = Consumer(number, connection.name, connection.front_end, 1, kept=connection.kept)
+            consumer = Consumer(
+                number, connection.name, connection.front_end, 1, kept=connection.kept, returns_at_once=connection.returns_at_once
+            )
             consumer.queue = queue
             consumer.open = False
             connection.retire(consumer)

@@ -38,6 +38,7 @@ class Connection:
         "policies",
         "producers",
         "retired",
+        "returns_at_once",
         "sender",
         "transactions",
         "user",
@@ -51,6 +52,8 @@ class Connection:
         self.connected_at_ms = now_ms
         #: AMQP's; everybody else is in ``/`` and names the others in full.
         self.virtual_host = DEFAULT
+        #: AMQP's: see Consumer.
+        self.returns_at_once = False
         self.front_end = front_end
         self.policies = policies
         #: Shown to people: client ids are the clients' secret, numbers are not.

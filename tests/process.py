@@ -34,7 +34,7 @@ class Server:
         self.config: dict[str, Any] = {
             "data-directory": "data",
             "native": {"port": 0},
-            "address-settings": {"#": {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True}},
+            "address-settings": {"#": {"redelivery-delay": 0}},
             **(config or {}),
         }
         #: What is run, and what runs it; anything but the broker by itself is started from nothing.

@@ -22,15 +22,19 @@ MAX_DELAY_MS = 10 * 365 * 86_400_000
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
 _UNIT_MS = {None: 1, "ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DEFAULTS: dict[str, Any] = {
-    "redelivery-delay": 0,
-    "redelivery-delay-multiplier": 1.0,
-    "redelivery-collision-avoidance-factor": 0.0,
-    "max-redelivery-delay": None,
+    "redelivery-delay": 1_000,
+    "redelivery-delay-multiplier": 4.0,
+    "redelivery-collision-avoidance-factor": 0.2,
+    "max-redelivery-delay": 3_600_000,
     "redelivery-back-off": "exponential",
     "redelivery-delays": [],
     "max-delivery-attempts": 10,
     "redelivery-policy": None,
 }
+#: Delay, multiplier, jitter and cap are by default one schedule. Who names one of these names another one ...
+_SCHEDULE = ("redelivery-delay", "redelivery-delay-multiplier", "redelivery-back-off", "redelivery-delays")
+#: ... in which these are so unless he names them too.
+_PLAIN_SCHEDULE = {"redelivery-delay-multiplier": 1.0, "redelivery-collision-avoidance-factor": 0.0, "max-redelivery-delay": None}
 _CONSUMER_DEFAULTS: dict[str, Any] = {
     "maximum-redeliveries": 6,
     "initial-redelivery-delay": 1000,
@@ -76,11 +80,12 @@ class Policies:
         """The policy of an address that exactly these patterns match; None where none does."""
         if not matching:
             return None
-        values = dict(_DEFAULTS)
+        named: dict[str, Any] = {}
         for pattern, settings in self.layers:
             if pattern in matching:
-                values |= settings
-        return policy_of(values)
+                named |= settings
+        another = any(named.get(key, []) != [] for key in _SCHEDULE)
+        return policy_of(_DEFAULTS | (_PLAIN_SCHEDULE if another else {}) | named)
 
     def patterns(self) -> list[tuple[str, str]]:
         """(pattern, regular expression: regex_of)."""
@@ -103,9 +108,9 @@ def load_policies(path: str | Path) -> Policies:
     except YAMLError as error:
         raise AnalyticsError("bad-policy", f"{path} is no YAML: {str(error).splitlines()[0]}.", "Mend it.") from error
     settings = whole.get("address-settings", whole) if isinstance(whole, dict) else None
-    if not isinstance(settings, dict) or not settings or not all(isinstance(each, dict) for each in settings.values()):
+    if not isinstance(settings, dict) or not settings or not all(isinstance(each, dict | None) for each in settings.values()):
         raise AnalyticsError("bad-policy", f"{path} has no address-settings.", "Write patterns and their settings: docs/settings.md.")
-    return parse_policies(settings)
+    return parse_policies({pattern: each or {} for pattern, each in settings.items()})
 
 
 def parse_policies(settings: Mapping[str, Mapping[str, Any]]) -> Policies:

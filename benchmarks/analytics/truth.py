@@ -18,7 +18,7 @@ from typing import Any
 
 from homing.analytics.synthetic.sample import START_US, World, write_world
 from homing.broker.core.redelivery import Action, Failure, decide
-from homing.broker.core.settings.address_settings import AddressSettings, read_setting
+from homing.broker.core.settings.address_settings import AddressSettings, AddressSettingsRepository
 
 #: What was in force when the export was made.
 RECORDED: tuple[dict[str, Any], ...] = (
@@ -151,7 +151,7 @@ def make_cases(out: Path, seeds: range, messages: int) -> list[Case]:
 
 
 def settings_of(values: Mapping[str, Any]) -> AddressSettings:
-    return AddressSettings(**dict(read_setting(key, value) for key, value in values.items()))
+    return AddressSettingsRepository({"#": values}).resolve("any")
 
 
 def run(queue: str, troubles: list[Trouble], values: Mapping[str, Any], noise: random.Random, world: World | None) -> Truth:

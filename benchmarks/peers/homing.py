@@ -29,7 +29,7 @@ class Homing(Peer):
         self._tells = True
         self._queues: dict[str, Any] = {}
         self._addresses: dict[str, Any] = {}
-        self._settings: dict[str, Any] = {"#": {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True}}
+        self._settings: dict[str, Any] = {"#": {"redelivery-delay": 0}}
 
     @classmethod
     def missing(cls) -> str | None:

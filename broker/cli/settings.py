@@ -46,6 +46,8 @@ class Explained(NamedTuple):
     origins: list[Origin]
     #: Of the queue of that name, where it has one: where its dead letters go instead of a dead-letter address.
     dead_letter_exchange: str | None
+    #: It was declared over AMQP, and no delay is meant for what AMQP clients return.
+    amqp_returns_at_once: bool = False
     #: Of a running broker: the address's queues; None where it has no such address.
     queues: list[str] | None = None
 
@@ -54,17 +56,17 @@ def _explained(address: str, file: Path | None, url: str) -> Explained:
     from ..core.settings.address_settings import Origin
 
     if file is not None:
-        return Explained(load_config(file).address_settings.explain(address), None)
+        return Explained(load_config(file).address_settings.explain(address), None, False)
     from .client import call
 
     value = call(url, "explain", address=address)
     origins = [Origin(each["key"], each["value"], each["pattern"], each.get("line")) for each in value["settings"]]
-    return Explained(origins, value.get("dead_letter_exchange"), value["queues"])
+    return Explained(origins, value.get("dead_letter_exchange"), value["amqp_returns_at_once"], value["queues"])
 
 
 def explain(address: Address, config: FromFile = None, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """Every setting of an address, with the pattern and line it came from."""
-    origins, exchange, queues = _explained(address, config, url)
+    origins, exchange, _, queues = _explained(address, config, url)
     if as_json:
         settings = [origin._asdict() for origin in origins]
         print_json({"address": address, "queues": queues, "settings": settings, "dead_letter_exchange": exchange})
@@ -131,10 +133,12 @@ def policy_explain(
     as_json: Json = False,
 ) -> None:
     """When a message that always fails is tried again, how long it lives in all, and where it ends."""
-    from ..core.redelivery import attempts_allowed, lifetime_ms, lifetime_warning, schedule
+    from ..core.redelivery import at_once, attempts_allowed, lifetime_ms, lifetime_warning, schedule
 
-    origins, exchange, _ = _explained(address, config, url)
+    origins, exchange, amqp_returns_at_once, _ = _explained(address, config, url)
     settings = _settings_of(origins)
+    if amqp_returns_at_once:
+        settings = at_once(settings)
     allowed = attempts_allowed(settings, None)
     rows = schedule(settings, None, max(attempts, allowed or 0) if (allowed or 0) <= 1000 else attempts)
     life, warning = lifetime_ms(settings, None), lifetime_warning(settings, None)
@@ -148,12 +152,15 @@ def policy_explain(
                 "max_total_ms": life[1] if life else None,
                 "dead_letter_address": settings.dead_letter_address if exchange is None else None,
                 "dead_letter_exchange": exchange,
+                "amqp_returns_at_once": amqp_returns_at_once,
                 "warning": warning,
             }
         )
         return
     _print_schedule(address, rows, allowed)
     stdout.print(f"\n{_ending(settings, allowed, life, exchange)}")
+    if amqp_returns_at_once:
+        stdout.print("AMQP clients get it back at once, as no pattern other than # sets a delay; what native clients fail waits.")
     if warning:
         stderr.print(f"[yellow]warning[/]  {escape(warning)}")
 
@@ -185,7 +192,9 @@ def _ending(settings: AddressSettings, allowed: int | None, life: tuple[int, int
     if exchange is not None:
         return f"After {times}, {total}, it goes through the exchange [bold]{escape(exchange) or '(default)'}[/]."
     if settings.dead_letter_address is None:
-        return f"After {times}, {total}, it is [bold red]removed[/] and counted: no dead-letter-address is set."
+        parked = settings.without_dead_letter_address == "park"
+        fate = "stays [bold]parked[/] in its queue" if parked else "is [bold red]removed[/] and counted"
+        return f"After {times}, {total}, it {fate}: no dead-letter-address is set."
     return f"After {times}, {total}, it goes to [bold]{escape(settings.dead_letter_address)}[/]."
 
 

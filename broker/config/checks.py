@@ -92,7 +92,7 @@ def _ttl_problems(layer: _Layer) -> list[ConfigProblem]:
 
 def _drop_head_problems(repository: AddressSettingsRepository, lines: Mapping[KeyPath, int]) -> list[ConfigProblem]:
     """A dead-letter queue that drops its oldest loses exactly what it is there to keep."""
-    targets = {layer["dead_letter_address"] for layer in repository.layers.values() if layer.get("dead_letter_address")}
+    targets = {each for pattern in ("#", *repository.layers) if (each := repository.resolve(pattern).dead_letter_address)}
     problems = []
     for target in sorted(targets):
         settings = repository.resolve(target)
@@ -108,23 +108,25 @@ def _drop_head_problems(repository: AddressSettingsRepository, lines: Mapping[Ke
 
 def settings_warnings(repository: AddressSettingsRepository, lines: Mapping[KeyPath, int]) -> list[ConfigProblem]:
     """What is allowed but perhaps not meant, in the order of the file."""
-    layers = _layers(repository, lines)
-    base = next((layer for layer in layers if layer.pattern == "#"), None) or _Layer("#", repository, lines)
-    warnings = _loss(base)
-    if not warnings:
-        warnings = [found for layer in layers if layer.own.get("dead_letter_address", "") is None for found in _loss(layer)]
-    for layer in layers:
+    warnings: list[ConfigProblem] = []
+    for layer in _layers(repository, lines):
+        warnings += _loss(layer)
         warnings += _short_life(layer)
         warnings += _without_effect(layer)
     return sorted(warnings, key=lambda each: each.line or 0)
 
 
 def _loss(layer: _Layer) -> list[ConfigProblem]:
+    """Where the dead letters go that have no address, told by the pattern that says so."""
     settings = layer.settings
     if settings.dead_letter_address is not None or settings.max_delivery_attempts < 0:
         return []
-    message = f"no dead-letter-address: a message is removed after {settings.max_delivery_attempts} failed attempts"
-    return [layer.problem("dead_letter_address", message, "set dead-letter-address: DLA and auto-create-dead-letter-resources: true")]
+    name = next((each for each in ("without_dead_letter_address", "dead_letter_address") if each in layer.own), None)
+    if name is None:
+        return []
+    fate = "stays parked in its queue" if settings.without_dead_letter_address == "park" else "is removed"
+    message = f"no dead-letter-address: a message {fate} after {settings.max_delivery_attempts} failed attempts"
+    return [layer.problem(name, message, "set a dead-letter-address, such as DLA")]
 
 
 def _short_life(layer: _Layer) -> list[ConfigProblem]:
@@ -151,6 +153,9 @@ def _without_effect(layer: _Layer) -> list[ConfigProblem]:
     if own.get("auto_create_dead_letter_resources") and settings.dead_letter_address is None:
         message = "auto-create-dead-letter-resources has no effect: no dead-letter-address applies here"
         warnings.append(layer.problem("auto_create_dead_letter_resources", message, "set dead-letter-address: DLA"))
+    if "without_dead_letter_address" in own and settings.dead_letter_address is not None:
+        message = f"without-dead-letter-address has no effect: the dead-letter-address {settings.dead_letter_address} applies here"
+        warnings.append(layer.problem("without_dead_letter_address", message, "set dead-letter-address: null"))
     if own.get("auto_create_expiry_resources") and settings.expiry_address is None:
         message = "auto-create-expiry-resources has no effect: no expiry-address applies here"
         warnings.append(layer.problem("auto_create_expiry_resources", message, "set expiry-address: EXPIRED"))

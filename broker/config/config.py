@@ -12,7 +12,14 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import Field, PrivateAttr, ValidationError
 
-from ..core.settings.address_settings import DECLARABLE_SETTINGS, FIELD_OF_KEY, KEY_OF_FIELD, AddressSettingsRepository, read_setting
+from ..core.settings.address_settings import (
+    DECLARABLE_SETTINGS,
+    FIELD_OF_KEY,
+    KEY_OF_FIELD,
+    AddressSettingsRepository,
+    built_in,
+    read_setting,
+)
 from ..core.settings.units import format_duration_ms, format_size_bytes
 from ..core.settings.values import SettingError
 from ..core.settings.wildcard import pattern_problem
@@ -49,8 +56,6 @@ __all__ = [
     "reloaded",
 ]
 
-#: The layer that the shipped broker.yaml sets: failed messages go somewhere.
-_SHIPPED_LAYERS: Final[Mapping[str, Mapping[str, Any]]] = {"#": {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True}}
 #: Sections that only a restart can change; the rest takes effect at reload.
 RESTART_SECTIONS: Final = frozenset({"native", "amqp", "http", "data_directory", "journal", "broker", "limits"})
 #: Of ``limits`` these take effect at reload all the same.
@@ -124,7 +129,7 @@ class Config(Section):
         """For the journal's table of settings in force: pattern -> {setting: value}, broker-wide ones under ``""``."""
         described = self.describe()
         layers = described.pop("address_settings")
-        return {"": described, **layers}
+        return {"": {**described, "default_address_settings": built_in()}, **layers}
 
 
 class Change(NamedTuple):
@@ -194,13 +199,7 @@ def parse(text: str, directory: Path | None = None, source: str = "broker.yaml")
 def default_config(directory: Path | None = None) -> Config:
     """What holds when no file is given: the values of the shipped broker.yaml. ``directory`` as for ``parse``."""
     data = Path("homing-data")
-    return Config.model_validate(
-        {
-            "data-directory": directory.absolute() / data if directory else data,
-            "amqp": AmqpSection(),
-            "address-settings": AddressSettingsRepository(_SHIPPED_LAYERS),
-        }
-    )
+    return Config.model_validate({"data-directory": directory.absolute() / data if directory else data, "amqp": AmqpSection()})
 
 
 def check(config: Config | Path) -> list[str]:
@@ -261,8 +260,8 @@ def _address_settings(layers: Any, read: Source, problems: list[ConfigProblem]) 
             problems.append(
                 _problem(read, (root, pattern), f"expected a mapping of settings, got {shown(layer)}", "write {redelivery-delay: 5s}")
             )
-        else:
-            kept[pattern] = _settings(layer or {}, (root, pattern), frozenset(FIELD_OF_KEY.values()), read, problems)
+        elif layer:
+            kept[pattern] = _settings(layer, (root, pattern), frozenset(FIELD_OF_KEY.values()), read, problems)
     lines = {path[1:]: line for path, line in read.lines.items() if len(path) == 3 and path[0] == root}
     repository = AddressSettingsRepository(kept, {(pattern, key): line for (pattern, key), line in lines.items()})
     problems += layer_problems(repository, read.lines)

@@ -115,6 +115,7 @@ class Consumer:
         "queue",
         "retired",
         "returning",
+        "returns_at_once",
         "scanned",
         "selector",
         "session",
@@ -138,6 +139,7 @@ class Consumer:
         session: int = 0,
         transacted: bool = False,
         kept: Kept | None = None,
+        returns_at_once: bool = False,
     ) -> None:
         self.number = number
         self.connection = connection
@@ -148,6 +150,8 @@ class Consumer:
         self.policy = policy
         self.session = session
         self.transacted = transacted
+        #: What it returns is there again at once, as with RabbitMQ, unless a delay is meant.
+        self.returns_at_once = returns_at_once
         #: A limit that several consumers have together; None: only its own.
         self.shared: SharedWindow | None = None
         self.open = True

@@ -42,10 +42,12 @@ def shared_target(settings: AddressSettings, source_address: str, reason: str) -
 
 
 def target(settings: AddressSettings, source_address: str, reason: str) -> Target | None:
-    """Where messages of ``source_address`` go that ended for ``reason``; None: nowhere, they are removed.
+    """Where messages of ``source_address`` go that ended for ``reason``; None: nowhere.
 
-    They stay in their virtual host.
+    They stay in their virtual host. Overflow is no failure: what had to make room goes only where somebody meant it to.
     """
+    if reason == MAX_LENGTH and not settings.dead_letters_meant:
+        return None
     if reason == EXPIRED:
         address, create = settings.expiry_address, settings.auto_create_expiry_resources
         prefix, suffix = settings.expiry_queue_prefix, settings.expiry_queue_suffix

@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, Protocol
 
 from .settings.address_settings import AddressSettings
@@ -143,6 +144,8 @@ class Failure(NamedTuple):
     until_ms: int | None = None
     #: Dead-letter now (acknowledgement type 1).
     poison: bool = False
+    #: Given back unprocessed rather than failed, as far as RabbitMQ's delayed retries tell the two apart.
+    returned: bool = False
 
 
 class Action(Enum):
@@ -209,6 +212,32 @@ class Verdicts(dict[int, Decision]):
         if decision.action is Action.DEAD_LETTER or not self._failure.counts or failed <= 0 or _spread(settings, policy, failed).certain:
             self[failed] = decision
         return decision
+
+
+def of_amqp_consumer(settings: AddressSettings, failure: Failure) -> AddressSettings:
+    """What decides of a message that an AMQP client returns: it is there again at once, as with RabbitMQ, unless a delay is meant."""
+    kinds = ("all", "returned" if failure.returned else "failed")
+    delayed = settings.delay_meant if settings.delayed_retry_type is None else settings.delayed_retry_type in kinds
+    return settings if delayed else at_once(settings)
+
+
+def delays_returns(settings: AddressSettings) -> bool:
+    """Whether a delay is meant for some of what AMQP clients return."""
+    return settings.delay_meant or settings.delayed_retry_type is not None
+
+
+@lru_cache(1000)
+def at_once(settings: AddressSettings) -> AddressSettings:
+    """The same without any delay."""
+    return replace(
+        settings,
+        redelivery_delay_ms=0,
+        redelivery_delay_multiplier=1.0,
+        redelivery_collision_avoidance_factor=0.0,
+        max_redelivery_delay_ms=None,
+        redelivery_back_off="exponential",
+        redelivery_delays_ms=(),
+    )
 
 
 def limit_reached(settings: AddressSettings, policy: ConsumerPolicy | None, failed: int) -> bool:

@@ -51,7 +51,7 @@ class DeadLetterOffice:
         self._retry_again = False
 
     def bury(self, reference: MessageReference, reason: str) -> None:
-        """Ends a message's stay: to its dead-letter (or expiry) address, parked, or removed when there is no address."""
+        """Ends a message's stay: to its dead-letter (or expiry) address, parked, or removed where that is meant."""
         self.bury_all(reference.queue, (reference,), reason)
 
     def bury_all(self, queue: Queue, references: Sequence[MessageReference], reason: str, in_turn: bool = True) -> None:
@@ -151,7 +151,11 @@ class DeadLetterOffice:
         """To the dead-letter (or expiry) address of the settings."""
         state, (target, shared) = self._state, self._target(queue, reason)
         if target is None:
-            return [Burial([(reference, []) for reference in references], None, _NO_ADDRESS)]
+            moved: list[Moved] = [(reference, []) for reference in references]
+            if reason in (EXPIRED, MAX_LENGTH) or queue.settings.without_dead_letter_address == "drop":
+                return [Burial(moved, None, _NO_ADDRESS)]
+            self._warn(queue, f"{_NO_ADDRESS}; its failed messages stay in it, parked ({reason})")
+            return [Burial(moved, [])]
         burials: list[Burial] = []
         hop: Hop | None = None
         asked: set[str] = set()
@@ -183,7 +187,7 @@ class DeadLetterOffice:
     def _drop(self, reference: MessageReference, reason: str, why: str) -> None:
         state, queue = self._state, reference.queue
         state.references.leave(reference, "expired" if reason == EXPIRED else "dropped", reason)
-        if reason != EXPIRED:
+        if reason not in (EXPIRED, MAX_LENGTH):
             self._warn(queue, f"{why}; a message was removed ({reason})")
 
     def _warn(self, queue: Queue, why: str) -> None:

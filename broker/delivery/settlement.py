@@ -9,11 +9,12 @@ from ..core.consumer import Consumer
 from ..core.dead_letter import DELIVERY_LIMIT, EXPIRED, POISON, REJECTED
 from ..core.message import MessageReference
 from ..core.queue import Queue
-from ..core.redelivery import Action, Failure, Verdicts, limit_reached
+from ..core.redelivery import Action, Failure, Verdicts, limit_reached, of_amqp_consumer
 from .dead_lettering import DeadLetterOffice
 from .state import BrokerState, log
 
 COUNTED: Final = Failure()
+_TIMED_OUT: Final = Failure(returned=True)
 UNCOUNTED: Final = Failure(counts=False)
 _DEAD_LETTER: Final = Action.DEAD_LETTER
 
@@ -69,6 +70,8 @@ class Settlement:
     ) -> None:
         """These came back from the application. Each is decided by itself: again at once, again at a time, or dead."""
         state, queue, settings = self._state, consumer.queue, consumer.queue.settings
+        if consumer.returns_at_once:
+            settings = of_amqp_consumer(settings, failure)
         report = report or {}
         if failure.counts:
             # What a client wrote is read before anything changes.
@@ -80,7 +83,7 @@ class Settlement:
         verdicts = [(reference, decisions[reference.failed]) for reference in failed]
         state.ledger.delivered(queue, failed, now_ms)
         if failure.counts:
-            state.ledger.failed(consumer, verdicts, outcome, report, now_ms)
+            state.ledger.failed(consumer, settings, verdicts, outcome, report, now_ms)
         again: list[MessageReference] = []
         dead: dict[str, list[MessageReference]] = {}
         for reference, decision in verdicts:
@@ -160,6 +163,6 @@ class Settlement:
             elif oldest is None or given_ms < oldest:
                 oldest = given_ms
         if late:
-            self.fail(consumer, late, COUNTED, "timeout", {"reason": f"not settled within {timeout_ms} ms of being given"})
+            self.fail(consumer, late, _TIMED_OUT, "timeout", {"reason": f"not settled within {timeout_ms} ms of being given"})
         consumer.oldest_given_ms = oldest
         return late

@@ -15,13 +15,14 @@ def explain(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
     """Where the address has a queue of its name, what holds for that: its declaration and its policy go before the address settings."""
     read.only(arguments, "address")
     address = read.text(arguments, "address")
-    origins, exchange, routing_key = broker.explain(address)
+    told = broker.explain(address)
     queues = broker.queues_of(address)
     return {
         "address": address,
         "queues": None if queues is None else queues[:SHOWN_QUEUES],
-        "dead_letter_exchange": exchange,
-        "dead_letter_routing_key": routing_key,
+        "amqp_returns_at_once": told.amqp_returns_at_once,
+        "dead_letter_exchange": told.dead_letter_exchange,
+        "dead_letter_routing_key": told.dead_letter_routing_key,
         "settings": [
             {
                 "key": origin.key,
@@ -29,6 +30,6 @@ def explain(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
                 "pattern": origin.pattern,
                 "line": origin.line,
             }
-            for origin in origins
+            for origin in told.origins
         ],
     }

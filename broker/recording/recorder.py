@@ -60,6 +60,7 @@ COLUMN_OF_OUTCOME: Final = {
 
 
 #: What stays have in common -> (message_id, sequence) of each.
+_Verdicts = list[tuple[MessageReference, Decision]]
 _Stays = dict[tuple[Any, ...], list[tuple[int, int]]]
 
 
@@ -334,13 +335,13 @@ class Ledger:
     # -- attempts ----------------------------------------------------------------------------------------------------
 
     def failed(
-        self, consumer: Consumer, verdicts: list[tuple[MessageReference, Decision]], outcome: str, report: dict[str, Any], now_ms: int
+        self, consumer: Consumer, settings: AddressSettings, verdicts: _Verdicts, outcome: str, report: dict[str, Any], now_ms: int
     ) -> None:
-        """Deliveries of one queue that ended badly, all in the same way; their counts have gone up already.
+        """Deliveries of one queue that ended badly, all in the same way, decided by ``settings``; their counts have gone up already.
 
         Keeps, of each message, the first tenth and the last of at most max-redelivery-records.
         """
-        group, settings, queue_id = self.group, consumer.queue.settings, consumer.queue.queue_id
+        group, queue_id = self.group, consumer.queue.queue_id
         counts = consumer.queue.counts
         counts[FAILED] += len(verdicts)
         counts[RETRIED] += sum([decision.action is Action.REDELIVER for _, decision in verdicts])

@@ -13,7 +13,6 @@ from ..delivery.state import log
 from ..engine import Engine
 from ..errors import Refused
 from ..topology.amqp.arguments import priorities
-from ..topology.amqp.policies import with_policy
 from ..topology.resources import parse_selector, settings_for
 from .recorder import park_reason
 
@@ -46,7 +45,7 @@ def _queue(broker: Engine, record: QueueRecord) -> None:
     settings, policy = broker.state.settings.resolve(record.address), broker.policies.for_queue(record.name)
     options = {key: known_duration_ms(value) if key.endswith("_ms") else value for key, value in record.options.items()}
     try:
-        settings = with_policy(settings_for(broker.state.settings, record.address, options), options, policy)
+        settings = settings_for(broker.state.settings, record.address, options, policy)
     except Refused as refusal:
         log.error("queue %s: what it was declared with is not understood any more (%s); the address's settings apply", record.name, refusal)
     queue = Queue(

@@ -11,6 +11,7 @@ from homing.journal.contract import ReferenceRecord
 
 from ..core import dead_letter
 from ..core.amqp.declared import AMQP
+from ..core.amqp.policy import Policy
 from ..core.amqp.vhost import SEPARATOR, address_and_queue, split
 from ..core.message import Where
 from ..core.queue import Queue
@@ -20,6 +21,7 @@ from ..core.settings.address_settings import (
     DECLARABLE_SETTINGS,
     DEFAULT_ORIGIN,
     DEFAULTS,
+    EVERYWHERE,
     AddressSettings,
     AddressSettingsRepository,
     read_setting,
@@ -28,7 +30,7 @@ from ..core.settings.values import SettingError
 from ..delivery.state import BrokerState
 from ..errors import Refused
 from ..steps import STEP, Steps, at_once
-from .amqp.arguments import priorities
+from .amqp.arguments import default_attempts, priorities
 from .amqp.policies import Policies, with_policy
 from .idle_queues import IdleQueues
 
@@ -113,7 +115,7 @@ class Resources:
         self._check_place(name, address_name, colons=True)
         self.check_room()
         policy = self._policies.for_queue(name)
-        settings = with_policy(settings_for(state.settings, address_name, options or {}), options or {}, policy)
+        settings = settings_for(state.settings, address_name, options or {}, policy)
         address = self.make_address(address_name, ROUTING_TYPE_OF[routing_type], auto_created or _comes_again(routing_type))
         address.used_at_ms = state.now_ms()
         queue = Queue(
@@ -203,7 +205,7 @@ class Resources:
         existing = self._state.post_office.queues.get(name)
         if existing is None:
             self._check_place(name, address, new_prefixes)
-            with_options(DEFAULTS, options)
+            read_options(options)
         else:
             same = (existing.address, existing.routing_type, existing.selector.text if existing.selector else None, existing.durable)
             if same != (address, routing_type, text, durable) or existing.options != options:
@@ -270,9 +272,8 @@ class Resources:
 
     def in_force(self, queue: Queue, settings: AddressSettingsRepository) -> AddressSettings:
         """What is in force for a queue under these settings and its policy, which it is told. Raises Refused."""
-        found = settings_for(settings, queue.address, queue.options)
         queue.policy = self._policies.for_queue(queue.name)
-        return with_policy(found, queue.options, queue.policy)
+        return settings_for(settings, queue.address, queue.options, queue.policy)
 
     # -- removed -----------------------------------------------------------------------------------------------------
 
@@ -385,21 +386,26 @@ def parse_selector(text: str | None, max_characters: int = 4096, max_depth: int 
         ) from None
 
 
-def settings_for(repository: AddressSettingsRepository, address: str, options: dict[str, Any]) -> AddressSettings:
-    """What is in force for a queue of ``address`` declared with ``options``. Raises Refused.
+def settings_for(
+    repository: AddressSettingsRepository, address: str, options: dict[str, Any], policy: Policy | None = None
+) -> AddressSettings:
+    """What is in force for a queue of ``address`` declared with ``options``, under an AMQP ``policy``. Raises Refused.
 
-    A queue that AMQP declared has no attempt limit, as with RabbitMQ, unless its declaration or a pattern other than ``#`` sets one.
+    A queue that AMQP declared has RabbitMQ's attempt limit unless its declaration or a pattern other than ``#`` sets one.
     """
-    settings = with_options(repository.resolve(address), options)
-    if AMQP not in options or "max_delivery_attempts" in options:
-        return settings
-    limited = repository.origin(address, "max_delivery_attempts") not in ("#", DEFAULT_ORIGIN)
-    return settings if limited else replace(settings, max_delivery_attempts=-1)
+    settings = repository.resolve(address, read_options(options))
+    limit_meant = "max_delivery_attempts" in options or repository.origin(address, "max_delivery_attempts") not in (
+        EVERYWHERE,
+        DEFAULT_ORIGIN,
+    )
+    if AMQP in options and not limit_meant:
+        settings = replace(settings, max_delivery_attempts=default_attempts(options))
+    return with_policy(settings, options, policy)
 
 
-def with_options(settings: AddressSettings, options: dict[str, Any]) -> AddressSettings:
-    """The address's settings with what a queue was declared with on top. Raises Refused for an unknown or bad option."""
-    changes: dict[str, Any] = {}
+def read_options(options: dict[str, Any]) -> dict[str, Any]:
+    """The settings (field name -> value) that a queue was declared with. Raises Refused for an unknown or bad option."""
+    declared: dict[str, Any] = {}
     for key, value in options.items():
         if key == AMQP:
             continue
@@ -417,15 +423,15 @@ def with_options(settings: AddressSettings, options: dict[str, Any]) -> AddressS
             raise Refused("invalid-argument", str(error), "see docs/settings.md") from None
         if key in ("dead_letter_address", "expiry_address") and read is not None:
             check_name(read, "address")
-        changes[field] = read
-    return replace(settings, **changes) if changes else settings
+        declared[field] = read
+    return declared
 
 
 def makes_room(queue: Queue) -> bool:
-    """Overflow drop-head, and what it drops leaves the queue: its dead-letter address is another one, or none."""
+    """Overflow drop-head, and the queue is not one of dead letters: those are not dropped unseen."""
     if queue.settings.overflow != "drop-head":
         return False
-    target = dead_letter.target(queue.settings, queue.address, dead_letter.MAX_LENGTH)
+    target = dead_letter.target(queue.settings, queue.address, dead_letter.DELIVERY_LIMIT)
     return target is None or target.address != queue.address
 
 

@@ -29,13 +29,15 @@ def name(stem: str = "q") -> str:
     return f"{stem}.n{next(_numbers)}"
 
 
-DEAD_LETTERS: dict[str, Any] = {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True}
+#: Dead letters have their queues by themselves; what failed is there again at once.
+AT_ONCE: dict[str, Any] = {"redelivery-delay": 0}
 
 
 @contextmanager
 def running(directory: Path, settings: Mapping[str, Any] | None = None, **sections: Any) -> Iterator[Server]:
-    """A real server, ended with the block. ``settings`` are address-settings over dead letters for everything."""
-    layers = {"#": DEAD_LETTERS, **(settings or {})}
+    """A real server, ended with the block. ``settings`` are address-settings over redelivery at once for everything."""
+    layers = {**(settings or {})}
+    layers["#"] = {**AT_ONCE, **layers.get("#", {})}
     server = Server(directory, {"address-settings": layers, **sections})
     try:
         yield server.start()

@@ -11,11 +11,11 @@ import pytest
 
 from homing import client
 from homing.client import CallError, Connection
-from tests.acceptance.semantics_support import DEAD_LETTERS, fail, history, holds, look, name, queue, running, send, settled
+from tests.acceptance.semantics_support import fail, history, holds, look, name, queue, running, send, settled
 from tests.process import HomingCommand, Server
 
 LAYERS: dict[str, Any] = {
-    "#": {**DEAD_LETTERS, "redelivery-delay": "1h", "max-delivery-attempts": 2},
+    "#": {"redelivery-delay": "1h", "max-delivery-attempts": 2},
     "orders.#": {"max-delivery-attempts": 3},
     "orders.*": {"max-delivery-attempts": 4},
     "*.eu": {"max-delivery-attempts": 5, "max-redelivery-records": 7},
@@ -127,7 +127,8 @@ async def test_a_reload_trims_and_frees_what_is_parked(tmp_path: Path) -> None:
             await fail(connection, "lost", 1)
             await holds(connection, "lost", parked=1)
             await send(connection, "long", *range(10))
-            change(server, {"lost": {"max-delivery-attempts": 1}, "long": {"max-length": 4, "overflow": "drop-head"}})
+            long = {"max-length": 4, "overflow": "drop-head", "dead-letter-address": "DLA"}
+            change(server, {"lost": {"max-delivery-attempts": 1}, "long": long})
             await connection.call("reload")
             await holds(connection, "DLQ.lost", messages=1)
             await holds(connection, "DLQ.long", messages=6)

@@ -33,7 +33,7 @@ from tests.process import HomingCommand, Server
 
 TEN_YEARS_MS = 10 * 365 * 86_400_000
 SETTINGS: dict[str, Any] = {
-    "#": {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True, "max-delivery-attempts": -1},
+    "#": {"max-delivery-attempts": -1},
     "exponential.#": {"redelivery-delay": 1000, "redelivery-delay-multiplier": 3},
     "constant.#": {"redelivery-delay": 700},
     "linear.#": {"redelivery-delay": 1000, "redelivery-back-off": "linear"},

@@ -27,7 +27,7 @@ from tests.acceptance.semantics_support import (
 from tests.process import Server
 
 SETTINGS: dict[str, Any] = {
-    "#": {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True, "redelivery-delay": 77, "max-delivery-attempts": 4},
+    "#": {"redelivery-delay": 77, "max-delivery-attempts": 4},
     "strict.#": {"allow-consumer-policy": False},
     "hasty.#": {"consumer-timeout": 300},
 }

@@ -15,7 +15,7 @@ from tests.acceptance.semantics_support import consuming, fail, history, holds, 
 from tests.process import Server
 
 SETTINGS: dict[str, Any] = {
-    "#": {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True, "max-delivery-attempts": -1},
+    "#": {"max-delivery-attempts": -1},
     "three.#": {"max-delivery-attempts": 3},
     "late.#": {"redelivery-delay": 150},
     "four.#": {"max-redelivery-records": 4},

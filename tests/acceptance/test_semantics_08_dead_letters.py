@@ -33,8 +33,9 @@ from tests.process import HomingCommand, Server
 
 ONE_TRY = {"max-delivery-attempts": 1}
 SETTINGS: dict[str, Any] = {
-    "#": {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True, **ONE_TRY},
+    "#": {**ONE_TRY},
     "nowhere.#": {"dead-letter-address": None},
+    "nowhere.drop.#": {"without-dead-letter-address": "drop"},
     "brief.#": {"dead-letter-address": "brief.DLA"},
     "brief.DLA": {"auto-delete-queues-delay": 200},
     "mortal.#": {"expiry-address": "GONE", "auto-create-expiry-resources": True},
@@ -43,7 +44,7 @@ SETTINGS: dict[str, Any] = {
     "ring.one": {"dead-letter-address": "ring.two", "auto-create-dead-letter-resources": False},
     "ring.two": {"dead-letter-address": "ring.one", "auto-create-dead-letter-resources": False},
     "self": {"dead-letter-address": "self", "max-length": 2, "overflow": "drop-head", "allow-drop-head-on-dead-letter-queue": True},
-    "short.#": {"max-length": 2, "overflow": "drop-head"},
+    "short.#": {"max-length": 2, "overflow": "drop-head", "dead-letter-address": "DLA"},
     "named.#": {"dead-letter-queue-prefix": "rest.", "dead-letter-queue-suffix": ".in.peace"},
 }
 
@@ -82,20 +83,24 @@ async def test_limit_poison_expiry_and_length_lead_there(connection: Connection)
     assert (reason(oldest), oldest["body"]) == ("maxlen", b"1")
 
 
-async def test_without_an_address_it_is_removed_counted_and_logged_once_a_minute(connection: Connection, server: Server) -> None:
-    address = name("nowhere")
+@pytest.mark.parametrize("kind", ["nowhere", "nowhere.drop"])
+async def test_without_an_address_it_is_parked_or_dropped_and_logged_once_a_minute(
+    connection: Connection, server: Server, kind: str
+) -> None:
+    address = name(kind)
     await send(connection, address, *range(5))
     messages = await fail(connection, address, 5)
-    await holds(connection, address, messages=0)
+    left = 0 if kind == "nowhere.drop" else 5
+    await holds(connection, address, messages=left, parked=left)
     for message in messages:
-        assert await outcomes(connection, message.message_id) == ["dropped"]
+        assert await outcomes(connection, message.message_id) == ["dropped"] * (not left)
     told = [line for line in server.log_path.read_text().splitlines() if address in line and "no dead-letter-address" in line]
     assert len(told) == 1
 
 
 async def test_config_check_warns_of_a_limit_without_an_address(tmp_path: Path, homing: HomingCommand) -> None:
     config = tmp_path / "broker.yaml"
-    config.write_text('address-settings:\n  "#": {max-delivery-attempts: 3, redelivery-delay: 10s}\n')
+    config.write_text('address-settings:\n  "#": {dead-letter-address: null, max-delivery-attempts: 3, redelivery-delay: 10s}\n')
     done = await asyncio.to_thread(homing, "config", "check", config)
     assert done.returncode == 0
     assert "dead-letter-address" in done.stdout
@@ -103,9 +108,7 @@ async def test_config_check_warns_of_a_limit_without_an_address(tmp_path: Path, 
 
 async def test_prefix_and_suffix_both_empty_are_refused(tmp_path: Path, homing: HomingCommand) -> None:
     config = tmp_path / "broker.yaml"
-    config.write_text(
-        'address-settings:\n  "#": {dead-letter-address: DLA, auto-create-dead-letter-resources: true, dead-letter-queue-prefix: ""}\n'
-    )
+    config.write_text('address-settings:\n  "#": {dead-letter-queue-prefix: ""}\n')
     done = await asyncio.to_thread(homing, "config", "check", config)
     assert done.returncode == 5
     assert "dead-letter-queue-prefix" in done.stderr

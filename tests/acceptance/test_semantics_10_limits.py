@@ -27,6 +27,7 @@ from tests.acceptance.semantics_support import (
     running,
     send,
     settled,
+    totals,
     until,
 )
 from tests.pauses import tried_again
@@ -41,8 +42,9 @@ SETTINGS: dict[str, Any] = {
     "mortal.lost.#": {"dead-letter-address": "absent", "auto-create-dead-letter-resources": False, "max-delivery-attempts": 1},
     "idle.#": {"expires": 300},
     "head.#": {"max-length": 3, "overflow": "drop-head"},
+    "head.meant.#": {"dead-letter-address": "DLA"},
     "reject.#": {"max-length": 3, "overflow": "reject-publish"},
-    "dlx.#": {"max-length": 3, "overflow": "reject-publish-dlx"},
+    "dlx.#": {"max-length": 3, "overflow": "reject-publish-dlx", "dead-letter-address": "DLA"},
     "block.#": {"max-length": 3, "overflow": "block"},
     "bytes.#": {"max-length-bytes": 1000, "overflow": "reject-publish"},
     "plain.mortal": {},
@@ -190,7 +192,7 @@ async def test_only_what_is_pending_counts_for_the_length(connection: Connection
 
 
 async def test_drop_head_dead_letters_the_oldest_of_the_lowest_priority(connection: Connection) -> None:
-    address = name("head")
+    address = name("head.meant")
     await send(connection, address, 1, priority=9)
     await send(connection, address, 2, 3, priority=1)
     await send(connection, address, 4)
@@ -199,8 +201,16 @@ async def test_drop_head_dead_letters_the_oldest_of_the_lowest_priority(connecti
     assert bodies(await look(connection, address)) == [1, 4, 3]
 
 
-async def test_drop_head_holds_for_transactions_too(connection: Connection) -> None:
+async def test_drop_head_removes_and_counts_where_nobody_named_an_address(connection: Connection, server: Server) -> None:
     address = name("head")
+    await send(connection, address, *range(5))
+    assert bodies(await settled(connection, address, 3)) == [2, 3, 4]
+    assert await look(connection, f"DLQ.{address}") == []
+    assert totals(server, address) | {"sent": 5, "dropped": 2, "dead_lettered": 0} == totals(server, address)
+
+
+async def test_drop_head_holds_for_transactions_too(connection: Connection) -> None:
+    address = name("head.meant")
     async with connection.session(AckMode.TRANSACTED) as session:
         producer = session.producer(address)
         for number in range(5):
@@ -234,13 +244,13 @@ async def test_max_length_bytes(connection: Connection) -> None:
     ("settings", "word"),
     [
         ("{max-length: 5, overflow: pages}", "page, block"),
-        ("{dead-letter-address: DLA, max-length: 5, overflow: drop-head}", "drop-head"),
+        ("{max-length: 5, overflow: drop-head}", "drop-head"),
     ],
 )
 async def test_what_overflow_cannot_be(tmp_path: Path, homing: HomingCommand, settings: str, word: str) -> None:
     """Paging is not there yet; dropping dead letters unseen must be asked for."""
     config = tmp_path / "broker.yaml"
-    config.write_text(f'address-settings:\n  "#": {{dead-letter-address: DLA}}\n  DLA: {settings}\n')
+    config.write_text(f"address-settings:\n  DLA: {settings}\n")
     done = await asyncio.to_thread(homing, "config", "check", config)
     assert done.returncode == 5
     assert word in done.stderr

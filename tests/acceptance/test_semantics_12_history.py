@@ -27,8 +27,8 @@ from tests.pauses import tried_again
 from tests.process import Server
 
 SETTINGS: dict[str, Any] = {
-    "#": {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True, "max-delivery-attempts": 2},
-    "nowhere.#": {"dead-letter-address": None},
+    "#": {"max-delivery-attempts": 2},
+    "nowhere.#": {"dead-letter-address": None, "without-dead-letter-address": "drop"},
 }
 
 

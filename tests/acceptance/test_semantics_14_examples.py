@@ -48,6 +48,7 @@ SETTINGS: dict[str, Any] = {
     "three.settings": {"redelivery-delay": 1, "redelivery-delay-multiplier": 2, "max-redelivery-delay": 1000, "max-delivery-attempts": 11},
     "five.#": {"max-delivery-attempts": 3},
     "five.none.#": {"dead-letter-address": None},
+    "five.none.drop.#": {"without-dead-letter-address": "drop"},
     "five.endless.#": {"max-delivery-attempts": -1},
     "eight.persisted.#": {"persist-delivery-count-before-delivery": True},
 }
@@ -167,8 +168,16 @@ async def test_example_5_the_third_failure_moves_it(connection: Connection) -> N
     assert (await queue(connection, address))["messages"] == 0
 
 
-async def test_example_5_without_an_address_it_is_removed_and_counted(connection: Connection, server: Server) -> None:
+async def test_example_5_without_an_address_it_is_parked(connection: Connection, server: Server) -> None:
     address = name("five.none")
+    await send(connection, address, b"x")
+    await fail(connection, address, 3)
+    await holds(connection, address, messages=1, parked=1)
+    assert totals(server, address) | {"sent": 1, "failed": 3, "dropped": 0, "dead_lettered": 0} == totals(server, address)
+
+
+async def test_example_5_with_drop_it_is_removed_and_counted(connection: Connection, server: Server) -> None:
+    address = name("five.none.drop")
     await send(connection, address, b"x")
     messages = await fail(connection, address, 3)
     await holds(connection, address, messages=0)
@@ -184,13 +193,7 @@ async def test_example_5_minus_one_never_moves_it(connection: Connection) -> Non
 
 
 async def test_examples_6_and_7_a_dead_letter_queue_for_each_and_one_that_retries_for_ever(tmp_path: Path) -> None:
-    everywhere = {
-        "dead-letter-address": "DLA",
-        "max-delivery-attempts": 3,
-        "auto-create-dead-letter-resources": True,
-        "dead-letter-queue-prefix": "",
-        "dead-letter-queue-suffix": ".DLQ",
-    }
+    everywhere = {"max-delivery-attempts": 3, "dead-letter-queue-prefix": "", "dead-letter-queue-suffix": ".DLQ"}
     with running(tmp_path, {"#": everywhere, "patient": {"max-delivery-attempts": -1}}) as server:
         async with client.connect(server.url) as connection:
             for at, address in enumerate(("stocks", "orders")):

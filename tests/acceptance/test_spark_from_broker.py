@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
 Row = dict[str, Any]
 SETTINGS = {
-    "#": {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True, "max-delivery-attempts": 3, "redelivery-delay": "20ms"},
+    "#": {"max-delivery-attempts": 3, "redelivery-delay": "20ms"},
     "orders": {"message-key-property": "customer"},
 }
 MESSAGES, LATER, CUSTOMERS = 60, 5, 7

@@ -20,7 +20,7 @@ KIB = 1 << 10
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     config = {
         "address-settings": {
-            "#": {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True},
+            "#": {"redelivery-delay": 0},
             "closed.#": {"auto-create-queues": False, "auto-create-addresses": False},
         },
         "limits": {"max-transaction-operations": 50, "max-transaction-bytes": "1MiB"},

@@ -21,8 +21,7 @@ from tests.process import Server, wait_until
 DEAD: dict[str, Any] = {
     "address-settings": {
         "#": {
-            "dead-letter-address": "DLA",
-            "auto-create-dead-letter-resources": True,
+            "redelivery-delay": 0,
             "expiry-address": "EXP",
             "auto-create-expiry-resources": True,
             "max-delivery-attempts": 2,

@@ -87,7 +87,7 @@ class House:
         self.frames = Frames(self.chance, self.next_sequence)
         self.journal = DictJournal()
         self.now_ms = 1_800_000_000_000
-        layers = {"#": {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True, "redelivery-delay": 5}}
+        layers = {"#": {"redelivery-delay": 5}}
         self.broker = Broker(self.journal, AddressSettingsRepository(layers), lambda: self.now_ms, random.Random(seed), lambda: None)
         self.calls = Calls(self.broker, NoHost())
         good, socket = self.session()

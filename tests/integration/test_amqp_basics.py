@@ -247,7 +247,7 @@ def test_recover_brings_back_all_that_is_unacknowledged(ch: BlockingChannel) -> 
 
 
 def test_a_hundred_requeues_and_twenty_lost_consumers_lose_nothing(broker: Server, ch: BlockingChannel) -> None:
-    ch.queue_declare("tough", durable=True, arguments={"x-queue-type": "quorum"})
+    ch.queue_declare("tough", durable=True, arguments={"x-queue-type": "quorum", "x-delivery-limit": -1})
     ch.basic_publish("", "tough", b"still here", PERSISTENT)
     for _ in range(100):
         method, _, _ = get(ch, "tough", auto_ack=False)

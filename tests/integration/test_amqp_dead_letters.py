@@ -23,7 +23,7 @@ from tests.process import ROOT, Server, wait_until
 # pika leaves its sockets to the collector where a connection fails.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
-#: No dead-letter address: what RabbitMQ drops is dropped here too.
+#: Nothing for all addresses: what holds there is RabbitMQ's or a default.
 PLAIN = {**AMQP, "address-settings": {"slow.#": {"redelivery-delay": "1s"}, "limited": {"max-delivery-attempts": 2}}}
 
 
@@ -272,6 +272,27 @@ def test_a_pattern_of_its_own_limits_attempts_and_the_widest_does_not(ch: Blocki
         method, _, _ = get(ch, "limited", auto_ack=False)
         ch.basic_nack(method.delivery_tag, requeue=True)
     assert deaths(get(ch, "limited.dead")[1])[0][1] == "delivery_limit"
+
+
+def fail(ch: BlockingChannel, queue: str, times: int, how: Callable[..., None]) -> None:
+    """One message is got and returned, again and again."""
+    ch.basic_publish("", queue, b"x", PERSISTENT)
+    for _ in range(times):
+        how(get(ch, queue, auto_ack=False)[0].delivery_tag, requeue=True)
+
+
+def test_a_classic_queue_keeps_what_is_requeued_a_thousand_times(ch: BlockingChannel) -> None:
+    ch.queue_declare("patient", durable=True)
+    fail(ch, "patient", 1000, ch.basic_nack)
+    method, properties, body = get(ch, "patient")
+    assert (body, method.redelivered, properties.headers) == (b"x", True, None)
+
+
+def test_a_quorum_queue_gives_up_after_twenty_redeliveries(ch: BlockingChannel) -> None:
+    ch.queue_declare("strict", durable=True, arguments={"x-queue-type": "quorum"})
+    fail(ch, "strict", 21, ch.basic_reject)
+    wait_until("it is dead", lambda: count(ch, "strict") == 0)
+    assert deaths(get(ch, "DLQ.strict")[1]) == [("strict", "delivery_limit", 1, "", ["strict"])]
 
 
 def test_homings_own_dead_letters_show_both_accounts(start_server: Callable[..., Server]) -> None:

@@ -23,8 +23,9 @@ from tests.process import ROOT, Server, wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
+TEN_YEARS_MS = 10 * 365 * 86_400_000
 SETTINGS = {
-    "#": {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True, "max-delivery-attempts": 10},
+    "#": {"max-delivery-attempts": 10},
     "slow.#": {"redelivery-delay": "30s"},
     "wide.*": {"max-delivery-attempts": 4},
 }
@@ -42,6 +43,9 @@ class Both(NamedTuple):
     def settings(self, name: str) -> dict[str, Any]:
         explained = self.native.call("explain", address=name)
         return {"exchange": explained["dead_letter_exchange"], **{each["key"]: each["value"] for each in explained["settings"]}}
+
+    def origin(self, name: str, key: str) -> str:
+        return next(str(each["pattern"]) for each in self.native.call("explain", address=name)["settings"] if each["key"] == key)
 
     def receive(self, queue: str, settle: Callable[[Any], object] = lambda message: message.acknowledge(confirm=True)) -> Any:
         with self.native.session(homing.AckMode.INDIVIDUAL) as session:
@@ -106,9 +110,45 @@ def limits(both: Both) -> None:
 
 @row("`x-delivery-limit: n`")
 def delivery_limit(both: Both) -> None:
-    for name, arguments in (("limited", {"x-delivery-limit": 3}), ("unlimited", {}), ("wide.limit", {})):
+    quorum = {"x-queue-type": "quorum"}
+    declared = {"limited": {"x-delivery-limit": 3}, "unlimited": {}, "quorum": quorum, "wide.limit": {}, "wide.quorum": quorum}
+    for name, arguments in declared.items():
         both.amqp.queue_declare(name, durable=True, arguments=arguments)
-    assert [both.settings(name)["max-delivery-attempts"] for name in ("limited", "unlimited", "wide.limit")] == [4, -1, 4]
+    assert [both.settings(name)["max-delivery-attempts"] for name in declared] == [4, -1, 21, 4, 4]
+    origins = [both.origin(name, "max-delivery-attempts") for name in declared]
+    assert origins == ["the queue's declaration", "default of classic queues", "default of quorum queues", "wide.*", "wide.*"]
+
+
+#: What a queue says of delayed retries -> what waits of what is returned by reject and by nack, in ms.
+RETRIES: dict[str, tuple[dict[str, Any], int, int]] = {
+    "nothing": ({}, 0, 0),
+    "all": ({"x-delayed-retry-type": "all", "x-delayed-retry-min": 30_000, "x-delayed-retry-max": 70_000}, 30_000, 30_000),
+    "failed": ({"x-delayed-retry-type": "failed", "x-delayed-retry-min": 30_000}, 30_000, 0),
+    "returned": ({"x-delayed-retry-type": "returned", "x-delayed-retry-min": 30_000}, 0, 30_000),
+    "disabled": ({"x-delayed-retry-type": "disabled", "x-delayed-retry-min": 30_000}, 0, 0),
+    "no-type": ({"x-delayed-retry-min": 30_000}, 0, 0),
+    "LavinMQ": ({"x-delayed-retry-min": 30_000, "x-delayed-retry-multiplier": 3}, 30_000, 30_000),
+}
+
+
+@row("`x-delayed-retry-type`")
+def delayed_retries(both: Both) -> None:
+    for name, (arguments, rejected_ms, nacked_ms) in RETRIES.items():
+        with fresh(both, f"retry.{name}", **arguments) as queue:
+            for verb, waits_ms in ((both.amqp.basic_reject, rejected_ms), (both.amqp.basic_nack, nacked_ms)):
+                both.amqp.basic_publish("", queue, b"x", PERSISTENT)
+                wait_for_count(both.amqp, queue, 1)
+                (message,) = both.native.call("peek", queue=queue, limit=1)["messages"]
+                verb(get(both.amqp, queue, auto_ack=False)[0].delivery_tag, requeue=True)
+                wait_until("it is back", lambda queue=queue: both.queue(queue)["delivering"] == 0)
+                (attempt,) = both.native.call("history", message_id=message["message_id"])["attempts"]
+                assert (name, attempt["delay_ms"]) == (name, waits_ms)
+                both.amqp.queue_purge(queue)
+                both.native.call("purge", queue=queue)
+    with fresh(both, "retry.linear", **RETRIES["all"][0]) as linear, fresh(both, "retry.steep", **RETRIES["LavinMQ"][0]) as steep:
+        schedule = ("redelivery-back-off", "redelivery-delay-multiplier", "max-redelivery-delay", "redelivery-collision-avoidance-factor")
+        assert [both.settings(linear)[key] for key in schedule] == ["linear", 1.0, 70_000, 0.0]
+        assert [both.settings(steep)[key] for key in schedule] == ["exponential", 3.0, TEN_YEARS_MS, 0.0]
 
 
 @row("`x-dead-letter-exchange`")

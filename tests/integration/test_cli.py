@@ -16,14 +16,7 @@ import pytest
 from tests import fork_server
 from tests.process import HomingCommand, Server, wait_until
 
-SETTINGS = {
-    "#": {
-        "dead-letter-address": "DLA",
-        "auto-create-dead-letter-resources": True,
-        "max-delivery-attempts": 3,
-        "redelivery-delay": "200ms",
-    }
-}
+SETTINGS = {"#": {"max-delivery-attempts": 3, "redelivery-delay": "200ms"}}
 
 
 @pytest.fixture

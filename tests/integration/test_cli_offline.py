@@ -18,7 +18,8 @@ from tests.process import ROOT, HomingCommand, Server
 CONFIG = """\
 native: {port: 0}
 address-settings:
-  "#": {dead-letter-address: DLA, auto-create-dead-letter-resources: true, max-delivery-attempts: 5}
+  "#": {max-delivery-attempts: 5}
+  "hasty": {redelivery-delay: 0}
   "orders.#":
     redelivery-delay: 5s
     redelivery-delay-multiplier: 2
@@ -55,11 +56,11 @@ def test_every_command_explains_itself(homing: HomingCommand, words: list[str]) 
 
 def test_explain_names_the_line_of_each_value(homing: HomingCommand, config: Path) -> None:
     settings = {each["key"]: each for each in homing.json("explain", "orders.eu", "--config", config)["settings"]}
-    assert settings["redelivery-delay"] == {"key": "redelivery-delay", "value": 5000, "pattern": "orders.#", "line": 5}
+    assert settings["redelivery-delay"] == {"key": "redelivery-delay", "value": 5000, "pattern": "orders.#", "line": 6}
     assert settings["max-delivery-attempts"] == {"key": "max-delivery-attempts", "value": 5, "pattern": "#", "line": 3}
     assert settings["redelivery-back-off"]["pattern"] == "default"
     shown = homing("explain", "orders.eu", "--config", config).stdout
-    assert re.search(r'redelivery-delay +5s +"orders\.#", line 5', shown)
+    assert re.search(r'redelivery-delay +5s +"orders\.#", line 6', shown)
 
 
 def test_policy_explain_tells_each_attempt_and_the_end(homing: HomingCommand, config: Path) -> None:
@@ -72,7 +73,7 @@ def test_policy_explain_tells_each_attempt_and_the_end(homing: HomingCommand, co
 
 
 def test_policy_explain_warns_of_a_short_life(homing: HomingCommand, config: Path) -> None:
-    done = homing("policy", "explain", "payments", "--config", config)
+    done = homing("policy", "explain", "hasty", "--config", config)
     assert done.returncode == 0
     assert done.stderr.startswith("warning")
     assert "all 5 attempts at once" in done.stderr

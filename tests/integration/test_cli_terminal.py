@@ -78,7 +78,7 @@ def on_a_terminal(url: str, commands: list[str], directory: Path) -> str:
 
 
 async def test_no_command_shows_anything_that_acts(start_server: Callable[..., Server], tmp_path: Path) -> None:
-    server = start_server({"address-settings": {"#": {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True}}})
+    server = start_server()
     dead = await misbehave(server.url)
     commands = [
         "queues",

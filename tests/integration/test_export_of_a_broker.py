@@ -24,7 +24,7 @@ from tests.process import HomingCommand
 Row = dict[str, Any]
 HOUR_MS = 3_600_000
 SETTINGS: dict[str, Any] = {
-    "#": {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True, "max-delivery-attempts": 2, "redelivery-delay": "20ms"},
+    "#": {"max-delivery-attempts": 2, "redelivery-delay": "20ms"},
     "orders": {"message-key-property": "customer"},
     "late": {"expiry-address": "EXP", "auto-create-expiry-resources": True},
     "stuck": {"dead-letter-address": "nowhere", "auto-create-dead-letter-resources": False},

@@ -20,8 +20,7 @@ LIMITS = {"limits": {"max-frame-bytes": FRAME, "max-message-bytes": "3MiB"}}
 
 @pytest.fixture
 def server(start_server: Callable[..., Server]) -> Server:
-    shipped = {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True}
-    return start_server({**AMQP, **LIMITS, "address-settings": {"#": shipped}})
+    return start_server({**AMQP, **LIMITS})
 
 
 def test_a_message_larger_than_a_frame_goes_from_amqp_to_amqp(server: Server) -> None:

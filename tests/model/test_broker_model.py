@@ -19,7 +19,7 @@ from homing.broker.limits import BrokerLimits
 from tests.model.world import Client, Delivery, World
 
 LAYERS: dict[str, dict[str, Any]] = {
-    "#": {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True, "max-delivery-attempts": 3},
+    "#": {"max-delivery-attempts": 3, "redelivery-delay": 0},
     "b": {"redelivery-delay": 1000, "redelivery-delay-multiplier": 2.0, "redelivery-collision-avoidance-factor": 0.2},
     "c": {"persist-delivery-count-before-delivery": True, "redelivery-delay": 500},
     "d": {"redelivery-delay": 0},

@@ -16,7 +16,7 @@ from homing.broker.limits import BrokerLimits
 from homing.broker.management.messages import peek
 from homing.broker.management.queues import delete
 from homing.broker.steps import Steps
-from tests.model.test_regressions import Life
+from tests.model.test_regressions import AT_ONCE, Life
 from tests.model.world import Client, World
 
 WINDOW = 3
@@ -25,7 +25,9 @@ WINDOW = 3
 class LongLife(Life):
     def __init__(self, settings: dict[str, Any] | None = None, **limits: int) -> None:
         super().__init__()
-        self.world = World({"#": settings or {}}, limits=BrokerLimits(**{"window_messages": WINDOW, "window_scheduled": 2, **limits}))
+        self.world = World(
+            {"#": {**AT_ONCE, **(settings or {})}}, limits=BrokerLimits(**{"window_messages": WINDOW, "window_scheduled": 2, **limits})
+        )
 
     def run(self, steps: Steps[Any]) -> Any:
         """Long work to its end, with the disk in between."""
@@ -174,7 +176,7 @@ def test_what_expires_on_disk_leaves_for_the_expiry_address() -> None:
 
 @pytest.mark.parametrize("load_limit", [0, 1 << 30])
 def test_purge_redrive_and_deletion_reach_what_is_on_disk(load_limit: int) -> None:
-    life = LongLife({"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True, "max-delivery-attempts": 1})
+    life = LongLife({"max-delivery-attempts": 1})
     sender, receiver = life.client(), life.client()
     life.send(sender, "a", *numbers(9))
     consumer = life.subscribe(receiver, "a", prefetch=2)
@@ -599,7 +601,7 @@ def test_what_a_call_raises_over_a_page_is_its_own_affair() -> None:
 
 
 def test_dead_letters_that_may_not_go_home_stay_where_they_are() -> None:
-    settings = {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True, "max-delivery-attempts": 1}
+    settings = {"max-delivery-attempts": 1}
     life = LongLife(settings, max_queues=2)
     receiver = life.client()
     life.send(life.client(), "a", *numbers(9))

@@ -19,6 +19,9 @@ from homing.broker.steps import at_once
 from homing.journal.upkeep.leftovers import POLICIES
 from tests.model.world import Client, Delivery, World
 
+#: What failed is there again at once.
+AT_ONCE = {"redelivery-delay": 0}
+
 
 def _ignore(delivery: Delivery) -> None: ...
 
@@ -27,7 +30,7 @@ class Life:
     """A world with the few steps that most of these lives are made of."""
 
     def __init__(self, settings: dict[str, Any] | None = None, **layers: dict[str, Any]) -> None:
-        self.world = World({"#": settings or {}, **layers})
+        self.world = World({"#": {**AT_ONCE, **(settings or {})}, **layers})
         self.seen: list[Delivery] = []
         self.number = 0
 
@@ -93,7 +96,7 @@ def test_a_suspect_is_not_found_at_the_place_it_once_had_in_the_queue() -> None:
 
 
 def test_a_body_is_stored_again_when_only_a_queue_that_is_not_durable_still_has_the_message() -> None:
-    life = Life({"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True, "max-delivery-attempts": 1})
+    life = Life({"max-delivery-attempts": 1})
     declare = life.world.broker.resources.declare
     for name, durable in (("one", True), ("two", True), ("light", False)):
         declare({"queue": name, "address": "news", "routing_type": "multicast", "durable": durable})
@@ -201,7 +204,7 @@ def test_each_pull_ends_at_its_own_time() -> None:
 
 
 def test_a_message_that_was_redriven_and_then_succeeds_leaves_its_outcome() -> None:
-    life = Life({"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True, "max-delivery-attempts": 1})
+    life = Life({"max-delivery-attempts": 1})
     client = life.client()
     life.send(client, "a", "m")
     consumer = life.subscribe(client, "a")
@@ -307,7 +310,7 @@ def test_suspects_keep_their_priority() -> None:
 
 
 def test_thousands_of_parked_messages_look_again_in_steps() -> None:
-    life = Life({"dead-letter-address": "DLA", "max-delivery-attempts": 1})
+    life = Life({"auto-create-dead-letter-resources": False, "max-delivery-attempts": 1})
     client = life.client()
     life.send(client, "a", *[str(number) for number in range(3500)])
     consumer = life.subscribe(client, "a", prefetch=5000)
@@ -377,7 +380,7 @@ def test_addresses_of_declared_queues_go_with_them_except_where_they_say_somethi
     assert life.queue("temporary").ready == 1
 
 
-DEAD_LETTERS = {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True, "max-delivery-attempts": 1}
+DEAD_LETTERS = {"max-delivery-attempts": 1}
 
 
 def test_who_waits_for_the_first_dead_letter_gets_it() -> None:
@@ -486,7 +489,7 @@ def test_dead_letters_of_which_it_cannot_be_decided_where_they_go_are_parked_and
         def burials(self, *_: object) -> None:
             raise OSError("too many open files")
 
-    life = Life({"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True, "max-delivery-attempts": 1})
+    life = Life({"max-delivery-attempts": 1})
     receiver, broker = life.client(), life.world.broker
     consumer = life.subscribe(receiver, "a", prefetch=5)
     life.send(life.client(), "a", "one", "two")

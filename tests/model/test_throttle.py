@@ -279,7 +279,7 @@ def test_a_kill_while_dead_letters_move_leaves_each_in_one_place() -> None:
 
 
 def test_a_redrive_whose_home_cannot_be_made_again_is_refused_and_loses_nothing() -> None:
-    life = Life({"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True, "max-delivery-attempts": 1})
+    life = Life({"max-delivery-attempts": 1})
     world = life.world
     world.limits = BrokerLimits(max_queues=3, window_messages=10)
     world.crash()

@@ -36,7 +36,7 @@ CONFIG: Final[dict[str, Any]] = {
         "duplicate-ids-per-address": 100,
     },
     "address-settings": {
-        "#": {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True, "auto-delete-queues-delay": "1s"},
+        "#": {"redelivery-delay": 0, "auto-delete-queues-delay": "1s"},
         "work": {"redelivery-delay": "200ms", "max-delivery-attempts": 3},
         "temp.#": {"redelivery-delay": "20ms"},
         "short": {"expiry-address": "old", "auto-create-expiry-resources": True},

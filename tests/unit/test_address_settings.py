@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from homing.broker.core.settings.address_settings import (
     AddressSettings,
     AddressSettingsRepository,
     Origin,
+    built_in,
     read_setting,
 )
 from homing.broker.core.settings.units import MAX_DURATION_MS, format_duration_ms, format_size_bytes, parse_duration_ms, parse_size_bytes
@@ -101,6 +103,53 @@ def test_each_key_comes_from_the_most_specific_pattern_that_sets_it() -> None:
     assert repository.resolve("elsewhere").redelivery_delay_ms == 1000
 
 
+@pytest.mark.parametrize(
+    ("layers", "schedule"),
+    [
+        ([{}], (1000, 4.0, 0.2, 3_600_000)),
+        ([{"max-delivery-attempts": 3}], (1000, 4.0, 0.2, 3_600_000)),
+        ([{"max-redelivery-delay": "1m"}], (1000, 4.0, 0.2, 60_000)),
+        ([{"redelivery-collision-avoidance-factor": 0.5}], (1000, 4.0, 0.5, 3_600_000)),
+        ([{"redelivery-delays": []}], (1000, 4.0, 0.2, 3_600_000)),
+        ([{"redelivery-delay": "5s"}], (5000, 1.0, 0.0, None)),
+        ([{"redelivery-delay": "5s"}, {"redelivery-delay-multiplier": 2}], (5000, 2.0, 0.0, None)),
+        ([{"redelivery-delay-multiplier": 2}], (1000, 2.0, 0.0, None)),
+        ([{"redelivery-back-off": "linear", "max-redelivery-delay": "9s"}], (1000, 1.0, 0.0, 9000)),
+        ([{"redelivery-delays": ["1h", "6h", "24h"]}], (1000, 1.0, 0.0, None)),
+        ([{"redelivery-delays": ["1h"]}, {"redelivery-delays": []}], (1000, 4.0, 0.2, 3_600_000)),
+    ],
+)
+def test_who_names_a_part_of_a_schedule_gets_nothing_of_the_default_one(
+    layers: list[dict[str, Any]], schedule: tuple[int, float, float, int | None]
+) -> None:
+    """Wherever it is named: in one pattern, in several, or with the queue."""
+    patterns = dict(zip(("#", "orders.#"), layers, strict=False))
+    declared = dict(read_setting(key, value) for layer in layers for key, value in layer.items())
+    for settings in (AddressSettingsRepository(patterns).resolve("orders"), AddressSettingsRepository({}).resolve("orders", declared)):
+        assert (
+            settings.redelivery_delay_ms,
+            settings.redelivery_delay_multiplier,
+            settings.redelivery_collision_avoidance_factor,
+            settings.max_redelivery_delay_ms,
+        ) == schedule
+
+
+@pytest.mark.parametrize(
+    ("pattern", "layer", "delay", "dead_letters"),
+    [
+        ("#", {"redelivery-delay": 5, "dead-letter-address": "DLA"}, False, False),
+        ("orders.#", {"redelivery-delay": 5, "dead-letter-address": "DLA"}, True, True),
+        ("orders.#", {"max-redelivery-delay": 5, "dead-letter-address": None}, False, False),
+        ("*", {"redelivery-delays": [5]}, True, False),
+    ],
+)
+def test_what_is_meant_for_an_address_is_not_what_holds_for_all(
+    pattern: str, layer: dict[str, Any], delay: bool, dead_letters: bool
+) -> None:
+    settings = AddressSettingsRepository({pattern: layer}).resolve("orders")
+    assert (settings.delay_meant, settings.dead_letters_meant) == (delay, dead_letters)
+
+
 def test_an_explicit_null_takes_a_value_away() -> None:
     repository = AddressSettingsRepository({"#": {"dead-letter-address": "DLA"}, "scratch": {"dead-letter-address": None}})
     assert repository.resolve("scratch").dead_letter_address is None
@@ -134,11 +183,12 @@ def test_explain_names_pattern_and_line() -> None:
     explained = {origin.key: origin for origin in repository.explain("orders")}
     assert list(explained) == list(FIELD_OF_KEY)
     assert explained["redelivery-delay"] == Origin("redelivery-delay", 5000, "orders.#", 17)
+    assert explained["redelivery-delay-multiplier"] == Origin("redelivery-delay-multiplier", 1.0, "orders.#", 17)
     assert explained["max-delivery-attempts"] == Origin("max-delivery-attempts", 10, "default", None)
 
 
 def test_keys_and_fields_name_each_other() -> None:
-    assert set(KEY_OF_FIELD) == {each.name for each in dataclasses.fields(AddressSettings)}
+    assert set(KEY_OF_FIELD) == built_in().keys() < {each.name for each in dataclasses.fields(AddressSettings)}
     assert FIELD_OF_KEY["redelivery-delay"] == "redelivery_delay_ms"
     assert FIELD_OF_KEY["max-length-bytes"] == "max_length_bytes"
     assert FIELD_OF_KEY["redelivery-delays"] == "redelivery_delays_ms"

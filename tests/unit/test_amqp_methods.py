@@ -190,7 +190,7 @@ def test_a_name_with_colons_is_one_queue_for_everybody(world: World) -> None:
 
 
 def test_what_died_in_a_queue_with_colons_has_a_dead_letter_queue_ahead_of_time_too() -> None:
-    world = World({"#": {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True}})
+    world = World({})
     peer = opened(world)
     declared(peer, "app::Work")
     client = world.client("native", lambda delivery: None)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from homing.broker.core.amqp.policy import Policy, PolicyError, best, read_pattern, read_policy
-from homing.broker.core.settings.address_settings import AddressSettings
+from homing.broker.core.settings.address_settings import AddressSettings, AddressSettingsRepository
 from homing.broker.topology.amqp.arguments import options_for
 from homing.broker.topology.amqp.policies import with_policy
-from homing.broker.topology.resources import with_options
+from homing.broker.topology.resources import settings_for
 from tests.model.world import World
 
 
@@ -174,8 +174,7 @@ def test_what_holds_is_found_again_when_policies_come_and_go() -> None:
 def in_force(arguments: dict[str, Any], **definition: Any) -> AddressSettings:
     """Of a queue declared over AMQP."""
     options = options_for("q", arguments, True, False, False)
-    settings = with_options(AddressSettings(max_delivery_attempts=-1), options)
-    return with_policy(settings, options, policy(**definition))
+    return settings_for(AddressSettingsRepository({}), "q", options, policy(**definition))
 
 
 @pytest.mark.parametrize(

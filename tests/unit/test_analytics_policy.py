@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from benchmarks.analytics.truth import settings_of
@@ -34,14 +34,15 @@ def test_the_more_specific_pattern_wins() -> None:
 
 SETTINGS = st.one_of(
     st.fixed_dictionaries(
-        {
+        {},
+        optional={
             "redelivery-delay": st.integers(0, 10**7),
             "redelivery-delay-multiplier": st.floats(0.1, 20),
             "redelivery-back-off": st.sampled_from(["exponential", "linear", "full-jitter"]),
             "redelivery-collision-avoidance-factor": st.floats(0, 1),
             "max-delivery-attempts": st.integers(1, 30),
+            "max-redelivery-delay": st.integers(0, 10**8),
         },
-        optional={"max-redelivery-delay": st.integers(0, 10**8)},
     ),
     st.fixed_dictionaries(
         {"redelivery-delays": st.lists(st.integers(0, 10**7), min_size=1, max_size=5), "max-delivery-attempts": st.integers(1, 30)},
@@ -57,6 +58,7 @@ def bounds(policy: Policy, failed: int) -> tuple[int, int]:
     return max(0, min(round(least), policy.cap_ms)), max(0, min(round(base * (1 + factor)), policy.cap_ms))
 
 
+@example({})
 @given(SETTINGS)
 def test_delays_and_limit_are_the_brokers(values: dict[str, Any]) -> None:
     policy = parse_policies({"#": values}).of(frozenset({"#"}))
@@ -127,3 +129,4 @@ def test_the_shipped_configuration_is_a_policy() -> None:
     policy = policies.of(frozenset({"#"}))
     assert policy is not None
     assert policy.attempts == 10
+    assert [round(each) for each in policy.delays_ms[:6]] == [1_000, 4_000, 16_000, 64_000, 256_000, 1_024_000]

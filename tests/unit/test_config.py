@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from pathlib import Path
 
@@ -14,7 +13,13 @@ from pydantic import ValidationError
 from homing.broker.auth.passwords import hash_password
 from homing.broker.config.config import Config, ConfigError, ConfigProblem, changes, check, default_config, load, parse
 from homing.broker.config.models import Section
-from homing.broker.core.settings.address_settings import DECLARABLE_SETTINGS, DEFAULTS, FIELD_OF_KEY, AddressSettings
+from homing.broker.core.settings.address_settings import (
+    DECLARABLE_SETTINGS,
+    DEFAULTS,
+    FIELD_OF_KEY,
+    AddressSettingsRepository,
+    built_in,
+)
 from homing.journal.options import JournalOptions
 
 ROOT = Path(__file__).parents[2]
@@ -55,9 +60,8 @@ def test_every_default_in_a_comment_is_the_default() -> None:
     text = SHIPPED.read_text()
     active = re.sub(r"^    # ([a-z-]+: )", r"    \1", text, flags=re.MULTILINE)
     layer = parse(active).address_settings.layers["#"]
-    assert set(layer) == {field.name for field in dataclasses.fields(AddressSettings)}
-    shipped_otherwise = {"dead_letter_address": "DLA", "auto_create_dead_letter_resources": True}
-    assert layer == {**dataclasses.asdict(DEFAULTS), **shipped_otherwise}
+    assert AddressSettingsRepository({"#": layer}).resolve("any") == DEFAULTS
+    assert layer.keys() == built_in().keys()
 
 
 def test_every_setting_stands_in_the_shipped_file_and_in_the_docs() -> None:
@@ -358,19 +362,23 @@ def test_any_text_is_a_config_or_a_config_error(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "no dead-letter-address: a message is removed after 10 failed attempts"),
         (
             'address-settings: {"#": {dead-letter-address: D}, "a": {dead-letter-address: null}}',
-            "line 1, address-settings.a.dead-letter-address: no dead",
+            "line 1, address-settings.a.dead-letter-address: no dead-letter-address: a message stays parked in its queue after 10",
         ),
+        (
+            'address-settings: {"#": {dead-letter-address: null, without-dead-letter-address: drop}}',
+            "without-dead-letter-address: no dead-letter-address: a message is removed after 10 failed attempts",
+        ),
+        ('address-settings: {"#": {without-dead-letter-address: drop}}', "without-dead-letter-address has no effect"),
         (
             'address-settings: {"#": {dead-letter-address: D, redelivery-delay: 1ms, redelivery-delay-multiplier: 2}}',
             "all 10 attempts and is gone within 65ms",
         ),
-        ('address-settings: {"#": {dead-letter-address: D, max-delivery-attempts: 3}}', "uses up all 3 attempts at once"),
+        ('address-settings: {"#": {redelivery-delay: 0, max-delivery-attempts: 3}}', "uses up all 3 attempts at once"),
         ('address-settings: {"#": {dead-letter-address: D, overflow: drop-head}}', "overflow has no effect"),
         (
-            'address-settings: {"#": {max-delivery-attempts: -1, auto-create-dead-letter-resources: true}}',
+            'address-settings: {"#": {max-delivery-attempts: -1, dead-letter-address: null, auto-create-dead-letter-resources: true}}',
             "auto-create-dead-letter-resources has no effect",
         ),
         (
@@ -386,6 +394,7 @@ def test_warnings(text: str, says: str) -> None:
 
 
 def test_no_warnings_where_all_is_well() -> None:
+    assert check(parse("")) == []
     well = 'address-settings: {"#": {dead-letter-address: DLA, redelivery-delay: 5s}, "patient": {max-delivery-attempts: -1}}'
     assert check(parse(well)) == []
 
@@ -417,5 +426,5 @@ def test_virtual_hosts_and_policies() -> None:
 
 def test_the_settings_for_the_journal() -> None:
     settings = default_config().journal_settings()
-    assert settings["#"] == {"dead_letter_address": "DLA", "auto_create_dead_letter_resources": True}
+    assert settings[""]["default_address_settings"] == built_in()
     assert settings[""]["limits"]["heartbeat_ms"] == 10_000

@@ -54,7 +54,11 @@ def _delay(settings: AddressSettings, failed: int, policy: ConsumerPolicy | None
 
 
 def _settings(**values: object) -> AddressSettings:
-    return AddressSettingsRepository({"#": {"max-delivery-attempts": -1, **values}}).resolve("orders")
+    return _limited(**{"max_delivery_attempts": -1, **values})
+
+
+def _limited(**values: object) -> AddressSettings:
+    return AddressSettingsRepository({"#": values}).resolve("orders")
 
 
 def test_example_1_doubling_to_a_cap() -> None:
@@ -181,7 +185,7 @@ def test_the_applications_own_verdicts_always_stand() -> None:
 
 def test_verdicts_are_worked_out_once_unless_chance_has_a_part() -> None:
     def verdicts(**values: Any) -> Verdicts:
-        return Verdicts(AddressSettings(redelivery_delay_ms=1000, **values), None, COUNTED, NOW_MS, random.Random(1), True)
+        return Verdicts(_limited(redelivery_delay_ms=1000, **values), None, COUNTED, NOW_MS, random.Random(1), True)
 
     plain = verdicts(max_delivery_attempts=3)
     assert plain[1] is plain[1]
@@ -192,7 +196,7 @@ def test_verdicts_are_worked_out_once_unless_chance_has_a_part() -> None:
 
 
 def test_without_the_limit_a_message_goes_on_with_its_delay() -> None:
-    settings = AddressSettings(redelivery_delay_ms=5000, max_delivery_attempts=3)
+    settings = _limited(redelivery_delay_ms=5000, max_delivery_attempts=3)
     assert decide(settings, None, 3, COUNTED, NOW_MS, Draws(), apply_limit=False).due_at_ms == NOW_MS + 5000
     assert decide(settings, None, 3, COUNTED, NOW_MS, Draws()).reason == "delivery_limit"
 
@@ -275,9 +279,7 @@ def test_the_closed_form_equals_step_by_step_multiplication(base: int, multiplie
     exact = min(Fraction(base), Fraction(cap))
     for _ in range(failed - 1):
         exact = min(exact * multiplier, Fraction(cap))
-    settings = AddressSettings(
-        redelivery_delay_ms=base, redelivery_delay_multiplier=float(multiplier), max_redelivery_delay_ms=cap, max_delivery_attempts=-1
-    )
+    settings = _settings(redelivery_delay_ms=base, redelivery_delay_multiplier=float(multiplier), max_redelivery_delay_ms=cap)
     policy = ConsumerPolicy(-1, base, 0, True, float(multiplier), cap)
     assert abs(_delay(settings, failed) - exact) <= max(Fraction(1), exact / 10**9)
     if multiplier > 1 and base > 0:
@@ -296,17 +298,26 @@ def test_what_the_table_promises_is_what_is_drawn(settings: AddressSettings, pol
 
 
 def test_the_table_ends_with_the_last_attempt() -> None:
-    rows = schedule(AddressSettings(redelivery_delay_ms=1000, max_delivery_attempts=3), None, 100)
+    rows = schedule(_limited(redelivery_delay_ms=1000, max_delivery_attempts=3), None, 100)
     assert [(row.attempt, row.max_total_ms, row.last) for row in rows] == [(1, 0, False), (2, 1000, False), (3, 2000, True)]
     assert [row.last for row in schedule(AddressSettings(), ConsumerPolicy(maximum_redeliveries=0), 9)] == [True]
 
 
+def test_example_14_what_holds_where_nothing_is_configured() -> None:
+    rows = schedule(AddressSettings(), None, 100)
+    delays_s = [1, 4, 16, 64, 256, 1024, 3600, 3600, 3600]
+    assert [row.min_delay_ms for row in rows] == [0, *[each * 800 for each in delays_s]]
+    assert [row.max_delay_ms for row in rows] == [0, *[min(each * 1200, 3_600_000) for each in delays_s]]
+    assert [round(each / 60_000) for each in lifetime_ms(AddressSettings(), None) or ()] == [162, 207]
+
+
 def test_who_lives_long_enough_gets_no_warning() -> None:
-    assert lifetime_warning(AddressSettings(redelivery_delay_ms=5000, max_delivery_attempts=3), None) is None
-    assert lifetime_warning(AddressSettings(max_delivery_attempts=-1), None) is None
-    assert "at once" in str(lifetime_warning(AddressSettings(), None))
-    assert "1 attempt " in str(lifetime_warning(AddressSettings(max_delivery_attempts=1), None))
-    assert lifetime_ms(AddressSettings(redelivery_delay_ms=1, max_delivery_attempts=10**15), None) == (10**15 - 1, 10**15 - 1)
+    assert lifetime_warning(_limited(redelivery_delay_ms=5000, max_delivery_attempts=3), None) is None
+    assert lifetime_warning(_settings(), None) is None
+    assert lifetime_warning(AddressSettings(), None) is None
+    assert "at once" in str(lifetime_warning(_limited(redelivery_delay_ms=0), None))
+    assert "1 attempt " in str(lifetime_warning(_limited(max_delivery_attempts=1), None))
+    assert lifetime_ms(_limited(redelivery_delay_ms=1, max_delivery_attempts=10**15), None) == (10**15 - 1, 10**15 - 1)
 
 
 def test_a_policy_from_a_map() -> None:

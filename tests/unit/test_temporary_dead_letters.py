@@ -11,7 +11,6 @@ from tests.model.world import World
 from tests.unit.test_amqp_methods import TEN_MS, published
 from tests.unit.test_amqp_session import Peer
 
-SHIPPED = {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True}
 EXPIRY = {"expiry-address": "EXP", "auto-create-expiry-resources": True}
 
 
@@ -43,7 +42,7 @@ class Life:
 
 @pytest.mark.parametrize("kind", ["exclusive", "auto-deleted", "server-named"])
 def test_queues_that_come_and_go_share_one_for_their_dead_letters(kind: str) -> None:
-    life = Life(SHIPPED)
+    life = Life({})
     names = ["" if kind == "server-named" else f"q{number}" for number in range(5)]
     for name in names:
         life.die(life.declare(name, exclusive=kind == "exclusive", auto_delete=kind == "auto-deleted"))
@@ -52,14 +51,14 @@ def test_queues_that_come_and_go_share_one_for_their_dead_letters(kind: str) -> 
 
 
 def test_every_other_queue_has_its_own() -> None:
-    life = Life(SHIPPED)
+    life = Life({})
     life.die(life.declare("stays"))
     life.die(life.declare("goes", auto_delete=True))
     assert life.dead == {"DLQ.stays": 1, "DLQ.temporary": 1}
 
 
 def test_expired_messages_too_and_in_each_virtual_host() -> None:
-    life = Life({**SHIPPED, **EXPIRY}, vhost="shop")
+    life = Life(EXPIRY, vhost="shop")
     name = life.declare("goes", exclusive=True)
     life.die(name)
     life.peer.send(published(name, properties=TEN_MS))
@@ -71,8 +70,7 @@ def test_expired_messages_too_and_in_each_virtual_host() -> None:
 
 def test_the_name_is_a_setting_and_none_gives_each_its_own() -> None:
     suffixed = {"dead-letter-queue-prefix": "", "dead-letter-queue-suffix": ".dead", "temporary-dead-letter-queue": "gone"}
-    settings = {**SHIPPED, "temporary-dead-letter-queue": None}
-    life = Life(settings, more={"other.#": suffixed, "third.#": {"temporary-dead-letter-queue": "third"}})
+    life = Life({"temporary-dead-letter-queue": None}, more={"other.#": suffixed, "third.#": {"temporary-dead-letter-queue": "third"}})
     for name in ("own", "other.a", "other.b", "third.a"):
         life.die(life.declare(name, exclusive=True))
     assert life.dead == {"DLQ.own": 1, "gone.dead": 2, "DLQ.third": 1}
@@ -80,7 +78,7 @@ def test_the_name_is_a_setting_and_none_gives_each_its_own() -> None:
 
 @pytest.mark.parametrize("first", ["temporary", "goes"])
 def test_an_address_that_is_called_temporary_dies_there_too(first: str) -> None:
-    life = Life(SHIPPED)
+    life = Life({})
     life.declare("temporary")
     life.declare("goes", exclusive=True)
     for name in (first, "goes", "temporary"):
@@ -89,7 +87,7 @@ def test_an_address_that_is_called_temporary_dies_there_too(first: str) -> None:
 
 
 def test_one_that_was_made_ahead_for_a_temporary_queue_takes_its_dead_letters_and_nothing_comes_twice() -> None:
-    life = Life(SHIPPED)
+    life = Life({})
     client = life.world.client("native", lambda delivery: None)
     assert client.connection is not None
     for number, name in enumerate(("DLQ.goes", "DLQ.temporary"), 1):
@@ -102,7 +100,7 @@ def test_one_that_was_made_ahead_for_a_temporary_queue_takes_its_dead_letters_an
 
 
 def test_what_the_shared_queue_holds_outlives_a_crash_and_goes_home() -> None:
-    life = Life(SHIPPED)
+    life = Life({})
     ((_, values),) = life.peer.call(1, "queue.declare", 0, "goes", False, True, False, True, False, {})
     life.peer.send(published(str(values[0]), b"goes", b"\x10\x00\x02"))
     life.peer.call(1, "basic.get", 0, "goes", False)

@@ -94,7 +94,7 @@ class Life:
 
     def __init__(self, journal: Journal) -> None:
         self.time_ms = NOW_MS
-        layers = {"#": {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True, "max-nack-delay": MAX_DURATION_MS}}
+        layers = {"#": {"max-nack-delay": MAX_DURATION_MS}}
         repository = AddressSettingsRepository(layers)
         self.broker = Broker(journal, repository, lambda: self.time_ms, Random(0), lambda: None)
 

@@ -17,6 +17,9 @@ QUEUES: Final = "queues"
 EXCHANGES: Final = "exchanges"
 ALL: Final = "all"
 OVERFLOWS: Final = ("drop-head", "reject-publish", "reject-publish-dlx")
+#: Which of the messages that come back wait; the first is none.
+RETRIES: Final = ("disabled", "all", "failed", "returned")
+DELAYED_RETRY_KEYS: Final = ("delayed-retry-type", "delayed-retry-min", "delayed-retry-max", "delayed-retry-multiplier")
 _APPLY_TO: Final = (QUEUES, EXCHANGES, ALL)
 _MAX_NAME: Final = 255
 _MAX_PATTERN: Final = 256
@@ -138,10 +141,13 @@ def _size(value: object) -> int:
     return _number(0)(parse_size_bytes(value))
 
 
-def _overflow(value: object) -> str:
-    if value not in OVERFLOWS:
-        raise ValueError(f"one of {', '.join(OVERFLOWS)} is expected")
-    return str(value)
+def _one_of(choices: tuple[str, ...]) -> Callable[[object], str]:
+    def read(value: object) -> str:
+        if value not in choices:
+            raise ValueError(f"one of {', '.join(choices)} is expected")
+        return str(value)
+
+    return read
 
 
 _KEYS: Final[Mapping[str, Callable[[object], Any]]] = {
@@ -151,14 +157,18 @@ _KEYS: Final[Mapping[str, Callable[[object], Any]]] = {
     "expires": _duration(1),
     "max-length": _number(0),
     "max-length-bytes": _size,
-    "overflow": _overflow,
+    "overflow": _one_of(OVERFLOWS),
     "delivery-limit": _number(-1),
+    "delayed-retry-type": _one_of(RETRIES),
+    "delayed-retry-min": _duration(1),
+    "delayed-retry-max": _duration(1),
+    "delayed-retry-multiplier": _number(1),
     "alternate-exchange": _text,
 }
 
 
 #: Keys whose values are ms.
-DURATIONS: Final = frozenset({"message-ttl", "expires"})
+DURATIONS: Final = frozenset({"message-ttl", "expires", "delayed-retry-min", "delayed-retry-max"})
 
 
 # -- patterns ------------------------------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 ``address-settings`` maps patterns to settings. All patterns that match an address are layered; each *setting* comes from
 the most specific pattern that sets it (semantics, section 2). Artemis's names wherever Artemis has the setting.
+
+Delay, multiplier, jitter and cap are by default one schedule: who names a part of another one does not get the rest of that.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ _DAY_MS: Final = 86_400_000
 _CACHED_ADDRESSES: Final = 10_000
 #: The pattern shown for values that no pattern sets.
 DEFAULT_ORIGIN: Final = "default"
+#: Whoever sets this one sets what is to hold where nobody says anything else.
+EVERYWHERE: Final = "#"
 
 
 def _setting(default: T, **bounds: Any) -> T:
@@ -37,10 +41,10 @@ class AddressSettings:
     """
 
     # Redelivery.
-    redelivery_delay_ms: int = _setting(0)
-    redelivery_delay_multiplier: float = _setting(1.0, above=0.0)
-    redelivery_collision_avoidance_factor: float = _setting(0.0, low=0.0, high=1.0)
-    max_redelivery_delay_ms: int | None = _setting(None)
+    redelivery_delay_ms: int = _setting(1000)
+    redelivery_delay_multiplier: float = _setting(4.0, above=0.0)
+    redelivery_collision_avoidance_factor: float = _setting(0.2, low=0.0, high=1.0)
+    max_redelivery_delay_ms: int | None = _setting(3_600_000)
     redelivery_back_off: str = _setting("exponential", choices=("exponential", "linear", "full-jitter", "list"))
     redelivery_delays_ms: tuple[int, ...] = _setting(())
     max_delivery_attempts: int = _setting(10, low=1, endless=True)
@@ -54,8 +58,9 @@ class AddressSettings:
     message_key_property: str | None = _setting(None)
 
     # Dead letters.
-    dead_letter_address: str | None = _setting(None)
-    auto_create_dead_letter_resources: bool = _setting(False)
+    dead_letter_address: str | None = _setting("DLA")
+    without_dead_letter_address: str = _setting("park", choices=("park", "drop"))
+    auto_create_dead_letter_resources: bool = _setting(True)
     dead_letter_queue_prefix: str = _setting("DLQ.")
     dead_letter_queue_suffix: str = _setting("")
     temporary_dead_letter_queue: str | None = _setting("temporary")
@@ -92,18 +97,34 @@ class AddressSettings:
     suspect_timeout_ms: int = _setting(5_000, low=1)
     consumer_prefetch: int = _setting(1000, low=0, high=100_000)
 
+    # Not set by anybody, but told by who set the others.
+    #: A delay was named for just this address or queue: by its declaration, an AMQP policy, or a pattern other than ``#``.
+    delay_meant: bool = False
+    #: The same of the dead-letter address.
+    dead_letters_meant: bool = False
+    #: Of what AMQP clients return, what waits at all: RabbitMQ's ``x-delayed-retry-type``; None where nobody gave one.
+    delayed_retry_type: str | None = None
+
     @property
     def limited(self) -> bool:
         """A queue may become full: there is a length, and at it something else happens than that the rest is on disk only."""
         return self.overflow != "page" and (self.max_length is not None or self.max_length_bytes is not None)
 
 
-_FIELDS: Final = {each.name: each for each in dataclasses.fields(AddressSettings)}
+_FIELDS: Final = {each.name: each for each in dataclasses.fields(AddressSettings) if each.metadata}
 #: YAML key -> field name, in the order of the class: ``redelivery-delay`` -> ``redelivery_delay_ms``.
 FIELD_OF_KEY: Final[Mapping[str, str]] = {name.removesuffix("_ms").replace("_", "-"): name for name in _FIELDS}
 #: Field name -> YAML key.
 KEY_OF_FIELD: Final[Mapping[str, str]] = {name: key for key, name in FIELD_OF_KEY.items()}
 DEFAULTS: Final = AddressSettings()
+#: Who names one of these names a schedule of his own ...
+_SCHEDULE_FIELDS: Final = ("redelivery_delay_ms", "redelivery_delay_multiplier", "redelivery_back_off", "redelivery_delays_ms")
+#: ... in which these are so unless he names them too. (A cap or a factor alone changes the default one.)
+_PLAIN_SCHEDULE: Final[Mapping[str, Any]] = {
+    "redelivery_delay_multiplier": 1.0,
+    "redelivery_collision_avoidance_factor": 0.0,
+    "max_redelivery_delay_ms": None,
+}
 #: What a queue may be declared with, by a client or in broker.yaml; a declaration beats the address's settings.
 DECLARABLE_SETTINGS: Final = frozenset(
     {
@@ -135,6 +156,16 @@ def read_setting(key: str, value: Any) -> tuple[str, Any]:
     return name, read
 
 
+def built_in() -> dict[str, Any]:
+    """What holds where nobody has set anything: field name -> value, as plain values."""
+    return {name: list(value) if isinstance(value := getattr(DEFAULTS, name), tuple) else value for name in _FIELDS}
+
+
+def _schedule_named(layer: Mapping[str, Any]) -> str | None:
+    """By which of its fields a layer names a schedule; an empty list only takes away that of a wider pattern."""
+    return next((name for name in _SCHEDULE_FIELDS if layer.get(name, ()) != ()), None)
+
+
 def _check_redactions(redactions: tuple[str, ...]) -> None:
     for each in redactions:
         try:
@@ -152,7 +183,10 @@ def _nearest(key: str) -> str:
 
 
 class Origin(NamedTuple):
-    """One setting of an address and where its value came from: a pattern, or ``default``."""
+    """One setting of an address and where its value came from: a pattern, or ``default``.
+
+    A part of a schedule that nobody named comes from the pattern that named the schedule.
+    """
 
     #: YAML key.
     key: str
@@ -167,10 +201,17 @@ class AddressSettingsRepository:
     """The layers of settings, and what they come to for an address.
 
     ``layers`` maps pattern -> {key: value}, keys as in YAML or as field names, values as in YAML or read already.
-    ``lines`` maps (pattern, YAML key) -> line. Of two equally specific patterns the later one wins. Raises SettingError.
+    ``lines`` maps (pattern, YAML key) -> line. Of two equally specific patterns the later one wins. ``defaults`` hold below all of them.
+    Raises SettingError.
     """
 
-    def __init__(self, layers: Mapping[str, Mapping[str, Any]], lines: Mapping[tuple[str, str], int] | None = None) -> None:
+    def __init__(
+        self,
+        layers: Mapping[str, Mapping[str, Any]],
+        lines: Mapping[tuple[str, str], int] | None = None,
+        defaults: AddressSettings = DEFAULTS,
+    ) -> None:
+        self._defaults = defaults
         self._layers: dict[str, dict[str, Any]] = {}
         for pattern, layer in layers.items():
             if problem := pattern_problem(pattern):
@@ -180,15 +221,20 @@ class AddressSettingsRepository:
         self._ordered = [(pattern, pattern.split(".")) for pattern in sorted(self._layers, key=specificity)]
         self._lines = dict(lines or {})
         self._by_address: dict[str, AddressSettings] = {}
-        self._by_patterns: dict[tuple[str, ...], AddressSettings] = {(): DEFAULTS}
+        self._by_patterns: dict[tuple[str, ...], AddressSettings] = {}
 
     @property
     def layers(self) -> dict[str, dict[str, Any]]:
         """pattern -> {field name: value}, read; a copy."""
         return {pattern: dict(layer) for pattern, layer in self._layers.items()}
 
-    def resolve(self, address: str) -> AddressSettings:
-        """What holds for ``address``. The same object for all addresses that the same patterns match; cached."""
+    def resolve(self, address: str, declared: Mapping[str, Any] | None = None) -> AddressSettings:
+        """What holds for ``address``, or for a queue of it that was ``declared`` with these settings (field name -> value, read).
+
+        Without a declaration the same object for all addresses that the same patterns match; cached.
+        """
+        if declared:
+            return self._layered(self.patterns_of(address), declared)
         found = self._by_address.get(address)
         if found is None:
             if len(self._by_address) >= _CACHED_ADDRESSES:
@@ -204,11 +250,26 @@ class AddressSettingsRepository:
     def _settings_of(self, patterns: tuple[str, ...]) -> AddressSettings:
         found = self._by_patterns.get(patterns)
         if found is None:
-            merged: dict[str, Any] = {}
-            for pattern in patterns:
-                merged.update(self._layers[pattern])
-            found = self._by_patterns[patterns] = dataclasses.replace(DEFAULTS, **merged)
+            found = self._by_patterns[patterns] = self._layered(patterns, {})
         return found
+
+    def _layered(self, patterns: tuple[str, ...], declared: Mapping[str, Any]) -> AddressSettings:
+        merged: dict[str, Any] = {}
+        meant: dict[str, Any] = {}
+        for pattern in patterns:
+            merged.update(self._layers[pattern])
+            if pattern != EVERYWHERE:
+                meant.update(self._layers[pattern])
+        merged.update(declared)
+        meant.update(declared)
+        if _schedule_named(merged):
+            merged = {**_PLAIN_SCHEDULE, **merged}
+        return dataclasses.replace(
+            self._defaults,
+            **merged,
+            delay_meant=_schedule_named(meant) is not None,
+            dead_letters_meant=meant.get("dead_letter_address") is not None,
+        )
 
     def explain(self, address: str) -> list[Origin]:
         """Every setting of ``address`` with the pattern and line it came from, in the order of the class."""
@@ -225,4 +286,7 @@ class AddressSettingsRepository:
         for pattern in reversed(patterns):
             if name in self._layers[pattern]:
                 return Origin(key, value, pattern, self._lines.get((pattern, key)))
+        for pattern in reversed(patterns) if name in _PLAIN_SCHEDULE else ():
+            if (named := _schedule_named(self._layers[pattern])) is not None:
+                return Origin(key, value, pattern, self._lines.get((pattern, KEY_OF_FIELD[named])))
         return Origin(key, value, DEFAULT_ORIGIN, None)

@@ -50,8 +50,14 @@ _FRAME: Final = struct.Struct(">BHI")
 _REMEMBERED: Final = 256
 _DELIVER: Final = NUMBER["basic.deliver"].to_bytes(4, "big")
 _RETURN: Final = NUMBER["basic.return"].to_bytes(4, "big")
-_COUNTED: Final = Failure()
-_DEAD: Final = Failure(poison=True)
+_REJECT: Final = NUMBER["basic.reject"]
+#: How a delivery was refused -> what that is to the broker, and the word for it in the history.
+_REFUSALS: Final = {
+    REJECTED: (Failure(poison=True), REJECTED),
+    "reject": (Failure(), "nack"),
+    "nack": (Failure(returned=True), "nack"),
+    "recover": (Failure(returned=True), "recover"),
+}
 
 #: An unacknowledged delivery: who holds it, under which of the consumer's own tags, and the channel's tag.
 _Held = tuple[Consumer, int, int]
@@ -319,8 +325,8 @@ class Channel:
     def refuse(self, tag: int, multiple: bool, requeue: bool) -> None:
         self._settle(self._take(tag, multiple), "nack" if requeue else REJECTED)
 
-    def refuse_each(self, tags: list[int], requeue: bool) -> None:
-        """One after the other, each by itself."""
+    def refuse_each(self, tags: list[int], requeue: bool, method: int) -> None:
+        """One after the other, each by itself, all with ``basic.nack`` or all with ``basic.reject``."""
         pop = self._unacked.pop
         taken: list[_Held] = []
         try:
@@ -330,7 +336,7 @@ class Channel:
                     raise _unknown_tag(tag)
                 taken.append(held)
         finally:
-            self._settle(taken, "nack" if requeue else REJECTED)
+            self._settle(taken, REJECTED if not requeue else "reject" if method == _REJECT else "nack")
 
     def recover(self) -> None:
         self._oldest_tag = self._next_tag
@@ -370,7 +376,8 @@ class Channel:
             if how == "ack":
                 self.session.turn.acknowledged[consumer] += references
             else:
-                broker.fail(consumer, references, _DEAD if how == REJECTED else _COUNTED, how, {})
+                failure, outcome = _REFUSALS[how]
+                broker.fail(consumer, references, failure, outcome, {})
                 self.session.gave_back()
                 self.settled(consumer)
 

@@ -194,7 +194,7 @@ class AmqpSession:
         elif type(event) is AckEvent:
             channels.at(event.channel).acknowledge(event)
         elif type(event) is NackEvent:
-            channels.at(event.channel).refuse_each(event.tags, event.requeue)
+            channels.at(event.channel).refuse_each(event.tags, event.requeue, event.number)
         elif type(event) is MethodEvent:
             self.turn.finish()
             self._method(event)
@@ -291,6 +291,7 @@ class AmqpSession:
 
     def _open(self, vhost: str) -> None:
         self.connection = self.broker.connect("", self.login, self, virtual_host=vhost)
+        self.connection.returns_at_once = True
         self._expected = 0
         self._output.opened(self._heartbeat_s * 1000)
         self.producer = self.broker.open_sender(self.connection)

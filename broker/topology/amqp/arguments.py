@@ -5,9 +5,11 @@ What only AMQP knows is kept in the queue's options (core/amqp/declared.py).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from ...core.amqp.declared import AMQP, MOST_PRIORITY, arguments_of
+from ...core.amqp.policy import DELAYED_RETRY_KEYS, RETRIES
 from ...core.amqp.vhost import DEFAULT, local_name, virtual_host_of
 from ...core.message import DEFAULT_PRIORITY
 from ...core.pending import PRIORITIES
@@ -15,6 +17,8 @@ from ...core.queue import Queue
 from ...core.settings.units import MAX_DURATION_MS
 from ...errors import Refused
 
+#: RabbitMQ's limit of quorum queues is 20 redeliveries; classic queues have none.
+_QUORUM_ATTEMPTS: Final = 21
 #: What the names begin with that the server gives.
 GENERATED: Final = "amq.gen-"
 _MOST: Final = (1 << 62) - 1
@@ -29,7 +33,7 @@ _NUMBERS: Final = {
     "x-max-length": "max_length",
     "x-max-length-bytes": "max_length_bytes",
 }
-_TIMES: Final = ("x-message-ttl", "x-expires")
+_TIMES: Final = ("x-message-ttl", "x-expires", "x-delayed-retry-min", "x-delayed-retry-max")
 _OVERFLOWS: Final = ("drop-head", "reject-publish", "reject-publish-dlx")
 _TEXTS: Final = ("x-dead-letter-exchange", "x-dead-letter-routing-key", "x-overflow", "x-queue-type", "x-queue-mode")
 #: What RabbitMQ compares when a queue is declared again.
@@ -43,6 +47,10 @@ COMPARED: Final = (
     "x-max-priority",
     "x-overflow",
     "x-delivery-limit",
+    "x-delayed-retry-type",
+    "x-delayed-retry-min",
+    "x-delayed-retry-max",
+    "x-delayed-retry-multiplier",
     "x-single-active-consumer",
     "x-queue-type",
 )
@@ -56,6 +64,11 @@ def priorities(options: dict[str, Any]) -> tuple[int, int]:
         return 0, PRIORITIES - 1
     most = options[AMQP].get("arguments", {}).get("x-max-priority")
     return (DEFAULT_PRIORITY, DEFAULT_PRIORITY) if most is None else (0, most)
+
+
+def default_attempts(options: dict[str, Any]) -> int:
+    """How many attempts a queue that AMQP declared gives a message where nobody says how many; -1: without end."""
+    return _QUORUM_ATTEMPTS if options[AMQP].get("arguments", {}).get("x-queue-type") == "quorum" else -1
 
 
 def is_temporary(queue: Queue) -> bool:
@@ -87,6 +100,7 @@ def options_for(
     if "x-delivery-limit" in arguments:
         limit = _number(name, "x-delivery-limit", arguments["x-delivery-limit"], -1)
         options["max_delivery_attempts"] = limit + 1 if limit >= 0 else -1
+    _check_delayed_retries(name, arguments)
     if "x-max-priority" in arguments and (most := _number(name, "x-max-priority", arguments["x-max-priority"], 0)) > MOST_PRIORITY:
         raise _invalid(name, "x-max-priority", f"{{max_value_exceeded,{most}}}", f"use 0 to {MOST_PRIORITY}")
     if not isinstance(single := arguments.get("x-single-active-consumer", False), bool):
@@ -102,6 +116,42 @@ def options_for(
         options["exclusive"] = True
     declared = {"arguments": arguments, "durable": durable and not exclusive, "auto_delete": auto_delete, "exclusive": exclusive}
     return {**options, AMQP: declared}
+
+
+def _check_delayed_retries(name: str, arguments: dict[str, Any]) -> None:
+    for argument in ("x-delayed-retry-min", "x-delayed-retry-max", "x-delayed-retry-multiplier"):
+        if argument in arguments:
+            _number(name, argument, arguments[argument], 1)
+    kind = arguments.get("x-delayed-retry-type", RETRIES[0])
+    if kind not in RETRIES:
+        raise _invalid(name, "x-delayed-retry-type", f"{{unacceptable_type,{kind!r:.40}}}", f"use {', '.join(RETRIES)}")
+    if (kind != RETRIES[0] or "x-delayed-retry-multiplier" in arguments) and "x-delayed-retry-min" not in arguments:
+        raise _invalid(name, "x-delayed-retry-type", "no_delayed_retry_min_defined", "name an x-delayed-retry-min too")
+
+
+def delayed_retries(arguments: Mapping[str, Any], definition: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings (field name -> value) that delayed retries come to, as arguments of a queue or keys of its policy; empty for none.
+
+    RabbitMQ's need a type, and wait the least time × failures, at most the most (unless given, the least). LavinMQ's multiplier stands for
+    a type, and for its power instead of the product.
+    """
+    told = {key: arguments.get(f"x-{key}", definition.get(key)) for key in DELAYED_RETRY_KEYS}
+    kind, least_ms, most_ms, multiplier = told.values()
+    kind = kind or (RETRIES[0] if multiplier is None else "all")
+    # Earlier versions kept whatever was declared.
+    if kind not in RETRIES[1:] or type(least_ms) is not int or not {type(most_ms), type(multiplier)} <= {int, type(None)}:
+        return {}
+    if most_ms is None:
+        most_ms = least_ms if multiplier is None else MAX_DURATION_MS
+    return {
+        "redelivery_delay_ms": least_ms,
+        "redelivery_delay_multiplier": float(multiplier or 1),
+        "redelivery_collision_avoidance_factor": 0.0,
+        "max_redelivery_delay_ms": most_ms,
+        "redelivery_back_off": "linear" if multiplier is None else "exponential",
+        "redelivery_delays_ms": (),
+        "delayed_retry_type": kind,
+    }
 
 
 def _number(name: str, argument: str, value: object, least: int) -> int:

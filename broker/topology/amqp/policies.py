@@ -17,6 +17,7 @@ from ...core.settings.address_settings import AddressSettings
 from ...core.settings.units import known_duration_ms
 from ...delivery.state import BrokerState, log
 from ...errors import Refused
+from .arguments import delayed_retries
 
 _KIND: Final = "policy"
 #: At the start each is looked at for each queue.
@@ -153,13 +154,13 @@ def _in_file(name: str) -> Refused:
 
 
 def with_policy(settings: AddressSettings, options: Mapping[str, Any], policy: Policy | None) -> AddressSettings:
-    """The settings of a queue that was declared with ``options`` (which they hold already), under a policy.
+    """The settings of a queue that was declared with ``options`` (of which they hold our own already), under a policy.
 
     RabbitMQ's rules: of limits and times to live the smaller one holds, in everything else the declaration goes before the policy.
     """
-    if policy is None:
-        return settings
-    definition, changes = policy.definition, dict[str, Any]()
+    arguments = options.get(AMQP, {}).get("arguments", {})
+    definition: Mapping[str, Any] = {} if policy is None else policy.definition
+    changes = delayed_retries(arguments, definition)
     for key, field in _LIMITS.items():
         if key in definition:
             own = getattr(settings, field) if field in options else None
@@ -168,7 +169,7 @@ def with_policy(settings: AddressSettings, options: Mapping[str, Any], policy: P
         own = settings.max_delivery_attempts if "max_delivery_attempts" in options else -1
         limits = [limit for limit in (own, definition["delivery-limit"] + 1) if limit > 0]
         changes["max_delivery_attempts"] = min(limits, default=-1)
-    declared = "x-overflow" in options[AMQP]["arguments"] if AMQP in options else "overflow" in options
+    declared = "x-overflow" in arguments if AMQP in options else "overflow" in options
     if "overflow" in definition and not declared:
         changes["overflow"] = definition["overflow"]
     elif not declared and AMQP in options and ("max-length" in definition or "max-length-bytes" in definition):
@@ -187,7 +188,7 @@ def fields_of(policy: Policy) -> dict[str, Any]:
         found["overflow"] = "drop-head"
     if "overflow" in definition:
         found["overflow"] = definition["overflow"]
-    return found
+    return {**found, **delayed_retries({}, definition)}
 
 
 def dead_letter_exchange(queue: Queue) -> tuple[str | None, str | None]:

@@ -87,7 +87,7 @@ WINDOWS: Final = {"window-messages": 5, "window-bytes": "4KiB", "window-schedule
 def config_of(rules: Rules, paged: bool = False) -> dict[str, Any]:
     return {
         "address-settings": {
-            "#": {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True},
+            "#": {"redelivery-delay": 0},
             "work.#": {"max-delivery-attempts": rules.max_attempts, "redelivery-delay": f"{SETTINGS_DELAY_MS}ms"},
             "tokens.#": {"max-delivery-attempts": -1, "redelivery-delay": "0ms"},
             **{queue: {"persist-delivery-count-before-delivery": True} for queue in rules.counted_before},

@@ -24,9 +24,7 @@ from tests.faults.power_loss.recording import ROOT, Claims, Recording
 _READY_S = 30.0
 _CONFIG: dict[str, Any] = {
     "journal": {"disk-reserve": 0, "checkpoint-every": "512KiB", "id-block": 1024},
-    "address-settings": {
-        "#": {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True, "max-delivery-attempts": 3, "redelivery-delay": 5}
-    },
+    "address-settings": {"#": {"max-delivery-attempts": 3, "redelivery-delay": 5}},
     "queues": {"orders": {"address": "orders"}, "results": {"address": "results"}},
 }
 
