@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from random import Random
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from homing.journal.errors import JournalError
 from homing.journal.journal import Journal
@@ -27,9 +27,10 @@ from .auth.logins import Answer, Logins
 from .broker import Broker
 from .clock import BrokerClock
 from .config.config import Change, Config, changes
-from .config.models import AmqpSection, NativeSection
+from .config.models import AmqpSection, HttpSection, NativeSection
 from .declarations import declare
 from .errors import Refused
+from .http.health import Health
 from .limits import BrokerLimits
 from .logs import start_logging, visible
 from .management.calls import Calls
@@ -42,6 +43,9 @@ from .protocols.transport import NativeTransport, SocketTransport, TransportLimi
 from .recording.recovery import recover
 from .reload import read_again, take_up, tell
 from .start_check import StartCheck
+
+if TYPE_CHECKING:
+    from .http.listener import HttpListener
 
 log = logging.getLogger("homing")
 
@@ -217,10 +221,12 @@ class Server:
         try:
             return await self._loop.create_server(make_transport, section.host, section.port, backlog=1024)
         except OSError as error:
-            code = "port-in-use" if error.errno == errno.EADDRINUSE else "cannot-listen"
-            said = f"{name} cannot listen on {section.host}:{section.port}: {os.strerror(error.errno or 0)}"
-            fix = f"stop what listens there (ss -ltnp), or change {name}.port in broker.yaml; 0 picks a free one"
-            raise Refused(code, said, fix) from error
+            raise _cannot_listen(name, section, error) from error
+
+    def show_metrics(self, http: HttpListener) -> None:
+        from .http.metrics import BrokerCollector
+
+        http.show(BrokerCollector(self.broker, self._calls.meter, __version__, self.statistics, lambda: self._journal.space_low))
 
     def _native_session(self, transport: SocketTransport) -> NativeSession:
         authenticate = self._authenticator(transport, self._logins.check)
@@ -349,6 +355,24 @@ def _journal_options(config: Config) -> JournalOptions:
 
 async def serve(config: Config, json_ready: bool) -> int:
     """Runs until SIGTERM or SIGINT (0) or until the journal fails (its exit code)."""
+    health = Health()
+    if config.http is None:
+        return await _serve(config, json_ready, health, None)
+    # Half of what a broker imports: not for one that has no such port.
+    from .http.listener import HttpListener
+
+    http = HttpListener(health)
+    try:
+        await http.start(config.http.host, config.http.port)
+    except OSError as error:
+        raise _cannot_listen("http", config.http, error) from error
+    try:
+        return await _serve(config, json_ready, health, http)
+    finally:
+        http.close()
+
+
+async def _serve(config: Config, json_ready: bool, health: Health, http: HttpListener | None) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -368,21 +392,27 @@ async def serve(config: Config, json_ready: bool) -> int:
         listener = await server.listen(broker_id)
         amqp = await server.listen_amqp()
         loop.add_signal_handler(signal.SIGHUP, server.reload_on_signal)
-        print(_ready_line(config, listener, amqp, json_ready), flush=True)
+        listening = {"native": listener, "amqp": amqp, "http": None if http is None else http.server}
+        print(_ready_line(config, {name: each for name, each in listening.items() if each is not None}, json_ready), flush=True)
+        if http is not None:
+            server.show_metrics(http)
+        health.disk_low = lambda: journal.space_low
+        health.state = "ready"
         server._turn()
         # Whoever connects meanwhile waits for it: this takes a fifth of a second, and is not to happen in the middle of a settlement.
         preload.load(config)
         if not clean_stop:
             server.look_for_damage()
-        return await _until_stopped(server, journal, [each for each in (listener, amqp) if each is not None], stop)
+        return await _until_stopped(server, journal, [each for each in (listener, amqp) if each is not None], stop, health)
     finally:
         server.close()
         await journal.close()
 
 
-async def _until_stopped(server: Server, journal: Journal, listeners: list[asyncio.Server], stop: asyncio.Event) -> int:
+async def _until_stopped(server: Server, journal: Journal, listeners: list[asyncio.Server], stop: asyncio.Event, health: Health) -> int:
     stopping: asyncio.Future[Any] = asyncio.get_running_loop().create_task(stop.wait())
     await asyncio.wait({stopping, journal.failed}, return_when=asyncio.FIRST_COMPLETED)
+    health.state = "failed" if journal.failed.done() else "stopping"
     for listener in listeners:
         listener.close()
     if journal.failed.done():
@@ -410,8 +440,14 @@ def _place(listener: asyncio.Server) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _ready_line(config: Config, listener: asyncio.Server, amqp: asyncio.Server | None, as_json: bool) -> str:
-    places = {"native": _place(listener), **({"amqp": _place(amqp)} if amqp is not None else {})}
+def _cannot_listen(name: str, section: NativeSection | AmqpSection | HttpSection, error: OSError) -> Refused:
+    code = "port-in-use" if error.errno == errno.EADDRINUSE else "cannot-listen"
+    said = f"{name} cannot listen on {section.host}:{section.port}: {os.strerror(error.errno or 0)}"
+    return Refused(code, said, f"stop what listens there (ss -ltnp), or change {name}.port in broker.yaml; 0 picks a free one")
+
+
+def _ready_line(config: Config, listeners: dict[str, asyncio.Server], as_json: bool) -> str:
+    places = {name: _place(listener) for name, listener in listeners.items()}
     if as_json:
         return json.dumps({"ready": True, **places, "pid": os.getpid(), "data": str(config.data_directory), "version": __version__})
     shown = " ".join(f"{name}={place}" for name, place in places.items())

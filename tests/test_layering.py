@@ -38,6 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "broker/errors": set(),
     "broker/clock": set(),
     "broker/limits": set(),
+    "broker/http": {"broker/broker", "broker/core", "broker/management"},
     "broker/logs": {"broker/safe_text"},
     "broker/safe_text": set(),
     "broker/properties": {"broker/errors", "journal/contract"},
@@ -62,7 +63,7 @@ ALLOWED: dict[str, set[str]] = {
     "broker/server": {
         *_ENGINE,
         *("broker", "broker/auth", "broker/broker", "broker/clock", "broker/config", "broker/declarations", "broker/logs"),
-        *("broker/management", "broker/preload", "broker/protocols", "broker/reload", "broker/start_check"),
+        *("broker/http", "broker/management", "broker/preload", "broker/protocols", "broker/reload", "broker/start_check"),
         *("codec", "journal", "journal/errors", "journal/options", "journal/read"),
     },
     "broker/cli": {

@@ -8,6 +8,7 @@ from typing import Final
 EXAMPLES: Final = {
     "serve": ["homing serve", "homing serve --config /etc/homing/broker.yaml --json"],
     "reload": ["homing reload"],
+    "health": ["homing health", "homing health --url http://127.0.0.1:7172 --json"],
     "send": [
         "homing send orders --body '{\"id\": 7}' --property region=eu --delay 5s",
         "homing send orders --file events.jsonl --property size:=5",

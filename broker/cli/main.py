@@ -16,6 +16,7 @@ from typer.main import get_command
 
 from . import analyze as cli_analyze
 from . import connections as cli_connections
+from . import health as cli_health
 from . import history as cli_history
 from . import journal as cli_journal
 from . import messages as cli_messages
@@ -78,6 +79,7 @@ def serve(
 
 
 app.command(rich_help_panel=BROKER)(cli_settings.reload)
+app.command(rich_help_panel=BROKER)(cli_health.health)
 app.command(rich_help_panel=MESSAGES)(cli_messages.send)
 app.command(rich_help_panel=MESSAGES)(cli_messages.receive)
 app.command(rich_help_panel=MESSAGES)(cli_queues.peek)

@@ -71,7 +71,7 @@ class Config(Section):
     native: NativeSection = NativeSection()
     #: None: nobody listens for AMQP.
     amqp: AmqpSection | None = None
-    http: HttpSection = HttpSection()
+    http: HttpSection | None = None
     #: Absolute when it came from a file: relative paths are relative to the file.
     data_directory: Path = Path("homing-data")
     broker: BrokerSection = BrokerSection()
@@ -199,7 +199,9 @@ def parse(text: str, directory: Path | None = None, source: str = "broker.yaml")
 def default_config(directory: Path | None = None) -> Config:
     """What holds when no file is given: the values of the shipped broker.yaml. ``directory`` as for ``parse``."""
     data = Path("homing-data")
-    return Config.model_validate({"data-directory": directory.absolute() / data if directory else data, "amqp": AmqpSection()})
+    return Config.model_validate(
+        {"data-directory": directory.absolute() / data if directory else data, "amqp": AmqpSection(), "http": HttpSection()}
+    )
 
 
 def check(config: Config | Path) -> list[str]:

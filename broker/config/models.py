@@ -83,7 +83,7 @@ class AmqpSection(Section):
 
 
 class HttpSection(Section):
-    """Reserved: nothing listens there yet."""
+    """Probes and metrics. A file without this section has none."""
 
     host: Host = "127.0.0.1"
     port: Port = 7172

@@ -52,6 +52,7 @@ def test_the_shipped_file_is_what_holds_without_one() -> None:
     assert check(SHIPPED) == []
     assert shipped.settings_repository().resolve("orders").dead_letter_address == "DLA"
     assert shipped.settings_repository().resolve("orders").auto_create_dead_letter_resources
+    assert shipped.http is not None
     assert (shipped.native.host, shipped.native.port, shipped.http.port) == ("127.0.0.1", 7171, 7172)
     assert shipped.data_directory == ROOT / "homing-data"
 

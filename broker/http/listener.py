@@ -1,0 +1,71 @@
+"""HTTP beside the protocols: whether the process lives, whether it is ready, and its figures. It listens before recovery begins."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import uvicorn
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.registry import Collector
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from .health import Health
+
+#: Of all clients together; more are answered 503.
+_MOST_AT_ONCE: Final = 64
+_KEEP_ALIVE_S: Final = 5
+
+
+class HttpListener:
+    """Answers from the start on; there are figures once there is somebody who has them (``show``)."""
+
+    def __init__(self, health: Health) -> None:
+        self._health = health
+        self._registry = CollectorRegistry()
+        self._state = ServerState()
+        self.server: asyncio.Server | None = None
+
+    def show(self, collector: Collector) -> None:
+        self._registry.register(collector)
+
+    async def start(self, host: str, port: int) -> None:
+        """Raises OSError."""
+        routes = {"/livez": self._live, "/readyz": self._ready, "/metrics": self._metrics}
+        config = uvicorn.Config(
+            Starlette(routes=[Route(path, answer) for path, answer in routes.items()]),
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            limit_concurrency=_MOST_AT_ONCE,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+        )
+        config.load()
+        # uvicorn's protocol without its Server: that looks for work ten times a second, and takes the process's signals.
+        loop = asyncio.get_running_loop()
+        self.server = await loop.create_server(lambda: H11Protocol(config, self._state, {}), host, port, backlog=128)
+
+    def close(self) -> None:
+        if self.server is not None:
+            self.server.close()
+            for connection in list(self._state.connections):
+                connection.shutdown()
+
+    async def _live(self, request: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def _ready(self, request: Request) -> Response:
+        return JSONResponse(self._health.describe(), 200 if self._health.ready else 503)
+
+    async def _metrics(self, request: Request) -> Response:
+        return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
