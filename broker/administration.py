@@ -15,11 +15,13 @@ from .core.amqp.policy import Policy
 from .core.consumer import Consumer
 from .core.message import MessageReference
 from .core.queue import Queue
+from .core.settings.address_settings import AddressSettings, AddressSettingsRepository
 from .engine import Engine
 from .paging.browsing import Place, browse
 from .paging.by_number import Stay, act_on, find
 from .steps import Steps
 from .topology.amqp.exchanges import Exchanges
+from .topology.commanded_settings import Layers
 from .topology.explain import Explained, explain
 
 T = TypeVar("T")
@@ -198,6 +200,29 @@ class Administration(Engine):
     def clear_policy(self, virtual_host: str, name: str) -> None:
         """See Policies.clear."""
         self.policies.clear(virtual_host, name)
+
+    @property
+    def settings(self) -> AddressSettingsRepository:
+        """In force: those of the file, with what commands have laid over them."""
+        return self.state.settings
+
+    def commanded_settings(self) -> Layers:
+        """What commands have laid over the file: pattern -> {field name: value}."""
+        return self.commanded.layers
+
+    def settings_with(self, layers: Layers) -> AddressSettingsRepository:
+        """What would be in force if commands had set these."""
+        return self.configured.laid_over(layers)
+
+    def command_settings(self, layers: Layers) -> None:
+        """Commands have set these, and no others, from now on. Raises Refused, and then nothing has changed."""
+        self._take_up(self.settings_with(layers))
+        self.commanded.keep(layers)
+
+    def touched_by(self, settings: AddressSettingsRepository) -> list[tuple[Queue, AddressSettings]]:
+        """The queues for which something else would hold, and what. Raises Refused."""
+        found = [(queue, self.resources.in_force(queue, settings)) for queue in self.queues().values()]
+        return [(queue, in_force) for queue, in_force in found if in_force != queue.settings]
 
     def explain(self, address: str) -> Explained:
         """What holds for an address, and where each value came from."""

@@ -34,6 +34,7 @@ from .topology.amqp.dead_letter_router import DeadLetterExchanges
 from .topology.amqp.policies import Policies
 from .topology.amqp.queues import DeclaredQueues
 from .topology.amqp.virtual_hosts import VirtualHosts
+from .topology.commanded_settings import CommandedSettings
 from .topology.resources import Resources
 
 #: Due or expired references looked at in one turn.
@@ -58,6 +59,9 @@ class Engine:
         self.now_ms = now_ms
         self.ledger = Ledger(journal, now_ms, keep_all_history)
         windows = Windows(self.limits.window_messages, self.limits.window_bytes, self.limits.window_scheduled, self.limits.memory_bytes)
+        #: Of broker.yaml; what is in force, with what commands have laid over it, is ``state.settings``.
+        self.configured = settings
+        self.commanded = CommandedSettings(self.ledger)
         self.state = BrokerState(self.ledger, settings, now_ms, rng, wake, self.limits.max_hops, journal, windows)
         journal.on_commit = self.state.throttle.written
         self.policies = Policies(self.state)
@@ -150,11 +154,19 @@ class Engine:
 
     # -- settings ----------------------------------------------------------------------------------------------------
 
-    def apply_settings(self, settings: AddressSettingsRepository) -> None:
-        """A reload: due times already given stay; limits trim in bounded steps; parked messages look again.
+    def apply_settings(self, configured: AddressSettingsRepository) -> None:
+        """Those of the file, as it was read again: due times already given stay; limits trim in bounded steps; parked messages look again.
 
         Raises Refused, and then nothing has changed.
         """
+        self._take_up(self.commanded.over(configured))
+        self.configured = configured
+
+    def restore_settings(self) -> None:
+        """Recovery, before there are queues: what commands had set holds again."""
+        self.state.settings = self.commanded.over(self.configured)
+
+    def _take_up(self, settings: AddressSettingsRepository) -> None:
         in_force = {queue: self.resources.in_force(queue, settings) for queue in self.state.post_office.queues.values()}
         self.state.settings = settings
         self._bring_into_force(in_force)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from .broker import Broker
+from .config.checks import layer_problems
 from .config.config import Change, Config, ConfigError, check_reload, load, reloaded
 from .declarations import declare, problems
 from .errors import Refused
@@ -39,7 +40,8 @@ def take_up(broker: Broker, running: Config, read: Config) -> Config:
     try:
         # Again: another reload may have been first.
         check_reload(running, read)
-        if found := problems(broker, read):
+        over = broker.commanded.over(read.settings_repository())
+        if found := [*problems(broker, read), *(layer_problems(over, {}) if over is not read.settings_repository() else ())]:
             raise ConfigError(found, str(read.source_path))
     except ConfigError as error:
         raise _refused(error) from None

@@ -26,6 +26,7 @@ from . import __version__, preload
 from .auth.logins import Answer, Logins
 from .broker import Broker
 from .clock import BrokerClock
+from .config.checks import layer_problems
 from .config.config import Change, Config, changes
 from .config.models import AmqpSection, HttpSection, NativeSection
 from .declarations import declare
@@ -280,7 +281,7 @@ class Server:
         return self._reader
 
     def settings_in_force(self) -> dict[str, Any]:
-        return self.config.describe()
+        return self.config.describe(self.broker.settings)
 
     async def backup(self, name: str) -> dict[str, Any]:
         """Raises Refused where none was made."""
@@ -318,7 +319,7 @@ class Server:
         self._calls.start(self.reload(), lambda answer: None)  # the log tells what came of it
 
     def record_settings(self) -> None:
-        self.broker.ledger.group.settings(self._clock.now_ms(), self.config.journal_settings())
+        self.broker.ledger.group.settings(self._clock.now_ms(), self.config.journal_settings(self.broker.settings))
 
     def look_for_damage(self) -> None:
         """After an unclean stop, while clients are served. Not on a disk that is nearly full: who reads keeps the write-ahead log from
@@ -386,6 +387,8 @@ async def _serve(config: Config, json_ready: bool, health: Health, http: HttpLis
         recover(server.broker, recovered)
         broker_id, clean_stop = recovered.broker_id, recovered.clean_stop
         del recovered  # every message as it was read; the broker has its own by now
+        for problem in layer_problems(server.broker.settings, {}):
+            log.error("homing settings and the file contradict each other: %s (%s)", problem, problem.fix)
         declare(server.broker, config)
         server.record_settings()
         await journal.flush()

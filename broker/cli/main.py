@@ -14,6 +14,7 @@ from rich.markup import escape as without_markup
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from . import address_settings as cli_address_settings
 from . import analyze as cli_analyze
 from . import connections as cli_connections
 from . import health as cli_health
@@ -97,6 +98,7 @@ app.add_typer(cli_policies.policy_app, name="policy", rich_help_panel=LOOKING)
 app.add_typer(cli_queues.app, name="queue", rich_help_panel=BROKER)
 app.add_typer(cli_connections.app, name="connection", rich_help_panel=BROKER)
 app.add_typer(cli_virtual_hosts.app, name="vhost", rich_help_panel=BROKER)
+app.add_typer(cli_address_settings.app, name="settings", rich_help_panel=BROKER)
 app.add_typer(cli_settings.config_app, name="config", rich_help_panel=BROKER)
 app.add_typer(cli_settings.user_app, name="user", rich_help_panel=BROKER)
 app.add_typer(cli_journal.app, name="journal", rich_help_panel=OFFLINE)

@@ -11,7 +11,9 @@ import typer
 from rich.table import Table
 
 from ..core.settings.units import counted
+from ..safe_text import safe
 from .output import DEFAULT_URL, Json, Url, escape, print_json, span, stderr, stdout
+from .values import value_text
 
 if TYPE_CHECKING:
     from ..config.config import Config
@@ -60,7 +62,7 @@ def _explained(address: str, file: Path | None, url: str) -> Explained:
     from .client import call
 
     value = call(url, "explain", address=address)
-    origins = [Origin(each["key"], each["value"], each["pattern"], each.get("line")) for each in value["settings"]]
+    origins = [Origin(**each) for each in value["settings"]]
     return Explained(origins, value.get("dead_letter_exchange"), value["amqp_returns_at_once"], value["queues"])
 
 
@@ -78,8 +80,7 @@ def explain(address: Address, config: FromFile = None, url: Url = DEFAULT_URL, a
     for origin in origins:
         default = origin.pattern == "default"
         style = "dim" if default else "bold"
-        where = origin.pattern if origin.line is None else f'"{origin.pattern}", line {origin.line}'
-        table.add_row(origin.key, escape(_value_text(origin.key, origin.value)), escape(where), style=style)
+        table.add_row(origin.key, escape(value_text(origin.key, origin.value)), escape(_where(origin)), style=style)
     stdout.print(table)
     if exchange is not None:
         stdout.print(f"\n{_through(exchange)}")
@@ -94,28 +95,18 @@ def _whereabouts(address: str, queues: list[str] | None) -> str:
     return f"Its queues: {escape(', '.join(queues))}." if queues else "It has no queue."
 
 
+def _where(origin: Origin) -> str:
+    if origin.by_command:
+        where = f'"{origin.pattern}", homing settings'
+        if origin.covers is not None:
+            where += f" (over {value_text(origin.key, origin.covers['value'])}, line {origin.covers['line']})"
+        return where
+    return origin.pattern if origin.line is None else f'"{origin.pattern}", line {origin.line}'
+
+
 def _through(exchange: str) -> str:
     named = "the default exchange" if not exchange else f"the exchange [bold]{escape(exchange)}[/]"
     return f"Its dead letters go through {named} instead."
-
-
-def _value_text(key: str, value: Any) -> str:
-    """A value as broker.yaml would say it."""
-    from ..core.settings.address_settings import FIELD_OF_KEY
-    from ..core.settings.units import format_duration_ms, format_size_bytes
-
-    field = FIELD_OF_KEY.get(key, key)
-    if value is None:
-        return "–"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(_value_text(key, each) for each in value) + "]"
-    if isinstance(value, int) and field.endswith("_ms"):
-        return format_duration_ms(value)
-    if isinstance(value, int) and field.endswith("_bytes"):
-        return format_size_bytes(value)
-    return str(value) if value != "" else '""'
 
 
 def _settings_of(origins: Iterable[Origin]) -> AddressSettings:
@@ -226,6 +217,31 @@ def config_check(file: Annotated[Path, typer.Argument(help="The file to check.")
     for warning in warnings:
         stdout.print(f"[yellow]warning[/]  {escape(warning)}")
     stdout.print(f"[green]{escape(str(file))} is valid[/]")
+
+
+@config_app.command("export")
+def config_export(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Write what is in force in a running broker as a broker.yaml, with what [bold]homing settings[/] has set.
+
+    Users are not in it. Queues, virtual hosts and policies that clients and commands made are in the journal, which keeps them.
+
+    [dim]homing config export > broker.yaml[/]
+    """
+    from ruamel.yaml import YAML
+
+    from ..config.export import as_file
+    from .client import call
+
+    in_force = call(url, "settings")
+    found = as_file(in_force)
+    if as_json:
+        print_json(found)
+        return
+    if in_force["users"]:
+        print(f"# Users are not exported: {safe(', '.join(in_force['users']))}. Add users: with their hashes.")
+    writer = YAML()
+    writer.width = 1_000
+    writer.dump(found, sys.stdout)
 
 
 @user_app.command("hash")

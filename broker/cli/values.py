@@ -13,22 +13,46 @@ Settings = Annotated[
 
 def settings_given(texts: list[str] | None) -> dict[str, Any]:
     """Field name -> value, read as broker.yaml's would be: ms, bytes. A key that is given twice is a mistake."""
-    from ..core.settings.address_settings import read_setting
-    from ..core.settings.values import SettingError
-
     found: dict[str, Any] = {}
     for text in texts or []:
         key, equals, value = text.partition("=")
         if not equals:
             raise typer.BadParameter(f"{text!r} is not key=value")
-        try:
-            field, read = read_setting(key, _scalar(value))
-        except SettingError as error:
-            raise typer.BadParameter(str(error)) from None
-        if field in found:
+        read = read_settings({key: _scalar(value)})
+        if read.keys() & found.keys():
             raise typer.BadParameter(f"{key} is given twice")
-        found[field] = read
+        found |= read
     return found
+
+
+def read_settings(values: dict[str, Any]) -> dict[str, Any]:
+    """Field name -> value of settings as YAML has read them."""
+    from ..core.settings.address_settings import read_setting
+    from ..core.settings.values import SettingError
+
+    try:
+        return dict(read_setting(key, value) for key, value in values.items())
+    except SettingError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def value_text(key: str, value: Any) -> str:
+    """A value as broker.yaml would say it."""
+    from ..core.settings.address_settings import FIELD_OF_KEY
+    from ..core.settings.units import format_duration_ms, format_size_bytes
+
+    field = FIELD_OF_KEY.get(key, key)
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(value_text(key, each) for each in value) + "]"
+    if isinstance(value, int) and field.endswith("_ms"):
+        return format_duration_ms(value)
+    if isinstance(value, int) and field.endswith("_bytes"):
+        return format_size_bytes(value)
+    return str(value) if value != "" else '""'
 
 
 def _scalar(text: str) -> Any:

@@ -116,18 +116,21 @@ class Config(Section):
         """The 1-based line that sets ``path`` (YAML keys), or None where the file leaves it to its default."""
         return self._lines.get(path)
 
-    def describe(self) -> dict[str, Any]:
-        """Everything in force as plain values under field names, which carry the units. Hashes are left out."""
+    def describe(self, in_force: AddressSettingsRepository | None = None) -> dict[str, Any]:
+        """Everything as plain values under field names, which carry the units. Hashes are left out.
+
+        ``in_force``: the address settings, where others than those of the file hold.
+        """
         values = self.model_dump(exclude={"address_settings", "users", "data_directory"})
         layers = {
             pattern: {name: list(value) if isinstance(value, tuple) else value for name, value in layer.items()}
-            for pattern, layer in self.address_settings.layers.items()
+            for pattern, layer in (in_force or self.address_settings).layers.items()
         }
         return {**values, "data_directory": str(self.data_directory), "address_settings": layers, "users": sorted(self.users)}
 
-    def journal_settings(self) -> dict[str, Any]:
+    def journal_settings(self, in_force: AddressSettingsRepository | None = None) -> dict[str, Any]:
         """For the journal's table of settings in force: pattern -> {setting: value}, broker-wide ones under ``""``."""
-        described = self.describe()
+        described = self.describe(in_force)
         layers = described.pop("address_settings")
         return {"": {**described, "default_address_settings": built_in()}, **layers}
 
@@ -382,7 +385,7 @@ def _written(read: Source, path: KeyPath, otherwise: Any) -> Any:
 
 def _with_unit(path: KeyPath, bound: Any) -> str:
     """A bound as the file would say it: 100 of a duration is 100ms."""
-    section = _SECTIONS.get(path[0])
+    section = SECTIONS.get(path[0])
     fields = section.model_fields.items() if section else ()
     name = next((name for name, field in fields if field.alias == path[-1]), "")
     if name.endswith("_ms"):
@@ -390,7 +393,7 @@ def _with_unit(path: KeyPath, bound: Any) -> str:
     return format_size_bytes(bound) if name.endswith("_bytes") else str(bound)
 
 
-_SECTIONS: Final[Mapping[str, type[Section]]] = {
+SECTIONS: Final[Mapping[str, type[Section]]] = {
     "native": NativeSection,
     "amqp": AmqpSection,
     "http": HttpSection,
@@ -405,7 +408,7 @@ def _near(path: KeyPath) -> str:
     """A hint for a key that is nearly one, or stands in the wrong place."""
     from difflib import get_close_matches
 
-    sections: dict[str, type[Section]] = {"": Config, **_SECTIONS}
+    sections: dict[str, type[Section]] = {"": Config, **SECTIONS}
     section = sections.get(path[0] if len(path) > 1 else "")
     keys = [field.alias or name for name, field in section.model_fields.items()] if section else sorted(_QUEUE_KEYS)
     if close := get_close_matches(path[-1].replace("_", "-"), keys, n=2, cutoff=0.6):

@@ -30,6 +30,7 @@ _AT_ONCE: Final[dict[str, Callable[[Broker, dict[str, Any]], Any]]] = {
     "peek": messages.peek,
     "explain": settings.explain,
     "policies": policies.list_all,
+    "list-settings": settings.list_all,
     "vhosts": virtual_hosts.list_all,
 }
 #: Answered once what they did is on disk.
@@ -45,6 +46,11 @@ _CHANGES: Final[dict[str, Callable[[Broker, dict[str, Any]], Any]]] = {
     "add-vhost": virtual_hosts.add,
     "delete-vhost": virtual_hosts.delete,
     "close-connection": connections.close,
+}
+#: The same of address settings, which exports tell of.
+_SETTINGS: Final[dict[str, Callable[[Broker, dict[str, Any]], dict[str, Any]]]] = {
+    "set-settings": settings.set_some,
+    "unset-settings": settings.unset,
 }
 #: Of one message: found by the journal and then in memory.
 _OF_ONE: Final[dict[str, Callable[[Broker, int, one_message.History, dict[str, Any]], Steps[Any]]]] = {
@@ -65,6 +71,8 @@ class Host(Protocol):
     def committed(self, transaction_id: str) -> bool: ...
 
     def settings_in_force(self) -> dict[str, Any]: ...
+
+    def record_settings(self) -> None: ...
 
     def statistics(self) -> dict[str, Any]: ...
 
@@ -97,6 +105,11 @@ class Calls:
                 self._finish(self._at_once[verb](arguments), answer)
             elif verb in _CHANGES:
                 self._finish(_CHANGES[verb](self._broker, arguments), partial(self._when_safe, answer))
+            elif verb in _SETTINGS:
+                changed = _SETTINGS[verb](self._broker, arguments)
+                if not changed["dry_run"]:
+                    self._host.record_settings()
+                self._when_safe(answer, changed)
             elif verb in _OF_ONE:
                 message_id = read.number(arguments, "message_id", 0, 1, read.MOST)
                 self._check_room()
@@ -121,7 +134,7 @@ class Calls:
                 self._check_room()
                 self.start(self._reload(), partial(self._when_safe, answer))
             else:
-                known = ", ".join(sorted([*self._at_once, *_CHANGES, *_OF_ONE, *_OTHERS]))
+                known = ", ".join(sorted([*self._at_once, *_CHANGES, *_SETTINGS, *_OF_ONE, *_OTHERS]))
                 raise Refused("unknown-verb", f"there is no verb {verb[:64]!r}", f"verbs: {known}")
         except Exception as error:
             answer(_refusal(error))

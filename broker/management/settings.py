@@ -1,14 +1,24 @@
-"""Settings: what holds for an address, and where each value came from."""
+"""Address settings: what holds for an address, and where each value came from; what commands lay over the file."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from ..broker import Broker
+from ..config.checks import layer_problems, settings_warnings
+from ..config.source import show_path
+from ..core.settings.address_settings import FIELD_OF_KEY, KEY_OF_FIELD, AddressSettings, read_setting
+from ..core.settings.values import SettingError
+from ..core.settings.wildcard import pattern_problem
+from ..errors import Refused
 from . import arguments as read
+from .pages import listed
 
 #: So many of an address's queues are named.
 SHOWN_QUEUES: Final = 100
+#: Patterns that commands set something for: each is matched with each address once.
+MOST_PATTERNS: Final = 1000
 
 
 def explain(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -26,10 +36,100 @@ def explain(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
         "settings": [
             {
                 "key": origin.key,
-                "value": list(origin.value) if isinstance(origin.value, tuple) else origin.value,
+                "value": _plain(origin.value),
                 "pattern": origin.pattern,
                 "line": origin.line,
+                "by_command": origin.by_command,
+                "covers": origin.covers,
             }
             for origin in told.origins
         ],
     }
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+# -- laid over the file --------------------------------------------------------------------------------------------------
+
+
+def list_all(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any] | list[dict[str, Any]]:
+    """By pattern: what commands have set."""
+    read.only(arguments, "limit", "after")
+    found = {pattern: (pattern, layer) for pattern, layer in broker.commanded_settings().items()}
+    return listed(broker, arguments, found, lambda each: {"pattern": each[0], "settings": _by_key(each[1])})
+
+
+def set_some(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
+    """All of ``layers`` (pattern -> {key: value}) or nothing. ``dry_run``: only says what it would come to."""
+    read.only(arguments, "layers", "dry_run")
+    given = arguments.get("layers")
+    if type(given) is not dict or not given or any(type(values) is not dict or not values for values in given.values()):
+        raise Refused("invalid-argument", "layers must be a map of patterns to maps of settings", "give at least one setting")
+    wanted = dict(broker.commanded_settings())
+    for pattern, values in given.items():
+        if problem := pattern_problem(pattern) if type(pattern) is str else "give text":
+            raise Refused("invalid-argument", f"{pattern!r} is no pattern of addresses", problem)
+        wanted[pattern] = {**wanted.get(pattern, {}), **_read(pattern, values)}
+    if len(wanted) > MOST_PATTERNS:
+        raise Refused("too-many-settings", f"commands set at most {MOST_PATTERNS} patterns", "write them into broker.yaml")
+    return _change(broker, wanted, list(given), read.flag(arguments, "dry_run"))
+
+
+def unset(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
+    """What commands have set for ``pattern``: ``keys`` of it, or all. What the file says holds again."""
+    read.only(arguments, "pattern", "keys", "dry_run")
+    pattern, keys = read.text(arguments, "pattern"), arguments.get("keys")
+    if keys is not None and (type(keys) is not list or not keys or any(type(key) is not str for key in keys)):
+        raise Refused("invalid-argument", "keys must be a list of settings", "leave it out for all")
+    wanted = dict(broker.commanded_settings())
+    layer = dict(wanted.get(pattern, {}))
+    names = list(layer) if keys is None else [FIELD_OF_KEY.get(key, key) for key in keys]
+    missing = [KEY_OF_FIELD.get(name, name) for name in names if name not in layer]
+    if missing or not names:
+        what = f"{', '.join(missing)} of " if missing else ""
+        raise Refused("no-such-setting", f'no command has set {what}"{pattern}"', "homing settings list shows what commands have set")
+    for name in names:
+        del layer[name]
+    if layer:
+        wanted[pattern] = layer
+    else:
+        del wanted[pattern]
+    return _change(broker, wanted, [pattern], read.flag(arguments, "dry_run"))
+
+
+def _read(pattern: str, values: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return dict(read_setting(key, value) for key, value in values.items())
+    except SettingError as error:
+        raise Refused("invalid-setting", f'"{pattern}": {error}', error.fix or "docs/settings.md says what it takes") from None
+
+
+def _change(broker: Broker, wanted: Mapping[str, Mapping[str, Any]], patterns: list[str], dry_run: bool) -> dict[str, Any]:
+    """Checked as the file is. ``touched``: queues for which something else holds, so many as one answer has room for."""
+    settings = broker.settings_with(wanted)
+    if problems := layer_problems(settings, {}):
+        raise Refused("invalid-setting", "; ".join(each.message for each in problems), problems[0].fix)
+    touched = broker.touched_by(settings)
+    shown = [{"queue": queue.name, "changes": _changes(queue.settings, in_force)} for queue, in_force in touched[:SHOWN_QUEUES]]
+    if not dry_run:
+        broker.command_settings(wanted)
+    ours = tuple(show_path(("address-settings", pattern)) for pattern in patterns)
+    return {
+        "dry_run": dry_run,
+        "set": {pattern: _by_key(wanted.get(pattern, {})) for pattern in patterns},
+        "queues": len(touched),
+        "touched": shown,
+        "warnings": [f"{each.message} ({each.fix})" for each in settings_warnings(settings, {}) if each.path.startswith(ours)],
+    }
+
+
+def _changes(before: AddressSettings, after: AddressSettings) -> dict[str, list[Any]]:
+    """Key -> [before, after]."""
+    pairs = ((key, getattr(before, field), getattr(after, field)) for key, field in FIELD_OF_KEY.items())
+    return {key: [_plain(was), _plain(is_now)] for key, was, is_now in pairs if was != is_now}
+
+
+def _by_key(layer: Mapping[str, Any]) -> dict[str, Any]:
+    return {KEY_OF_FIELD[name]: _plain(value) for name, value in layer.items()}

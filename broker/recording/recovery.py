@@ -24,6 +24,8 @@ def recover(broker: Engine, recovered: Recovered) -> None:
     for record in recovered.addresses:
         post_office.add_address(Address(record.name, RoutingTypes(record.routing_types), record.created_at_ms, record.auto_created))
     broker.policies.restore(recovered.declarations)
+    broker.commanded.restore(recovered.declarations)
+    broker.restore_settings()
     for queue_record in recovered.queues:
         _queue(broker, queue_record)
     broker.virtual_hosts.restore(recovered.declarations)

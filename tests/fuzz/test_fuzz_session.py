@@ -66,6 +66,8 @@ class NoHost:
     def settings_in_force(self) -> dict[str, Any]:
         return {}
 
+    def record_settings(self) -> None: ...
+
     def statistics(self) -> dict[str, Any]:
         return {}
 

@@ -56,8 +56,9 @@ def test_every_command_explains_itself(homing: HomingCommand, words: list[str]) 
 
 def test_explain_names_the_line_of_each_value(homing: HomingCommand, config: Path) -> None:
     settings = {each["key"]: each for each in homing.json("explain", "orders.eu", "--config", config)["settings"]}
-    assert settings["redelivery-delay"] == {"key": "redelivery-delay", "value": 5000, "pattern": "orders.#", "line": 6}
-    assert settings["max-delivery-attempts"] == {"key": "max-delivery-attempts", "value": 5, "pattern": "#", "line": 3}
+    where = {key: (each["value"], each["pattern"], each["line"], each["by_command"]) for key, each in settings.items()}
+    assert where["redelivery-delay"] == (5000, "orders.#", 6, False)
+    assert where["max-delivery-attempts"] == (5, "#", 3, False)
     assert settings["redelivery-back-off"]["pattern"] == "default"
     shown = homing("explain", "orders.eu", "--config", config).stdout
     assert re.search(r'redelivery-delay +5s +"orders\.#", line 6', shown)

@@ -118,8 +118,8 @@ address-settings:
     assert config.line_of("limits", "heartbeat") == 2
     assert config.line_of("limits", "login-timeout") is None
     explained = {origin.key: origin for origin in config.settings_repository().explain("orders.eu")}
-    assert explained["redelivery-delay"][1:] == (5000, "orders.#", 9)
-    assert explained["max-delivery-attempts"][2:] == ("default", None)
+    assert explained["redelivery-delay"][1:4] == (5000, "orders.#", 9)
+    assert explained["max-delivery-attempts"][2:4] == ("default", None)
 
 
 def test_an_empty_file_and_empty_sections_set_nothing() -> None:

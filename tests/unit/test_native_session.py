@@ -54,6 +54,8 @@ class NoHost:
     def committed(self, transaction_id: str) -> bool:
         return False
 
+    def record_settings(self) -> None: ...
+
     def statistics(self) -> dict[str, Any]:
         return {}
 

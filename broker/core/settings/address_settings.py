@@ -125,6 +125,9 @@ _PLAIN_SCHEDULE: Final[Mapping[str, Any]] = {
     "redelivery_collision_avoidance_factor": 0.0,
     "max_redelivery_delay_ms": None,
 }
+_LIST: Final = "redelivery_delays_ms"
+#: What a list of delays cannot stand together with.
+FORMULA_FIELDS: Final = frozenset(_SCHEDULE_FIELDS) - {_LIST}
 #: What a queue may be declared with, by a client or in broker.yaml; a declaration beats the address's settings.
 DECLARABLE_SETTINGS: Final = frozenset(
     {
@@ -195,6 +198,10 @@ class Origin(NamedTuple):
     pattern: str
     #: 1-based line of the configuration file; None for defaults and for layers that came from no file.
     line: int | None
+    #: A command set it (``homing settings``); ``line`` is None then.
+    by_command: bool = False
+    #: ``value`` and ``line`` of the file under the same pattern, which do not hold for that.
+    covers: dict[str, Any] | None = None
 
 
 class AddressSettingsRepository:
@@ -220,6 +227,8 @@ class AddressSettingsRepository:
         #: Least specific first; sorted() keeps the order of equals.
         self._ordered = [(pattern, pattern.split(".")) for pattern in sorted(self._layers, key=specificity)]
         self._lines = dict(lines or {})
+        #: By pattern and field: set by command; what that covers.
+        self._by_command: dict[tuple[str, str], dict[str, Any] | None] = {}
         self._by_address: dict[str, AddressSettings] = {}
         self._by_patterns: dict[tuple[str, ...], AddressSettings] = {}
 
@@ -227,6 +236,23 @@ class AddressSettingsRepository:
     def layers(self) -> dict[str, dict[str, Any]]:
         """pattern -> {field name: value}, read; a copy."""
         return {pattern: dict(layer) for pattern, layer in self._layers.items()}
+
+    def laid_over(self, commanded: Mapping[str, Mapping[str, Any]]) -> AddressSettingsRepository:
+        """The same with what commands set on top: pattern -> {key: value}. Under one pattern their value of a key holds.
+
+        A list of delays among them takes the place of a formula under that pattern, and the other way round. Raises SettingError.
+        """
+        merged, by_command = self.layers, dict[tuple[str, str], dict[str, Any] | None]()
+        for pattern, values in commanded.items():
+            own, over = merged.get(pattern, {}), dict(read_setting(key, value) for key, value in values.items())
+            for name in over:
+                line = self._lines.get((pattern, KEY_OF_FIELD[name]))
+                by_command[pattern, name] = {"value": own[name], "line": line} if name in own else None
+            gives_way = FORMULA_FIELDS if over.get(_LIST) else {_LIST} if FORMULA_FIELDS & over.keys() else frozenset()
+            merged[pattern] = {name: value for name, value in own.items() if name not in gives_way} | over
+        made = AddressSettingsRepository(merged, self._lines, self._defaults)
+        made._by_command = by_command
+        return made
 
     def resolve(self, address: str, declared: Mapping[str, Any] | None = None) -> AddressSettings:
         """What holds for ``address``, or for a queue of it that was ``declared`` with these settings (field name -> value, read).
@@ -285,6 +311,8 @@ class AddressSettingsRepository:
         key = KEY_OF_FIELD[name]
         for pattern in reversed(patterns):
             if name in self._layers[pattern]:
+                if (pattern, name) in self._by_command:
+                    return Origin(key, value, pattern, None, True, self._by_command[pattern, name])
                 return Origin(key, value, pattern, self._lines.get((pattern, key)))
         for pattern in reversed(patterns) if name in _PLAIN_SCHEDULE else ():
             if (named := _schedule_named(self._layers[pattern])) is not None:

@@ -1,0 +1,56 @@
+"""Address settings that commands have laid over the file's, kept in the journal."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from homing.journal.contract import DeclarationRecord
+
+from ..core.settings.address_settings import AddressSettingsRepository, read_setting
+from ..core.settings.units import known_duration_ms
+from ..core.settings.values import SettingError
+from ..core.settings.wildcard import pattern_problem
+from ..recording.recorder import Ledger
+
+log = logging.getLogger("homing")
+
+_KIND: Final = "settings"
+#: Pattern -> {field name: value}, read.
+Layers = Mapping[str, Mapping[str, Any]]
+
+
+class CommandedSettings:
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self.layers: Layers = {}
+
+    def over(self, configured: AddressSettingsRepository) -> AddressSettingsRepository:
+        """What is in force over those of a file."""
+        return configured.laid_over(self.layers) if self.layers else configured
+
+    def keep(self, layers: Layers) -> None:
+        """These from now on; what has changed goes into the journal."""
+        for pattern in self.layers.keys() - layers.keys():
+            self._ledger.group.delete_declaration(_KIND, pattern)
+        for pattern, layer in layers.items():
+            if self.layers.get(pattern) != layer:
+                self._ledger.group.declare(DeclarationRecord(_KIND, pattern, dict(layer)))
+        self.layers = layers
+
+    def restore(self, declarations: Iterable[DeclarationRecord]) -> None:
+        """What the journal kept. A setting that is not understood any more is told of and left out."""
+        layers: dict[str, dict[str, Any]] = {}
+        for record in declarations:
+            if record.kind != _KIND or pattern_problem(record.name):
+                continue
+            layer = layers[record.name] = {}
+            for name, value in record.content.items():
+                try:
+                    field, read = read_setting(name, known_duration_ms(value) if name.endswith("_ms") else value)
+                except SettingError as error:
+                    log.error('setting %s of "%s" in the journal is not understood any more (%s)', name, record.name, error)
+                else:
+                    layer[field] = read
+        self.layers = layers
