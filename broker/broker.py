@@ -13,7 +13,7 @@ from typing import Any, Final
 from .administration import Administration
 from .connection import Connection, FrontEnd
 from .core.amqp.vhost import DEFAULT
-from .core.consumer import Consumer, SharedWindow
+from .core.consumer import NOBODY, Client, Consumer, SharedWindow
 from .core.dead_letter import EXPIRED, POISON
 from .core.message import Message, MessageReference, Where
 from .core.producer import Producer
@@ -33,7 +33,13 @@ class Broker(Administration):
     # -- connections -------------------------------------------------------------------------------------------------
 
     def connect(
-        self, client_id: str, user: str, front_end: FrontEnd, policies: PolicyMap | None = None, virtual_host: str = DEFAULT
+        self,
+        client_id: str,
+        user: str,
+        front_end: FrontEnd,
+        policies: PolicyMap | None = None,
+        virtual_host: str = DEFAULT,
+        client: Client = NOBODY,
     ) -> Connection:
         """A client has logged in. An older connection of the same client is ended first, so that nothing of it can come later.
 
@@ -46,7 +52,7 @@ class Broker(Administration):
                 raise Refused("client-id-in-use", "this client_id is connected as another user", "use a client_id of your own (a new UUID)")
             self.disconnect(older, lost=True)
             older.front_end.end("taken-over", "the same client has connected again", "nothing; the newer connection goes on")
-        connection = Connection(self.next_connection, client_id, user, front_end, policies, self.now_ms())
+        connection = Connection(self.next_connection, client_id, user, front_end, policies, self.now_ms(), client)
         connection.virtual_host = virtual_host
         self.next_connection += 1
         self.connections[connection.name] = connection
@@ -233,6 +239,7 @@ class Broker(Administration):
             options.get("transacted", False),
             connection.kept,
             connection.returns_at_once,
+            connection.client,
         )
         connection.consumers[number] = consumer
         queue.attach(consumer)
@@ -321,7 +328,13 @@ class Broker(Administration):
                 self.office.bury(reference, EXPIRED)
                 continue
             consumer = Consumer(
-                number, connection.name, connection.front_end, 1, kept=connection.kept, returns_at_once=connection.returns_at_once
+                number,
+                connection.name,
+                connection.front_end,
+                1,
+                kept=connection.kept,
+                returns_at_once=connection.returns_at_once,
+                client=connection.client,
             )
             consumer.queue = queue
             consumer.open = False
@@ -370,7 +383,9 @@ class Broker(Administration):
 
     def poison(self, consumer: Consumer, references: list[MessageReference], report: dict[str, Any]) -> None:
         """Dead-letter now, whatever the counts say."""
-        self.settlement.fail(consumer, references, Failure(poison=True), POISON, report)
+        retryable = report.get("retryable", True)
+        failure = Failure(retryable=retryable, poison=True)
+        self.settlement.fail(consumer, references, failure, POISON if retryable else report.get("outcome", "nack"), report)
 
     def without_too_large(self, consumer: Consumer, references: list[MessageReference], most: int) -> list[MessageReference]:
         """What was just assigned without the messages of more than ``most`` bytes, body and properties, which its client cannot take.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from .core.amqp.vhost import DEFAULT
-from .core.consumer import Consumer, Kept, Sink
+from .core.consumer import NOBODY, Client, Consumer, Kept, Sink
 from .core.message import MessageReference
 from .core.producer import CreditSink, Producer
 from .core.redelivery import PolicyMap
@@ -27,6 +27,7 @@ class FrontEnd(Sink, CreditSink, Protocol):
 
 class Connection:
     __slots__ = (
+        "client",
         "client_id",
         "connected_at_ms",
         "consumers",
@@ -45,9 +46,19 @@ class Connection:
         "virtual_host",
     )
 
-    def __init__(self, number: int, client_id: str, user: str, front_end: FrontEnd, policies: PolicyMap | None, now_ms: int) -> None:
+    def __init__(
+        self,
+        number: int,
+        client_id: str,
+        user: str,
+        front_end: FrontEnd,
+        policies: PolicyMap | None,
+        now_ms: int,
+        client: Client = NOBODY,
+    ) -> None:
         self.number = number
         self.client_id = client_id
+        self.client = client
         self.user = user
         self.connected_at_ms = now_ms
         #: AMQP's; everybody else is in ``/`` and names the others in full.

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import random
+import socket
 import time
 import uuid
 from collections.abc import Callable, Generator, Mapping
@@ -58,13 +59,16 @@ def connect(
     close_timeout_ms: int | None = None,
     client_id: str | None = None,
     product: str | None = None,
+    program_version: str | None = None,
+    tell_host: bool | None = None,
     rng: random.Random | None = None,
 ) -> Connection:
     """A connection to ``homing://user:password@host:port?option=value``: ``await`` it, or use it with ``async with``.
 
     What the string says wins over the arguments here. ``redelivery_policies`` maps destination patterns to policies,
-    ``redelivery_policy`` is for whatever no pattern matches. ``rng`` draws the jitter of reconnect waits.
-    Raises UsageError here; awaiting it raises ConnectError (``no-broker``, ``connect-timeout``, or the broker's code).
+    ``redelivery_policy`` is for whatever no pattern matches. The broker keeps the host's name and ``program_version`` with what this
+    connection fails, so that a bad host or release can be found; ``tell_host=False`` keeps both here. ``rng`` draws the jitter of reconnect
+    waits. Raises UsageError here; awaiting it raises ConnectError (``no-broker``, ``connect-timeout``, or the broker's code).
     """
     layer = given(
         prefetch=prefetch,
@@ -76,6 +80,8 @@ def connect(
         close_timeout_ms=close_timeout_ms,
         client_id=client_id,
         product=product,
+        program_version=program_version,
+        tell_host=tell_host,
     )
     if isinstance(reconnect, bool):
         reconnect = ReconnectPolicy() if reconnect else NEVER
@@ -279,6 +285,10 @@ class Connection:
             "heartbeat_ms": self.options.heartbeat_ms,
             "joins_bodies": True,
         }
+        if self.options.tell_host:
+            options["host"] = socket.gethostname()
+            if self.options.program_version:
+                options["version"] = self.options.program_version
         if self._user is not None:
             options["user"] = self._user
         if self._password is not None:

@@ -63,7 +63,7 @@ def fitted(failure: dict[str, Any], most_bytes: int) -> dict[str, Any]:
 
 def _type_name(error: BaseException) -> str:
     kind = type(error)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _text_of(error: BaseException) -> str:

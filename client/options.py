@@ -33,6 +33,9 @@ class ConnectionOptions:
     close_timeout_ms: int = 10_000
     client_id: str | None = None
     product: str = "homing-python"
+    #: The broker keeps them with each failure. ``tell_host`` False: neither is told.
+    program_version: str | None = None
+    tell_host: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,8 @@ _KINDS: Final[dict[str, _Option]] = {
     "close_timeout_ms": _Option(int, 0, DAY_MS),
     "client_id": _Option(str),
     "product": _Option(str),
+    "program_version": _Option(str, 0, 256),
+    "tell_host": _Option(bool),
     "prefetch": _Option(int, 0, 100_000),
     "optimize_acknowledge": _Option(bool),
     "check_expiry": _Option(bool),

@@ -48,6 +48,8 @@ class MinuteColumn(IntEnum):
     DROPPED = 8
     PURGED = 9
     MOVED_OUT = 10
+    FAILED_FIRST = 11
+    FAILED_MS = 12
 
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
@@ -182,7 +184,7 @@ class DeclarationRecord(NamedTuple):
 
 class AttemptDetail(NamedTuple):
     """What messages that failed together have in common, very often. ``fault`` carries error_type, error_text, reason, traceback,
-    fingerprint where known.
+    fingerprint where known; ``client`` what the consumer's client told of itself: client_id, host, version.
     """
 
     original_address: str
@@ -203,6 +205,10 @@ class AttemptDetail(NamedTuple):
     fault: dict[str, Any] | None
     #: What the property that the settings name said: messages of one key belong together. None: no key.
     message_key: str | None = None
+    client: dict[str, str] | None = None
+    producer: str | None = None
+    #: The queue of the message's first death, where that is another one.
+    home: str | None = None
 
 
 class Attempts(NamedTuple):
@@ -228,8 +234,11 @@ class OutcomeDetail(NamedTuple):
     reason: str | None = None
     #: Where dead-lettering, expiry or redrive put the message.
     target_queues: tuple[str, ...] = ()
-    #: As in AttemptDetail.
+    #: As in AttemptDetail; ``client`` of the consumer that acknowledged it.
     key: str | None = None
+    client: dict[str, str] | None = None
+    producer: str | None = None
+    home: str | None = None
 
 
 class Outcomes(NamedTuple):

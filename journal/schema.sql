@@ -1,4 +1,4 @@
--- The journal, version 8. One read-write connection; every other opens the file mode=ro.
+-- The journal, version 9. One read-write connection; every other opens the file mode=ro.
 -- Times are milliseconds since 1970 UTC; *_blob columns are msgpack. A page is 16 KiB (set before the first table).
 
 CREATE TABLE meta (
@@ -6,7 +6,7 @@ CREATE TABLE meta (
   value ANY
 ) STRICT, WITHOUT ROWID;
 -- keys: broker_id, created_at_ms, reserved_up_to (ids below it may be in use), next_queue_id, clock_ms (latest broker time seen),
--- clean_stop (0/1), history_bytes (stays and blobs of failure and outcome), commits (transactions so far: commits.py)
+-- clean_stop (0/1), history_bytes (stays and blobs of failure and outcome), history_from_ms (older ones may be gone), commits (transactions so far: commits.py)
 
 -- Addresses and queues as declared or auto-created. Queue ids are never reused: a deleted queue keeps its row while history speaks of it.
 CREATE TABLE address (
@@ -130,16 +130,23 @@ CREATE TABLE minute (
   dropped       INTEGER NOT NULL DEFAULT 0,
   purged        INTEGER NOT NULL DEFAULT 0,
   moved_out     INTEGER NOT NULL DEFAULT 0,  -- redriven or moved by hand
+  failed_first  INTEGER NOT NULL DEFAULT 0,  -- of the failed ones, first attempts
+  failed_ms     INTEGER NOT NULL DEFAULT 0,  -- for how long consumers held the failed ones, together
   PRIMARY KEY (queue_id, minute)
 ) STRICT, WITHOUT ROWID;
 
--- Which consumer the successes of table minute went to, by the hour; kept for history-retention.
+-- Which consumer the deliveries of table minute went to, by the hour; kept for history-retention. consumer: its name; where the client told
+-- more of itself, JSON: [name, client_id, host, version].
 CREATE TABLE served (
   hour      INTEGER NOT NULL,              -- hours since 1970 UTC
   queue_id  INTEGER NOT NULL,
   consumer  TEXT NOT NULL,
   succeeded INTEGER NOT NULL,
   held_ms   INTEGER NOT NULL,              -- from given (or, where nobody said so, sent out) to acknowledged, of all of them together
+  failed    INTEGER NOT NULL DEFAULT 0,
+  failed_ms INTEGER NOT NULL DEFAULT 0,    -- the same of the failed ones
+  first_ms  INTEGER NOT NULL DEFAULT 0,    -- of all these, when the first and the last ended
+  last_ms   INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (hour, queue_id, consumer)
 ) STRICT, WITHOUT ROWID;
 

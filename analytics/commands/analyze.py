@@ -149,10 +149,10 @@ def reports(export: Export, shared: Shared) -> dict[str, Callable[[], DataFrame]
     from ..reports.survival import survival
     from ..reports.time_to_success import time_to_success
 
-    messages, attempts, dead, minutes = export.messages, export.attempts, export.dead_letters, export.deliveries_by_minute
+    messages, attempts, minutes = export.messages, export.attempts, export.deliveries_by_minute
     at_us = export.manifest.exported_at_us
     return {
-        "poison_clusters": lambda: poison_clusters(shared.faults(), dead, minutes),  # the longest first
+        "poison_clusters": lambda: poison_clusters(shared.faults(), attempts, shared.deaths(), minutes),  # the longest first
         "survival": lambda: survival(shared.fates()),
         "overview": lambda: overview(messages, minutes),
         "attempts_to_success": lambda: attempts_to_success(messages, minutes),
@@ -160,17 +160,17 @@ def reports(export: Export, shared: Shared) -> dict[str, Callable[[], DataFrame]
         "retry_load": shared.retry_load,
         "retry_storms": lambda: retry_storms(shared.retry_load()),
         "thundering_herds": lambda: thundering_herds(attempts),
-        "dead_letters": lambda: dead_letters(dead, at_us),
-        "dead_letter_groups": lambda: dead_letter_groups(dead, shared.faults(), at_us),
-        "dead_letter_growth": lambda: dead_letter_growth(dead),
-        "dead_letter_trend": lambda: dead_letter_trend(dead, minutes, at_us),
+        "dead_letters": lambda: dead_letters(shared.deaths(), at_us),
+        "dead_letter_groups": lambda: dead_letter_groups(shared.deaths(), shared.faults(), at_us),
+        "dead_letter_growth": lambda: dead_letter_growth(shared.deaths()),
+        "dead_letter_trend": lambda: dead_letter_trend(shared.deaths(), minutes, at_us),
         "failed_most": lambda: failed_most(messages, attempts),
-        "settings_in_force": lambda: settings_in_force(shared.fates(), export.policies, export.settings),
-        "advice": lambda: advice(shared.fates(), export.policies, export.settings),
+        "settings_in_force": lambda: settings_in_force(shared.fates(), attempts, export.policies, export.settings, export.queues),
+        "advice": lambda: advice(shared.fates(), attempts, export.policies, export.settings, export.queues),
         "consumers": lambda: consumers(attempts, export.deliveries_by_consumer),
         "due_error": lambda: due_error(shared.in_order()),
-        "flow": lambda: flow(messages, dead),
-        "journeys": lambda: journeys(dead),
+        "flow": lambda: flow(messages),
+        "journeys": lambda: journeys(messages),
     }
 
 

@@ -1,34 +1,48 @@
-"""The columns of an export that this package reads and makes samples of: docs/export-schema.md, version 1."""
+"""The columns of an export that this package reads and makes samples of: docs/export-schema.md, version 2."""
 
 from __future__ import annotations
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+_NOBODY = dict.fromkeys(("producer", "client_id", "host", "version"), "NULL")
 #: version -> table -> column of version SCHEMA_VERSION -> Spark SQL over the columns of that version's files, where it is not the column
 #: of the same name. Versions that are not named here are refused: what their columns mean is not known.
-VERSIONS: dict[int, dict[str, dict[str, str]]] = {SCHEMA_VERSION: {}}
+VERSIONS: dict[int, dict[str, dict[str, str]]] = {
+    1: {
+        # Where a message died first is not told. Nor what failed at first, nor for how long: the attempts do, as far as they are kept.
+        **{table: {"home_queue": "queue"} | _NOBODY for table in ("messages", "attempts", "dead_letters")},
+        "deliveries_by_minute": {"failed_first": "NULL", "failed_ms": "NULL"},
+        "deliveries_by_consumer": {"client_id": "NULL", "host": "NULL", "version": "NULL", "failed": "NULL", "failed_ms": "NULL"}
+        | {"first_at": "hour", "last_at": "hour + INTERVAL 1 HOUR"},
+    },
+    SCHEMA_VERSION: {},
+}
 #: table -> columns that came later within a version: files without them are read as if they held null.
 ADDED: dict[str, set[str]] = {"messages": {"message_key"}, "attempts": {"message_key"}}
 MANIFEST_NAME = "_homing_export.json"
 
 _SHARED = "broker_id:string schema_version:int32"
+_CLIENT = "client_id:string host:string version:string"
 _STAY = f"{_SHARED} message_id:int64 sequence:int64 queue_id:int64 queue:string address:string"
 
 _COLUMNS = {
     "messages": f"{_STAY} state:string outcome:string attempts:int32 failed_attempts:int32 delivery_count:int32 reason:string suspect:bool "
     "priority:int32 body_bytes:int64 hops:int32 sent_at:time entered_at:time due_at:time expires_at:time settled_at:time "
-    "target_queues:strings message_key:string",
+    f"target_queues:strings message_key:string home_queue:string producer:string {_CLIENT}",
     "attempts": f"{_STAY} attempt:int32 at:time assigned_at:time given_at:time outcome:string error_class:string error_type:string "
     "error_text:string reason:string traceback:string fingerprint:string consumer:string connection:string delivery_count:int32 "
-    "failed_attempts:int32 decision:string delay_ms:int64 due_at:time policy:string message_key:string",
+    "failed_attempts:int32 decision:string delay_ms:int64 due_at:time policy:string message_key:string "
+    f"home_queue:string producer:string {_CLIENT}",
     "dead_letters": f"{_STAY} died_at:time reason:string attempts:int32 error_class:string error_type:string error_text:string "
-    "sent_at:time target_queues:strings lies_in:strings hops:hops",
+    f"sent_at:time target_queues:strings lies_in:strings hops:hops home_queue:string producer:string {_CLIENT}",
     "queues": f"{_SHARED} queue_id:int64 queue:string address:string routing_type:string selector:string durable:bool auto_created:bool "
     "paused:bool options_json:string created_at:time deleted_at:time ready:int64 scheduled:int64 parked:int64",
     "settings": f"{_SHARED} from_at:time pattern:string setting:string value_json:string",
     "policies": f"{_SHARED} policy:string from_at:time settings_json:string",
     "deliveries_by_minute": f"{_SHARED} queue_id:int64 queue:string minute:time sent:int64 moved_in:int64 delivered:int64 succeeded:int64 "
-    "first_try:int64 failed:int64 dead_lettered:int64 expired:int64 dropped:int64 purged:int64 moved_out:int64",
-    "deliveries_by_consumer": f"{_SHARED} queue_id:int64 queue:string hour:time consumer:string succeeded:int64 held_ms:int64",
+    "first_try:int64 failed:int64 dead_lettered:int64 expired:int64 dropped:int64 purged:int64 moved_out:int64 "
+    "failed_first:int64 failed_ms:int64",
+    "deliveries_by_consumer": f"{_SHARED} queue_id:int64 queue:string hour:time consumer:string {_CLIENT} succeeded:int64 held_ms:int64 "
+    "failed:int64 failed_ms:int64 first_at:time last_at:time",
 }
 
 #: table -> [(column, kind)]; a kind is a key of SPARK_TYPES.
@@ -57,7 +71,7 @@ KEYS = {
     "settings": ("broker_id", "from_at", "pattern", "setting"),
     "policies": ("broker_id", "policy"),
     "deliveries_by_minute": ("broker_id", "queue_id", "minute"),
-    "deliveries_by_consumer": ("broker_id", "queue_id", "hour", "consumer"),
+    "deliveries_by_consumer": ("broker_id", "queue_id", "hour", "consumer", "client_id", "host", "version"),
 }
 #: The column by whose UTC day a table's rows are kept apart, so that a new export touches only its days.
 DAY_OF = {

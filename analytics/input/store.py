@@ -21,7 +21,7 @@ from ..errors import AnalyticsError
 from .files import Files
 from .inputs import Export, Found, Manifest, Skipped, read_table
 from .merge import as_of_latest, once
-from .schema import DAY_OF, SCHEMA_VERSION, TABLES
+from .schema import DAY_OF, SCHEMA_VERSION, TABLES, VERSIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -85,7 +85,7 @@ class Store:
     def _read(self, number: int, name: str) -> _State:
         try:
             kept = json.loads(self._files.read_text(f"{self._path}/{name}"))
-            if kept["schema_version"] != SCHEMA_VERSION:
+            if kept["schema_version"] not in VERSIONS:
                 raise AnalyticsError(
                     "store-version", f"{self._path} was made by another version of homing.", "Make it anew from the exports."
                 )
@@ -152,7 +152,7 @@ class Store:
         if before := self._state.parts.get(table):
             touched = {row["day"] for row in new.select(day.alias("day")).distinct().collect()}
             if kept := [f"{self._path}/{place}" for each, place in before.items() if each in touched]:
-                new = new.unionByName(self._spark.read.option("recursiveFileLookup", "true").parquet(*kept))
+                new = new.unionByName(self._rows(table, kept))
         place = f"{run}/{table}"
         # A directory a day; adaptive execution joins the small partitions of a shuffle by day.
         written = once(table, new).withColumn("day", day).repartition("day").write.mode("overwrite").partitionBy("day")
@@ -174,13 +174,17 @@ class Store:
         return Export(manifest, **tables, brokers=tuple(sorted(latest)), exports=len(self._state.exports), skipped=tuple(skipped))
 
     def _table(self, table: str) -> DataFrame:
+        return self._rows(table, [f"{self._path}/{place}" for place in self._state.parts.get(table, {}).values()])
+
+    def _rows(self, table: str, places: Sequence[str]) -> DataFrame:
+        """In the columns of today: what an older version did not write is made of what it did, as for its exports."""
         from pyspark.sql import functions as F
 
         from .schema import SPARK_TYPES
 
-        places = [f"{self._path}/{place}" for place in self._state.parts.get(table, {}).values()]
         fields = ", ".join([*(f"`{name}` {SPARK_TYPES[kind]}" for name, kind in TABLES[table]), "exported_at_us bigint"])
         if not places:
             return self._spark.createDataFrame([], fields)
         frame = self._spark.read.schema(fields).option("recursiveFileLookup", "true").parquet(*places)
-        return frame.select(*(F.col(name) for name, _ in TABLES[table]), "exported_at_us")
+        made = {name: F.coalesce(name, F.expr(value)) for name, value in VERSIONS[1].get(table, {}).items() if value != "NULL"}
+        return frame.select(*(name for name, _ in TABLES[table]), "exported_at_us").withColumns(made)

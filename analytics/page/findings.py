@@ -36,13 +36,11 @@ class Load(NamedTuple):
 
 
 def headline(total: Row) -> str:
-    over = total["succeeded"] + total["dead_lettered"] + total["expired"] + total["dropped"] + total["purged"]
+    over = total["came_home"] + total["given_up"]
     if over == 0:
         return f"{plural(total['sent'], 'message')} sent; none has come to an end yet"
-    told = f"{share(total['succeeded'], over)} of the messages that came to an end succeeded"
-    if total["dead_lettered"]:
-        return f"{told}; {number(total['dead_lettered'])} died"
-    return f"{told}; none died"
+    told = f"{share(total['came_home'], over)} of the messages that came to an end succeeded"
+    return f"{told}; {number(total['given_up'])} did not" if total["given_up"] else f"{told}; none was given up"
 
 
 def balance(total: Row, whole: Row) -> str:
@@ -62,7 +60,7 @@ def survival(every: Row | None, groups: Sequence[Row]) -> str:
     if every["half_ms"] is None:
         told = f"Of the messages that failed, {share(every['won'], every['failed'])} succeeded later"
     else:
-        told = f"Half of the messages that failed had succeeded {span(every['half_ms'])} after their first failure"
+        told = f"Half of all messages that failed had succeeded {span(every['half_ms'])} after their first failure"
     hopeless = [row for row in groups if row["won"] == 0 and row["failed"] >= 5]
     if hopeless:
         worst = max(hopeless, key=lambda row: row["failed"])
@@ -80,6 +78,8 @@ def growth(trends: Sequence[Row]) -> str:
         return f"Deaths grow in {plural(len(growing), 'queue')}; most in {worst['queue']}: {told}"
     first = trends[0]
     rate = first["per_day"]
+    if first["hours"] < 24:
+        return f"Deaths do not grow; most die in {first['queue']}: {number(first['deaths'])} in {span(3_600_000 * first['hours'])}"
     often = f"{number(rate)} a day" if rate >= 1 else f"one in {span(86_400_000 / rate)}"
     return f"Deaths do not grow; most die in {first['queue']}, {often}"
 
@@ -106,13 +106,27 @@ def times(every: Row | None, queues: Sequence[Row]) -> str:
     return f"{told}; the slowest took {span(every['max_ms'])}"
 
 
+def why(row: Row) -> str:
+    """What made a message leave its queue without success, and to what, in a few words."""
+    reasons = {
+        "delivery_limit": "attempts used up",
+        "poison": "poison",
+        "not-retryable": "not retryable, said the consumer",
+        "rejected": "rejected",
+        "expired": "expired",
+        "maxlen": "over length",
+    }
+    ends = {"dead-lettered": "", "dropped": ", removed", "expired": ""}
+    return reasons.get(row["reason"], row["reason"] or "no reason on record") + ends[row["outcome"]]
+
+
 def deaths(count: int, by_queue: Sequence[Row], kinds: Sequence[Row]) -> str:
     if count == 0:
         return "No message died"
     queue = by_queue[0]
     where = f"all in {queue['queue']}" if queue["deaths"] == count else f"{share(queue['deaths'], count)} of them in {queue['queue']}"
     kind = next((row for row in kinds if row["queue"] == queue["queue"]), kinds[0])
-    return f"{plural(count, 'message')} died, {where}, there mostly of {kind['error_class']}"
+    return f"{plural(count, 'death')}, {where}, there mostly of {kind['error_class']} ({kind['why']})"
 
 
 def load(points: Sequence[Load], minutes: int) -> str:

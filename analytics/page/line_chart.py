@@ -21,8 +21,6 @@ class Curve(NamedTuple):
     name: str
     css: str
     steps: Sequence[tuple[float, float]]
-    #: At each step as many standard errors up and down are shaded; empty: none.
-    errors: Sequence[float] = ()
 
 
 class Axis(NamedTuple):
@@ -57,8 +55,6 @@ def falling(curves: Sequence[Curve], axis: Axis, title: str) -> Markup:
 
     parts = [_frame(axis)]
     for curve in curves:
-        if curve.errors:
-            parts.append(Markup('<path class="band {}" d="{}"/>').format(curve.css, _band(curve, axis)))
         parts.append(Markup('<path class="curve {}" d="{}"><title>{}</title></path>').format(curve.css, _line(curve, axis), curve.name))
     frame = Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>')
     return frame.format(WIDTH, HEIGHT, title, Markup("").join(parts))
@@ -76,17 +72,6 @@ def _line(curve: Curve, axis: Axis) -> str:
         before = part
     last = curve.steps[-1][0] if curve.steps else axis.low
     return "".join([*path, f"H{axis.x(last):.1f}"])
-
-
-def _band(curve: Curve, axis: Axis) -> str:
-    """Up along one side and back along the other, in steps."""
-    points = [(axis.x(at), part, 1.96 * error) for (at, part), error in zip(curve.steps, curve.errors, strict=True)]
-    there, back, y_up, y_down = [f"M{LEFT},{_y(1):.1f}"], [], _y(1), _y(1)
-    for x, part, reach in points:
-        there.append(f"L{x:.1f},{y_up:.1f}L{x:.1f},{_y(min(1.0, part + reach)):.1f}")
-        back.append(f"L{x:.1f},{_y(max(0.0, part - reach)):.1f}L{x:.1f},{y_down:.1f}")
-        y_up, y_down = _y(min(1.0, part + reach)), _y(max(0.0, part - reach))
-    return "".join([*there, *reversed(back), "Z"])
 
 
 def _frame(axis: Axis) -> Markup:

@@ -16,7 +16,7 @@ from ..reports.dead_letters import AGES
 from . import charts, findings
 from .report_fates import fate_sections
 from .report_patterns import found_patterns
-from .tables import Row, epoch_s, first_rows, summed, total
+from .tables import Row, epoch_s, first_rows, labelled, summed, total
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -38,7 +38,7 @@ Results = Mapping[str, Any]
 
 
 def render(export: Export, results: Results, dump: str) -> str:
-    environment = page_environment()
+    environment, results = page_environment(), labelled(results, export.brokers)
     return environment.get_template("report.html.j2").render(
         dump=dump.rstrip("/").rsplit("/", 1)[-1],
         brokers=export.brokers,
@@ -78,7 +78,7 @@ def page_environment() -> Environment:
 def _overview(table: Any) -> Row:
     import pyarrow.compute as pc
 
-    names = [name for name in table.column_names if name not in ("queue", "success_share")]
+    names = [name for name in table.column_names if name not in ("broker_id", "queue", "success_share")]
     sold = total(table.filter(pc.field("sent") > 0), names)
     wrong = table.filter(pc.field("difference") != 0).num_rows
     whole = {"queues": table.num_rows, "wrong_queues": wrong} | total(table, ["here"])
@@ -125,15 +125,20 @@ def _attempts(table: Any) -> Row:
 
 
 def _deaths(table: Any) -> Row:
-    kinds: dict[tuple[str, str], Row] = {}
-    for row in summed(table, ["queue", "error_class", "age_rank"], ["deaths", "lying"]).to_pylist():
-        key = row["queue"], row["error_class"]
-        none = {"queue": key[0], "error_class": key[1], "deaths": 0, "lying": 0} | {f"age_{rank}": 0 for rank in range(len(AGES))}
+    kinds: dict[tuple[str, ...], Row] = {}
+    names = ("queue", "error_class", "reason", "outcome")
+    for row in summed(table, [*names, "age_rank"], ["deaths", "lying"]).to_pylist():
+        key = tuple(row[name] for name in names)
+        none = (
+            dict(zip(names, key, strict=True))
+            | {"why": findings.why(row), "deaths": 0, "lying": 0}
+            | {f"age_{rank}": 0 for rank in range(len(AGES))}
+        )
         kind = kinds.setdefault(key, none)
         kind["deaths"] += row["deaths"]
         kind["lying"] += row["lying"]
         kind[f"age_{row['age_rank']}"] += row["deaths"]
-    rows = sorted(kinds.values(), key=lambda row: (-row["deaths"], row["queue"], row["error_class"]))[:DEATHS]
+    rows = sorted(kinds.values(), key=lambda row: (-row["deaths"], row["queue"], row["error_class"], row["why"]))[:DEATHS]
     by_queue = summed(table, ["queue"], ["deaths"]).sort_by([("deaths", "descending"), ("queue", "ascending")])
     every = total(table, ["deaths", "lying"])
     shown = [(name, rank) for rank, (name, _) in enumerate(AGES) if any(row[f"age_{rank}"] for row in rows)]
@@ -173,10 +178,10 @@ def _load_chart(points: list[findings.Load], minutes: int, title: str) -> Markup
         told = (
             f"{words.clock(at, True)} UTC, {words.width(minutes)}: {words.number(point.succeeded_first)} succeeded at first, "
             f"{words.number(point.succeeded_retry)} on a retry; {words.number(point.failed_first)} failed at first, "
-            f"{words.number(point.failed_retry)} on a retry, {words.number(point.wasted)} of these of messages that died in the end"
+            f"{words.number(point.failed_retry)} on a retry; {words.number(point.wasted)} retries had been made of messages that died then"
         )
-        hopeful = max(0, point.failed_retry - point.wasted)
-        values = (point.succeeded_first, point.failed_first, point.succeeded_retry, hopeful, point.wasted)
+        wasted = min(point.wasted, point.failed_retry)
+        values = (point.succeeded_first, point.failed_first, point.succeeded_retry, point.failed_retry - wasted, wasted)
         bars.append(charts.Bar(words.clock(at, with_day) if index % every == 0 else "", told, values))
     return charts.columns(bars, ["first", "failed", "later", "again", "dead"], title)
 

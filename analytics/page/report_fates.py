@@ -75,8 +75,7 @@ def _in_order(row: Any) -> tuple[Any, ...]:
 
 
 def _curve(name: str, css: str, steps: Sequence[Any]) -> Curve:
-    errors = [row["error"] for row in steps] if css == "all" else []
-    return Curve(name, css, [(row["at"], row["still_failing"]) for row in steps], errors)
+    return Curve(name, css, [(row["at"], 1 - row["came_home"]) for row in steps])
 
 
 def _name(queue: str | None, kind: str | None) -> str:
@@ -85,14 +84,13 @@ def _name(queue: str | None, kind: str | None) -> str:
 
 def _group_row(queue: str | None, kind: str | None, steps: Sequence[Any]) -> Row:
     """``home``: mark -> the part that had succeeded by then; ``half_ms``: when half had; null: never, as far as anybody looked."""
-    half = next((row["at"] for row in steps if row["still_failing"] <= 0.5), None)
+    half = next((row["at"] for row in steps if row["came_home"] >= 0.5), None)
     home = {}
     for mark in MARKS_MS:
         last = [row for row in steps if row["at"] <= mark]
-        home[mark] = 1 - last[-1]["still_failing"] if last else 0.0
-    won, lost = sum(row["succeeded"] for row in steps), sum(row["censored"] for row in steps)
-    end = steps[-1]["still_failing"]
-    return {"queue": queue, "error_class": kind, "failed": won + lost, "won": won, "half_ms": half, "home": home, "end": 1 - end}
+        home[mark] = last[-1]["came_home"] if last else 0.0
+    won, lost = sum(row["succeeded"] for row in steps), sum(row["died"] + row["censored"] for row in steps)
+    return {"queue": queue, "error_class": kind, "failed": won + lost, "won": won, "half_ms": half, "home": home}
 
 
 def _times(table: Any) -> Row:

@@ -21,10 +21,10 @@ def found_patterns(results: Results) -> Row:
 
     storms, herds = first_rows(results["retry_storms"], STORMS), first_rows(results["thundering_herds"], HERDS)
     clusters = first_rows(results["poison_clusters"].filter((pc.field("messages") > 1) | (pc.field("deaths") > 0)), CLUSTERS)
-    people = first_rows(results["consumers"], CONSUMERS)
+    people = [row | {"name": _who(row)} for row in first_rows(results["consumers"], CONSUMERS)]
     punctual = first_rows(results["due_error"], QUEUES)
     periods = first_rows(results["settings_in_force"], PERIODS)
-    advised = results["advice"].filter(pc.field("current") & pc.field("kind").isin(["longer", "not-retryable"]))
+    advised = results["advice"].filter(pc.field("current") & pc.field("kind").isin(["longer", "not-retryable", "room"]))
     return {
         "advised": [sentence(row) for row in first_rows(advised, ADVISED)],
         "periods": {"title": _period_title(periods), "rows": periods},
@@ -83,22 +83,25 @@ def _storm_title(storms: list[Row], herds: list[Row]) -> str:
     return "; ".join(told)
 
 
+def _who(row: Row) -> str:
+    """A consumer by the name that its program gave itself, else by that of its connection."""
+    return f"{row['client_id']}/{row['consumer']}" if row["client_id"] else str(row["consumer"])
+
+
 def _people_title(rows: list[Row]) -> str:
     hoards = [row for row in rows if row["hoards"]]
     slow = [row for row in rows if row["slow"]]
     if hoards:
         first = hoards[0]
         lay = f"messages of {first['queue']} lay {span(first['window_p50_ms'])} in its window"
-        return f"{first['consumer']} hoards: {lay}; a smaller prefetch frees them"
+        return f"{first['name']} hoards: {lay}; a smaller prefetch frees them"
     if slow:
         held = slow[0]["hold_p50_ms"] if slow[0]["hold_mean_ms"] is None else slow[0]["hold_mean_ms"]
-        return f"{slow[0]['consumer']} of {slow[0]['queue']} is slow: it holds a message {span(held)}"
+        return f"{slow[0]['name']} of {slow[0]['queue']} is slow: it holds a message {span(held)}"
     greedy = [row for row in rows if row["greedy"]]
     if greedy:
         first = greedy[0]
-        return (
-            f"{first['consumer']} had {share(first['share'], 1)} of {first['queue']}, where {share(first['fair_share'], 1)} would be fair"
-        )
+        return f"{first['name']} had {share(first['share'], 1)} of {first['queue']}, where {share(first['fair_share'], 1)} would be fair"
     return "No consumer holds messages much longer than the others of its queue" if rows else "No deliveries by consumer are on record"
 
 

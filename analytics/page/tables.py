@@ -5,7 +5,7 @@ pyarrow comes without types, so a table is Any here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 Row = dict[str, Any]
@@ -15,6 +15,29 @@ def first_rows(table: Any, limit: int) -> list[Row]:
     """The first ``limit`` rows; times are of UTC."""
     rows: list[Row] = table.slice(0, limit).to_pylist()
     return rows
+
+
+#: Columns that name a queue.
+_QUEUES = ("queue", "source", "target", "dead_letter_queue")
+
+
+def labelled(tables: Mapping[str, Any], brokers: Sequence[str]) -> dict[str, Any]:
+    """The same with each queue named beside its broker, where there are several: queues of the same name are not the same."""
+    if len(brokers) < 2:
+        return dict(tables)
+    return {name: _with_broker(table) for name, table in tables.items()}
+
+
+def _with_broker(table: Any) -> Any:
+    import pyarrow.compute as pc
+
+    if "broker_id" not in table.column_names:
+        return table
+    broker = pc.utf8_slice_codeunits(table["broker_id"], 0, 8)
+    for name in set(_QUEUES) & set(table.column_names):
+        label = pc.binary_join_element_wise(table[name], broker, " @ ")
+        table = table.set_column(table.column_names.index(name), name, label)
+    return table
 
 
 def total(table: Any, names: Iterable[str]) -> Row:

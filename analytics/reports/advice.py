@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .settings_in_force import DECIDING, known, most_specific
+from .deaths import FAILING
+from .settings_in_force import DECIDING, periods
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -22,40 +23,44 @@ WANTED = 0.99
 REACH = 50
 
 
-def advice(fates: DataFrame, policies: DataFrame, settings: DataFrame) -> DataFrame:
-    """One row for each queue, policy (of the last failure) and error class (of the first).
+def advice(fates: DataFrame, attempts: DataFrame, policies: DataFrame, settings: DataFrame, queues: DataFrame) -> DataFrame:
+    """One row for each broker, queue, policy (of the last failure) and error class (of the first).
 
-    ``pattern``: of the settings to change; ``current``: no other policy has taken over in the queue since; ``failed`` messages;
-    ``succeeded`` after failing, ``died``; ``within_ms``: 93 % of those that succeeded had, so long after the first failure;
+    ``pattern`` and ``current``: of the policy, as in ``settings_in_force``; ``failed`` messages; ``succeeded`` after failing, ``died``
+    for failing, ``verdicts`` of these because the consumer said that trying again is of no use, ``died_otherwise`` (expired, over length);
+    ``within_ms``: 93 % of those that succeeded had, so long after the first failure;
     ``gives_up_ms``: the median from first failure to death; ``most_attempts``: of any message under the policy; ``last_two``: succeeded
     with one of the last two attempts that anyone had; ``late_wins``: in the later half of the time to ``gives_up_ms``; ``retries``;
     ``wasted``: retries of messages that died; the settings of DECIDING; ``kind``: what is recommended: ``longer``, ``not-retryable``,
-    ``fine``, ``too-few``. ``needs_ms``, where ``longer``: modelled, not observed: so long after the first failure WANTED of the
-    messages would have come home, if those that died went on to succeed as fast as others did in the later half of the time tried;
-    null: that would be more than REACH times as long.
+    ``room`` (they did not die of failing), ``fine``, ``too-few``. ``needs_ms``, where ``longer``: modelled, not observed: so long after
+    the first failure WANTED of the messages would have come home, if those that died went on to succeed as fast as others did in the
+    later half of the time tried; null: that would be more than REACH times as long.
     """
     from pyspark.sql import functions as F
 
-    group = ["queue", "policy", "error_class"]
+    queue = ["broker_id", "queue", "policy"]
+    group = [*queue, "error_class"]
     each = fates.where("first_at IS NOT NULL AND policy IS NOT NULL")
-    died, won, took = F.col("died"), F.col("won"), F.col("took_ms")
-    # The allowed attempts as the dead show them; where none died, as many as anyone had.
-    most = each.groupBy("queue", "policy").agg(
-        F.coalesce(F.max(F.when(died, F.col("tries"))), F.max("tries")).alias("most_attempts"),
-        F.max("address").alias("address"),
-        F.max("last_at").alias("until"),
-        F.min("first_at").alias("from_at"),
+    failing = F.col("died") & F.col("reason").isin(*FAILING)
+    each = each.withColumns(
+        {"otherwise": (F.col("outcome") == "expired") | (F.col("died") & ~failing), "died": F.coalesce(failing, F.lit(False))}
     )
+    died, won, took = F.col("died"), F.col("won"), F.col("took_ms")
+    # The allowed attempts as those show them that used them up; where none did, as many as anyone had.
+    at_limit = died & (F.col("reason") == "delivery_limit")
+    most = each.groupBy(*queue).agg(F.coalesce(F.max(F.when(at_limit, F.col("tries"))), F.max("tries")).alias("most_attempts"))
     lasted = each.groupBy(*group).agg(F.percentile_approx(F.when(died, took), 0.5).alias("gives_up_ms"))
     half = F.col("gives_up_ms") / 2
     summed = (
-        each.join(F.broadcast(most.select("queue", "policy", "most_attempts")), ["queue", "policy"])
+        each.join(F.broadcast(most), queue)
         .join(F.broadcast(lasted), group)
         .groupBy(*group, "most_attempts", "gives_up_ms")
         .agg(
             F.count(F.lit(1)).alias("failed"),
             F.count_if(won).alias("succeeded"),
             F.count_if(died).alias("died"),
+            F.count_if(died & (F.col("reason") == "not-retryable")).alias("verdicts"),
+            F.count_if("otherwise").alias("died_otherwise"),
             F.percentile_approx(F.when(won, took), 0.93).alias("within_ms"),
             F.count_if(won & (F.col("tries") >= F.col("most_attempts") - 1) & (F.col("most_attempts") > 2)).alias("last_two"),
             F.sum(F.col("tries") - 1).alias("retries"),
@@ -68,13 +73,25 @@ def advice(fates: DataFrame, policies: DataFrame, settings: DataFrame) -> DataFr
     return (
         summed.withColumn("kind", _kind())
         .withColumn("needs_ms", F.when((F.col("kind") == "longer") & (needs <= REACH * F.col("gives_up_ms")), F.round(needs).cast("long")))
-        .join(F.broadcast(_where(most, settings)), ["queue", "policy"])
-        .join(F.broadcast(known(policies)), "policy", "left")
+        .join(F.broadcast(periods(attempts, policies, settings, queues)), queue)
         .select(
-            *("queue", "error_class", "kind", "pattern", "current", "failed", "succeeded", "died", "within_ms", "gives_up_ms"),
-            *("needs_ms", "most_attempts", "last_two", "late_wins", "retries", "wasted", "policy", *DECIDING, "settings_json"),
+            *(
+                "broker_id",
+                "queue",
+                "error_class",
+                "kind",
+                "pattern",
+                "current",
+                "failed",
+                "succeeded",
+                "died",
+                "verdicts",
+                "died_otherwise",
+            ),
+            *("within_ms", "gives_up_ms", "needs_ms", "most_attempts", "last_two", "late_wins", "retries", "wasted", "policy"),
+            *(*DECIDING, "settings_json"),
         )
-        .orderBy(F.desc("current"), F.desc("died"), F.desc("wasted"), "queue", "error_class", "policy")
+        .orderBy(F.desc("current"), F.desc("died"), F.desc("wasted"), "queue", "error_class", "policy", "broker_id")
     )
 
 
@@ -86,18 +103,12 @@ def _kind() -> Column:
     late = (F.col("succeeded") > 0) & (at_the_end | still)
     return (
         F.when(F.col("failed") < ENOUGH, "too-few")
-        .when((F.col("succeeded") <= HOPELESS * F.col("failed")) & (F.col("wasted") > 0), "not-retryable")
+        # Its consumers say so already where most deaths are verdicts.
+        .when(
+            (F.col("succeeded") <= HOPELESS * F.col("failed")) & (F.col("wasted") > 0) & (2 * F.col("verdicts") < F.col("died")),
+            "not-retryable",
+        )
         .when(late, "longer")
+        .when(F.col("died_otherwise") >= LOST * F.col("failed"), "room")
         .otherwise("fine")
     )
-
-
-def _where(most: DataFrame, settings: DataFrame) -> DataFrame:
-    """queue and policy -> ``pattern`` and ``current``."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
-    current = F.col("until") >= F.max("from_at").over(Window.partitionBy("queue"))
-    of_address = most_specific(most.select("address").distinct(), settings)
-    named = most.join(F.broadcast(of_address), "address", "left")
-    return named.select("queue", "policy", "pattern", current.alias("current"))

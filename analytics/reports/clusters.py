@@ -26,25 +26,28 @@ DOWN, ENOUGH = 0.25, 20
 
 
 def error_kinds(attempts: DataFrame) -> DataFrame:
-    """One row for each of the KINDS most frequent plain texts: ``kind`` (its number), ``error_class``, ``plain``, ``example``,
-    ``attempts``, ``messages``, ``fingerprints``, ``queues``.
+    """One row for each of the KINDS most frequent plain texts of a broker: ``broker_id``, ``kind`` (its number), ``error_class``,
+    ``plain``, ``example``, ``attempts``, ``messages``.
     """
     from pyspark.sql import functions as F
 
     return (
         attempts.where("error_text IS NOT NULL")
-        .groupBy(F.coalesce("error_class", F.lit("")).alias("error_class"), plain_text(F.col("error_text")).alias("plain"))
-        .agg(
-            F.min("error_text").alias("example"),
-            F.count(F.lit(1)).alias("attempts"),
-            F.approx_count_distinct(F.struct("broker_id", "message_id"), 0.01).alias("messages"),
-            F.approx_count_distinct("fingerprint").alias("fingerprints"),
-            F.slice(F.sort_array(F.collect_set("queue")), 1, 20).alias("queues"),
-        )
-        .orderBy(F.desc("messages"), "error_class", "plain")
+        .groupBy("broker_id", *_of_kind(), "message_id")
+        .agg(F.min("error_text").alias("example"), F.count(F.lit(1)).alias("attempts"))
+        .groupBy("broker_id", "error_class", "plain")
+        .agg(F.min("example").alias("example"), F.sum("attempts").alias("attempts"), F.count(F.lit(1)).alias("messages"))
+        .orderBy(F.desc("messages"), "error_class", "plain", "broker_id")
         .limit(KINDS)
-        .withColumn("kind", F.xxhash64("error_class", "plain"))
+        .withColumn("kind", F.xxhash64("broker_id", "error_class", "plain"))
     )
+
+
+def _of_kind() -> tuple[Column, Column]:
+    """``error_class`` and ``plain``, from the columns of an attempt or a death."""
+    from pyspark.sql import functions as F
+
+    return F.coalesce("error_class", F.lit("")).alias("error_class"), plain_text(F.col("error_text")).alias("plain")
 
 
 def faults(kinds: DataFrame) -> DataFrame:
@@ -54,7 +57,7 @@ def faults(kinds: DataFrame) -> DataFrame:
 
     words = RegexTokenizer(inputCol="plain", outputCol="words", pattern=r"[^a-z_#]+").transform(kinds)
     hashed = HashingTF(inputCol="words", outputCol="set", numFeatures=1 << 18, binary=True).transform(words.where("size(words) > 0"))
-    kept = hashed.select("kind", "error_class", "set")
+    kept = hashed.select("kind", "broker_id", "error_class", "set")
     if kept.count() < 2:
         return kinds.withColumn("cluster", F.col("kind"))
     model = MinHashLSH(inputCol="set", outputCol="hashes", numHashTables=6, seed=7).fit(kept)
@@ -62,7 +65,9 @@ def faults(kinds: DataFrame) -> DataFrame:
     some = F.slice(F.sort_array(F.collect_set("datasetB.kind")), 1, NEIGHBOURS)
     # At most KINDS rows of NEIGHBOURS numbers, whatever the size of the input.
     pairs = (
-        near.where("datasetA.error_class <=> datasetB.error_class AND datasetA.kind <> datasetB.kind")
+        near.where(
+            "datasetA.broker_id = datasetB.broker_id AND datasetA.error_class = datasetB.error_class AND datasetA.kind <> datasetB.kind"
+        )
         .groupBy("datasetA.kind")
         .agg(some.alias("others"))
         .collect()
@@ -75,58 +80,74 @@ def faults(kinds: DataFrame) -> DataFrame:
     return joined.withColumn("cluster", F.coalesce("least", "kind")).drop("least")
 
 
-def poison_clusters(faults: DataFrame, dead_letters: DataFrame, deliveries_by_minute: DataFrame) -> DataFrame:
-    """One row a cluster: ``cluster`` (a number of its own), ``error_class``, ``example``, ``texts``, ``fingerprints``, ``queues``,
-    ``attempts``, ``messages``, ``deaths`` (messages that died of it), ``poison``, and ``outage``: as deadly, but at times when hardly
-    anything of its queues came home. Most deaths first.
+def poison_clusters(faults: DataFrame, attempts: DataFrame, deaths: DataFrame, deliveries_by_minute: DataFrame) -> DataFrame:
+    """One row for each broker and cluster: ``cluster`` (a number of its own), ``error_class``, ``example``, ``texts``, ``fingerprints``,
+    ``queues``, ``attempts`` and ``messages`` on record, ``first_at`` and ``last_at`` of these, ``deaths`` of it, ``poison``, and
+    ``outage``: as deadly, but at times when hardly anything of its queues came home. Most deaths first.
     """
     from pyspark.sql import functions as F
 
-    minute = F.date_trunc("minute", "died_at").alias("minute")
-    died = (
-        dead_letters.where("error_text IS NOT NULL")
-        .groupBy("queue", minute, F.coalesce("error_class", F.lit("")).alias("error_class"), plain_text(F.col("error_text")).alias("plain"))
-        .agg(F.count(F.lit(1)).alias("deaths"))
-        .join(faults.select("cluster", "error_class", "plain"), ["error_class", "plain"])
-        .groupBy("cluster", "queue", "minute")
-        .agg(F.sum("deaths").alias("deaths"))
+    of_kind = ["broker_id", "error_class", "plain"]
+    numbers = F.broadcast(faults.select(*of_kind, "cluster"))
+    met = (
+        attempts.where("error_text IS NOT NULL")
+        .select("broker_id", *_of_kind(), "queue", "message_id", "fingerprint", "at")
+        .join(numbers, of_kind)
+        .groupBy("broker_id", "cluster", "queue", "message_id", "fingerprint")
+        .agg(F.count(F.lit(1)).alias("attempts"), F.min("at").alias("first_at"), F.max("at").alias("last_at"))
+        .groupBy("broker_id", "cluster")
+        .agg(
+            F.countDistinct("fingerprint").alias("fingerprints"),
+            F.array_join(F.slice(F.sort_array(F.collect_set("queue")), 1, 5), ", ").alias("queues"),
+            F.sum("attempts").alias("attempts"),
+            F.countDistinct("message_id").alias("messages"),
+            F.min("first_at").alias("first_at"),
+            F.max("last_at").alias("last_at"),
+        )
     )
-    told = faults.groupBy("cluster").agg(
+    told = faults.groupBy("broker_id", "cluster").agg(
         F.max_by("error_class", "messages").alias("error_class"),
         F.max_by("example", F.struct("messages", "kind")).alias("example"),
         F.count(F.lit(1)).alias("texts"),
-        F.sum("fingerprints").alias("fingerprints"),
-        F.array_join(F.slice(F.sort_array(F.array_distinct(F.flatten(F.collect_list("queues")))), 1, 5), ", ").alias("queues"),
-        F.sum("attempts").alias("attempts"),
-        F.sum("messages").alias("messages"),
     )
+    died = (
+        deaths.where("error_text IS NOT NULL")
+        .select("broker_id", *_of_kind(), "queue", "message_id", F.date_trunc("minute", "died_at").alias("minute"))
+        .join(numbers, of_kind)
+    )
+    key = ["broker_id", "cluster"]
+    dead = died.groupBy(*key).agg(F.countDistinct("message_id").alias("deaths"))
     deadly = (F.col("deaths") >= DEATHS) & (F.col("deaths") >= DEADLY * F.col("messages"))
     return (
-        told.join(_deaths_amid(died, deliveries_by_minute), "cluster", "left")
+        told.join(met, key)
+        .join(dead, key, "left")
+        .join(_deaths_amid(died, deliveries_by_minute), key, "left")
         .fillna(0, ["deaths"])
         .withColumn("down", F.coalesce("down", F.lit(False)))
-        .select(*told.columns, "deaths", (deadly & ~F.col("down")).alias("poison"), (deadly & F.col("down")).alias("outage"))
-        .orderBy(F.desc("deaths"), F.desc("messages"), "cluster")
+        .select(
+            *(*key, "error_class", "example", "texts", "fingerprints", "queues", "attempts", "messages", "first_at", "last_at", "deaths"),
+            *((deadly & ~F.col("down")).alias("poison"), (deadly & F.col("down")).alias("outage")),
+        )
+        .orderBy(F.desc("deaths"), F.desc("messages"), "cluster", "broker_id")
     )
 
 
 def _deaths_amid(died: DataFrame, deliveries_by_minute: DataFrame) -> DataFrame:
-    """cluster -> ``deaths``, and ``down``: whether in their minutes far less came home than is usual of as much that was sent."""
+    """Broker and cluster -> ``down``: whether in the minutes of its deaths far less came home than is usual of as much that was sent."""
     from pyspark.sql import functions as F
 
-    counts = deliveries_by_minute.groupBy("queue", "minute").agg(
+    counts = deliveries_by_minute.groupBy("broker_id", "queue", "minute").agg(
         F.sum(F.col("sent") + F.col("moved_in")).alias("came"), F.sum("succeeded").alias("succeeded")
     )
-    usual = counts.groupBy("queue").agg(F.try_divide(F.sum("succeeded"), F.sum("came")).alias("usual"))
+    usual = counts.groupBy("broker_id", "queue").agg(F.try_divide(F.sum("succeeded"), F.sum("came")).alias("usual"))
     expected = F.sum(F.col("came") * F.col("usual"))
     return (
-        died.join(counts, ["queue", "minute"], "left")
-        .join(F.broadcast(usual), "queue", "left")
-        .groupBy("cluster")
-        .agg(
-            F.sum("deaths").alias("deaths"),
-            ((F.sum("came") >= ENOUGH) & (F.sum("succeeded") < DOWN * expected)).alias("down"),
-        )
+        died.select("broker_id", "cluster", "queue", "minute")
+        .distinct()
+        .join(counts, ["broker_id", "queue", "minute"], "left")
+        .join(F.broadcast(usual), ["broker_id", "queue"], "left")
+        .groupBy("broker_id", "cluster")
+        .agg(((F.sum("came") >= ENOUGH) & (F.sum("succeeded") < DOWN * expected)).alias("down"))
     )
 
 

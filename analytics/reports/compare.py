@@ -21,39 +21,46 @@ NAMES = (
 
 
 def compare(before: tuple[Export, Shared], after: tuple[Export, Shared]) -> DataFrame:
-    """A row a queue in either, what changed first. For each period ``_a`` and ``_b``: ``sent``, ``delivered``, ``failed``,
-    ``succeeded``, ``dead_lettered``, ``over`` (stays that ended), ``failed_share`` (of deliveries), ``death_share`` (of those over),
-    ``p50_ms`` and ``p90_ms`` to success after failing, and the settings that decided last; and ``verdict`` on the deaths: ``better``,
-    ``worse``, ``same`` (within ERRORS standard errors), ``new``, ``gone``.
+    """A row for each broker and queue in either, what changed first. For each period ``_a`` and ``_b``: ``sent``, ``delivered``,
+    ``failed``, ``succeeded``, ``dead_lettered``, ``over`` (stays that ended), ``failed_share`` (of deliveries), ``death_share`` (of those
+    over), ``p50_ms`` and ``p90_ms`` to success after failing, and the settings that decided last; and ``verdict`` on the deaths:
+    ``better``, ``worse``, ``same`` (within ERRORS standard errors), ``new``, ``gone``.
     """
     from pyspark.sql import functions as F
 
     left, right = (
-        _period(*each).select("queue", *(F.col(n).alias(f"{n}_{s}") for n in NAMES)) for each, s in ((before, "a"), (after, "b"))
+        _period(*each).select("broker_id", "queue", *(F.col(n).alias(f"{n}_{s}") for n in NAMES))
+        for each, s in ((before, "a"), (after, "b"))
     )
     verdict = _verdict("dead_lettered", "over")
-    return left.join(right, "queue", "full").withColumn("verdict", verdict).orderBy(*_changed_first("dead_lettered"), "queue")
+    return (
+        left.join(right, ["broker_id", "queue"], "full")
+        .withColumn("verdict", verdict)
+        .orderBy(*_changed_first("dead_lettered"), "queue", "broker_id")
+    )
 
 
 def compare_errors(before: tuple[Export, Shared], after: tuple[Export, Shared]) -> DataFrame:
-    """A row for each queue and class of first error in either, what changed first. For each period ``_a`` and ``_b``: ``messages`` that
-    failed first with it, ``came`` (messages sent or moved into the queue), and how many of those that failed ``succeeded`` and
+    """A row for each broker, queue and class of first error in either, what changed first. For each period ``_a`` and ``_b``: ``messages``
+    that failed first with it, ``came`` (messages sent or moved into the queue), and how many of those that failed ``succeeded`` and
     ``died``; and ``verdict`` on how often it is met: ``better``, ``worse``, ``same``, ``new``, ``gone`` (from or to none).
     """
     from pyspark.sql import functions as F
 
     left, right = (_errors(*each, side) for each, side in ((before, "a"), (after, "b")))
     counts = [f"{name}_{side}" for name in ("messages", "succeeded", "died") for side in "ab"]
-    joined = left.join(right, ["queue", "error_class"], "full").fillna(0, counts)
+    joined = left.join(right, ["broker_id", "queue", "error_class"], "full").fillna(0, counts)
     came = [_came(export, side) for (export, _), side in ((before, "a"), (after, "b"))]
-    whole = joined.join(came[0], "queue", "left").join(came[1], "queue", "left").fillna(0, ["came_a", "came_b"])
+    whole = (
+        joined.join(came[0], ["broker_id", "queue"], "left").join(came[1], ["broker_id", "queue"], "left").fillna(0, ["came_a", "came_b"])
+    )
     sure = _verdict("messages", "came")
     verdict = F.when(sure.isin("better", "worse") & (F.col("messages_a") == 0), "new").when(
         sure.isin("better", "worse") & (F.col("messages_b") == 0), "gone"
     )
     return whole.withColumn("verdict", F.coalesce(verdict, sure)).select(
-        "queue", "error_class", "messages_a", "messages_b", "came_a", "came_b", *counts[2:], "verdict"
-    ).orderBy(*_changed_first("messages"), "queue", "error_class")  # fmt: skip
+        "broker_id", "queue", "error_class", "messages_a", "messages_b", "came_a", "came_b", *counts[2:], "verdict"
+    ).orderBy(*_changed_first("messages"), "queue", "error_class", "broker_id")  # fmt: skip
 
 
 def _changed_first(count: str) -> list[Column]:
@@ -72,15 +79,17 @@ def _period(export: Export, shared: Shared) -> DataFrame:
 
     counts = overview(export.messages, export.deliveries_by_minute)
     over = F.col("succeeded") + F.col("dead_lettered") + F.col("expired") + F.col("dropped") + F.col("purged")
-    times = time_to_success(shared.fates()).where("queue IS NOT NULL AND error_class IS NULL").select("queue", "p50_ms", "p90_ms")
-    decided = settings_in_force(shared.fates(), export.policies, export.settings).where("current")
-    last = decided.groupBy("queue").agg(*(F.max_by(name, "until").alias(name) for name in NAMES[-3:]))
+    times = (
+        time_to_success(shared.fates()).where("queue IS NOT NULL AND error_class IS NULL").select("broker_id", "queue", "p50_ms", "p90_ms")
+    )
+    decided = settings_in_force(shared.fates(), export.attempts, export.policies, export.settings, export.queues).where("current")
+    last = decided.groupBy("broker_id", "queue").agg(*(F.max_by(name, "until").alias(name) for name in NAMES[-3:]))
     return (
         counts.withColumn("over", over)
         .withColumn("failed_share", F.when(F.col("delivered") > 0, F.col("failed") / F.col("delivered")))
         .withColumn("death_share", F.when(F.col("over") > 0, F.col("dead_lettered") / F.col("over")))
-        .join(times, "queue", "left")
-        .join(last, "queue", "left")
+        .join(times, ["broker_id", "queue"], "left")
+        .join(last, ["broker_id", "queue"], "left")
     )
 
 
@@ -89,13 +98,13 @@ def _errors(export: Export, shared: Shared, side: str) -> DataFrame:
 
     counts = {"messages": F.count(F.lit(1)), "succeeded": F.count_if("won"), "died": F.count_if("died")}
     known = shared.fates().where(F.col("error_class") != UNKNOWN)
-    return known.groupBy("queue", "error_class").agg(*(count.alias(f"{name}_{side}") for name, count in counts.items()))
+    return known.groupBy("broker_id", "queue", "error_class").agg(*(count.alias(f"{name}_{side}") for name, count in counts.items()))
 
 
 def _came(export: Export, side: str) -> DataFrame:
     from pyspark.sql import functions as F
 
-    return export.deliveries_by_minute.groupBy("queue").agg(F.sum(F.col("sent") + F.col("moved_in")).alias(f"came_{side}"))
+    return export.deliveries_by_minute.groupBy("broker_id", "queue").agg(F.sum(F.col("sent") + F.col("moved_in")).alias(f"came_{side}"))
 
 
 def _verdict(part: str, whole: str) -> Column:

@@ -1,7 +1,7 @@
 """Who holds what for how long: fairness among a queue's consumers, slow ones, and those that hoard what they prefetched.
 
-Deliveries that failed have a row each; those that succeeded are counted by consumer and hour, with the time they were held. An export
-of a broker that did not count them yet shows consumers through their failures alone.
+All deliveries are counted by consumer and hour, with the time they were held; those that failed have a row each, as far as the broker
+keeps them. Exports of schema version 1 count successes only, and of a broker that did not count them yet none.
 """
 
 from __future__ import annotations
@@ -19,12 +19,18 @@ SLOW = 4
 HOARDED_MS, HOARDED = 5_000, 10
 #: So many times its fair share, and by more than so many standard errors, is greedy.
 GREEDY, ERRORS = 1.5, 3.0
+#: So many consumers of a queue, those with most deliveries, are compared one by one.
+COMPARED = 200
+WHO = ("broker_id", "queue", "client_id", "host", "version", "consumer")
 
 
 def consumers(attempts: DataFrame, served: DataFrame) -> DataFrame:
-    """One row for each queue and consumer: ``deliveries``, of them ``failed``, and their ``share`` of the queue's; ``fair_share``, and
-    ``fairness`` of the queue (Jain's index: 1 where all consumers have equally many, 1/n where one of n has all). ``served``:
-    deliveries_by_consumer.
+    """One row for each broker, queue and consumer: ``deliveries``, of them ``failed``; ``served``: deliveries_by_consumer.
+
+    A consumer is known by the ``client_id`` that its program gave itself and by its number there, over restarts of either side; where
+    there is none, by the ``consumer`` of one connection. It is compared with those that were there at the same time, for half of the time
+    of either at least: ``together`` (itself included), its ``share`` of their deliveries, the ``fair_share``, and their ``fairness``
+    (Jain's index: 1 where all have equally many, 1/n where one of n has all).
 
     ``hold_p50_ms``, ``hold_p90_ms``: of the failed, from given to ended; ``hold_mean_ms``: of the others; ``window_p50_ms``,
     ``window_p90_ms``: of the failed, from assigned to given, which is time in the consumer's window while others might have been free.
@@ -33,42 +39,106 @@ def consumers(attempts: DataFrame, served: DataFrame) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
+    each = _each(attempts, served)
+    queue = Window.partitionBy("broker_id", "queue")
+    several = F.count(F.lit(1)).over(queue) > 1
+
+    def far_above(name: str, times: float, count: str) -> Column:
+        typical = F.greatest(F.percentile(name, 0.5).over(queue), F.lit(1.0))
+        return F.coalesce((F.col(count) >= ENOUGH) & several & (F.col(name) > times * typical), F.lit(False))
+
+    share, fair = F.col("deliveries") / F.col("all_deliveries"), 1 / F.col("together")
+    above = share - fair > ERRORS * F.sqrt(fair * (1 - fair) / F.col("all_deliveries"))
+    shown = _joined(each, _together(each), "left").select(
+        *WHO,
+        "deliveries",
+        "failed",
+        F.coalesce("together", F.lit(1)).alias("together"),
+        *(
+            F.coalesce(column, F.lit(1.0)).alias(name)
+            for name, column in (("share", share), ("fair_share", fair), ("fairness", F.col("even")))
+        ),
+        *("hold_p50_ms", "hold_p90_ms", "hold_mean_ms", "window_p50_ms", "window_p90_ms"),
+        (far_above("hold_p50_ms", SLOW, "failed") | far_above("hold_mean_ms", SLOW, "succeeded")).alias("slow"),
+        (far_above("window_p50_ms", HOARDED, "failed") & (F.col("window_p50_ms") >= HOARDED_MS)).alias("hoards"),
+        F.coalesce((F.col("deliveries") >= ENOUGH) & (share >= GREEDY * fair) & above, F.lit(False)).alias("greedy"),
+    )
+    return shown.orderBy(F.desc("hoards"), F.desc("slow"), F.desc("greedy"), "queue", F.desc("deliveries"), *WHO)
+
+
+def _each(attempts: DataFrame, served: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    # The connection's part of the name is another one after a restart.
+    number = F.substring_index("consumer", "/", -1)
+    name = F.when(F.col("client_id").isNull(), F.col("consumer")).otherwise(number).alias("consumer")
     hold = (F.unix_micros("at") - F.unix_micros("given_at")) / 1000
     window = (F.unix_micros("given_at") - F.unix_micros("assigned_at")) / 1000
-    lost = (
+    seen = (
         attempts.where("consumer IS NOT NULL AND given_at IS NOT NULL")
-        .groupBy("queue", "consumer")
+        .groupBy(*WHO[:-1], name)
         .agg(
-            F.count(F.lit(1)).alias("failed"),
+            F.count(F.lit(1)).alias("seen"),
             F.percentile_approx(hold, [0.5, 0.9]).alias("hold"),
             F.percentile_approx(window, [0.5, 0.9]).alias("window"),
+            F.min("assigned_at").alias("seen_from"),
+            F.max("at").alias("seen_to"),
         )
     )
-    won = served.groupBy("queue", "consumer").agg(F.sum("succeeded").alias("succeeded"), F.sum("held_ms").alias("held_ms"))
-    each = (
-        lost.join(won, ["queue", "consumer"], "full")
-        .fillna(0, ["failed", "succeeded", "held_ms"])
+    counted = served.groupBy(*WHO[:-1], name).agg(
+        F.sum("succeeded").alias("succeeded"),
+        F.sum("held_ms").alias("held_ms"),
+        F.sum("failed").alias("counted"),
+        F.min("first_at").alias("served_from"),
+        F.max("last_at").alias("served_to"),
+    )
+    return (
+        _joined(seen, counted, "full")
+        .select(
+            *WHO,
+            *("hold", "window", F.coalesce("counted", "seen", F.lit(0)).alias("failed")),
+            *(F.coalesce(name, F.lit(0)).alias(name) for name in ("succeeded", "held_ms")),
+            F.unix_micros(F.least("seen_from", "served_from")).alias("from_us"),
+            F.unix_micros(F.greatest("seen_to", "served_to")).alias("to_us"),
+        )
         .withColumn("deliveries", F.col("failed") + F.col("succeeded"))
         .withColumns({"hold_p50_ms": F.col("hold")[0], "hold_p90_ms": F.col("hold")[1], "window_p50_ms": F.col("window")[0]})
         .withColumns({"window_p90_ms": F.col("window")[1], "hold_mean_ms": F.try_divide("held_ms", "succeeded")})
     )
-    queue = Window.partitionBy("queue")
-    n, all_of_queue = F.count(F.lit(1)).over(queue), F.sum("deliveries").over(queue)
 
-    def far_above(name: str, times: float, count: str) -> Column:
-        typical = F.greatest(F.percentile(name, 0.5).over(queue), F.lit(1.0))
-        return F.coalesce((F.col(count) >= ENOUGH) & (n > 1) & (F.col(name) > times * typical), F.lit(False))
 
-    share, fair = F.col("deliveries") / all_of_queue, 1 / n
-    above = share - fair > ERRORS * F.sqrt(fair * (1 - fair) / all_of_queue)
-    shown = each.select(
-        *("queue", "consumer", "deliveries", "failed"),
-        share.alias("share"),
-        fair.alias("fair_share"),
-        (F.pow(all_of_queue, F.lit(2)) / (n * F.sum(F.pow("deliveries", F.lit(2))).over(queue))).alias("fairness"),
-        *("hold_p50_ms", "hold_p90_ms", "hold_mean_ms", "window_p50_ms", "window_p90_ms"),
-        (far_above("hold_p50_ms", SLOW, "failed") | far_above("hold_mean_ms", SLOW, "succeeded")).alias("slow"),
-        (far_above("window_p50_ms", HOARDED, "failed") & (F.col("window_p50_ms") >= HOARDED_MS)).alias("hoards"),
-        ((F.col("deliveries") >= ENOUGH) & (share >= GREEDY * fair) & above).alias("greedy"),
+def _together(each: DataFrame) -> DataFrame:
+    """Each of the COMPARED largest -> ``together``, ``all_deliveries`` and ``even`` of those that were there when it was."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    largest = Window.partitionBy("broker_id", "queue").orderBy(F.desc("deliveries"), *WHO)
+    names = [*WHO, "deliveries", "from_us", "to_us"]
+    some = each.withColumn("rank", F.row_number().over(largest)).where(F.col("rank") <= COMPARED).select(*names)
+    a, b = some.alias("a"), some.alias("b")
+    shared_us = F.least("a.to_us", "b.to_us") - F.greatest("a.from_us", "b.from_us")
+    longer_us = F.greatest(F.col("a.to_us") - F.col("a.from_us"), F.col("b.to_us") - F.col("b.from_us"))
+    n = F.col("b.deliveries")
+    return (
+        a.join(b, ["broker_id", "queue"])
+        .where((shared_us >= 0) & (2 * shared_us >= longer_us))
+        .groupBy("broker_id", "queue", *(F.col(f"a.{name}").alias(name) for name in WHO[2:]))
+        .agg(
+            F.count(F.lit(1)).alias("together"),
+            F.sum(n).alias("all_deliveries"),
+            (F.pow(F.sum(n), F.lit(2)) / (F.count(F.lit(1)) * F.sum(n * n))).alias("even"),
+        )
     )
-    return shown.orderBy(F.desc("hoards"), F.desc("slow"), F.desc("greedy"), "queue", F.desc("deliveries"), "consumer")
+
+
+def _joined(left: DataFrame, right: DataFrame, how: str) -> DataFrame:
+    """By WHO, where null is like null."""
+    from functools import reduce
+    from operator import and_
+
+    from pyspark.sql import functions as F
+
+    renamed = right.withColumnsRenamed({name: f"_{name}" for name in WHO})
+    same = reduce(and_, (F.col(name).eqNullSafe(F.col(f"_{name}")) for name in WHO))
+    both = left.join(renamed, same, how)
+    return both.withColumns({name: F.coalesce(name, f"_{name}") for name in WHO}).drop(*(f"_{name}" for name in WHO))

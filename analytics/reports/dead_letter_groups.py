@@ -17,10 +17,11 @@ AGE_COLUMNS = ("under_hour", "under_day", "under_week", "older")
 
 
 def dead_letter_groups(deaths: DataFrame, faults: DataFrame, exported_at_us: int, limit: int = LIMIT) -> DataFrame:
-    """The ``limit`` largest groups, most deaths first: ``dead_letter_queue`` (where they were put, null: nowhere), ``queue`` (where they
-    died), ``source`` (the address they were sent to), ``error_class`` and ``fault``: an example of the text of the fault group (texts
-    that are near duplicates are one group; null: no text on record), ``cluster``: its number in ``poison_clusters``; ``deaths``,
-    ``lying`` (still in a dead-letter queue), and of the deaths those ``under_hour``, ``under_day``, ``under_week`` old and ``older``.
+    """The ``limit`` largest groups, most deaths first: ``broker_id``, ``dead_letter_queue`` (where they were put, null: nowhere), ``queue``
+    (where they died), ``source`` (the address they were sent to), ``reason``, ``error_class`` and ``fault``: an example of the text of the
+    fault group (texts that are near duplicates are one group; null: no text on record), ``cluster``: its number in ``poison_clusters``;
+    ``deaths``, ``lying`` (still in a dead-letter queue), and of the deaths those ``under_hour``, ``under_day``, ``under_week`` old and
+    ``older``.
     """
     from pyspark.sql import functions as F
 
@@ -28,25 +29,27 @@ def dead_letter_groups(deaths: DataFrame, faults: DataFrame, exported_at_us: int
     rank = F.lit(len(AGES) - 1)
     for index, (_, below_s) in reversed(list(enumerate(AGES[:-1]))):
         rank = F.when(age_s < below_s, index).otherwise(rank)
-    of_cluster = faults.groupBy("cluster").agg(F.max_by("example", F.struct("messages", "kind")).alias("fault"))
-    told = faults.select("error_class", "plain", "cluster").join(F.broadcast(of_cluster), "cluster")
+    of_cluster = faults.groupBy("broker_id", "cluster").agg(F.max_by("example", F.struct("messages", "kind")).alias("fault"))
+    told = faults.select("broker_id", "error_class", "plain", "cluster").join(F.broadcast(of_cluster), ["broker_id", "cluster"])
     plain = F.when(F.col("error_text").isNotNull(), plain_text(F.col("error_text")))
     each = (
         deaths.withColumns({"plain": plain, "error_class": F.coalesce("error_class", F.lit(""))})
-        .join(F.broadcast(told), ["error_class", "plain"], "left")
+        .join(F.broadcast(told), ["broker_id", "error_class", "plain"], "left")
         .withColumn("error_class", F.coalesce(F.nullif("error_class", F.lit("")), "reason", F.lit(UNKNOWN)))
         .withColumns({"rank": rank, "dead_letter_queue": F.get("target_queues", F.lit(0))})
     )
-    ages = [F.count_if(F.col("rank") == index).alias(name) for index, name in enumerate(AGE_COLUMNS)]
+    ages = [F.sum(F.when(F.col("rank") == index, F.col("deaths")).otherwise(0)).alias(name) for index, name in enumerate(AGE_COLUMNS)]
     return (
-        each.groupBy("dead_letter_queue", "queue", F.col("address").alias("source"), "error_class", "cluster", "fault")
+        each.groupBy(
+            "broker_id", "dead_letter_queue", "queue", F.col("address").alias("source"), "reason", "error_class", "cluster", "fault"
+        )
         .agg(
-            F.count(F.lit(1)).alias("deaths"),
+            F.sum("deaths").alias("deaths"),
             F.count_if(F.size("lies_in") > 0).alias("lying"),
             *ages,
             F.min("died_at").alias("first_died_at"),
             F.max("died_at").alias("last_died_at"),
         )
-        .orderBy(F.desc("deaths"), "dead_letter_queue", "queue", "source", "error_class", "cluster")
+        .orderBy(F.desc("deaths"), "dead_letter_queue", "queue", "source", "reason", "error_class", "cluster", "broker_id")
         .limit(limit)
     )

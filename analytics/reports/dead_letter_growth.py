@@ -21,21 +21,21 @@ NOTICED = 0.2
 
 
 def dead_letter_growth(deaths: DataFrame) -> DataFrame:
-    """One row for each queue and hour in which anything died there: ``deaths``, and ``so_far``: those until its end."""
+    """One row for each broker, queue and hour in which anything died there: ``deaths``, and ``so_far``: those until its end."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    queue = Window.partitionBy("queue").orderBy("hour").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    queue = Window.partitionBy("broker_id", "queue").orderBy("hour").rowsBetween(Window.unboundedPreceding, Window.currentRow)
     return (
-        deaths.groupBy("queue", F.date_trunc("hour", "died_at").alias("hour"))
-        .agg(F.count(F.lit(1)).alias("deaths"))
+        deaths.groupBy("broker_id", "queue", F.date_trunc("hour", "died_at").alias("hour"))
+        .agg(F.sum("deaths").alias("deaths"))
         .withColumn("so_far", F.sum("deaths").over(queue))
-        .orderBy("hour", "queue")
+        .orderBy("hour", "queue", "broker_id")
     )
 
 
 def dead_letter_trend(deaths: DataFrame, deliveries_by_minute: DataFrame, exported_at_us: int) -> DataFrame:
-    """One row a queue, most deaths first: ``deaths``; ``hours`` to the export from the hour of the first count by the minute (of any
+    """One row for each broker and queue, most deaths first: ``deaths``; ``hours`` to the export from the first count by the minute (of any
     queue): history forgets deaths that are older, but for those that still lie somewhere, so these do not count here; ``per_day`` over
     them; ``early`` and ``late``: deaths in either half of that time; ``slope_per_day``: by how much the deaths of a day
     grow from day to day (least squares over PARTS equal parts of the time); ``verdict``: ``growing``, ``falling``, ``steady``,
@@ -43,7 +43,8 @@ def dead_letter_trend(deaths: DataFrame, deliveries_by_minute: DataFrame, export
     """
     from pyspark.sql import functions as F
 
-    began = deliveries_by_minute.agg(F.unix_micros(fine_from(F.lit(True))).alias("began_us"))
+    fine = F.broadcast(deliveries_by_minute.agg(fine_from(F.lit(True)).alias("fine_from")))
+    began = deliveries_by_minute.crossJoin(fine).where("minute >= fine_from").agg(F.unix_micros(F.min("minute")).alias("began_us"))
     first = deaths.agg(F.unix_micros(F.min("died_at")).alias("first_us"))
     start = first.crossJoin(F.broadcast(began)).select(F.coalesce("began_us", "first_us").alias("from_us"))
     whole_us = F.greatest(F.lit(exported_at_us) - F.col("from_us"), F.lit(1))
@@ -54,9 +55,9 @@ def dead_letter_trend(deaths: DataFrame, deliveries_by_minute: DataFrame, export
     moments = (
         deaths.crossJoin(F.broadcast(start))
         .where(F.unix_micros("died_at") >= F.col("from_us"))
-        .groupBy("queue", "from_us", part.alias("part"))
-        .agg(F.count(F.lit(1)).alias("part_deaths"))
-        .groupBy("queue", "from_us")
+        .groupBy("broker_id", "queue", "from_us", part.alias("part"))
+        .agg(F.sum("deaths").alias("part_deaths"))
+        .groupBy("broker_id", "queue", "from_us")
         .agg(
             F.sum(d).alias("deaths"),
             F.sum(F.when(F.col("part") < PARTS // 2, d).otherwise(0)).alias("early"),
@@ -77,8 +78,8 @@ def dead_letter_trend(deaths: DataFrame, deliveries_by_minute: DataFrame, export
         .otherwise("falling")
     )
     return moments.select(
-        *("queue", "deaths", (days * 24).alias("hours"), (F.col("deaths") / days).alias("per_day"), "early", "late"),
+        *("broker_id", "queue", "deaths", (days * 24).alias("hours"), (F.col("deaths") / days).alias("per_day"), "early", "late"),
         # Deaths a part, a part: PARTS parts to `days` days, twice over.
         (F.col("slope") * F.pow(n / days, F.lit(2))).alias("slope_per_day"),
         verdict.alias("verdict"),
-    ).orderBy(F.desc("deaths"), "queue")
+    ).orderBy(F.desc("deaths"), "queue", "broker_id")

@@ -12,10 +12,10 @@ AGES = (("under 1 hour", 3_600), ("1 to 24 hours", 86_400), ("1 to 7 days", 7 * 
 
 
 def dead_letters(deaths: DataFrame, exported_at_us: int) -> DataFrame:
-    """One row for each queue, error class and age that has any death.
+    """One row for each broker, queue, outcome, reason, error class and age that has any death; the first three as in ``deaths``.
 
-    ``error_class``: of the last attempt, else the reason (``expired``, ``maxlen``, …). ``age``, numbered by ``age_rank``: from death to
-    export. ``deaths``; ``lying``: of these, copies that still lie in a dead-letter queue; ``first_died_at``, ``last_died_at``.
+    ``error_class``: of the last attempt, where the message died of failing; else the reason. ``age``, numbered by ``age_rank``: from
+    death to export. ``deaths``; ``lying``: of these, those that still lie in a dead-letter queue; ``first_died_at``, ``last_died_at``.
     """
     from pyspark.sql import functions as F
 
@@ -26,12 +26,12 @@ def dead_letters(deaths: DataFrame, exported_at_us: int) -> DataFrame:
         rank = F.when(age_s < below_s, index).otherwise(rank)
     return (
         deaths.withColumn("error_class", F.coalesce("error_class", "reason", F.lit("not on record")))
-        .groupBy("queue", "error_class", name.alias("age"), rank.alias("age_rank"))
+        .groupBy("broker_id", "queue", "outcome", "reason", "error_class", name.alias("age"), rank.alias("age_rank"))
         .agg(
-            F.count(F.lit(1)).alias("deaths"),
+            F.sum("deaths").alias("deaths"),
             F.count_if(F.size("lies_in") > 0).alias("lying"),
             F.min("died_at").alias("first_died_at"),
             F.max("died_at").alias("last_died_at"),
         )
-        .orderBy("queue", "error_class", "age_rank")
+        .orderBy("queue", "error_class", "age_rank", "reason", "outcome", "broker_id")
     )

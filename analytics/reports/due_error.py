@@ -16,9 +16,9 @@ BINS = {"within_10_ms": 10, "within_100_ms": 100, "within_1_s": 1_000, "within_1
 
 
 def due_error(ordered: DataFrame) -> DataFrame:
-    """From fates.in_order, one row a queue: ``retries`` with a due time on record, ``early`` among them (0 unless a clock went back), and
-    how late they were assigned to a consumer: ``p50_ms``, ``p99_ms``, ``max_ms``, and counts by lateness: BINS; ``late``. Only retries
-    that failed have a row, so only they are seen.
+    """From fates.in_order, one row for each broker and queue: ``retries`` with a due time on record, ``early`` among them (0 unless a clock
+    went back), and how late they were assigned to a consumer: ``p50_ms``, ``p99_ms``, ``max_ms``, and counts by lateness: BINS; ``late``.
+    Only retries that failed have a row, so only they are seen.
     """
     from pyspark.sql import functions as F
 
@@ -27,7 +27,7 @@ def due_error(ordered: DataFrame) -> DataFrame:
     return (
         ordered.where("was_due_at IS NOT NULL AND assigned_at IS NOT NULL")
         .withColumn("error_ms", error_ms)
-        .groupBy("queue")
+        .groupBy("broker_id", "queue")
         .agg(
             F.count(F.lit(1)).alias("retries"),
             F.count_if(F.col("error_ms") < 0).alias("early"),
@@ -35,8 +35,10 @@ def due_error(ordered: DataFrame) -> DataFrame:
             F.max("error_ms").alias("max_ms"),
             *_binned(),
         )
-        .selectExpr("queue", "retries", "early", "p[0] AS p50_ms", "p[1] AS p99_ms", "max_ms", *BINS, f"p[0] > {LATE_MS} AS late")
-        .orderBy(F.desc("p50_ms"), "queue")
+        .selectExpr(
+            "broker_id", "queue", "retries", "early", "p[0] AS p50_ms", "p[1] AS p99_ms", "max_ms", *BINS, f"p[0] > {LATE_MS} AS late"
+        )
+        .orderBy(F.desc("p50_ms"), "queue", "broker_id")
     )
 
 

@@ -23,7 +23,7 @@ def failed_most(messages: DataFrame, attempts: DataFrame, limit: int = LIMIT) ->
     # Numbers first, of all messages; what is told of one is then looked up for a few.
     failed = messages.where("failed_attempts > 0").groupBy(*key).agg(F.sum("failed_attempts").alias("failed_attempts"))
     most = failed.orderBy(F.desc("failed_attempts"), "message_id", "broker_id").limit(limit)
-    latest = F.max_by(F.struct("queue", "state", "outcome"), "sequence")
+    latest = F.max_by(F.struct("queue", "state", "outcome", "reason"), "sequence")
     stays = messages.join(F.broadcast(most.select(*key)), key, "left_semi")
     where = stays.groupBy(*key).agg(latest.alias("now"), F.max("address").alias("address"))
     last = F.max_by(F.struct("queue", "error_class", "error_text"), F.struct("at", "sequence", "attempt"))

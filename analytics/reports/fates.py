@@ -1,4 +1,4 @@
-"""What became of every message that failed: one row a stay, which several reports read, so it is computed once."""
+"""What became of every message that failed: one row a message, which several reports read, so it is computed once."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from ..input.inputs import Export
 
 KEY = ("broker_id", "sequence")
+#: A message, and of one that went to several queues the copy of each: where it died it is the same, and so it is when it came back.
+MESSAGE = ("broker_id", "message_id", "home_queue")
 #: Stands where an attempt has lost its record.
 UNKNOWN = "not on record"
-#: Outcomes of messages that died of failing: dropped for want of a place to die in.
-DIED = ("dead-lettered", "dropped")
 
 
 def in_order(attempts: DataFrame) -> DataFrame:
@@ -36,37 +36,50 @@ def in_order(attempts: DataFrame) -> DataFrame:
     )
 
 
-def fates(messages: DataFrame, ordered: DataFrame) -> DataFrame:
-    """One row for each stay with a failed attempt; ``ordered``: in_order.
+def fates(messages: DataFrame, attempts: DataFrame) -> DataFrame:
+    """One row for each message that failed, in whichever queue. A message that was sent back after it died is still the same one.
 
-    - ``queue``, ``address``, ``outcome`` (null: still here), ``won``, ``died`` (dead-lettered, or dropped for want of a place);
-    - ``tries``: deliveries that came to an end, the successful one too; ``failed_attempts``;
+    - ``broker_id``, ``queue``: its own, which is where it died first if it died; ``address``;
+    - ``won``: it succeeded in its own queue; ``died``: it was dead-lettered or dropped, of ``reason``, and has not come home since. Else
+      it waits there, has expired or was purged;
+    - ``tries``: deliveries in its own queue that came to an end, the successful one too; ``failed_attempts``;
     - ``error_class``, ``first_at``: of the first failure on record; ``policy``, ``last_at``: of the last;
-    - ``took_ms``: from the first failure to success, or to the last failure where there was none: so long it has been watched;
+    - ``took_ms``: from the first failure to the success or the death, or to the last failure where there was neither;
     - ``success_ms``: from sending to success, null where there was none.
     """
     from pyspark.sql import functions as F
 
-    one = F.struct("attempt", "at", "error_class", "policy")
-    told = ordered.groupBy(*KEY).agg(F.min(one).alias("first"), F.max(one).alias("last"))
-    won, end = F.col("outcome") == "succeeded", F.when(F.col("outcome") == "succeeded", F.col("settled_at"))
-    took_us = F.unix_micros(F.coalesce(end, "last.at")) - F.unix_micros("first.at")
-    return (
-        messages.where("failed_attempts > 0")
-        .select(*KEY, "queue", "address", "outcome", "failed_attempts", "attempts", "sent_at", "settled_at")
-        .join(told, list(KEY), "left")
-        .select(
-            *("queue", "address", "outcome", "failed_attempts"),
-            F.col("attempts").alias("tries"),
-            F.coalesce(won, F.lit(False)).alias("won"),
-            F.coalesce(F.col("outcome").isin(*DIED), F.lit(False)).alias("died"),
-            F.coalesce("first.error_class", F.lit(UNKNOWN)).alias("error_class"),
-            F.col("first.at").alias("first_at"),
-            F.col("last.at").alias("last_at"),
-            F.col("last.policy").alias("policy"),
-            F.greatest(F.floor(took_us / 1000), F.lit(0)).alias("took_ms"),
-            F.when(won, F.floor((F.unix_micros("settled_at") - F.unix_micros("sent_at")) / 1000)).alias("success_ms"),
+    at_home = F.col("queue") == F.col("home_queue")
+    one = F.struct("at", "sequence", "attempt", "error_class", "policy")
+    told = attempts.where(at_home).groupBy(*MESSAGE).agg(F.min(one).alias("first"), F.max(one).alias("last"))
+    end = F.struct("sequence", "outcome", "reason", "settled_at")
+    whole = (
+        messages.where(at_home)
+        .groupBy(*MESSAGE)
+        .agg(
+            F.max(end).alias("end"),
+            F.max("address").alias("address"),
+            F.min("sent_at").alias("sent_at"),
+            F.sum("failed_attempts").alias("failed_attempts"),
+            F.sum("attempts").alias("tries"),
         )
+        .where("failed_attempts > 0")
+    )
+    won, died = F.col("end.outcome") == "succeeded", F.col("end.outcome").isin("dead-lettered", "dropped")
+    ended = F.when(won | died, F.col("end.settled_at"))
+    took_us = F.unix_micros(F.coalesce(ended, "last.at")) - F.unix_micros("first.at")
+    return whole.join(told, list(MESSAGE), "left").select(
+        *("broker_id", "message_id", F.col("home_queue").alias("queue"), "address", F.col("end.outcome").alias("outcome")),
+        *("failed_attempts", "tries"),
+        F.coalesce(won, F.lit(False)).alias("won"),
+        F.coalesce(died, F.lit(False)).alias("died"),
+        F.when(died, F.col("end.reason")).alias("reason"),
+        F.coalesce("first.error_class", F.lit(UNKNOWN)).alias("error_class"),
+        F.col("first.at").alias("first_at"),
+        F.col("last.at").alias("last_at"),
+        F.col("last.policy").alias("policy"),
+        F.greatest(F.floor(took_us / 1000), F.lit(0)).alias("took_ms"),
+        F.when(won, F.floor((F.unix_micros("end.settled_at") - F.unix_micros("sent_at")) / 1000)).alias("success_ms"),
     )
 
 
@@ -75,21 +88,26 @@ class Shared:
 
     def __init__(self, export: Export) -> None:
         self._export = export
-        self._locks = {name: Lock() for name in ("ordered", "fates", "load", "kinds", "faults")}
+        self._locks = {name: Lock() for name in ("ordered", "fates", "load", "deaths", "kinds", "faults")}
         self._kept: dict[str, DataFrame] = {}
 
     def in_order(self) -> DataFrame:
         return self._once("ordered", lambda: in_order(self._export.attempts))
 
     def fates(self) -> DataFrame:
-        ordered = self.in_order()
-        return self._once("fates", lambda: fates(self._export.messages, ordered))
+        return self._once("fates", lambda: fates(self._export.messages, self._export.attempts))
 
     def retry_load(self) -> DataFrame:
         from .retry_load import retry_load
 
-        export, ordered = self._export, self.in_order()
-        return self._once("load", lambda: retry_load(export.attempts, export.deliveries_by_minute, export.messages, ordered))
+        export = self._export
+        return self._once("load", lambda: retry_load(export.attempts, export.deliveries_by_minute, export.messages))
+
+    def deaths(self) -> DataFrame:
+        from .deaths import deaths
+
+        export = self._export
+        return self._once("deaths", lambda: deaths(export.dead_letters, export.messages, export.attempts, export.deliveries_by_minute))
 
     def faults(self) -> DataFrame:
         from .clusters import error_kinds, faults

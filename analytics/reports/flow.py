@@ -5,61 +5,91 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 #: Whole ways in the table.
 LIMIT = 1_000
+#: Of a message's moves so many are looked at and written down; what goes in circles goes there for long.
+MOVES = 40
+_MOVED = "state = 'settled' AND outcome IN ('dead-lettered', 'expired', 'redriven', 'moved')"
+#: What somebody moved goes no circle by itself.
+BY_HAND = ("redriven", "moved")
 
 
-def flow(messages: DataFrame, dead_letters: DataFrame) -> DataFrame:
-    """One row for each way from a queue to a queue: ``source``, ``target``, ``why`` (the outcome that sent them), ``messages``,
-    ``first_at``, ``last_at``, and ``circling``: messages that died their way through a queue they had left by dead-lettering before,
-    with no redrive between.
+def flow(messages: DataFrame) -> DataFrame:
+    """One row for each broker and way from a queue to a queue: ``source``, ``target``, ``why`` (the outcome that sent them),
+    ``messages`` (moves), ``first_at``, ``last_at``, and ``circling``: of these moves those of messages that came back to the source by
+    themselves: they had left it before, and nobody sent them back since.
     """
+    from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    moved = (
-        messages.where("state = 'settled' AND outcome IN ('dead-lettered', 'expired', 'redriven', 'moved')")
-        .withColumn("target", F.explode("target_queues"))
-        .groupBy(F.col("queue").alias("source"), "target", F.col("outcome").alias("why"))
-        .agg(F.count(F.lit(1)).alias("messages"), F.min("settled_at").alias("first_at"), F.max("settled_at").alias("last_at"))
-    )
-    names = F.transform("hops", lambda hop: hop["queue"])
-    circles = (
-        dead_letters.where(F.size("hops") > F.size(F.array_distinct(names)))
-        .withColumn("target", F.explode("target_queues"))
-        .groupBy(F.col("queue").alias("source"), "target")
-        .agg(F.countDistinct("broker_id", "message_id").alias("circling"))
-        .withColumn("why", F.lit("dead-lettered"))
-    )
+    moves = messages.where(_MOVED).withColumn("target", F.explode_outer("target_queues")).where("target IS NOT NULL")
+    way = Window.partitionBy("broker_id", "message_id").orderBy("sequence")
+    redrives = F.sum(F.col("outcome").isin(*BY_HAND).cast("int")).over(way)
+    again = Window.partitionBy("broker_id", "message_id", "redrives", "queue", "target").orderBy("sequence")
+    circling = (F.row_number().over(again) > 1) & ~F.col("outcome").isin(*BY_HAND)
     return (
-        moved.join(circles, ["source", "target", "why"], "left")
-        .fillna(0, ["circling"])
-        .select("source", "target", "why", "messages", "circling", "first_at", "last_at")
-        .orderBy(F.desc("circling"), F.desc("messages"), "source", "target", "why")
-    )
-
-
-def journeys(dead_letters: DataFrame, limit: int = LIMIT) -> DataFrame:
-    """The ``limit`` most frequent whole ways: ``way`` (queue → queue → …, where the message died last included), ``hops`` (moves),
-    ``messages`` that went it, ``circles``: it leads through a queue twice, with no redrive between. Of each message its longest way.
-    """
-    from pyspark.sql import functions as F
-
-    names = F.reverse(F.transform("hops", lambda hop: hop["queue"]))
-    end = F.coalesce(F.get("target_queues", F.lit(0)), F.lit("nowhere"))
-    one = F.struct(F.size("hops").alias("hops"), "died_at", F.array_append(names, end).alias("queues"))
-    return (
-        dead_letters.where(F.size("hops") > 0)
-        .groupBy("broker_id", "message_id")
-        .agg(F.max(one).alias("longest"))
-        .groupBy(
-            F.array_join("longest.queues", " → ").alias("way"),
-            F.col("longest.hops").alias("hops"),
-            (F.size("longest.queues") > F.size(F.array_distinct("longest.queues"))).alias("circles"),
+        moves.withColumn("redrives", redrives)
+        .withColumn("circling", circling)
+        .groupBy("broker_id", F.col("queue").alias("source"), "target", F.col("outcome").alias("why"))
+        .agg(
+            F.count(F.lit(1)).alias("messages"),
+            F.count_if("circling").alias("circling"),
+            F.min("settled_at").alias("first_at"),
+            F.max("settled_at").alias("last_at"),
         )
+        .select("broker_id", "source", "target", "why", "messages", "circling", "first_at", "last_at")
+        .orderBy(F.desc("circling"), F.desc("messages"), "source", "target", "why", "broker_id")
+    )
+
+
+def journeys(messages: DataFrame, limit: int = LIMIT) -> DataFrame:
+    """The ``limit`` most frequent whole ways of messages that moved: ``broker_id``, ``way`` (queue → queue → …, to where the message is or
+    was last; a move by hand is ⇒; of more than MOVES moves the first), ``hops`` (moves), ``messages`` that went it, ``circles``: it leads
+    back to a queue without a move by hand. Of a message that several queues got, the ways of all copies in the order of their moves.
+    """
+    from pyspark.sql import functions as F
+
+    one = F.struct("sequence", "queue", "outcome", F.get("target_queues", F.lit(0)).alias("target"))
+    moved = (
+        messages.where(_MOVED)
+        .groupBy("broker_id", "message_id")
+        .agg(F.count(F.lit(1)).alias("hops"), F.sort_array(F.collect_list(one)).alias("all"))
+        .withColumn("moves", F.slice("all", 1, MOVES))
+    )
+    return (
+        moved.groupBy("broker_id", _way().alias("way"), "hops", _circles().alias("circles"))
         .agg(F.count(F.lit(1)).alias("messages"))
-        .select("way", "hops", "messages", "circles")
-        .orderBy(F.desc("circles"), F.desc("messages"), "way")
+        .select("broker_id", "way", "hops", "messages", "circles")
+        .orderBy(F.desc("circles"), F.desc("messages"), "way", "broker_id")
         .limit(limit)
     )
+
+
+def _way() -> Column:
+    """``moves`` as text."""
+    from pyspark.sql import functions as F
+
+    def step(move: Column) -> Column:
+        arrow = F.when(move["outcome"].isin(*BY_HAND), " ⇒ ").otherwise(" → ")
+        return F.concat(arrow, F.coalesce(move["target"], F.lit("nowhere")))
+
+    whole = F.concat(F.get("moves", F.lit(0))["queue"], F.array_join(F.transform("moves", step), ""))
+    return F.when(F.col("hops") > MOVES, F.concat(whole, F.lit(" → …"))).otherwise(whole)
+
+
+def _circles() -> Column:
+    """Whether ``moves`` lead through a queue twice with no move by hand between."""
+    from pyspark.sql import functions as F
+
+    nothing = F.struct(F.array().cast("array<string>").alias("seen"), F.lit(False).alias("circles"))
+
+    def go(so_far: Column, move: Column) -> Column:
+        seen = F.when(move["outcome"].isin(*BY_HAND), F.array().cast("array<string>")).otherwise(
+            F.array_append(so_far["seen"], move["queue"])
+        )
+        back = ~move["outcome"].isin(*BY_HAND) & F.array_contains(seen, F.coalesce(move["target"], F.lit("")))
+        return F.struct(seen.alias("seen"), (so_far["circles"] | back).alias("circles"))
+
+    return F.aggregate("moves", nothing, go)["circles"]

@@ -15,26 +15,43 @@ HERE = ("ready", "scheduled", "parked")
 
 
 def overview(messages: DataFrame, deliveries_by_minute: DataFrame) -> DataFrame:
-    """One row a queue, by name: the counts of ``deliveries_by_minute`` summed, and
+    """One row for each broker and queue, most sent first: the counts of ``deliveries_by_minute`` summed, and
 
     - ``ready``, ``scheduled``, ``parked``, ``here``: messages still here;
     - ``succeeded_later``: succeeded after failing at least once;
     - ``difference``: sent + moved_in less everything that became of them; 0 unless the export is wrong;
+    - of the messages that were sent to this queue, wherever they went: ``came_home``: succeeded here in the end; ``waiting``: they are
+      here; ``given_up``: the rest (dead, expired, purged);
     - ``success_share``: succeeded among the stays that are over; null where none is.
     """
     from pyspark.sql import functions as F
 
-    counts = deliveries_by_minute.groupBy("queue").agg(*(F.sum(name).alias(name) for name in COUNTS))
-    still = messages.where("state <> 'settled'").groupBy("queue").agg(*(F.count_if(F.col("state") == name).alias(name) for name in HERE))
-    joined = counts.join(still, "queue", "full").fillna(0, [*COUNTS, *HERE])
+    counts = deliveries_by_minute.groupBy("broker_id", "queue").agg(*(F.sum(name).alias(name) for name in COUNTS))
+    still = (
+        messages.where("state <> 'settled'")
+        .groupBy("broker_id", "queue")
+        .agg(*(F.count_if(F.col("state") == name).alias(name) for name in HERE))
+    )
+    at_home = F.col("home_queue") == F.col("queue")
+    elsewhere = (
+        messages.where(~at_home & (F.col("outcome") == "succeeded")).groupBy("broker_id", "queue").agg(F.count(F.lit(1)).alias("guests"))
+    )
+    waiting = messages.where(at_home & (F.col("state") != "settled")).groupBy("broker_id", "queue").agg(F.count(F.lit(1)).alias("waiting"))
+    own = counts.join(elsewhere, ["broker_id", "queue"], "full").join(waiting, ["broker_id", "queue"], "full")
+    joined = own.join(still, ["broker_id", "queue"], "full").fillna(0, [*COUNTS, *HERE, "guests", "waiting"])
     here = F.col("ready") + F.col("scheduled") + F.col("parked")
     ended = F.col("succeeded") + F.col("dead_lettered") + F.col("expired") + F.col("dropped") + F.col("purged")
+    came_home = F.col("succeeded") - F.col("guests")
     return joined.select(
+        "broker_id",
         "queue",
         *COUNTS,
         *HERE,
         here.alias("here"),
         (F.col("succeeded") - F.col("first_try")).alias("succeeded_later"),
         (F.col("sent") + F.col("moved_in") - ended - F.col("moved_out") - here).alias("difference"),
+        came_home.alias("came_home"),
+        "waiting",
+        F.greatest(F.col("sent") - came_home - F.col("waiting"), F.lit(0)).alias("given_up"),
         F.when(ended > 0, F.col("succeeded") / ended).alias("success_share"),
-    ).orderBy(F.desc("sent"), "queue")
+    ).orderBy(F.desc("sent"), "queue", "broker_id")

@@ -11,13 +11,16 @@ if TYPE_CHECKING:
 DECIDING = ("max_delivery_attempts", "redelivery_delay_ms", "redelivery_delay_multiplier", "max_redelivery_delay_ms")
 #: The part that died must change by more than so many standard errors to be better or worse.
 ERRORS = 3.0
+_QUEUE = ("broker_id", "queue")
 
 
-def settings_in_force(fates: DataFrame, policies: DataFrame, settings: DataFrame) -> DataFrame:
-    """One row for each queue and policy that attempts of it were decided by, in order of ``from_at`` (the first failure under it).
+def settings_in_force(fates: DataFrame, attempts: DataFrame, policies: DataFrame, settings: DataFrame, queues: DataFrame) -> DataFrame:
+    """One row for each broker, queue and policy that attempts of it were decided by, in order of ``from_at``: when the settings were
+    loaded that were in force at the first of them, or that first attempt where they were loaded before any other policy decided.
 
-    ``until``: the last failure; ``current``: no other policy has taken over since; ``pattern``: the most specific address pattern that
-    says anything about redelivery of this queue's messages (null: none on record); the settings of DECIDING, and all in
+    ``until``: the last attempt; ``current``: no settings were loaded since, and no other policy has decided; ``pattern``: the most
+    specific address pattern that says anything about redelivery of this queue's messages and agrees with the policy (null: none on
+    record; the queue was declared with its own, or its consumers brought theirs); the settings of DECIDING, and all in
     ``settings_json``. What happened to the messages whose last failure it decided: ``failed``, ``succeeded``, ``died``, ``within_ms``
     (93 % of those that succeeded had, so long after the first failure), ``gives_up_ms`` (median from first failure to death),
     ``retries``, ``wasted`` (retries of messages that died), ``died_share`` (of those that are over). ``verdict`` on the change of that
@@ -30,11 +33,8 @@ def settings_in_force(fates: DataFrame, policies: DataFrame, settings: DataFrame
     over = F.col("succeeded") + F.col("died")
     summed = (
         fates.where("policy IS NOT NULL")
-        .groupBy("queue", "policy")
+        .groupBy(*_QUEUE, "policy")
         .agg(
-            F.min("first_at").alias("from_at"),
-            F.max("last_at").alias("until"),
-            F.max("address").alias("address"),
             F.count(F.lit(1)).alias("failed"),
             F.count_if("won").alias("succeeded"),
             F.count_if("died").alias("died"),
@@ -45,8 +45,8 @@ def settings_in_force(fates: DataFrame, policies: DataFrame, settings: DataFrame
         )
         .withColumn("died_share", F.when(over > 0, F.col("died") / over))
     )
-    queue = Window.partitionBy("queue")
-    in_order = queue.orderBy("from_at", "policy")
+    judged = periods(attempts, policies, settings, queues).join(summed, [*_QUEUE, "policy"])
+    in_order = Window.partitionBy(*_QUEUE).orderBy("from_at", "until", "policy")
     before, n_before = F.lag("died_share").over(in_order), F.lag(over).over(in_order)
     pooled = (F.lag("died").over(in_order) + F.col("died") + 1) / (n_before + over + 2)
     error = F.sqrt(pooled * (1 - pooled) * (F.try_divide(F.lit(1), n_before) + F.try_divide(F.lit(1), over)))
@@ -57,42 +57,137 @@ def settings_in_force(fates: DataFrame, policies: DataFrame, settings: DataFrame
         .when(change < -ERRORS * error, "better")
         .otherwise("same")
     )
-    judged = summed.withColumns({"verdict": verdict, "current": F.col("until") >= F.max("from_at").over(queue)})
     return (
-        judged.join(F.broadcast(known(policies)), "policy", "left")
-        .join(F.broadcast(most_specific(judged.select("address").distinct(), settings)), "address", "left")
+        judged.withColumn("verdict", verdict)
         .select(
-            *("queue", "policy", "pattern", "from_at", "until", "current", *DECIDING, "failed", "succeeded", "died", "died_share"),
+            *(*_QUEUE, "policy", "pattern", "from_at", "until", "current", *DECIDING, "failed", "succeeded", "died", "died_share"),
             *("within_ms", "gives_up_ms", "retries", "wasted", "verdict", "settings_json"),
         )
-        .orderBy("queue", "from_at", "policy")
+        .orderBy("queue", "from_at", "until", "policy", "broker_id")
     )
 
 
+def periods(attempts: DataFrame, policies: DataFrame, settings: DataFrame, queues: DataFrame) -> DataFrame:
+    """One row for each broker, queue and policy that decided there: ``from_at``, ``until``, ``current``, ``pattern`` as above, and what
+    ``known`` tells of the policy.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    decided = (
+        attempts.where("policy IS NOT NULL")
+        .groupBy(*_QUEUE, "policy")
+        .agg(F.min("at").alias("first_at"), F.max("at").alias("until"))
+        # A queue's settings are those of its own address: a dead-letter queue's are not those of what lies in it.
+        .join(F.broadcast(queues.groupBy(*_QUEUE).agg(F.max_by("address", "created_at").alias("address"))), list(_QUEUE), "left")
+    )
+    of_address = in_force(decided.select("broker_id", "address").distinct(), settings)
+    policy = known(policies)
+    row = [*_QUEUE, "policy"]
+    loads = (
+        decided.join(F.broadcast(of_address), ["broker_id", "address"])
+        .join(F.broadcast(policy), ["broker_id", "policy"])
+        .withColumn("agrees", _agrees())
+    )
+    before = F.col("loaded_at") <= F.col("first_at")
+    other_at = F.max(F.when(before & ~F.col("agrees"), F.col("loaded_at"))).over(Window.partitionBy(*row))
+    since = before & F.col("agrees") & (other_at.isNull() | (F.col("loaded_at") > other_at))
+    seen = (
+        loads.withColumn("since", F.when(since, F.col("loaded_at")))
+        .groupBy(*row)
+        .agg(
+            F.min("since").alias("since"),
+            F.max_by(F.struct("agrees", "pattern"), "loaded_at").alias("latest"),
+            F.max(F.when(F.col("agrees"), F.col("pattern"))).alias("named"),
+        )
+    )
+    queue = Window.partitionBy(*_QUEUE)
+    # Where no settings say so the queue was declared with its own, or its consumers bring theirs: whoever decided last decides now.
+    last = F.col("until") >= F.max("first_at").over(queue)
+    return (
+        decided.join(seen, row, "left")
+        .join(F.broadcast(policy), ["broker_id", "policy"], "left")
+        .select(
+            *row,
+            F.coalesce("since", "first_at").alias("from_at"),
+            "until",
+            F.when(F.col("since").isNotNull(), F.col("latest.agrees")).otherwise(last).alias("current"),
+            F.when(F.col("since").isNotNull(), F.coalesce(F.when(F.col("latest.agrees"), F.col("latest.pattern")), "named")).alias(
+                "pattern"
+            ),
+            *DECIDING,
+            "settings_json",
+        )
+    )
+
+
+#: What a policy holds under the name of the setting; others are made of several.
+_NAMED = (
+    *("max_delivery_attempts", "redelivery_delay_ms", "redelivery_delay_multiplier", "redelivery_collision_avoidance_factor"),
+    *("max_redelivery_delay_ms", "redelivery_back_off", "allow_consumer_policy"),
+)
+
+
+def _agrees() -> Column:
+    """Whether a policy is what the settings named for an address come to; never one that a consumer brought."""
+    from functools import reduce
+    from operator import and_
+
+    from pyspark.sql import functions as F
+
+    def same(name: str) -> Column:
+        said, has = F.col("named")[name], F.get_json_object("settings_json", f"$.{name}")
+        number = said.try_cast("double").eqNullSafe(has.try_cast("double"))
+        text = F.trim(F.lit('"'), said).eqNullSafe(F.coalesce(has, F.lit("null")))
+        return F.coalesce(~F.array_contains(F.map_keys("named"), name) | text | (said.try_cast("double").isNotNull() & number), F.lit(True))
+
+    own = F.get_json_object("settings_json", "$.consumer_policy").isNull()
+    return reduce(and_, map(same, _NAMED), own)
+
+
 def known(policies: DataFrame) -> DataFrame:
-    """policy -> ``settings_json`` and the settings of DECIDING."""
+    """Broker and policy -> ``settings_json`` and the settings of DECIDING."""
     from pyspark.sql import functions as F
 
     kind = {"redelivery_delay_multiplier": "double"}
     named = {name: F.get_json_object("settings_json", f"$.{name}").cast(kind.get(name, "bigint")) for name in DECIDING}
-    return policies.groupBy("policy").agg(F.max_by("settings_json", "from_at").alias("settings_json")).withColumns(named)
+    latest = F.max_by("settings_json", "from_at").alias("settings_json")
+    return policies.groupBy("broker_id", "policy").agg(latest).withColumns(named)
 
 
-def most_specific(addresses: DataFrame, settings: DataFrame) -> DataFrame:
-    """address -> ``pattern``: of those in the latest settings that say anything about redelivery, the most specific that matches.
+def in_force(addresses: DataFrame, settings: DataFrame) -> DataFrame:
+    """Broker and address -> for each time at which settings about redelivery were loaded that differ from those before (``loaded_at``):
+    ``named``: setting -> its value of the most specific pattern that names it, and ``pattern``: the most specific that names any.
 
     Word by word from the left a literal word goes before ``*``, that before the pattern's end, that before ``#``, as the broker has it.
     """
+    from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    about = F.col("setting").like("%redelivery%") | (F.col("setting") == "max_delivery_attempts")
-    patterns = settings.where((F.col("pattern") != "") & about).select("pattern").distinct()
+    about = settings.where(F.col("setting").isin(*_NAMED) & (F.col("pattern") != ""))
+    loads = settings.select("broker_id", F.col("from_at").alias("loaded_at")).distinct()
+    values = F.sort_array(F.collect_list(F.struct("pattern", "setting", "value_json")))
+    whole = (
+        loads.join(about.withColumnRenamed("from_at", "loaded_at"), ["broker_id", "loaded_at"], "left")
+        .groupBy("broker_id", "loaded_at")
+        .agg(values.alias("all"))
+    )
+    before = F.lag("all").over(Window.partitionBy("broker_id").orderBy("loaded_at"))
+    changed = whole.withColumn("before", before).where("before IS NULL OR before != all")
     words = F.split("pattern", r"\.")
     rank = F.concat(F.transform(words, lambda word: F.when(word == "#", 0).when(word == "*", 2).otherwise(3)), F.array(F.lit(1)))
-    ranked = patterns.select("pattern", rank.alias("rank"), _regex(words).alias("regex"))
+    each = changed.select("broker_id", "loaded_at", F.explode("all").alias("one")).select("broker_id", "loaded_at", "one.*")
+    ranked = each.withColumns({"rank": F.struct(rank.alias("rank"), "pattern"), "regex": _regex(words)})
     dotted = addresses.where("address IS NOT NULL").withColumn("dotted", F.concat("address", F.lit(".")))
-    matching = dotted.join(F.broadcast(ranked), F.expr("dotted RLIKE regex"))
-    return matching.groupBy("address").agg(F.max_by("pattern", F.struct("rank", "pattern")).alias("pattern"))
+    return (
+        dotted.join(F.broadcast(ranked), "broker_id")
+        .where("dotted RLIKE regex")
+        .groupBy("broker_id", "address", "loaded_at", "setting")
+        .agg(F.max_by("value_json", "rank").alias("value_json"), F.max("rank").alias("rank"))
+        .groupBy("broker_id", "address", "loaded_at")
+        .agg(F.map_from_entries(F.collect_list(F.struct("setting", "value_json"))).alias("named"), F.max("rank").alias("rank"))
+        .select("broker_id", "address", "loaded_at", "named", F.col("rank.pattern").alias("pattern"))
+    )
 
 
 def _regex(words: Column) -> Column:

@@ -21,17 +21,18 @@ LIMIT = 200
 
 
 def retry_storms(load: DataFrame, limit: int = LIMIT) -> DataFrame:
-    """From ``retry_load``, the ``limit`` largest: ``queue``, ``from_at``, ``until`` (the end of its last minute), ``minutes``,
-    ``retries`` in them and ``deliveries`` in all, ``peak`` retries of a minute, ``wasted``: those of messages that died in the end.
+    """From ``retry_load``, the ``limit`` largest: ``broker_id``, ``queue``, ``from_at``, ``until`` (the end of its last minute),
+    ``minutes``, ``retries`` in them and ``deliveries`` in all, ``peak`` retries of a minute, ``wasted``: those of messages that died in the
+    end.
 
     Counts that history keeps by the hour or the day are left out: what came in a minute is not known, nor what failed then.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    queue = Window.partitionBy("queue").orderBy("minute")
+    queue = Window.partitionBy("broker_id", "queue").orderBy("minute")
     load = load.withColumn(
-        "fine_from", fine_from(F.col("succeeded_first") + F.col("succeeded_retry") > 0).over(Window.partitionBy("queue"))
+        "fine_from", fine_from(F.col("succeeded_first") + F.col("succeeded_retry") > 0).over(Window.partitionBy("broker_id", "queue"))
     )
     load = load.where("minute >= fine_from OR succeeded_first + succeeded_retry = 0")
     deliveries = F.col("succeeded_first") + F.col("failed_first") + F.col("retries")
@@ -41,7 +42,7 @@ def retry_storms(load: DataFrame, limit: int = LIMIT) -> DataFrame:
     return (
         stormy.withColumn("begins", begins)
         .withColumn("storm", F.sum("begins").over(queue))
-        .groupBy("queue", "storm")
+        .groupBy("broker_id", "queue", "storm")
         .agg(
             F.min("minute").alias("from_at"),
             (F.max("minute") + F.expr("INTERVAL 1 MINUTE")).alias("until"),
@@ -52,7 +53,7 @@ def retry_storms(load: DataFrame, limit: int = LIMIT) -> DataFrame:
             F.sum("wasted").alias("wasted"),
         )
         .drop("storm")
-        .orderBy(F.desc("retries"), "queue", "from_at")
+        .orderBy(F.desc("retries"), "queue", "from_at", "broker_id")
         .limit(limit)
     )
 
@@ -66,19 +67,20 @@ def fine_from(counted: Column) -> Column:
 
 
 def thundering_herds(attempts: DataFrame, limit: int = LIMIT) -> DataFrame:
-    """The ``limit`` worst seconds: ``queue``, ``second``, ``due`` messages, ``usual`` (the mean of the queue's other seconds with any),
-    ``times`` (due / usual), ``failures_s``: over how many seconds the failures behind it were spread, and ``herded``: they were spread
-    and came back together, which a collision avoidance factor breaks up; failures of one moment come back together by any fixed delay.
+    """The ``limit`` worst seconds: ``broker_id``, ``queue``, ``second``, ``due`` messages, ``usual`` (the mean of the queue's other seconds
+    with any), ``times`` (due / usual), ``failures_s``: over how many seconds the failures behind it were spread, and ``herded``: they were
+    spread and came back together, which a collision avoidance factor breaks up; failures of one moment come back together by any fixed
+    delay.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     seconds = (
         attempts.where("due_at IS NOT NULL")
-        .groupBy("queue", F.date_trunc("second", "due_at").alias("second"))
+        .groupBy("broker_id", "queue", F.date_trunc("second", "due_at").alias("second"))
         .agg(F.count(F.lit(1)).alias("due"), F.min("at").alias("first_at"), F.max("at").alias("last_at"))
     )
-    queue = Window.partitionBy("queue")
+    queue = Window.partitionBy("broker_id", "queue")
     others = F.count(F.lit(1)).over(queue) - 1
     usual = F.when(others > 0, (F.sum("due").over(queue) - F.col("due")) / others).otherwise(1.0)
     spread_s = (F.unix_micros("last_at") - F.unix_micros("first_at")) / 1_000_000
@@ -86,7 +88,7 @@ def thundering_herds(attempts: DataFrame, limit: int = LIMIT) -> DataFrame:
         seconds.withColumns({"usual": usual, "failures_s": spread_s})
         .where((F.col("due") >= LEAST) & (F.col("due") >= TIMES * F.col("usual")))
         .withColumns({"times": F.col("due") / F.col("usual"), "herded": F.col("failures_s") > SPREAD_S})
-        .select("queue", "second", "due", "usual", "times", "failures_s", "herded")
-        .orderBy(F.desc("due"), "queue", "second")
+        .select("broker_id", "queue", "second", "due", "usual", "times", "failures_s", "herded")
+        .orderBy(F.desc("due"), "queue", "second", "broker_id")
         .limit(limit)
     )

@@ -1,74 +1,90 @@
-"""How many attempts and how much time success takes after a failure: distribution and survival curve, by queue and error class.
+"""How many attempts and how much time it takes after a failure until a message comes home or dies: cumulative incidence.
 
-The curve is Kaplan and Meier's: at each step, the part of those still watched that succeeded there. A message that died or that still
-waits has been watched until its last failure and counts until then, so that those who were given up early do not make trouble look
-shorter than it was. That takes them to be like those who went on; where only hopeless ones die, the truth is higher: ``not_home``.
+Coming home and dying are competing risks: who died does not come home later, as Kaplan and Meier would have it. The curves are Aalen and
+Johansen's, by statsmodels, on the distinct times that Spark has counted. A message that still waits, or that expired, was watched until
+its last failure and counts until then.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-#: Times are rounded up to steps of a grid: STEPS for each factor of ten, from FIRST_MS on.
-STEPS, FIRST_MS = 20, 100
+#: pandas comes without types.
+Table = Any
+#: Up to so many distinct times are told as they are; above it times are rounded up to a grid of STEPS for each factor of ten.
+DISTINCT, STEPS = 1_000_000, 100
+_COLUMNS = (
+    "broker_id string, queue string, error_class string, by string, at bigint, at_risk bigint, succeeded bigint, died bigint,"
+    " censored bigint, came_home double, dead double"
+)
 
 
 def survival(fates: DataFrame) -> DataFrame:
-    """One row for each queue and error class (null: all together) and step at which anything ended, ``by`` ``time`` or ``attempts``.
+    """One row for each broker, queue and error class (null: all together) and time at which anything ended, ``by`` ``time`` or
+    ``attempts``.
 
-    ``at``: the step: milliseconds from the first failure (rounded up to the grid), or the number of the attempt. ``at_risk``: still
-    watched and without success before it; ``succeeded`` and ``censored`` (died, waits, gone) at it; ``still_failing``: the curve after
-    it, with its standard ``error`` (Greenwood); ``not_home``: the part of all that had not succeeded by then, whatever became of it.
+    ``at``: milliseconds from the first failure, or the number of the attempt. ``at_risk``: still watched, and neither home nor dead,
+    before it; ``succeeded``, ``died`` and ``censored`` (waits, expired, purged) at it; ``came_home`` and ``dead``: the part of all that
+    had done so by then.
     """
-    from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     made = F.when(F.col("won"), F.col("tries")).otherwise(F.col("failed_attempts")).cast("long")
     steps = F.array(
-        F.struct(F.lit("time").alias("by"), _rounded_up("took_ms").alias("at")),
+        F.struct(F.lit("time").alias("by"), F.col("took_ms").cast("long").alias("at")),
         F.struct(F.lit("attempts").alias("by"), made.alias("at")),
     )
     nobody = F.lit(None).cast("string")
     groups = F.array(
-        F.struct("queue", "error_class"),
-        F.struct("queue", nobody.alias("error_class")),
-        F.struct(nobody.alias("queue"), nobody.alias("error_class")),
+        F.struct("broker_id", "queue", "error_class"),
+        F.struct("broker_id", "queue", nobody.alias("error_class")),
+        F.struct(nobody.alias("broker_id"), nobody.alias("queue"), nobody.alias("error_class")),
     )
     counted = (
         fates.where("first_at IS NOT NULL")
-        .select("queue", "error_class", "won", F.explode(steps).alias("step"))
-        .groupBy("queue", "error_class", "step.by", "step.at")
-        .agg(F.count_if("won").alias("succeeded"), F.count_if(~F.col("won")).alias("censored"))
-        .select(F.explode(groups).alias("group"), "by", "at", "succeeded", "censored")
-        .groupBy("group.queue", "group.error_class", "by", "at")
-        .agg(F.sum("succeeded").alias("succeeded"), F.sum("censored").alias("censored"))
-    )
-    whole = Window.partitionBy("queue", "error_class", "by")
-    up_to = whole.orderBy("at").rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    ended = F.col("succeeded") + F.col("censored")
-    everyone = F.sum(ended).over(whole)
-    risk, d = F.col("at_risk"), F.col("succeeded")
-    nobody_left = risk == d
-    log_sum = F.sum(F.when(~nobody_left, F.log1p(-d / risk))).over(up_to)
-    variance = F.sum(F.when(~nobody_left, d / (risk * (risk - d)))).over(up_to)
-    curve = F.when(nobody_left, 0.0).otherwise(F.exp(log_sum))
-    return (
-        counted.withColumn("at_risk", everyone - F.sum(ended).over(up_to) + ended)
-        .withColumn("still_failing", curve)
-        .select(
-            *("queue", "error_class", "by", "at", "at_risk", "succeeded", "censored", "still_failing"),
-            F.when(nobody_left, 0.0).otherwise(F.col("still_failing") * F.sqrt(variance)).alias("error"),
-            (1 - F.sum("succeeded").over(up_to) / everyone).alias("not_home"),
+        .select("broker_id", "queue", "error_class", "won", "died", F.explode(steps).alias("step"))
+        .groupBy("broker_id", "queue", "error_class", "step.by", "step.at")
+        .agg(
+            F.count_if("won").alias("succeeded"),
+            F.count_if("died").alias("died"),
+            F.count_if(~F.col("won") & ~F.col("died")).alias("censored"),
         )
-        .orderBy("by", "queue", "error_class", "at")
     )
+    if counted.count() > DISTINCT:
+        at = F.when(F.col("by") == "time", _rounded_up("at")).otherwise(F.col("at"))
+        counted = counted.withColumn("at", at)
+    whole = (
+        counted.select(F.explode(groups).alias("group"), "by", "at", "succeeded", "died", "censored")
+        .groupBy("group.broker_id", "group.queue", "group.error_class", "by", "at")
+        .agg(*(F.sum(name).alias(name) for name in ("succeeded", "died", "censored")))
+    )
+    table: Table = whole.orderBy("by", "queue", "error_class", "broker_id", "at").toPandas()
+    curves = table.groupby(["broker_id", "queue", "error_class", "by"], dropna=False, sort=False, group_keys=False)
+    told = [_incidence(curve) for _, curve in curves]
+    # Spark takes what is missing for not a number unless each value says so.
+    rows = [tuple(None if value != value else value for value in row) for each in told for row in each.itertuples(index=False)]
+    return fates.sparkSession.createDataFrame(rows, _COLUMNS)
+
+
+def _incidence(curve: Table) -> Table:
+    """Adds ``at_risk``, ``came_home`` and ``dead`` to the counts of one group, times ascending."""
+    import numpy as np
+    from statsmodels.duration.survfunc import CumIncidenceRight
+
+    counts = [curve[name].to_numpy() for name in ("censored", "succeeded", "died")]
+    at, ended = curve["at"].to_numpy(), sum(counts)
+    status = np.repeat([0, 1, 2], len(at))
+    home, dead = CumIncidenceRight(np.tile(at, 3), status, freq_weights=np.concatenate(counts)).cinc
+    at_risk = ended.sum() - ended.cumsum() + ended
+    columns = [name for name, *_ in (column.split() for column in _COLUMNS.split(","))]
+    return curve.assign(at_risk=at_risk, came_home=home, dead=dead)[columns]
 
 
 def _rounded_up(name: str) -> Column:
     from pyspark.sql import functions as F
 
-    step = F.ceil(STEPS * F.log10(F.greatest(F.col(name), F.lit(FIRST_MS)) / FIRST_MS))
-    return F.round(FIRST_MS * F.pow(F.lit(10.0), step / STEPS)).cast("long")
+    step = F.ceil(STEPS * F.log10(F.greatest(F.col(name), F.lit(1))))
+    return F.round(F.pow(F.lit(10.0), step / STEPS)).cast("long")

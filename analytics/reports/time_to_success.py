@@ -12,7 +12,7 @@ ACCURACY = 10_000
 
 
 def time_to_success(fates: DataFrame) -> DataFrame:
-    """One row for each queue and class of first error, one a queue with ``error_class`` null, and one with both null for all.
+    """One row for each broker, queue and class of first error, one a queue with ``error_class`` null, and one with all null for all.
 
     ``messages`` that succeeded after failing; from send to success in milliseconds ``p50_ms``, ``p90_ms``, ``p99_ms`` (the smallest
     time within which that share had succeeded), ``mean_ms``, ``max_ms``; and attempts they needed: ``mean_attempts``, ``max_attempts``.
@@ -22,7 +22,7 @@ def time_to_success(fates: DataFrame) -> DataFrame:
     percentiles = F.percentile_approx("success_ms", [0.5, 0.9, 0.99], ACCURACY)
     return (
         fates.where("won AND success_ms IS NOT NULL")
-        .rollup("queue", "error_class")
+        .groupingSets([["broker_id", "queue", "error_class"], ["broker_id", "queue"], []], "broker_id", "queue", "error_class")
         .agg(
             F.count(F.lit(1)).alias("messages"),
             percentiles.alias("p"),
@@ -33,8 +33,8 @@ def time_to_success(fates: DataFrame) -> DataFrame:
         )
         .where("messages > 0")
         .selectExpr(
-            *("queue", "error_class", "messages", "p[0] AS p50_ms", "p[1] AS p90_ms", "p[2] AS p99_ms", "mean_ms", "max_ms"),
+            *("broker_id", "queue", "error_class", "messages", "p[0] AS p50_ms", "p[1] AS p90_ms", "p[2] AS p99_ms", "mean_ms", "max_ms"),
             *("mean_attempts", "max_attempts"),
         )
-        .orderBy("queue", "error_class")
+        .orderBy("queue", "error_class", "broker_id")
     )

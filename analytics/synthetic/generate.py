@@ -285,7 +285,14 @@ def _minutes(fates: DataFrame, attempts: DataFrame) -> DataFrame:
     parts = [
         counted(fates, "sent_us", sent=CALM + 1, delivered=CALM, succeeded=CALM, first_try=CALM),
         counted(alive, "settled_us", delivered=1, succeeded=1),
-        counted(attempts.select("queue", F.unix_micros("at").alias("at_us")), "at_us", delivered=1, failed=1),
+        counted(
+            attempts.select("queue", "attempt", F.unix_micros("at").alias("at_us"), F.unix_micros("given_at").alias("given_us")),
+            "at_us",
+            delivered=1,
+            failed=1,
+            failed_first=(F.col("attempt") == 1).cast("long"),
+            failed_ms=F.floor((F.col("at_us") - F.col("given_us")) / 1000),
+        ),
         counted(dead, "settled_us", dead_lettered=1),
         counted(dead, "settled_us", F.concat(F.lit("DLQ."), F.col("queue")), moved_in=1),
     ]
@@ -313,7 +320,8 @@ def _by_consumer(fates: DataFrame, seed: int) -> DataFrame:
     held_ms = F.floor(F.sum(F.col("won") * F.col("held_us")) / 1000)
     summed = parts[0].unionByName(parts[1]).groupBy("number", "queue", "worker", hour.alias("hour"))
     won = summed.agg(F.sum("won").alias("succeeded"), held_ms.alias("held_ms"))
-    return won.withColumn("consumer", F.element_at(names, F.col("worker") + 1))
+    lasts = {"first_at": F.col("hour"), "last_at": F.col("hour") + F.expr("INTERVAL 1 HOUR")}
+    return won.withColumns({"consumer": F.element_at(names, F.col("worker") + 1)} | lasts)
 
 
 def _declared(spark: SparkSession, start_us: int) -> dict[str, DataFrame]:
@@ -413,6 +421,8 @@ def _shaped(frame: DataFrame, table: str) -> DataFrame:
 
     ids = _queue_id() if "queue" in frame.columns else F.lit(None)
     known = frame.withColumn("queue_id", ids)
+    if table in ("messages", "attempts", "dead_letters"):
+        known = known.withColumn("home_queue", F.regexp_replace("queue", r"^DLQ\.", ""))
     columns = [F.col(name) if name in known.columns else F.lit(None) for name, _ in TABLES[table]]
     return known.select(*(c.cast(SPARK_TYPES[kind]).alias(name) for c, (name, kind) in zip(columns, TABLES[table], strict=True)))
 

@@ -9,7 +9,6 @@ import json
 import random
 import uuid
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -144,12 +143,8 @@ def write_sample(
     seed: int = 1,
     messages: int = 2_000,
     hours: float = 6.0,
-    plant: Callable[[World], object] | None = None,
 ) -> dict[str, int]:
-    """Write an export of ``messages`` messages sent over ``hours`` to the new directory ``out``. Returns table -> rows.
-
-    ``plant`` may add to it: analytics/synthetic/patterns.py.
-    """
+    """Write an export of ``messages`` messages sent over ``hours`` to the new directory ``out``. Returns table -> rows."""
     rng = random.Random(seed)
     world = World(rng, START_US, START_US + int(hours * 3600 * _S_US), str(uuid.UUID(int=rng.getrandbits(128), version=4)))
     sent = sorted(_send_time(world) for _ in range(messages))
@@ -157,8 +152,6 @@ def write_sample(
         traffic = rng.choices(QUEUES, [t.weight for t in QUEUES])[0]
         world.count(traffic.queue, at_us, sent=1)
         _live(world, _Stay(traffic, world.new_id(), world.new_id(), at_us, at_us, rng.random() < traffic.poison))
-    if plant is not None:
-        plant(world)
     _declare(world)
     return write_world(world, out)
 
@@ -208,7 +201,7 @@ def _attempt(world: World, stay: _Stay, given_us: int, at_us: int, delay_ms: int
     kind, text = stay.last_error
     own_outcome = kind in ("connection-lost", "timeout")
     consumer = f"worker-{world.rng.randrange(1, 5)}"
-    world.count(stay.traffic.queue, at_us, delivered=1, failed=1)
+    world.count(stay.traffic.queue, at_us, delivered=1, failed=1, failed_first=int(stay.failed == 1))
     world.add(
         "attempts",
         **stay.key(),
@@ -355,9 +348,17 @@ def _write_part(world: World, directory: Path, table: str, rows: list[Row]) -> N
     shared = {"broker_id": world.broker_id, "schema_version": SCHEMA_VERSION}
     columns = []
     for name, kind in TABLES[table]:
-        default = 0 if table == "deliveries_by_minute" and name in _COUNTS else None
-        columns.append(pa.array([shared.get(name, row.get(name, default)) for row in rows], type=_arrow_type(kind)))
+        values = [shared.get(name, row.get(name, _default(table, name, row))) for row in rows]
+        columns.append(pa.array(values, type=_arrow_type(kind)))
     pq.write_table(pa.table(columns, names=[name for name, _ in TABLES[table]]), directory / "part-00000.parquet")
+
+
+def _default(table: str, name: str, row: Row) -> Any:
+    if table == "deliveries_by_minute" and name in _COUNTS:
+        return 0
+    if name == "home_queue":
+        return row["queue"].removeprefix("DLQ.")
+    return row["hour"] if name in ("first_at", "last_at") else None
 
 
 def _arrow_type(kind: str) -> Any:

@@ -10,8 +10,9 @@ gets only as many as came back of what it returned before: whatever else it got 
 from __future__ import annotations
 
 import heapq
+import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from .message import REFERENCE_BYTES, MessageReference, Where
 from .redelivery import ConsumerPolicy
@@ -91,10 +92,26 @@ class Kept:
         self.bytes = 0
 
 
+class Client(NamedTuple):
+    """What the program behind a connection tells of itself; empty: nothing."""
+
+    client_id: str = ""
+    host: str = ""
+    version: str = ""
+
+    def told(self) -> dict[str, str] | None:
+        """What is not empty, by name."""
+        return {name: value for name, value in zip(self._fields, self, strict=True) if value} or None
+
+
+NOBODY: Final = Client()
+
+
 class Consumer:
     __slots__ = (
         "back",
         "candidates",
+        "client",
         "connection",
         "draining_until_ms",
         "extension",
@@ -118,6 +135,7 @@ class Consumer:
         "returns_at_once",
         "scanned",
         "selector",
+        "served_as",
         "session",
         "shared",
         "sink",
@@ -140,10 +158,14 @@ class Consumer:
         transacted: bool = False,
         kept: Kept | None = None,
         returns_at_once: bool = False,
+        client: Client = NOBODY,
     ) -> None:
         self.number = number
         self.connection = connection
         self.name = f"{connection}/{number}"
+        self.client = client.told()
+        #: Whom successes and failures are counted for: the name of a consumer comes again after a restart.
+        self.served_as = json.dumps([self.name, *client], ensure_ascii=False) if self.client else self.name
         self.sink = sink
         self.prefetch = prefetch
         self.selector = selector

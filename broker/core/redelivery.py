@@ -183,10 +183,10 @@ def decide(
     was lost with more than one given message) suspends the limit only; poison and not-retryable are the application's own verdicts
     and always stand.
     """
-    if failure.poison:
-        return Decision(Action.DEAD_LETTER, reason="poison")
     if not failure.retryable:
         return Decision(Action.DEAD_LETTER, reason="not-retryable")
+    if failure.poison:
+        return Decision(Action.DEAD_LETTER, reason="poison")
     if failure.counts and apply_limit and limit_reached(settings, policy, failed):
         return Decision(Action.DEAD_LETTER, reason="delivery_limit")
     delay_ms = _delay_ms(settings, policy, failed, failure, now_ms, rng)

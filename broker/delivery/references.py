@@ -17,7 +17,8 @@ from ..core.queue import Queue
 from ..core.scheduled import Expiries
 from ..core.settings.address_settings import AddressSettings
 from ..recording.mapping import message_of
-from ..recording.recorder import Ledger, message_record
+from ..recording.recorder import Ledger
+from ..recording.records import message_record
 
 _SUSPECT: Final = int(ReferenceState.SUSPECT)
 #: A reference that ends, and the way of its message from here on.

@@ -28,7 +28,7 @@ class Settlement:
         """These are done. They leave for good; the window has room again. ``alone``: not as a part of a transaction."""
         state, queue = self._state, consumer.queue
         queue.release(consumer, references)
-        state.ledger.succeeded(queue, references, alone, consumer.name)
+        state.ledger.succeeded(queue, references, alone, consumer)
         state.references.forget(queue, references)
         state.mark_ready(queue)
 

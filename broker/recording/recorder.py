@@ -15,7 +15,6 @@ from homing.journal.contract import (
     AddressRecord,
     AttemptDetail,
     Attempts,
-    MessageRecord,
     MinuteColumn,
     OutcomeDetail,
     Outcomes,
@@ -23,27 +22,25 @@ from homing.journal.contract import (
     QueueRecord,
     ReferenceCounts,
     ReferenceRecord,
-    ReferenceState,
     make,
 )
 
 from ..core.consumer import Consumer
 from ..core.counts import COUNT_OF_OUTCOME, DELIVERED, FAILED, MOVED_IN, RETRIED, SUCCEEDED
-from ..core.dead_letter import DELIVERY_LIMIT, EXPIRED, MAX_LENGTH, NOT_RETRYABLE, POISON, REJECTED
 from ..core.failure_report import brief, keep
-from ..core.message import PARKED, Message, MessageReference
+from ..core.message import Message, MessageReference
 from ..core.queue import Queue
 from ..core.redelivery import Action, ConsumerPolicy, Decision, policy_in_force
 from ..core.routing import Address
 from ..core.settings.address_settings import AddressSettings
 from .journal_port import JournalPort
+from .records import arrival_record, home_of, message_key, message_record, reference_record, state_bits
 
 #: What ``max-redelivery-records: -1`` comes to.
 MAX_ATTEMPT_RECORDS: Final = 100
 _MINUTE_MS: Final = 60_000
 #: Messages failed by one and the same report of which each is booked with all its text; further ones with the beginning of it.
 _FULL_FAULTS: Final = 100
-_MAX_KEY_CHARS: Final = 256
 #: Redelivery policies that were entered last: clients bring as many as they like, and the journal keeps some times as many
 #: (journal/upkeep/leftovers.py), so that one that is in use is there.
 _KNOWN_POLICIES: Final = 500
@@ -242,7 +239,7 @@ class Ledger:
         for counts, sequences in alike.items():
             self.group.change(sequences, make(ReferenceCounts, counts))
 
-    def succeeded(self, queue: Queue, references: list[MessageReference], alone: bool = True, consumer: str = "") -> None:
+    def succeeded(self, queue: Queue, references: list[MessageReference], alone: bool = True, consumer: Consumer | None = None) -> None:
         """Acknowledged references of one queue leave it for good. ``alone``: not as a part of a transaction."""
         group, now_ms, held_ms = self.group, self._now_ms(), 0
         queue.counts[DELIVERED] += len(references)
@@ -254,14 +251,13 @@ class Ledger:
         for reference in references:
             if not reference.durable:
                 continue
-            # A redrive puts ``failed`` back to 0; the hops tell that it has failed before.
-            tried = reference.failed or reference.hops
-            if tried or self._keep_all:
-                untried += not tried
+            # A redrive puts ``failed`` back to 0; the hops tell that it has failed before, elsewhere or in an earlier stay.
+            if reference.failed or reference.hops or self._keep_all:
+                untried += not reference.failed
                 recorded.append(reference.sequence)
                 recorded_ms += now_ms - (reference.given_at_ms or reference.assigned_at_ms)
                 reference.delivery_count += not reference.counted
-                self._outcome(reference, "succeeded", now_ms, None, (), told)
+                self._outcome(reference, "succeeded", now_ms, None, (), told, consumer)
             else:
                 first_tries.add(reference.sequence)
                 held_ms += now_ms - (reference.given_at_ms or reference.assigned_at_ms)
@@ -269,11 +265,11 @@ class Ledger:
             message.stored -= 1
             if message.shared:
                 self._body_unused(message)
-        minute = now_ms // _MINUTE_MS
+        minute, name = now_ms // _MINUTE_MS, consumer.served_as if consumer else ""
         if recorded:
-            group.remove(queue.queue_id, minute, recorded, untried, consumer, recorded_ms)
+            group.remove(queue.queue_id, minute, recorded, untried, name, recorded_ms, now_ms)
         if first_tries:
-            group.succeed(queue.queue_id, minute, first_tries, alone, consumer, held_ms)
+            group.succeed(queue.queue_id, minute, first_tries, alone, name, held_ms, now_ms)
 
     def left(
         self,
@@ -318,16 +314,28 @@ class Ledger:
         reason: str | None,
         target_queues: tuple[str, ...],
         told: _Stays,
+        consumer: Consumer | None = None,
     ) -> None:
         """``told``: the stays of the same queue that ended alike and went to the same queues, as those of many do."""
         message, failed, counted = reference.message, reference.failed, reference.delivery_count
         name = message_key(reference)
-        key = (message.address, message.sent_at_ms, reference.entered_at_ms, failed, counted, name)
+        home = home_of(reference)
+        key = (message.address, message.sent_at_ms, reference.entered_at_ms, failed, counted, name, message.producer, home)
         stays = told.get(key)
         if stays is None:
             stays = told[key] = []
             detail = OutcomeDetail(
-                message.address, message.sent_at_ms, reference.entered_at_ms, failed, counted, reason, target_queues, name
+                message.address,
+                message.sent_at_ms,
+                reference.entered_at_ms,
+                failed,
+                counted,
+                reason,
+                target_queues,
+                name,
+                consumer.client if consumer else None,
+                message.producer or None,
+                home,
             )
             self.group.outcome(Outcomes(reference.queue.queue_id, now_ms, outcome, detail, stays))
         stays.append((message.message_id, reference.sequence))
@@ -352,11 +360,13 @@ class Ledger:
         # What is told of them is the same for most: those that went out together and were tried as often.
         alike: _Stays = {}
         last_told, stays = None, None
-        number = 0
+        number = first = failed_ms = 0
         for reference, decision in verdicts:
             if not reference.durable:
                 continue
             number += 1
+            first += reference.failed == 1
+            failed_ms += now_ms - (reference.given_at_ms or reference.assigned_at_ms)
             message, sequence, failed = reference.message, reference.sequence, reference.failed
             if failed > limit:
                 if not limit:
@@ -365,7 +375,8 @@ class Ledger:
             address = reference.hops[-1].facts["address"] if reference.hops else message.address
             key = message_key(reference) if by_key else None
             counted, assigned_ms, given_ms = reference.delivery_count, reference.assigned_at_ms, reference.given_at_ms
-            told = (address, assigned_ms, given_ms, counted, failed, id(decision), key)
+            home = home_of(reference)
+            told = (address, assigned_ms, given_ms, counted, failed, id(decision), key, message.producer, home)
             if told != last_told:
                 last_told, stays = told, alike.get(told)
             if stays is None:
@@ -385,11 +396,18 @@ class Ledger:
                     policy=self._policy(settings, consumer.policy, now_ms),
                     fault=self._fault(report, settings),
                     message_key=key,
+                    client=consumer.client,
+                    producer=message.producer or None,
+                    home=home,
                 )
                 group.attempt(Attempts(queue_id, failed, now_ms, detail, stays))
             stays.append((message.message_id, sequence))
         if number:
-            group.counts(queue_id, now_ms // _MINUTE_MS)[MinuteColumn.FAILED] += number
+            counts = group.counts(queue_id, now_ms // _MINUTE_MS)
+            counts[MinuteColumn.FAILED] += number
+            counts[MinuteColumn.FAILED_FIRST] += first
+            counts[MinuteColumn.FAILED_MS] += failed_ms
+            group.serve(queue_id, now_ms // _MINUTE_MS, consumer.served_as, [0, 0, number, failed_ms, now_ms, now_ms])
 
     def read_report(self, report: dict[str, Any], settings: AddressSettings) -> None:
         """Once for each report, however many messages it fails, and before any of them changes."""
@@ -428,72 +446,3 @@ class Ledger:
             self._known_policies[name] = None
             self.group.policy(PolicyRecord(name, now_ms, in_force))
         return name
-
-
-#: Place of a park reason in the state's upper bits.
-PARK_REASONS: Final = ("", DELIVERY_LIMIT, POISON, NOT_RETRYABLE, EXPIRED, MAX_LENGTH, REJECTED)
-PARK_REASON_SHIFT: Final = 2
-
-
-def state_bits(reference: MessageReference) -> int:
-    """The ``state`` column: parked, suspect, and what a parked one died of."""
-    if not reference.suspect and reference.where is not PARKED and not reference.park_reason:
-        return 0
-    parked = ReferenceState.PARKED if reference.where is PARKED else 0
-    suspect = ReferenceState.SUSPECT if reference.suspect else 0
-    return int(parked | suspect) | PARK_REASONS.index(reference.park_reason) << PARK_REASON_SHIFT
-
-
-def park_reason(state: int) -> str:
-    """The inverse: what a parked reference died of."""
-    return PARK_REASONS[state >> PARK_REASON_SHIFT]
-
-
-def message_key(reference: MessageReference) -> str | None:
-    """What the property that ``message-key-property`` names says. Cut short: it is kept with each attempt."""
-    name, properties = reference.queue.settings.message_key_property, reference.message.properties
-    value = properties.get(name) if name and properties else None
-    if value is None:
-        return None
-    return (value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value))[:_MAX_KEY_CHARS]
-
-
-def message_record(message: Message) -> MessageRecord:
-    values = (
-        message.message_id,
-        message.address,
-        message.body,
-        message.properties,
-        message.priority,
-        message.sent_at_ms,
-        message.expires_at_ms,
-        message.producer,
-    )
-    return make(MessageRecord, values)
-
-
-def arrival_record(reference: MessageReference) -> ReferenceRecord:
-    """As it came, with a body of its own: what has become of it since then is on the books apart. Called on the writer's thread."""
-    record = message_record(reference.message)
-    queue_id, priority, expires_at_ms = reference.queue.queue_id, reference.priority, reference.expires_at_ms
-    values = (queue_id, priority, reference.sequence, 0, 0, 0, 0, None, expires_at_ms, reference.entered_at_ms, None, record, False)
-    return make(ReferenceRecord, values)
-
-
-def reference_record(reference: MessageReference, message: MessageRecord) -> ReferenceRecord:
-    values = (
-        reference.queue.queue_id,
-        reference.priority,
-        reference.sequence,
-        reference.delivery_count,
-        reference.failed,
-        reference.assigned,
-        state_bits(reference),
-        reference.due_at_ms,
-        reference.expires_at_ms,
-        reference.entered_at_ms,
-        reference.hops,
-        message,
-        reference.message.shared,
-    )
-    return make(ReferenceRecord, values)

@@ -14,7 +14,7 @@ from ..engine import Engine
 from ..errors import Refused
 from ..topology.amqp.arguments import priorities
 from ..topology.resources import parse_selector, settings_for
-from .recorder import park_reason
+from .records import park_reason
 
 
 def recover(broker: Engine, recovered: Recovered) -> None:

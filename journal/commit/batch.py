@@ -110,7 +110,7 @@ class Group:
         self.attempts_deleted: dict[tuple[int, int, int], int] = {}
         self.outcomes: list[Outcomes] = []
         self.minutes: dict[tuple[int, int], list[int]] = {}
-        #: (queue_id, minute, consumer) -> [succeeded, held_ms]
+        #: (queue_id, minute, consumer) -> [succeeded, held_ms, failed, failed_ms, first_ms, last_ms]
         self.served: dict[tuple[int, int, str], list[int]] = {}
         self.queues: dict[int, QueueRecord] = {}
         #: None: to be deleted.
@@ -254,7 +254,9 @@ class Group:
         self.elided += number
         self.size -= size
 
-    def succeed(self, queue_id: int, minute: int, sequences: set[int], alone: bool, consumer: str = "", held_ms: int = 0) -> None:
+    def succeed(
+        self, queue_id: int, minute: int, sequences: set[int], alone: bool, consumer: str = "", held_ms: int = 0, at_ms: int = 0
+    ) -> None:
         """First deliveries that ``consumer`` acknowledged: the references go, the minute counts them.
 
         ``alone``: the acknowledgements stand for themselves (they are no part of a transaction), so a reference whose group still
@@ -265,32 +267,37 @@ class Group:
                 if older.added:
                     found = older.added.keys() & sequences
                     if found:
-                        older.remove(queue_id, minute, found, len(found), consumer, held_ms)
+                        older.remove(queue_id, minute, found, len(found), consumer, held_ms, at_ms)
                         held_ms = 0  # told once
                         sequences -= found
                         if not sequences:
                             return
-        self.remove(queue_id, minute, sequences, len(sequences), consumer, held_ms)
+        self.remove(queue_id, minute, sequences, len(sequences), consumer, held_ms, at_ms)
 
-    def remove(self, queue_id: int, minute: int, sequences: Collection[int], first_tries: int, consumer: str, held_ms: int) -> None:
+    def remove(
+        self, queue_id: int, minute: int, sequences: Collection[int], first_tries: int, consumer: str, held_ms: int, at_ms: int
+    ) -> None:
         """Deliveries that ``consumer`` acknowledged, so many of them first ones: the same, in this group and no older one."""
         counts, number = self.counts(queue_id, minute), len(sequences)
         counts[MinuteColumn.DELIVERED] += number
         counts[MinuteColumn.SUCCEEDED] += number
         counts[MinuteColumn.FIRST_TRY] += first_tries
-        self.serve(queue_id, minute, consumer, number, held_ms)
+        self.serve(queue_id, minute, consumer, [number, held_ms, 0, 0, at_ms, at_ms])
         self.delete_all(sequences)
         if self.closed_s and not self.added:
             self._wake()
 
-    def serve(self, queue_id: int, minute: int, consumer: str, number: int, held_ms: int) -> None:
-        """``consumer`` acknowledged so many, and had held them for so long together. The minute counts them as well (``counts``)."""
+    def serve(self, queue_id: int, minute: int, consumer: str, served: list[int]) -> None:
+        """``served``: so many acknowledged, held for so many ms together, so many failed, held for so many ms, first and last time.
+
+        The minute counts them as well (``counts``).
+        """
         row = self.served.get((queue_id, minute, consumer))
         if row is None:
-            self.served[queue_id, minute, consumer] = [number, held_ms]
+            self.served[queue_id, minute, consumer] = served
         else:
-            row[0] += number
-            row[1] += held_ms
+            row[:4] = map(sum, zip(row[:4], served[:4], strict=True))
+            row[4], row[5] = min(row[4], served[4]), max(row[5], served[5])
 
     def add_message(self, message: MessageRecord) -> None:
         """A body that several references share (or a large one)."""
@@ -420,8 +427,8 @@ class Group:
             row = self.minutes.setdefault(minute, increments)
             if row is not increments:
                 row[:] = map(sum, zip(row, increments, strict=True))
-        for (queue_id, at, consumer), (number, held_ms) in later.served.items():
-            self.serve(queue_id, at, consumer, number, held_ms)
+        for key, served in later.served.items():
+            self.serve(*key, served)
         if later.forgotten:
             self._forget_duplicates(later.forgotten)
         for name in _LAST_STATE_WINS:

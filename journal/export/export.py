@@ -26,7 +26,7 @@ from ..store.directory import DATABASE_NAME, damaged
 from ..store.packing import Damaged
 from . import parquet as export_parquet
 from .parquet import SCHEMA_VERSION, TABLES, Table
-from .rows import Row, Snapshot
+from .rows import Row, Snapshot, us
 
 MANIFEST_NAME = "_homing_export.json"
 #: Rows turned into columns at once; also how often the write-ahead log is looked at.
@@ -116,7 +116,7 @@ def _snapshot(directory: Path, with_tracebacks: bool) -> Iterator[Snapshot]:
         meta = dict(connection.execute("SELECT key, value FROM meta"))
         names = dict(connection.execute("SELECT queue_id, name FROM queue"))
         now_ms = max(time.time_ns() // 1_000_000, int(meta.get("clock_ms", 0)))
-        yield Snapshot(connection, now_ms, with_tracebacks, str(meta["broker_id"]), names)
+        yield Snapshot(connection, now_ms, with_tracebacks, str(meta["broker_id"]), names, meta.get("history_from_ms"))
 
 
 class _WalWatch:
@@ -176,6 +176,7 @@ def _write_manifest(partial: Path, snapshot: Snapshot, rows: dict[str, int]) -> 
         "broker_id": snapshot.broker_id,
         "exported_at": at.isoformat(timespec="milliseconds"),
         "exported_at_us": snapshot.now_ms * 1000,
+        "history_from_us": us(snapshot.history_from_ms),
         "with_tracebacks": snapshot.with_tracebacks,
         "rows": rows,
     }

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from . import rows as export_rows
 from .rows import Row, Snapshot
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 #: A file ends when it has this many rows, so that Spark has parts to share out and a writer's footer stays small.
 FILE_ROWS = 1_000_000
 
@@ -30,6 +30,7 @@ class Table(NamedTuple):
 
 
 _STAY = "message_id:int64 sequence:int64 queue_id:int64 queue:string address:string"
+_CLIENT = "client_id:string host:string version:string"
 
 #: In the order of writing: ``queues`` after ``messages``, which counts what is here.
 TABLES = (
@@ -37,21 +38,22 @@ TABLES = (
         "messages",
         f"{_STAY} state:string outcome:string attempts:int32 failed_attempts:int32 delivery_count:int32 reason:string suspect:bool "
         "priority:int32 body_bytes:int64 hops:int32 sent_at:time entered_at:time due_at:time expires_at:time settled_at:time "
-        "target_queues:strings message_key:string",
+        f"target_queues:strings message_key:string home_queue:string producer:string {_CLIENT}",
         export_rows.messages,
     ),
     Table(
         "attempts",
         f"{_STAY} attempt:int32 at:time assigned_at:time given_at:time outcome:string error_class:string error_type:string "
         "error_text:string reason:string traceback:string fingerprint:string consumer:string connection:string delivery_count:int32 "
-        "failed_attempts:int32 decision:string delay_ms:int64 due_at:time policy:string message_key:string",
+        "failed_attempts:int32 decision:string delay_ms:int64 due_at:time policy:string message_key:string home_queue:string "
+        f"producer:string {_CLIENT}",
         export_rows.attempts,
         by_day="at",
     ),
     Table(
         "dead_letters",
         f"{_STAY} died_at:time reason:string attempts:int32 error_class:string error_type:string error_text:string sent_at:time "
-        "target_queues:strings lies_in:strings hops:hops",
+        f"target_queues:strings lies_in:strings hops:hops home_queue:string producer:string {_CLIENT}",
         export_rows.dead_letters,
     ),
     Table(
@@ -65,12 +67,13 @@ TABLES = (
     Table(
         "deliveries_by_minute",
         "queue_id:int64 queue:string minute:time sent:int64 moved_in:int64 delivered:int64 succeeded:int64 first_try:int64 failed:int64 "
-        "dead_lettered:int64 expired:int64 dropped:int64 purged:int64 moved_out:int64",
+        "dead_lettered:int64 expired:int64 dropped:int64 purged:int64 moved_out:int64 failed_first:int64 failed_ms:int64",
         export_rows.deliveries_by_minute,
     ),
     Table(
         "deliveries_by_consumer",
-        "queue_id:int64 queue:string hour:time consumer:string succeeded:int64 held_ms:int64",
+        f"queue_id:int64 queue:string hour:time consumer:string {_CLIENT} succeeded:int64 held_ms:int64 failed:int64 failed_ms:int64 "
+        "first_at:time last_at:time",
         export_rows.deliveries_by_consumer,
     ),
 )

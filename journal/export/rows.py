@@ -35,6 +35,8 @@ class Snapshot:
     with_tracebacks: bool
     broker_id: str
     queue_names: dict[int, str]
+    #: Attempts and outcomes before it may be gone; None: none has gone.
+    history_from_ms: int | None
     #: queue_id -> [ready, scheduled, parked]; filled while the messages are read.
     here: dict[int, list[int]] = field(default_factory=dict)
 
@@ -98,16 +100,17 @@ def _message_here(snapshot: Snapshot, row: Row) -> Row:
         raise Damaged(f"the body of message {message_id} is missing")
     which = snapshot.state_of(state, due_at_ms)
     snapshot.here.setdefault(queue_id, [0, 0, 0])[which] += 1
-    message = unpack_message(blob, checksum, message_id)
+    message, hops = unpack_message(blob, checksum, message_id), [] if overlay is None else unpack(overlay)
     return (
         message_id, sequence, queue_id, snapshot.queue_name(queue_id), message.address, STATES[which], None,
-        failed, failed, delivery_count, None, bool(state & _SUSPECT), 9 - rank, len(message.body), hop_count(overlay),
+        failed, failed, delivery_count, None, bool(state & _SUSPECT), 9 - rank, len(message.body), len(hops),
         us(message.sent_at_ms), us(entered_at_ms), us(due_at_ms), us(expires_at_ms), None, None, None,
+        hops[-1].get("queue") if hops else snapshot.queue_name(queue_id), message.producer or None, None, None, None,
     )  # fmt: skip
 
 
-def hop_count(overlay: bytes | None) -> int:
-    return 0 if overlay is None else len(unpack(overlay))
+def client(told: dict[str, str] | None) -> tuple[str | None, ...]:
+    return tuple((told or {}).get(name) for name in ("client_id", "host", "version"))
 
 
 def _message_settled(snapshot: Snapshot, row: Row) -> Row:
@@ -118,6 +121,7 @@ def _message_settled(snapshot: Snapshot, row: Row) -> Row:
         message_id, sequence, queue_id, snapshot.queue_name(queue_id), detail.address, "settled", outcome,
         failed + (outcome == "succeeded"), failed, detail.delivery_count, detail.reason, None, None, None, None,
         us(detail.sent_at_ms), us(detail.entered_at_ms), None, None, us(at_ms), list(detail.target_queues), detail.key,
+        detail.home or snapshot.queue_name(queue_id), detail.producer, *client(detail.client),
     )  # fmt: skip
 
 
@@ -146,7 +150,7 @@ def _failure(snapshot: Snapshot, attempt: int, queue_id: int, at_ms: int, blob: 
         error_class(detail.outcome, fault), fault.get("error_type"), fault.get("error_text"), fault.get("reason"),
         fault.get("traceback") if snapshot.with_tracebacks else None, fault.get("fingerprint"), detail.consumer, detail.connection,
         detail.delivery_count, detail.failed, detail.decision, detail.delay_ms, us(detail.due_at_ms), detail.policy,
-        detail.message_key,
+        detail.message_key, detail.home or snapshot.queue_name(queue_id), detail.producer, *client(detail.client),
     )  # fmt: skip
 
 
@@ -245,6 +249,8 @@ def _death_row(snapshot: Snapshot, attempts: _LastAttempts, message_id: int, dea
         message_id, death.sequence, death.queue_id, death.queue, detail.address, us(death.died_at_ms), detail.reason, detail.attempts,
         error_class(last.outcome, fault) if last else None, fault.get("error_type"), fault.get("error_text"),
         us(detail.sent_at_ms), list(detail.target_queues) or death.lies_in, death.lies_in, [_hop(*hop) for hop in death.hops],
+        death.hops[-1][1]["queue"] if death.hops else detail.home or death.queue, last.producer if last else detail.producer,
+        *client(last.client if last else None),
     )  # fmt: skip
 
 
@@ -320,12 +326,23 @@ def policies(snapshot: Snapshot) -> Iterator[Row]:
 
 def deliveries_by_minute(snapshot: Snapshot) -> Iterator[Row]:
     sql = """SELECT queue_id, minute, sent, moved_in, delivered, succeeded, first_try, failed, dead_lettered, expired, dropped,
-                    purged, moved_out FROM minute ORDER BY queue_id, minute"""
+                    purged, moved_out, failed_first, failed_ms FROM minute ORDER BY queue_id, minute"""
     for queue_id, minute, *counts in snapshot.select(sql):
         yield (queue_id, snapshot.queue_name(queue_id), minute * 60_000_000, *counts)
 
 
 def deliveries_by_consumer(snapshot: Snapshot) -> Iterator[Row]:
-    sql = "SELECT queue_id, hour, consumer, succeeded, held_ms FROM served ORDER BY hour, queue_id, consumer"
-    for queue_id, hour, *counts in snapshot.select(sql):
-        yield (queue_id, snapshot.queue_name(queue_id), hour * 3_600_000_000, *counts)
+    sql = "SELECT queue_id, hour, consumer, succeeded, held_ms, failed, failed_ms, first_ms, last_ms FROM served"
+    sql += " ORDER BY hour, queue_id, consumer"
+    for queue_id, hour, consumer, *counts, first_ms, last_ms in snapshot.select(sql):
+        name, *told = json.loads(consumer) if consumer.startswith("[") else (consumer, "", "", "")
+        yield (
+            queue_id,
+            snapshot.queue_name(queue_id),
+            hour * 3_600_000_000,
+            name,
+            *(each or None for each in told),
+            *counts,
+            us(first_ms),
+            us(last_ms),
+        )

@@ -11,7 +11,8 @@ import sqlite3
 from collections.abc import Iterable
 from typing import Any, Final
 
-from ..commit.batch_writer import BODIES_IN_USE, MINUTE_NAMES, WriterState, write_outcomes
+from ..commit.batch_writer import BODIES_IN_USE, WriterState, write_outcomes
+from ..commit.counts import MINUTE_NAMES
 from ..contract import OutcomeDetail, Outcomes
 from ..store.bulk_statements import delete_integers
 from ..store.commits import commit

@@ -44,6 +44,9 @@ _FOLD = (
     " ON CONFLICT (queue_id, minute) DO UPDATE SET " + ", ".join(f"{name} = {name} + excluded.{name}" for name in _COLUMNS)
 )
 
+#: From when on the history is whole: it only ever grows.
+_HISTORY_FROM = "INSERT INTO meta VALUES ('history_from_ms', ?) ON CONFLICT (key) DO UPDATE SET value = max(value, excluded.value)"
+
 #: A stay of table failure whose message is in a queue.
 _ALIVE = (
     f"(EXISTS (SELECT 1 FROM reference r WHERE r.sequence = json_extract(stay.value, '$[1]') AND {THERE})"
@@ -62,6 +65,8 @@ class Retention:
         self._giving_back = False
         #: Attempts up to here were looked at in this sweep: (at_ms, failure_id).
         self._cursor: tuple[int, int] | None = None
+        #: The latest time of what this step takes out of the history; 0: nothing.
+        self._forgot_to_ms = 0
         #: Counts are folded up to here (minutes since 1970), in a pass over the queues that has come as far as this one.
         self._folded_to = -1
         self._folded_queue = -1
@@ -75,6 +80,7 @@ class Retention:
             return 0
         connection.execute("BEGIN IMMEDIATE")
         before, forgotten, duplicates = state.history_bytes, dict(state.forgotten), dict(state.duplicates)
+        self._forgot_to_ms = 0
         try:
             removed, more = self._history(connection, state)
             aged_ms, marks_aged_ms = self._options.history_retention_ms, self._options.marks_retention_ms
@@ -85,6 +91,8 @@ class Retention:
             folding = self._fold(connection, state)
             if state.history_bytes != before:
                 connection.execute("INSERT OR REPLACE INTO meta VALUES ('history_bytes', ?)", (state.history_bytes,))
+            if self._forgot_to_ms:
+                connection.execute(_HISTORY_FROM, (self._forgot_to_ms + 1,))
             commit(connection)
         except BaseException:
             state.history_bytes, state.forgotten, state.duplicates = before, forgotten, duplicates
@@ -102,6 +110,8 @@ class Retention:
             return removed, removed > 0 and state.history_bytes > self._options.history_max_bytes
         aged, more = self._aged_attempts(connection, state, cutoff_ms)
         outcomes, more_outcomes = _remove(connection, state, "outcome", "at_ms < ?", cutoff_ms)
+        if aged or outcomes:
+            self._forgot_to_ms = cutoff_ms - 1
         return aged + outcomes, more or more_outcomes
 
     def _oldest(self, connection: sqlite3.Connection, state: WriterState) -> int:
@@ -114,6 +124,8 @@ class Retention:
             excess = state.history_bytes - self._options.history_max_bytes
             if excess > 0:
                 removed += _remove(connection, state, table, "at_ms <= ?", until_ms, excess)[0]
+        if removed:
+            self._forgot_to_ms = until_ms
         return removed
 
     def _aged_attempts(self, connection: sqlite3.Connection, state: WriterState, cutoff_ms: int) -> tuple[int, bool]:

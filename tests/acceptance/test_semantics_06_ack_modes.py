@@ -331,7 +331,7 @@ async def test_what_is_not_retryable_is_dead_lettered_now(connection: Connection
     await send(connection, address, b"x")
     await fail(connection, address, 1, retryable=False)
     (dead,) = await settled(connection, f"DLQ.{address}")
-    assert (dead["hops"][0]["reason"], dead["hops"][0]["attempts"]) == ("poison", 1)
+    assert (dead["hops"][0]["reason"], dead["hops"][0]["attempts"]) == ("not-retryable", 1)
 
 
 async def test_a_confirmed_acknowledgement_is_on_disk(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ async def test_limit_poison_expiry_and_length_lead_there(connection: Connection)
     assert reason(await dead_letter(connection, limit)) == "delivery_limit"
     await send(connection, poison, 1)
     await fail(connection, poison, 1, retryable=False)
-    assert reason((await settled(connection, f"DLQ.{poison}"))[0]) == "poison"
+    assert reason((await settled(connection, f"DLQ.{poison}"))[0]) == "not-retryable"
     await send(connection, expired, 1, ttl_ms=50)
     assert reason((await settled(connection, f"EXP.{expired}"))[0]) == "expired"
     await send(connection, length, 1, 2, 3)

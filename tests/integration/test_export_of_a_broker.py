@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +30,11 @@ SETTINGS: dict[str, Any] = {
     "late": {"expiry-address": "EXP", "auto-create-expiry-resources": True},
     "stuck": {"dead-letter-address": "nowhere", "auto-create-dead-letter-resources": False},
 }
+
+
+#: The program of this file, as it is told of each attempt and outcome.
+SHOP = {"client_id": "shop", "host": socket.gethostname(), "version": "2.1"}
+NOBODY = dict.fromkeys(SHOP)
 
 
 class Account:
@@ -90,7 +96,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Account]:
     with running(directory, SETTINGS) as server:
 
         async def live() -> None:
-            async with homing.connect(server.url) as connection:
+            async with homing.connect(server.url, client_id="shop", program_version="2.1") as connection:
                 await go_all_ways(connection, account)
 
         asyncio.run(live())
@@ -143,10 +149,11 @@ def test_messages(exported: tuple[Path, Account]) -> None:
     orders: Mapping[str, Any] = {"sequence": number, "queue_id": number, "queue": "orders", "address": "orders", **settled, **over}
     assert account.ids["at once"] not in {row["message_id"] for row in rows}
 
+    orders = {**orders, "home_queue": "orders", "producer": lambda value: value.startswith("shop/"), **NOBODY}
     check(
         one(rows, message_id=account.ids["later"]),
-        **orders, message_id=account.ids["later"], outcome="succeeded", attempts=2, failed_attempts=1, delivery_count=2, reason=None,
-        target_queues=[], message_key="bob",
+        **{**orders, **SHOP}, message_id=account.ids["later"], outcome="succeeded", attempts=2, failed_attempts=1,
+        delivery_count=2, reason=None, target_queues=[], message_key="bob",
     )  # fmt: skip
     died: Mapping[str, Any] = {
         "outcome": "dead-lettered", "attempts": 2, "failed_attempts": 2, "delivery_count": 2, "reason": "delivery_limit",
@@ -161,18 +168,18 @@ def test_messages(exported: tuple[Path, Account]) -> None:
     )  # fmt: skip
     check(
         one(rows, message_id=account.ids["redriven"], outcome="succeeded"),
-        **orders, message_id=account.ids["redriven"], outcome="succeeded", attempts=1, failed_attempts=0, delivery_count=3, reason=None,
-        target_queues=[], message_key="cleo",
+        **{**orders, **SHOP}, message_id=account.ids["redriven"], outcome="succeeded", attempts=1, failed_attempts=0,
+        delivery_count=3, reason=None, target_queues=[], message_key="cleo",
     )  # fmt: skip
     check(
         one(rows, queue="late"),
-        **{**orders, "queue": "late", "address": "late"}, message_id=number, outcome="expired", attempts=0, failed_attempts=0,
-        delivery_count=0, reason="expired", target_queues=["EXP.late"], message_key=None,
+        **{**orders, "queue": "late", "address": "late", "home_queue": "late"}, message_id=number, outcome="expired",
+        attempts=0, failed_attempts=0, delivery_count=0, reason="expired", target_queues=["EXP.late"], message_key=None,
     )  # fmt: skip
     check(
         one(rows, queue="purged"),
-        **{**orders, "queue": "purged", "address": "purged"}, message_id=account.ids["purged"], outcome="purged", attempts=1,
-        failed_attempts=1, delivery_count=1, reason=None, target_queues=[], message_key=None,
+        **{**orders, "queue": "purged", "address": "purged", "home_queue": "purged"}, message_id=account.ids["purged"],
+        outcome="purged", attempts=1, failed_attempts=1, delivery_count=1, reason=None, target_queues=[], message_key=None,
     )  # fmt: skip
     assert len(rows) == 11
 
@@ -183,26 +190,27 @@ def test_messages_that_are_still_here(exported: tuple[Path, Account]) -> None:
     here: Mapping[str, Any] = {
         "sequence": number, "queue_id": number, "outcome": None, "reason": None, "suspect": False, "priority": 4, "sent_at": during,
         "entered_at": during, "due_at": None, "expires_at": None, "settled_at": None, "target_queues": None, "message_key": None,
+        "producer": lambda value: value.startswith("shop/"), **NOBODY,
     }  # fmt: skip
     check(
         one(rows, queue="DLQ.orders", state="ready"),
         **here, message_id=account.ids["dead"], queue="DLQ.orders", address="orders", state="ready", attempts=0, failed_attempts=0,
-        delivery_count=0, body_bytes=4, hops=1,
+        delivery_count=0, body_bytes=4, hops=1, home_queue="orders",
     )  # fmt: skip
     check(
         one(rows, queue="EXP.late"),
         **here, message_id=number, queue="EXP.late", address="late", state="ready", attempts=0, failed_attempts=0, delivery_count=0,
-        body_bytes=7, hops=1,
+        body_bytes=7, hops=1, home_queue="late",
     )  # fmt: skip
     check(
         one(rows, queue="someday"),
         **{**here, "due_at": near(account.began, HOUR_MS / 1000)}, message_id=number, queue="someday", address="someday",
-        state="scheduled", attempts=0, failed_attempts=0, delivery_count=0, body_bytes=9, hops=0,
+        state="scheduled", attempts=0, failed_attempts=0, delivery_count=0, body_bytes=9, hops=0, home_queue="someday",
     )  # fmt: skip
     check(
         one(rows, queue="stuck"),
         **here, message_id=account.ids["parked"], queue="stuck", address="stuck", state="parked", attempts=2, failed_attempts=2,
-        delivery_count=2, body_bytes=6, hops=0,
+        delivery_count=2, body_bytes=6, hops=0, home_queue="stuck",
     )  # fmt: skip
 
 
@@ -213,6 +221,7 @@ def test_attempts(exported: tuple[Path, Account]) -> None:
     common: Mapping[str, Any] = {
         "sequence": number, "queue_id": number, "at": during, "assigned_at": during, "given_at": during, "outcome": "nack",
         "consumer": lambda value: value.startswith("c"), "connection": "c1", "policy": lambda value: value in policies,
+        "producer": lambda value: value.startswith("shop/"), **SHOP,
     }  # fmt: skip
     fault: Mapping[str, Any] = {
         "reason": "out of stock", "traceback": lambda value: value is None or "Error" in value, "fingerprint": lambda value: bool(value),
@@ -222,11 +231,11 @@ def test_attempts(exported: tuple[Path, Account]) -> None:
         one(rows, message_id=account.ids["later"]),
         **common, **fault, **again, message_id=account.ids["later"], queue="orders", address="orders", attempt=1,
         error_class="ValueError", error_type="ValueError", error_text="no stock 17", delivery_count=1, failed_attempts=1, delay_ms=20,
-        message_key="bob",
+        message_key="bob", home_queue="orders",
     )  # fmt: skip
     for way in ("dead", "redriven"):
         first, last = sorted((row for row in rows if row["message_id"] == account.ids[way]), key=lambda row: row["attempt"])
-        said = {"message_id": account.ids[way], "queue": "orders", "address": "orders", "message_key": "cleo"}
+        said = {"message_id": account.ids[way], "queue": "orders", "address": "orders", "message_key": "cleo", "home_queue": "orders"}
         error = {"error_class": "KeyError", "error_type": "KeyError", "error_text": "'sku'"}
         check(first, **common, **fault, **again, **said, **error, attempt=1, delivery_count=1, failed_attempts=1, delay_ms=20)
         check(
@@ -238,6 +247,7 @@ def test_attempts(exported: tuple[Path, Account]) -> None:
         **common, message_id=account.ids["purged"], queue="purged", address="purged", attempt=1, error_class="nack", error_type=None,
         error_text=None, reason=None, traceback=None, fingerprint=lambda value: value is None or bool(value), delivery_count=1,
         failed_attempts=1, decision="redeliver", delay_ms=HOUR_MS, due_at=near(account.ended, HOUR_MS / 1000), message_key=None,
+        home_queue="purged",
     )  # fmt: skip
     assert sorted(row["attempt"] for row in rows if row["message_id"] == account.ids["parked"]) == [1, 2]
     assert len(rows) == 8
@@ -257,7 +267,8 @@ def test_dead_letters(exported: tuple[Path, Account]) -> None:
             one(rows, message_id=account.ids[way]),
             message_id=account.ids[way], sequence=number, queue_id=number, queue="orders", address="orders", died_at=during,
             reason="delivery_limit", attempts=2, error_class="KeyError", error_type="KeyError", error_text="'sku'", sent_at=during,
-            target_queues=["DLQ.orders"], lies_in=lies_in, hops=hops,
+            target_queues=["DLQ.orders"], lies_in=lies_in, hops=hops, home_queue="orders",
+            producer=lambda value: value.startswith("shop/"), **SHOP,
         )  # fmt: skip
     assert len(rows) == 2
 
@@ -295,23 +306,30 @@ def test_counts_by_minute_and_by_consumer(exported: tuple[Path, Account]) -> Non
         sums = counted.setdefault(row.pop("queue"), dict.fromkeys(row, 0))
         for column, value in row.items():
             sums[column] += value
+    assert all(sums.pop("failed_ms") >= 0 for sums in counted.values())
     nothing = dict.fromkeys(counted["orders"], 0)
     assert counted == {
-        # Four were sent; three came home, one of them at once; five deliveries failed and three did not; one was sent back to it.
-        "orders": nothing | {"sent": 4, "moved_in": 1, "delivered": 8, "succeeded": 3, "first_try": 1, "failed": 5, "dead_lettered": 2},
+        # Four were sent; three came home, one at once and one when it had been sent back; five deliveries failed and three did not.
+        "orders": nothing
+        | {"sent": 4, "moved_in": 1, "delivered": 8, "succeeded": 3, "first_try": 2}
+        | {"failed": 5, "failed_first": 3, "dead_lettered": 2},
         "DLQ.orders": nothing | {"moved_in": 2, "moved_out": 1},
         "late": nothing | {"sent": 1, "expired": 1},
         "EXP.late": nothing | {"moved_in": 1},
         "someday": nothing | {"sent": 1},
-        "stuck": nothing | {"sent": 1, "delivered": 2, "failed": 2},
-        "purged": nothing | {"sent": 1, "delivered": 1, "failed": 1, "purged": 1},
+        "stuck": nothing | {"sent": 1, "delivered": 2, "failed": 2, "failed_first": 1},
+        "purged": nothing | {"sent": 1, "delivered": 1, "failed": 1, "failed_first": 1, "purged": 1},
     }
     served = rows_of(dump, "deliveries_by_consumer")
     assert sum(row["succeeded"] for row in served) == 3
+    assert sum(row["failed"] for row in served) == 8
     for row in served:
         check(
-            row, queue_id=number, queue="orders", hour=lambda value: (value.minute, value.second) == (0, 0),
-            consumer=lambda value: value.startswith("c1/"), succeeded=1, held_ms=lambda value: 0 <= value < 60_000,
+            row, queue_id=number, queue=lambda value: value in counted, hour=lambda value: (value.minute, value.second) == (0, 0),
+            consumer=lambda value: value.startswith("c1/"), succeeded=lambda value: value in (0, 1), held_ms=lambda value: value < 60_000,
+            failed=lambda value: value in (0, 1, 2), failed_ms=lambda value: value < 60_000,
+            first_at=account.during, last_at=account.during,
+            **SHOP,
         )  # fmt: skip
 
 

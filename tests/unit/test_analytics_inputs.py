@@ -55,7 +55,7 @@ def test_a_manifest_that_is_none(dump: Path, text: str) -> None:
 
 
 def test_another_schema_version(dump: Path) -> None:
-    change_manifest(dump, schema_version=2)
+    change_manifest(dump, schema_version=3)
     assert refused(dump) == "export-version"
 
 

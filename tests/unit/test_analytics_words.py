@@ -47,11 +47,12 @@ def test_shares_never_round_something_away(part: int, whole: int, said: str) -> 
 
 
 TOTAL = {"sent": 1000, "moved_in": 0, "succeeded": 990, "dead_lettered": 10, "expired": 0, "dropped": 0, "purged": 0}
+TOTAL |= {"came_home": 990, "given_up": 10}
 
 
 def test_the_headline() -> None:
-    assert plain(findings.headline(TOTAL)) == "99.0 % of the messages that came to an end succeeded; 10 died"
-    assert findings.headline(TOTAL | {"dead_lettered": 0}).endswith("none died")
+    assert plain(findings.headline(TOTAL)) == "99.0 % of the messages that came to an end succeeded; 10 did not"
+    assert findings.headline(TOTAL | {"given_up": 0}).endswith("none was given up")
     nothing = dict.fromkeys(TOTAL, 0) | {"sent": 1}
     assert findings.headline(nothing) == "1 message sent; none has come to an end yet"
 
@@ -72,11 +73,15 @@ def test_attempts_and_times() -> None:
 
 
 def test_deaths_and_failures() -> None:
-    kinds = [{"queue": "a", "error_class": "Timeout", "deaths": 8}, {"queue": "b", "error_class": "KeyError", "deaths": 2}]
+    kinds = [
+        {"queue": "a", "error_class": "Timeout", "deaths": 8, "why": "rejected"},
+        {"queue": "b", "error_class": "KeyError", "deaths": 2, "why": ""},
+    ]
     assert (
-        plain(findings.deaths(10, [{"queue": "a", "deaths": 8}], kinds)) == "10 messages died, 80.0 % of them in a, there mostly of Timeout"
+        plain(findings.deaths(10, [{"queue": "a", "deaths": 8}], kinds))
+        == "10 deaths, 80.0 % of them in a, there mostly of Timeout (rejected)"
     )
-    assert findings.deaths(8, [{"queue": "a", "deaths": 8}], kinds[:1]) == "8 messages died, all in a, there mostly of Timeout"
+    assert findings.deaths(8, [{"queue": "a", "deaths": 8}], kinds[:1]) == "8 deaths, all in a, there mostly of Timeout (rejected)"
     assert findings.deaths(0, [], []) == "No message died"
     assert findings.failed([]) == "No message on record has failed"
     assert findings.failed([{"failed_attempts": 1, "last_error_class": None}]) == "The message that failed most failed 1 time"
@@ -133,4 +138,4 @@ def test_both_sides_know_the_same_columns() -> None:
 
 def test_a_manifest_is_read() -> None:
     text = '{"format": "homing-export", "schema_version": 1, "broker_id": "b", "exported_at_us": 5, "rows": {"messages": 1}}'
-    assert parse_manifest("dump", text) == Manifest("b", 5, {"messages": 1})
+    assert parse_manifest("dump", text) == Manifest("b", 5, {"messages": 1}, 1)

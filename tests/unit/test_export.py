@@ -141,7 +141,7 @@ def test_messages_here_and_settled(journal: sqlite3.Connection, tmp_path: Path) 
     assert (rows[14]["outcome"], rows[14]["attempts"], rows[14]["failed_attempts"]) == ("succeeded", 3, 2)
     assert (rows[15]["outcome"], rows[15]["attempts"]) == ("expired", 2)
     assert rows[14]["settled_at"] - rows[14]["sent_at"] == at(T0 + 7000) - at(T0)
-    assert all(row["broker_id"] == "b-1" and row["schema_version"] == 1 for row in rows.values())
+    assert all(row["broker_id"] == "b-1" and row["schema_version"] == 2 for row in rows.values())
     assert summary.rows["messages"] == 6
     queue = next(row for row in table(tmp_path / "out", "queues") if row["queue"] == "orders")
     assert (queue["ready"], queue["scheduled"], queue["parked"]) == (2, 1, 1)
@@ -273,7 +273,7 @@ def test_an_empty_journal_exports_every_table_with_its_columns(journal: sqlite3.
         names = pq.read_schema(tmp_path / "out" / t.name / "part-00000.parquet").names
         assert names == ["broker_id", "schema_version", *(name for name, _ in t.fields())]
     manifest = json.loads((tmp_path / "out" / MANIFEST_NAME).read_text())
-    assert (manifest["format"], manifest["schema_version"], manifest["broker_id"]) == ("homing-export", 1, "b-1")
+    assert (manifest["format"], manifest["schema_version"], manifest["broker_id"]) == ("homing-export", 2, "b-1")
     assert manifest["rows"] == summary.rows
 
 

@@ -23,15 +23,16 @@ def test_it_goes_to_the_group_whose_minute_counts_the_success() -> None:
     waiting.append(older)
     now.succeed(1, 7, {1, 9}, True, "c1/1", 50)
     now.succeed(1, 7, {10}, True, "c1/2", 3)
-    assert (older.served, now.served) == ({(1, 7, "c1/1"): [1, 50]}, {(1, 7, "c1/1"): [1, 0], (1, 7, "c1/2"): [1, 3]})
+    assert older.served == {(1, 7, "c1/1"): [1, 50, 0, 0, 0, 0]}
+    assert now.served == {(1, 7, "c1/1"): [1, 0, 0, 0, 0, 0], (1, 7, "c1/2"): [1, 3, 0, 0, 0, 0]}
     for group in (older, now):
-        assert sum(number for number, _ in group.served.values()) == group.minutes[1, 7][MinuteColumn.SUCCEEDED]
+        assert sum(number for number, *_ in group.served.values()) == group.minutes[1, 7][MinuteColumn.SUCCEEDED]
     older.absorb(now)
-    assert older.served == {(1, 7, "c1/1"): [2, 50], (1, 7, "c1/2"): [1, 3]}
+    assert older.served == {(1, 7, "c1/1"): [2, 50, 0, 0, 0, 0], (1, 7, "c1/2"): [1, 3, 0, 0, 0, 0]}
 
 
 def serve(journal: Journal, minute: int, consumer: str, number: int, held_ms: int) -> None:
-    journal.group.serve(1, minute, consumer, number, held_ms)
+    journal.group.serve(1, minute, consumer, [number, held_ms, 0, 0, 0, 0])
     journal.group.counts(1, minute)[MinuteColumn.SUCCEEDED] += number
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from ...core.consumer import Client
 from .codec import AmqpError
 from .codec_methods import NUMBER
 from .codec_tables import TableError, read_table
 from .options import AmqpOptions
 
+#: Of what a client says of itself so much is kept.
+_MAX_CHARS: Final = 256
 _CAPABILITIES: Final = {
     "authentication_failure_close": True,
     "basic.nack": True,
@@ -35,6 +38,12 @@ def server_properties(options: AmqpOptions) -> dict[str, Any]:
         "cluster_name": options.cluster_name,
         "capabilities": _CAPABILITIES,
     }
+
+
+def client(properties: dict[str, Any]) -> Client:
+    """What client properties tell of the program: ``connection_name``, as RabbitMQ knows it, ``host`` and ``program_version``."""
+    said = (properties.get(name) for name in ("connection_name", "host", "program_version"))
+    return Client(*(value[:_MAX_CHARS] if isinstance(value, str) else "" for value in said))
 
 
 def credentials(mechanism: str, response: bytes) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ...broker import Broker
 from ...connection import Connection
-from ...core.consumer import Consumer
+from ...core.consumer import NOBODY, Consumer
 from ...core.message import MessageReference
 from ...core.producer import Producer
 from ...errors import Refused
@@ -38,7 +38,7 @@ from .codec import (
 )
 from .codec_methods import METHODS, NUMBER
 from .errors import error_of
-from .login import credentials, server_properties
+from .login import client, credentials, server_properties
 from .methods import METHODS as HANDLERS
 from .options import AmqpOptions
 from .publishing import Pattern
@@ -95,6 +95,8 @@ class AmqpSession:
         self._tells_blocked = False
         #: We have sent connection.close: the answer to it is all that counts now.
         self._closed_by_us = False
+        #: What it told of itself.
+        self._client = NOBODY
         #: The client has: nothing behind it is acted on, and the answer follows when all before it is on disk.
         self._closed_by_client = False
         self._ended = False
@@ -253,6 +255,7 @@ class AmqpSession:
         if isinstance(capabilities, dict):
             self.notifies_cancels = capabilities.get("consumer_cancel_notify") is True
             self._tells_blocked = capabilities.get("connection.blocked") is True
+        self._client = client(properties)
         user, password = credentials(mechanism, response)
         self._waiting = b""
         self._cancel_login = self._authenticate(user, password, self._checked)
@@ -290,7 +293,7 @@ class AmqpSession:
         self._expected = _OPEN
 
     def _open(self, vhost: str) -> None:
-        self.connection = self.broker.connect("", self.login, self, virtual_host=vhost)
+        self.connection = self.broker.connect("", self.login, self, virtual_host=vhost, client=self._client)
         self.connection.returns_at_once = True
         self._expected = 0
         self._output.opened(self._heartbeat_s * 1000)

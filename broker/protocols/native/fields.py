@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgpack
 
+from ...core.consumer import Client
 from ...core.message import DEFAULT_PRIORITY, Message
 from ...core.redelivery import ConsumerPolicy
 from ...core.settings.units import MAX_DURATION_MS
@@ -80,6 +81,15 @@ def checked_client_id(value: str | None) -> str:
     if len(value) > MAX_CLIENT_ID or not value.isprintable():
         raise malformed(f"a client_id is 1 to {MAX_CLIENT_ID} printable characters")
     return value
+
+
+def client(options: dict[str, Any]) -> Client:
+    """What a HELLO tells of the program, as people and exports are shown it: a made-up client_id, which is the client's secret, by its
+    beginning; the rest cut short.
+    """
+    name: str = options["client_id"]
+    made_up = len(name) in (32, 36) and all(letter in "0123456789abcdef-" for letter in name)
+    return Client(name[:8] if made_up else name, shown(options.get("host") or ""), shown(options.get("version") or ""))
 
 
 def messages(

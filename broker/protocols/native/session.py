@@ -38,6 +38,8 @@ _LAST_ACK_TYPE: Final = int(AckType.EXPIRED)
 _HELLO_OPTIONS: Final[dict[str, type]] = {
     "client_id": str,
     "product": str,
+    "host": str,
+    "version": str,
     "heartbeat_ms": int,
     "user": str,
     "password": str,
@@ -196,7 +198,7 @@ class NativeSession:
             return
         try:
             policies = PolicyMap.from_map(options["redelivery_policies"]) if options.get("redelivery_policies") else None
-            self._connection = self._broker.connect(options["client_id"], user, self, policies)
+            self._connection = self._broker.connect(options["client_id"], user, self, policies, client=fields.client(options))
         except (Refused, PolicyError) as refusal:
             self.end(refusal.code, refusal.message, refusal.fix)
             return

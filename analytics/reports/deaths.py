@@ -1,0 +1,62 @@
+"""Every death: what left its queue without success, by the reason that the broker gave."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+STAY = ("broker_id", "sequence")
+#: Reasons that are the consumer's: of the others the last error, if there was one, is not the cause.
+FAILING = ("delivery_limit", "poison", "not-retryable", "rejected")
+
+
+def deaths(dead_letters: DataFrame, messages: DataFrame, attempts: DataFrame, deliveries_by_minute: DataFrame) -> DataFrame:
+    """One row a death, and one for each queue and minute in which messages were dropped of which the broker keeps no more than the count.
+
+    ``broker_id``, ``message_id`` (null: counted only), ``queue``, ``address``, ``died_at``; ``outcome``: ``dead-lettered``, ``expired``,
+    ``dropped`` (removed); ``reason``: ``delivery_limit``, ``poison``, ``not-retryable``, ``rejected``, ``expired``, ``maxlen``;
+    ``error_class``, ``error_text``: of the last attempt, where failing was the reason; ``target_queues``, ``lies_in``: where it was put,
+    and where a copy lies; ``deaths``: how many, 1 but for those that were only counted.
+    """
+    from pyspark.sql import functions as F
+
+    failing = F.col("reason").isin(*FAILING)
+    died = dead_letters.select(
+        *("broker_id", "message_id", "queue", "address", "died_at", F.lit("dead-lettered").alias("outcome"), "reason"),
+        F.when(failing, F.col("error_class")).alias("error_class"),
+        F.when(failing, F.col("error_text")).alias("error_text"),
+        *("target_queues", "lies_in", F.lit(1).cast("long").alias("deaths")),
+    )
+    nowhere = F.array().cast("array<string>")
+    gone = messages.where("outcome IN ('expired', 'dropped')")
+    last = (
+        attempts.join(gone.where(failing).select(*STAY), list(STAY), "left_semi")
+        .groupBy(*STAY)
+        .agg(F.max_by(F.struct("error_class", "error_text"), "attempt").alias("last"))
+    )
+    removed = gone.join(last, list(STAY), "left").select(
+        *("broker_id", "message_id", "queue", "address", F.col("settled_at").alias("died_at"), "outcome"),
+        F.coalesce("reason", F.when(F.col("outcome") == "expired", "expired")).alias("reason"),
+        *("last.error_class", "last.error_text"),
+        *("target_queues", nowhere.alias("lies_in"), F.lit(1).cast("long").alias("deaths")),
+    )
+    minute = F.date_trunc("minute", "died_at").alias("minute")
+    on_record = removed.where("outcome = 'dropped'").groupBy("broker_id", "queue", minute).agg(F.count(F.lit(1)).alias("known"))
+    counted = (
+        deliveries_by_minute.where("dropped > 0")
+        .join(on_record, ["broker_id", "queue", "minute"], "left")
+        .withColumn("deaths", F.col("dropped") - F.coalesce("known", F.lit(0)))
+        .where("deaths > 0")
+        # What never failed leaves no more than a count; it was dropped because its queue was full.
+        .select(
+            "broker_id",
+            "queue",
+            F.col("minute").alias("died_at"),
+            F.lit("dropped").alias("outcome"),
+            F.lit("maxlen").alias("reason"),
+            "deaths",
+        )
+    )
+    return died.unionByName(removed).unionByName(counted, allowMissingColumns=True)

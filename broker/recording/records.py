@@ -1,0 +1,87 @@
+"""What the journal's records are made of: a message, a reference, and what its state column says."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from homing.journal.contract import MessageRecord, ReferenceRecord, ReferenceState, make
+
+from ..core.dead_letter import DELIVERY_LIMIT, EXPIRED, MAX_LENGTH, NOT_RETRYABLE, POISON, REJECTED
+from ..core.message import PARKED, Message, MessageReference
+
+_MAX_KEY_CHARS: Final = 256
+#: Place of a park reason in the state's upper bits.
+PARK_REASONS: Final = ("", DELIVERY_LIMIT, POISON, NOT_RETRYABLE, EXPIRED, MAX_LENGTH, REJECTED)
+PARK_REASON_SHIFT: Final = 2
+
+
+def state_bits(reference: MessageReference) -> int:
+    """The ``state`` column: parked, suspect, and what a parked one died of."""
+    if not reference.suspect and reference.where is not PARKED and not reference.park_reason:
+        return 0
+    parked = ReferenceState.PARKED if reference.where is PARKED else 0
+    suspect = ReferenceState.SUSPECT if reference.suspect else 0
+    return int(parked | suspect) | PARK_REASONS.index(reference.park_reason) << PARK_REASON_SHIFT
+
+
+def park_reason(state: int) -> str:
+    """The inverse: what a parked reference died of."""
+    return PARK_REASONS[state >> PARK_REASON_SHIFT]
+
+
+def home_of(reference: MessageReference) -> str | None:
+    """The queue that the message died in first, unless it is there."""
+    if not reference.hops:
+        return None
+    home: str = reference.hops[-1].facts["queue"]
+    return None if home == reference.queue.name else home
+
+
+def message_key(reference: MessageReference) -> str | None:
+    """What the property that ``message-key-property`` names says. Cut short: it is kept with each attempt."""
+    name, properties = reference.queue.settings.message_key_property, reference.message.properties
+    value = properties.get(name) if name and properties else None
+    if value is None:
+        return None
+    return (value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value))[:_MAX_KEY_CHARS]
+
+
+def message_record(message: Message) -> MessageRecord:
+    values = (
+        message.message_id,
+        message.address,
+        message.body,
+        message.properties,
+        message.priority,
+        message.sent_at_ms,
+        message.expires_at_ms,
+        message.producer,
+    )
+    return make(MessageRecord, values)
+
+
+def arrival_record(reference: MessageReference) -> ReferenceRecord:
+    """As it came, with a body of its own: what has become of it since then is on the books apart. Called on the writer's thread."""
+    record = message_record(reference.message)
+    queue_id, priority, expires_at_ms = reference.queue.queue_id, reference.priority, reference.expires_at_ms
+    values = (queue_id, priority, reference.sequence, 0, 0, 0, 0, None, expires_at_ms, reference.entered_at_ms, None, record, False)
+    return make(ReferenceRecord, values)
+
+
+def reference_record(reference: MessageReference, message: MessageRecord) -> ReferenceRecord:
+    values = (
+        reference.queue.queue_id,
+        reference.priority,
+        reference.sequence,
+        reference.delivery_count,
+        reference.failed,
+        reference.assigned,
+        state_bits(reference),
+        reference.due_at_ms,
+        reference.expires_at_ms,
+        reference.entered_at_ms,
+        reference.hops,
+        message,
+        reference.message.shared,
+    )
+    return make(ReferenceRecord, values)

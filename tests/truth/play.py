@@ -1,0 +1,107 @@
+"""A workload through a real broker, with real clients that keep account."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from homing import client
+from homing.client import AckMode, Connection, Message
+from tests.process import Server
+from tests.truth.account import Account, Between, Failure, now_us
+from tests.truth.workload import ERRORS, FINAL, Consume, QueueSettings, Redrive, Restart, Send, Workload
+
+#: What holds for dead-letter queues: their messages are drained long before the limit.
+DEAD_LETTERS = QueueSettings(limit=10, delay_ms=5, records=10, keeps_dead=False)
+
+
+class Play:
+    def __init__(self, workload: Workload, directory: Path) -> None:
+        self.workload = workload
+        settings = {name: queue.as_yaml() for name, queue in workload.queues.items()}
+        everywhere = {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True, "redelivery-delay": "5ms"}
+        self.server = Server(directory, {"address-settings": {"#": everywhere, **settings}})
+        self.account = Account()
+        #: of each message, the plan of its deliveries that is left
+        self._left: dict[int, str] = {}
+        self._client = "worker-1"
+
+    async def run(self) -> Account:
+        self.server.start()
+        for step in self.workload.steps:
+            match step:
+                case Send():
+                    await self._send(step)
+                case Consume():
+                    await self._consume(step.queue)
+                case Redrive():
+                    await self._redrive(step.queue)
+                case Restart():
+                    self.server.kill() if step.kill else self.server.stop()
+                    self.server.start()
+        await self._look()
+        return self.account
+
+    async def _send(self, step: Send) -> None:
+        async with client.connect(self.server.url) as connection, connection.session() as session:
+            producer = session.producer(step.queue)
+            for plan in step.plans:
+                number = len(self._left)
+                self._left[number] = plan
+                began = now_us()
+                await producer.send(b"%d" % number)
+                self.account.enter(number, step.queue, Between.since(began))
+
+    async def _consume(self, queue: str) -> None:
+        async with self._worker() as connection, connection.session(AckMode.INDIVIDUAL) as session:
+            consumer = session.consumer(queue, prefetch=1)
+            while self.account.here(queue):
+                began = now_us()
+                message = await consumer.receive(timeout_ms=20_000)
+                assert message is not None, f"{queue} does not hand out {self.account.here(queue)}"
+                await self._answer(connection, queue, message, Between.since(began))
+
+    def _worker(self) -> Connection:
+        return client.connect(self.server.url, client_id=self._client, program_version="1.0")
+
+    async def _answer(self, connection: Connection, queue: str, message: Message, given: Between) -> None:
+        number = int(message.body)
+        stay = self.account.at(number, queue)
+        self.account.ids[number] = message.message_id
+        answer, self._left[number] = self._left[number][:1], self._left[number][1:]
+        if queue not in self.workload.queues:
+            answer = answer.replace(FINAL, "T")
+        began = now_us()
+        if not answer:
+            await message.acknowledge(confirm=True)
+            self.account.end(stay, "succeeded", Between.since(began), client=self._client)
+            return
+        kind, text = ERRORS.get(answer, (RuntimeError, "order {} is no order"))
+        error = kind(text.format(number))
+        await message.nack(error=error, retryable=answer != FINAL)
+        await connection.call("statistics")  # answered after what was sent before it
+        at = Between.since(began)
+        source = self.workload.queues.get(queue, DEAD_LETTERS)
+        stay.failures.append(Failure(at, given, kind.__name__, str(error), self._client, source.limit, source.records))
+        dies = "not-retryable" if answer == FINAL else "delivery_limit" if len(stay.failures) >= source.limit else None
+        if dies and source.keeps_dead:
+            self.account.end(stay, "dead-lettered", at, dies, f"DLQ.{queue}")
+        elif dies:
+            self.account.end(stay, "dropped", at, dies)
+
+    async def _redrive(self, queue: str) -> None:
+        if not (dead := self.account.here(queue)):
+            return
+        async with client.connect(self.server.url) as connection:
+            began = now_us()
+            await connection.call("redrive", queue=queue, message_ids=None)
+            at = Between.since(began)
+        for stay in dead:
+            home = self.account.of(stay.message)[0].queue
+            self.account.end(stay, "redriven", at, target=home)
+
+    async def _look(self) -> None:
+        """What is left lies where the account has it."""
+        async with client.connect(self.server.url) as connection, connection.session() as session:
+            for queue in {stay.queue for stay in self.account.stays}:
+                found = sorted([int(entry["body"]) async for entry in session.browser(queue)])
+                assert found == sorted(stay.message for stay in self.account.here(queue)), queue
