@@ -22,7 +22,7 @@ from homing.journal.journal import Journal
 from homing.journal.options import JournalOptions
 from homing.journal.read.queries import JournalReader
 
-from . import __version__, preload
+from . import __version__, preload, start_notes
 from .auth.logins import Answer, Logins
 from .broker import Broker
 from .clock import BrokerClock
@@ -385,11 +385,13 @@ async def _serve(config: Config, json_ready: bool, health: Health, http: HttpLis
     server = Server(config, journal, clock)
     try:
         recover(server.broker, recovered)
-        broker_id, clean_stop = recovered.broker_id, recovered.clean_stop
+        broker_id, clean_stop, settings_before = recovered.broker_id, recovered.clean_stop, recovered.settings
         del recovered  # every message as it was read; the broker has its own by now
         for problem in layer_problems(server.broker.settings, {}):
             log.error("homing settings and the file contradict each other: %s (%s)", problem, problem.fix)
         declare(server.broker, config)
+        start_notes.warn(config)
+        start_notes.tell_changes(server.broker.state.post_office.queues, settings_before)
         server.record_settings()
         await journal.flush()
         listener = await server.listen(broker_id)

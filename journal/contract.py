@@ -296,3 +296,5 @@ class Recovered(NamedTuple):
     declarations: tuple[DeclarationRecord, ...] = ()
     #: Empty where everything was read.
     on_disk: Sequence[OnDisk] = ()
+    #: Those in force last, pattern -> {setting: value}; None where none are on record.
+    settings: dict[str, dict[str, Any]] | None = None

@@ -57,13 +57,22 @@ ALLOWED: dict[str, set[str]] = {
     "broker/reload": {"broker/broker", "broker/config", "broker/declarations", "broker/errors"},
     "broker/preload": {"broker/auth", "broker/config", "broker/core"},
     "broker/start_check": {"journal/errors", "journal/read"},
+    "broker/start_notes": {"broker/config", "broker/core", "broker/errors", "broker/topology"},
     "codec": set(),
     "broker/protocols": _VERBS | {"broker/logs", "codec"},
     "broker/management": _VERBS | {"broker/config"},
     "broker/server": {
         *_ENGINE,
         *("broker", "broker/auth", "broker/broker", "broker/clock", "broker/config", "broker/declarations", "broker/logs"),
-        *("broker/http", "broker/management", "broker/preload", "broker/protocols", "broker/reload", "broker/start_check"),
+        *(
+            "broker/http",
+            "broker/management",
+            "broker/preload",
+            "broker/protocols",
+            "broker/reload",
+            "broker/start_check",
+            "broker/start_notes",
+        ),
         *("codec", "journal", "journal/errors", "journal/options", "journal/read"),
     },
     "broker/cli": {

@@ -56,8 +56,8 @@ COLUMN_OF_OUTCOME: Final = {
 }
 
 
-#: What stays have in common -> (message_id, sequence) of each.
 _Verdicts = list[tuple[MessageReference, Decision]]
+#: What stays have in common -> (message_id, sequence) of each.
 _Stays = dict[tuple[Any, ...], list[tuple[int, int]]]
 
 

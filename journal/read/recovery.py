@@ -96,6 +96,7 @@ def _recover(
         committed=dict(connection.execute("SELECT transaction_id, at_ms FROM committed ORDER BY at_ms")),
         quarantined=reader.quarantined,
         declarations=_declarations(connection),
+        settings=_settings(connection),
         on_disk=[] if whole else _on_disk(connection, {key: n for key, n in counted.items() if key[0] in live}, references, left),
     )
     first_id, commits = _number(meta, "reserved_up_to", 1), _number(meta, "commits", 0)
@@ -110,6 +111,17 @@ def _recover(
     history_bytes = _number(meta, "history_bytes", 0)
     state = WriterState(clock_ms, recovered.next_queue_id, next_duplicate, history_bytes, counts, rows_there, left, forgotten)
     return recovered, state, first_id
+
+
+def _settings(connection: sqlite3.Connection) -> dict[str, dict[str, Any]] | None:
+    """What only a note at the start is made of is no reason not to start."""
+    found = connection.execute("SELECT settings_blob FROM setting ORDER BY from_ms DESC LIMIT 1").fetchone()
+    try:
+        settings = None if found is None else unpack(found[0])
+    except Damaged:
+        return None
+    sound = isinstance(settings, dict) and all(type(pattern) is str and type(each) is dict for pattern, each in settings.items())
+    return settings if sound else None
 
 
 def _number(meta: dict[str, Any], key: str, default: int) -> int:

@@ -156,6 +156,7 @@ def test_the_limit_of_open_files_is_raised_as_far_as_it_may_be(server: Server) -
 
 
 def test_a_stop_right_after_a_start_says_nothing(server: Server) -> None:
+    server.config["address-settings"] = {}
     for _ in range(4):
         server.start()
         assert server.stop() == 0

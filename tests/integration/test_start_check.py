@@ -1,4 +1,4 @@
-"""After an unclean stop the broker looks at its journal while it serves, and says what it finds."""
+"""What a start says of the configuration, of an upgrade, and, after an unclean stop, of the journal that is looked at meanwhile."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from pathlib import Path
 
+import msgpack
 import pytest
 
 import homing
@@ -26,6 +27,28 @@ async def _send(url: str, *bodies: bytes) -> None:
         producer = session.producer("orders")
         for body in bodies:
             await producer.send(body)
+
+
+def _forget_defaults(data: Path) -> None:
+    """As a version left it that did not record its defaults."""
+    with closing(sqlite3.connect(data / "homing.db")) as connection, connection:
+        for from_ms, blob in connection.execute("SELECT from_ms, settings_blob FROM setting").fetchall():
+            settings = msgpack.unpackb(blob)
+            del settings[""]["default_address_settings"]
+            connection.execute("UPDATE setting SET settings_blob = ? WHERE from_ms = ?", (msgpack.packb(settings), from_ms))
+
+
+def test_a_start_says_what_may_not_be_meant_and_once_what_an_upgrade_changed(start_server: Callable[..., Server]) -> None:
+    server = start_server({"address-settings": {"hasty": {"redelivery-delay": 0}}, "queues": {"hasty": {}, "orders": {}}})
+    assert server.stop() == 0
+    _forget_defaults(server.data)
+    for _ in range(2):
+        server.start()
+        assert server.stop() == 0
+    log = server.log_path.read_text()
+    assert log.count("address-settings.hasty.redelivery-delay: a failing message uses up all 10 attempts at once") == 3
+    assert log.count("delay at once → 1s × 4 up to 1h ± 20%; dead letters removed → DLA, for orders") == 1
+    assert log.count("dead letters removed → DLA, for hasty") == 1
 
 
 def _falsify(data: Path) -> None:
