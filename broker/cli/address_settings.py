@@ -30,9 +30,6 @@ def set_settings(
     """Set settings of a pattern, at once and for good: the more specific pattern wins, and over the file's of the same pattern these do.
 
     A due time already given stays; delays and limits apply at the next failure, times to live to what arrives later.
-
-    [dim]homing settings set 'orders.#' redelivery-delay=5s max-delivery-attempts=8[/]
-    [dim]homing settings set --file orders.yaml --dry-run[/]
     """
     from .client import call
 

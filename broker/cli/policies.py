@@ -1,4 +1,4 @@
-"""``homing policy set``, ``list`` and ``clear``: AMQP's policies. ``policy explain`` is settings.py's."""
+"""``homing policy set``, ``list`` and ``clear``: AMQP's policies. ``policy explain`` is ``homing explain``."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Annotated, Final
 import typer
 from rich.table import Table
 
+from .explain import explain
 from .output import DEFAULT_URL, CommandError, ExitCode, Json, Url, escape, print_json, stdout
-from .settings import policy_app
 
-__all__ = ["policy_app"]
+app = typer.Typer(help="AMQP's policies, for queues and exchanges by their names.", no_args_is_help=True)
+app.command("explain")(explain)
 
 Name = Annotated[str, typer.Argument(help="The policy's name.")]
 VirtualHost = Annotated[str, typer.Option("--vhost", "-p", help="The virtual host it holds in.")]
@@ -19,7 +20,7 @@ VirtualHost = Annotated[str, typer.Option("--vhost", "-p", help="The virtual hos
 _EXAMPLE: Final = """'{"message-ttl": 60000}'"""
 
 
-@policy_app.command("set")
+@app.command("set")
 def set_policy(
     name: Name,
     pattern: Annotated[str, typer.Argument(help="A regular expression, searched for in names.")],
@@ -48,7 +49,7 @@ def set_policy(
         stdout.print(f"[bold]{escape(name)}[/] holds for {escape(apply_to)} that match [bold]{escape(pattern)}[/]")
 
 
-@policy_app.command("list")
+@app.command("list")
 def list_policies(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """All policies, those of broker.yaml included."""
     from .client import listing
@@ -66,7 +67,7 @@ def list_policies(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     stdout.print(table)
 
 
-@policy_app.command("clear")
+@app.command("clear")
 def clear_policy(name: Name, vhost: VirtualHost = "/", url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """Clear a policy: what it set is as it was without it, at once."""
     from .client import call

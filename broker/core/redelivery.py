@@ -364,7 +364,7 @@ def _grown_ms(base_ms: int, multiplier: float, times: int, cap_ms: int) -> float
 
 
 class Row(NamedTuple):
-    """One attempt of ``homing policy explain``. Delays and totals span the jitter; the first attempt has none. All in ms."""
+    """One attempt of ``homing explain``. Delays and totals span the jitter; the first attempt has none. All in ms."""
 
     #: 1, 2, …
     attempt: int

@@ -64,27 +64,27 @@ def test_explain_names_the_line_of_each_value(homing: HomingCommand, config: Pat
     assert re.search(r'redelivery-delay +5s +"orders\.#", line 6', shown)
 
 
-def test_policy_explain_tells_each_attempt_and_the_end(homing: HomingCommand, config: Path) -> None:
-    policy = homing.json("policy", "explain", "orders.eu", "--config", config)
+def test_explain_tells_each_attempt_and_the_end(homing: HomingCommand, config: Path) -> None:
+    policy = homing.json("explain", "orders.eu", "--config", config)
     assert [row["max_delay_ms"] for row in policy["attempts"]] == [0, 5000, 10_000, 15_000, 15_000]
     assert (policy["min_total_ms"], policy["max_total_ms"], policy["warning"]) == (45_000, 45_000, None)
-    shown = homing("policy", "explain", "orders.eu", "--config", config).stdout
+    shown = homing("explain", "orders.eu", "--config", config).stdout
     assert re.search(r"5 +15 s +45 s", shown)
     assert "After 5 attempts, after 45 s, not counting the time that the attempts take, it goes to DLA." in shown
 
 
-def test_policy_explain_warns_of_a_short_life(homing: HomingCommand, config: Path) -> None:
-    done = homing("policy", "explain", "hasty", "--config", config)
+def test_explain_warns_of_a_short_life(homing: HomingCommand, config: Path) -> None:
+    done = homing("explain", "hasty", "--config", config)
     assert done.returncode == 0
     assert done.stderr.startswith("warning")
     assert "all 5 attempts at once" in done.stderr
 
 
-def test_policy_without_an_end_is_said_to_have_none(homing: HomingCommand) -> None:
+def test_explain_of_a_policy_without_an_end_is_said_to_have_none(homing: HomingCommand) -> None:
     (homing.directory / "broker.yaml").write_text('address-settings: {"#": {max-delivery-attempts: -1, redelivery-delay: 1s}}')
-    policy = homing.json("policy", "explain", "orders", "--config", "broker.yaml", "--attempts", "3")
+    policy = homing.json("explain", "orders", "--config", "broker.yaml", "--attempts", "3")
     assert (len(policy["attempts"]), policy["max_delivery_attempts"], policy["max_total_ms"]) == (3, -1, None)
-    assert "without end" in homing("policy", "explain", "orders", "--config", "broker.yaml").stdout
+    assert "without end" in homing("explain", "orders", "--config", "broker.yaml").stdout
 
 
 def test_config_check_says_what_is_wrong_and_where(homing: HomingCommand) -> None:
