@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from ..broker import Broker
+from ..core.amqp.declared import ignored
 from ..core.amqp.vhost import virtual_host_of
 from ..core.consumer import Consumer
 from ..core.message import Where
@@ -31,6 +32,7 @@ def describe(queue: Queue) -> dict[str, Any]:
         "auto_created": queue.auto_created,
         "paused": queue.paused,
         "options": queue.options,
+        "ignored_arguments": ignored(queue),
         "messages": queue.count + queue.committing,
         "pending": queue.ready,
         "delivering": queue.delivering + queue.committing,

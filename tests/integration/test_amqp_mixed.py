@@ -99,11 +99,12 @@ def default_exchange(both: Both) -> None:
 
 @row("`x-message-ttl`")
 def limits(both: Both) -> None:
-    arguments = {"x-message-ttl": 60_000, "x-expires": 90_000, "x-max-length": 7, "x-max-length-bytes": 800}
+    arguments = {"x-message-ttl": 60_000, "x-expires": 90_000, "x-consumer-timeout": 70_000, "x-max-length": 7, "x-max-length-bytes": 800}
     both.amqp.queue_declare("limits", arguments=arguments)
     both.amqp.queue_declare("limits.refused", arguments={**arguments, "x-overflow": "reject-publish"})
     held = both.settings("limits")
-    assert [held[name] for name in ("message-ttl", "max-length", "max-length-bytes", "overflow")] == [60_000, 7, 800, "drop-head"]
+    shown = ("message-ttl", "consumer-timeout", "max-length", "max-length-bytes", "overflow")
+    assert [held[name] for name in shown] == [60_000, 70_000, 7, 800, "drop-head"]
     assert both.queue("limits")["options"]["expires_ms"] == 90_000
     assert both.settings("limits.refused")["overflow"] == "reject-publish"
 
@@ -162,6 +163,22 @@ def dead_letter_exchange(both: Both) -> None:
     assert (both.settings("with.dlx")["exchange"], both.settings("without.dlx")["exchange"]) == ("", None)
     assert both.receive("with.dlx.dead").body == b"with.dlx"
     assert both.receive("DLQ.without.dlx").body == b"without.dlx"
+
+
+@row("other arguments")
+def other_arguments(both: Both) -> None:
+    hints = {"x-queue-mode": "lazy", "x-quorum-initial-group-size": 3, "x-nobody-knows": [1]}
+    for name in ("hinted", "hinted.too"):
+        both.amqp.queue_declare(name, durable=True, arguments={**hints, "x-max-length": 5})
+        assert both.queue(name)["ignored_arguments"] == list(hints)
+    told = [line for line in both.server.log_path.read_text().splitlines() if "has no effect here" in line]
+    assert all([line for line in told if f"'hinted' in vhost '/': the argument {name} " in line] for name in hints)
+    assert not [line for line in told if "hinted.too" in line]
+    for name in ("x-message-deduplication", "x-max-age"):
+        with channel(both.server) as other, pytest.raises(pika.exceptions.ChannelClosedByBroker, match=name) as refused:
+            other.queue_declare("missed", arguments={name: True})
+        assert refused.value.reply_code == 406
+    assert "missed" not in [queue["name"] for queue in both.native.call("queues")]
 
 
 @row("exclusive queue")

@@ -10,12 +10,36 @@ from ..queue import Queue
 AMQP: Final = "amqp"
 #: The highest priority that a queue may tell apart from those below it.
 MOST_PRIORITY: Final = 255
+#: What has an effect, and what RabbitMQ compares when a queue is declared again.
+HEEDED: Final = (
+    "x-expires",
+    "x-message-ttl",
+    "x-dead-letter-exchange",
+    "x-dead-letter-routing-key",
+    "x-max-length",
+    "x-max-length-bytes",
+    "x-max-priority",
+    "x-overflow",
+    "x-delivery-limit",
+    "x-delayed-retry-type",
+    "x-delayed-retry-min",
+    "x-delayed-retry-max",
+    "x-delayed-retry-multiplier",
+    "x-consumer-timeout",
+    "x-single-active-consumer",
+    "x-queue-type",
+)
 
 
 def arguments_of(queue: Queue) -> dict[str, Any]:
     """Its ``x-`` arguments; empty for every queue that AMQP did not declare."""
     declared: dict[str, Any] = queue.options.get(AMQP, {}).get("arguments", {})
     return declared
+
+
+def ignored(queue: Queue) -> list[str]:
+    """The arguments it was declared with that have no effect: hints where and how to store it, and what nobody knows."""
+    return [argument for argument in arguments_of(queue) if argument not in HEEDED]
 
 
 def counts_deliveries(queue: Queue) -> bool:

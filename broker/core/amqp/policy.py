@@ -157,6 +157,7 @@ _KEYS: Final[Mapping[str, Callable[[object], Any]]] = {
     "expires": _duration(1),
     "max-length": _number(0),
     "max-length-bytes": _size,
+    "consumer-timeout": _duration(1),
     "overflow": _one_of(OVERFLOWS),
     "delivery-limit": _number(-1),
     "delayed-retry-type": _one_of(RETRIES),
@@ -168,7 +169,7 @@ _KEYS: Final[Mapping[str, Callable[[object], Any]]] = {
 
 
 #: Keys whose values are ms.
-DURATIONS: Final = frozenset({"message-ttl", "expires", "delayed-retry-min", "delayed-retry-max"})
+DURATIONS: Final = frozenset({"message-ttl", "expires", "consumer-timeout", "delayed-retry-min", "delayed-retry-max"})
 
 
 # -- patterns ------------------------------------------------------------------------------------------------------------

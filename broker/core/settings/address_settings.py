@@ -131,6 +131,7 @@ FORMULA_FIELDS: Final = frozenset(_SCHEDULE_FIELDS) - {_LIST}
 #: What a queue may be declared with, by a client or in broker.yaml; a declaration beats the address's settings.
 DECLARABLE_SETTINGS: Final = frozenset(
     {
+        "consumer_timeout_ms",
         "dead_letter_address",
         "expires_ms",
         "expiry_address",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ...core.amqp.declared import AMQP, MOST_PRIORITY, arguments_of
+from ...core.amqp.declared import AMQP, HEEDED, MOST_PRIORITY, arguments_of
 from ...core.amqp.policy import DELAYED_RETRY_KEYS, RETRIES
 from ...core.amqp.vhost import DEFAULT, local_name, virtual_host_of
 from ...core.message import DEFAULT_PRIORITY
@@ -32,27 +32,21 @@ _NUMBERS: Final = {
     "x-expires": "expires_ms",
     "x-max-length": "max_length",
     "x-max-length-bytes": "max_length_bytes",
+    "x-consumer-timeout": "consumer_timeout_ms",
 }
-_TIMES: Final = ("x-message-ttl", "x-expires", "x-delayed-retry-min", "x-delayed-retry-max")
+#: Those of them that cannot be 0.
+_AT_LEAST_1: Final = ("x-expires", "x-consumer-timeout")
+_TIMES: Final = ("x-message-ttl", "x-expires", "x-consumer-timeout", "x-delayed-retry-min", "x-delayed-retry-max")
 _OVERFLOWS: Final = ("drop-head", "reject-publish", "reject-publish-dlx")
 _TEXTS: Final = ("x-dead-letter-exchange", "x-dead-letter-routing-key", "x-overflow", "x-queue-type", "x-queue-mode")
-#: What RabbitMQ compares when a queue is declared again.
-COMPARED: Final = (
-    "x-expires",
-    "x-message-ttl",
-    "x-dead-letter-exchange",
-    "x-dead-letter-routing-key",
-    "x-max-length",
-    "x-max-length-bytes",
-    "x-max-priority",
-    "x-overflow",
-    "x-delivery-limit",
-    "x-delayed-retry-type",
-    "x-delayed-retry-min",
-    "x-delayed-retry-max",
-    "x-delayed-retry-multiplier",
-    "x-single-active-consumer",
-    "x-queue-type",
+#: What programs would see the lack of: streams, and the plugin that takes out duplicates.
+_REFUSED: Final = (
+    "x-max-age",
+    "x-stream-filter-size-bytes",
+    "x-message-deduplication",
+    "x-cache-size",
+    "x-cache-ttl",
+    "x-deduplication-header",
 )
 
 
@@ -87,7 +81,9 @@ def options_for(
     options: dict[str, Any] = {}
     for argument, value in arguments.items():
         if argument in _NUMBERS:
-            options[_NUMBERS[argument]] = _number(name, argument, value, 1 if argument == "x-expires" else 0)
+            options[_NUMBERS[argument]] = _number(name, argument, value, 1 if argument in _AT_LEAST_1 else 0)
+        elif argument in _REFUSED:
+            raise _invalid(name, argument, "unsupported", "declare the queue without it")
         elif argument in _TEXTS and not isinstance(value, str):
             raise _wrong_type(name, argument, value)
     if arguments.get("x-dead-letter-routing-key") is not None and "x-dead-letter-exchange" not in arguments:
@@ -184,7 +180,7 @@ def check_same(queue: Queue, durable: bool, auto_delete: bool, arguments: dict[s
     check_equal(what, "durable", durable, declared.get("durable", queue.durable))
     check_equal(what, "auto_delete", auto_delete, declared.get("auto_delete", False))
     current = arguments_of(queue)
-    for name in COMPARED:
+    for name in HEEDED:
         wanted, has = arguments.get(name), current.get(name)
         if name != "x-queue-type" or not {wanted, has} <= {None, "classic"}:
             check_equal(what, name, wanted, has)

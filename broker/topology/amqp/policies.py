@@ -30,6 +30,7 @@ _LIMITS: Final = {
     "expires": "expires_ms",
     "max-length": "max_length",
     "max-length-bytes": "max_length_bytes",
+    "consumer-timeout": "consumer_timeout_ms",
 }
 _EXCHANGE: Final = "dead-letter-exchange"
 _ROUTING_KEY: Final = "dead-letter-routing-key"

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from ...auth.permissions import Action, Permitted, check, everybody
 from ...connection import Connection
-from ...core.amqp.declared import AMQP, arguments_of
+from ...core.amqp.declared import AMQP, arguments_of, ignored
 from ...core.amqp.vhost import REPLY_TO, SEPARATOR, local_name, prefix_of, virtual_host_of
 from ...core.consumer import Consumer
 from ...core.queue import Queue
 from ...core.routing import ANYCAST, RoutingTypes
-from ...delivery.state import BrokerState
+from ...delivery.state import BrokerState, log
 from ...errors import Refused
 from ..resources import Resources, check_name
 from .arguments import GENERATED, check_same, options_for
+
+#: So many names of arguments are remembered as told; clients may think of any number.
+_MOST_TOLD: Final = 1000
 
 
 class DeclaredQueues:
@@ -33,6 +36,8 @@ class DeclaredQueues:
         self._standing_by: dict[Queue, list[Consumer]] = {}
         #: The last that was the single active one.
         self._active: dict[Queue, Consumer] = {}
+        #: Names of arguments without effect that the log has told.
+        self._told: set[str] = set()
         resources.queue_gone.append(self._queue_gone)
 
     # -- found -------------------------------------------------------------------------------------------------------
@@ -84,7 +89,15 @@ class DeclaredQueues:
         queue = self._resources.make_queue(name, name, ANYCAST, durable=durable and not exclusive, options=options)
         if exclusive:
             self._own(connection, queue)
+        self._tell_ignored(queue)
         return queue
+
+    def _tell_ignored(self, queue: Queue) -> None:
+        """Each argument's name once, while there are not too many."""
+        for argument in ignored(queue):
+            if argument not in self._told and len(self._told) < _MOST_TOLD:
+                self._told.add(argument)
+                log.info("%s: the argument %s has no effect here (docs/interoperability.md)", _shown(queue), argument)
 
     def _check_dead_letter_exchange(self, connection: Connection, name: str, exchange: str | None) -> None:
         """Dead letters are read from the queue and written to the exchange for whoever declares it, who must be allowed to."""
