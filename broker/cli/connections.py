@@ -10,7 +10,8 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from ..core.settings.units import counted
-from .output import DEFAULT_URL, Json, Url, escape, print_json, queue_argument, size, span_since, stdout
+from .completion import queue_argument
+from .output import DEFAULT_URL, Json, Url, escape, print_json, size, span_since, stdout
 from .watch import Watch, show
 
 app = typer.Typer(help="One connection.", no_args_is_help=True)

@@ -17,6 +17,7 @@ import typer
 
 from ..core.settings.units import counted
 from . import pipe
+from .completion import queue_argument
 from .dead_letters import Death, deaths_of, hops_in
 from .output import (
     DEFAULT_URL,
@@ -31,7 +32,6 @@ from .output import (
     note,
     print_json,
     progress_bar,
-    queue_argument,
     stdout,
 )
 

@@ -43,17 +43,6 @@ stderr = SafeConsole(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 DEFAULT_URL: Final = "homing://127.0.0.1:7171"
 
 
-def _queue_names(context: typer.Context, incomplete: str) -> list[str]:
-    from .client import queue_names
-
-    return queue_names(context, incomplete)
-
-
-def queue_argument(help_text: str) -> Any:
-    """A queue's name, which shells complete."""
-    return typer.Argument(help=help_text, autocompletion=_queue_names)
-
-
 Url = Annotated[str, typer.Option("--url", envvar="HOMING_URL", help="The broker to talk to.", show_envvar=True)]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs; nothing else goes to stdout.")]

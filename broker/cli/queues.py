@@ -10,6 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from ..core.settings.units import counted
+from .completion import queue_argument
 from .dead_letters import Death, deaths_of
 from .output import (
     DEFAULT_URL,
@@ -23,7 +24,6 @@ from .output import (
     escape,
     note,
     print_json,
-    queue_argument,
     stdout,
 )
 from .values import Settings, settings_given

@@ -6,6 +6,7 @@ matches no queue or is full, the message is *parked* in its queue: kept, counted
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
@@ -22,8 +23,10 @@ from ..topology.amqp.arguments import is_temporary
 from ..topology.amqp.dead_letter_router import Burial, DeadLetterExchanges
 from ..topology.resources import Resources, makes_room, over_length
 from .references import Moved
-from .state import BrokerState, log
+from .state import BrokerState
 from .throttle import FEW_QUEUES
+
+log = logging.getLogger("homing")
 
 #: A queue without a dead-letter address says so at most this often.
 _LOG_EVERY_MS: Final = 60_000

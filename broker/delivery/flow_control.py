@@ -4,13 +4,16 @@ always read.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
 from ..core.message import REFERENCE_BYTES
 from ..core.producer import Producer
 from ..core.settings.units import counted
-from .state import BrokerState, log
+from .state import BrokerState
+
+log = logging.getLogger("homing")
 
 WINDOW_MESSAGES: Final = 4000
 WINDOW_BYTES: Final = 4 * 1024 * 1024

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -11,7 +12,9 @@ from ..core.message import MessageReference
 from ..core.queue import Queue
 from ..core.redelivery import Action, Failure, Verdicts, limit_reached, of_amqp_consumer
 from .dead_lettering import DeadLetterOffice
-from .state import BrokerState, log
+from .state import BrokerState
+
+log = logging.getLogger("homing")
 
 COUNTED: Final = Failure()
 _TIMED_OUT: Final = Failure(returned=True)

@@ -1,33 +1,28 @@
-"""What the broker's rooms share: the post office, the books, what waits for its time, and the ready set.
+"""Where references go: into memory or to disk only, to a queue's end, its front, or a time of their own.
 
-Whatever can make a queue dispatchable puts it into one *ready set*; the loop drains that set in one place. A reference that has been
-changed stands in SETTLING until the group with its change is on disk; ``place_when_safe`` is the only way back from there.
+A reference that has been changed stands in SETTLING until the group with its change is on disk; ``place_when_safe`` is the only way back
+from there.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from itertools import groupby
 from random import Random
 
-from ..core.consumer import Consumer, SharedWindow
+from ..core.consumer import Consumer
 from ..core.counts import SENT
 from ..core.message import SETTLING, Message, MessageReference
 from ..core.queue import Queue
-from ..core.routing import PostOffice
-from ..core.scheduled import Schedule
 from ..core.settings.address_settings import AddressSettingsRepository
 from ..paging.page_reads import Reader
 from ..paging.pager import Pager, Windows
 from ..recording.recorder import Ledger
-from .references import References, expires_at
-from .throttle import Throttle
-
-log = logging.getLogger("homing")
+from .references import expires_at
+from .shared_state import SharedState
 
 
-class BrokerState:
+class BrokerState(SharedState):
     def __init__(
         self,
         ledger: Ledger,
@@ -39,25 +34,8 @@ class BrokerState:
         reader: Reader,
         windows: Windows,
     ) -> None:
-        self.ledger = ledger
-        self.settings = settings
-        self.now_ms = now_ms
-        self.rng = rng
-        self.max_hops = max_hops
-        self.post_office = PostOffice()
-        self.schedule = Schedule()
-        self.references = References(ledger, now_ms)
-        self.pager = Pager(self, reader, windows)
-        #: Queues that may have something to dispatch, in the order they became so.
-        self.ready: dict[Queue, None] = {}
-        self.wake = wake
-        self.throttle = Throttle(ledger, wake, lambda: self.references.memory_bytes >= windows.memory_bytes)
-
-    def mark_ready(self, queue: Queue) -> None:
-        """The queue may have become dispatchable; the loop will look."""
-        if not self.ready:
-            self.wake()
-        self.ready[queue] = None
+        super().__init__(ledger, settings, now_ms, rng, wake, max_hops, windows.memory_bytes)
+        self.pager = Pager(self, reader, windows, self.place)
 
     # -- in ----------------------------------------------------------------------------------------------------------
 
@@ -147,12 +125,6 @@ class BrokerState:
             self.mark_ready(queue)
         if shared is not None and shared.limit:
             self.offer_room(shared)
-
-    def offer_room(self, window: SharedWindow) -> None:
-        """The queues of those who share the window are looked at anew, whoever holds least first."""
-        for consumer in window.in_turn():
-            self.ready.pop(consumer.queue, None)
-            self.mark_ready(consumer.queue)
 
     def arrive_when_safe(self, references: list[MessageReference]) -> None:
         """First arrivals, which length limits count since their queue was told to expect them: the same."""

@@ -8,13 +8,11 @@ and while memory is short pages are read for those alone that hold little.
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from ..core.consumer import Kept
 from ..core.message import REFERENCE_BYTES
-
-if TYPE_CHECKING:
-    from ..core.consumer import Kept
-    from ..delivery.state import BrokerState
+from ..delivery.shared_state import SharedState
 
 #: Whoever holds less than this, and less than a 64th of the limit, gets more, however short memory is. A page is then at most as large.
 _LEAST_BYTES: Final = 64 << 10
@@ -23,7 +21,7 @@ _COUNT_EVERY_MS: Final = 250
 
 
 class Rations:
-    def __init__(self, state: BrokerState, memory_limit: int) -> None:
+    def __init__(self, state: SharedState, memory_limit: int) -> None:
         self._state = state
         self._limit = memory_limit
         self._least_bytes = min(_LEAST_BYTES, memory_limit // _LEAST_PART)

@@ -7,18 +7,16 @@ raised, is raised where the call goes on.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from homing.journal.contract import ReferenceRecord
 from homing.journal.read.pages import Page, Wanted
 
 from ..core.message import REFERENCE_BYTES
+from ..core.queue import Queue
+from ..delivery.shared_state import SharedState
 from ..errors import Refused
-
-if TYPE_CHECKING:
-    from ..core.queue import Queue
-    from ..delivery.state import BrokerState
-    from .memory_quota import Rations
+from .memory_quota import Rations
 
 _AGAIN_MS: Final = 1_000
 #: Looks at what of a queue is only on disk; returns whether it wants more.
@@ -32,7 +30,7 @@ class Reader(Protocol):
 
 
 class PageReads:
-    def __init__(self, state: BrokerState, reader: Reader, rations: Rations) -> None:
+    def __init__(self, state: SharedState, reader: Reader, rations: Rations) -> None:
         self._state = state
         self._reader = reader
         self._rations = rations
@@ -83,7 +81,7 @@ class PageReads:
 class Asked:
     """A page that a call waits for. What goes wrong is the call's own affair: ``more`` raises it."""
 
-    def __init__(self, state: BrokerState, reader: Reader, wanted: Wanted, act: Callable[[Page], bool]) -> None:
+    def __init__(self, state: SharedState, reader: Reader, wanted: Wanted, act: Callable[[Page], bool]) -> None:
         self._state = state
         self._act = act
         self.came = False

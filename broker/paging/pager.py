@@ -11,25 +11,23 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from homing.journal.contract import ReferenceRecord
 from homing.journal.read.pages import PAGE_BYTES, PAGE_ROWS, Page, Wanted
 
+from ..core.consumer import Consumer
 from ..core.message import MessageReference
-from ..core.queue import SCAN_BUDGET
+from ..core.queue import SCAN_BUDGET, Queue
 from ..core.settings.address_settings import AddressSettings
 from ..delivery.references import reference_of
+from ..delivery.shared_state import SharedState
 from ..steps import Steps
 from .memory_quota import Rations
 from .page_reads import Look, PageReads, Reader, Scan
 
 log = logging.getLogger("homing")
 
-if TYPE_CHECKING:
-    from ..core.consumer import Consumer
-    from ..core.queue import Queue
-    from ..delivery.state import BrokerState
 
 #: What is due within this time is in memory; half of it before it runs out, the next of it is read.
 AHEAD_MS: Final = 3_000
@@ -56,8 +54,11 @@ class Windows:
 
 
 class Pager:
-    def __init__(self, state: BrokerState, reader: Reader, windows: Windows) -> None:
+    """``place``: what puts references that were read into their queue."""
+
+    def __init__(self, state: SharedState, reader: Reader, windows: Windows, place: Callable[[list[MessageReference]], None]) -> None:
         self._state = state
+        self._place = place
         self._references = state.references
         self._windows = windows
         self.rations = Rations(state, windows.memory_bytes)
@@ -370,7 +371,7 @@ class Pager:
             queue.due_horizon = after if last is None else (last.due_at_ms or 0, last.sequence)
         times = [at_ms for at_ms in (page.next_ms, queue.first_due_ms) if at_ms is not None]
         queue.first_due_ms = min(times) if times and queue.due_on_disk else None
-        self._state.place([self.adopt(queue, record) for record in page.records if record.sequence not in queue.references])
+        self._place([self.adopt(queue, record) for record in page.records if record.sequence not in queue.references])
         now_ms = self._state.now_ms()
         if queue.due_on_disk and queue.first_due_ms is not None:
             self._look_due(queue, now_ms)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from homing.journal.contract import QueueRecord, Recovered, ReferenceRecord, ReferenceState
 
 from ..core.message import Message
@@ -9,12 +11,13 @@ from ..core.queue import Queue
 from ..core.routing import Address, RoutingTypes
 from ..core.settings.units import known_duration_ms
 from ..delivery.references import reference_of
-from ..delivery.state import log
 from ..engine import Engine
 from ..errors import Refused
 from ..topology.amqp.arguments import priorities
 from ..topology.resources import parse_selector, settings_for
 from .records import park_reason
+
+log = logging.getLogger("homing")
 
 
 def recover(broker: Engine, recovered: Recovered) -> None:

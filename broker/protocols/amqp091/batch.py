@@ -3,29 +3,40 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from ...broker import Broker
 from ...core.consumer import Consumer
 from ...core.message import Message, MessageReference
+from ...core.producer import Producer
 from ...core.queue import Queue
 from ...core.routing import Route
-
-if TYPE_CHECKING:
-    from .channel import Channel
-    from .session import AmqpSession
 
 #: What a message costs a producer's credit beyond its body and properties.
 _OVERHEAD_BYTES = 400
 
 
+class Confirming:
+    """A channel with confirms."""
+
+    def confirm(self) -> None:
+        """The turn's publishes are with the broker: they are confirmed when they are on disk."""
+        raise NotImplementedError
+
+
 class Turn:
-    def __init__(self, session: AmqpSession) -> None:
-        self._session = session
+    """``producer`` is there once the connection is open. ``settled`` is told of consumers whose deliveries were acknowledged."""
+
+    producer: Producer
+
+    def __init__(self, broker: Broker, settled: Callable[[Consumer], None]) -> None:
+        self._broker = broker
+        self._settled = settled
         #: Messages for one queue, in order, and a route that leads there alone.
         self._arrivals: dict[Queue, tuple[Route, list[Message]]] = {}
         self.acknowledged: defaultdict[Consumer, list[MessageReference]] = defaultdict(list)
         #: Channels that have something to confirm.
-        self.confirming: dict[Channel, None] = {}
+        self.confirming: dict[Confirming, None] = {}
         self._messages = 0
         self._bytes = 0
 
@@ -33,7 +44,7 @@ class Turn:
         """The same as the broker's; what goes to one queue alone is handed over together."""
         if len(route.queues) > 1:
             self.hand_over()
-            return self._session.broker.publish(route, messages)
+            return self._broker.publish(route, messages)
         queue = route.queues[0]
         gathered = self._arrivals.get(queue)
         if gathered is None:
@@ -51,23 +62,22 @@ class Turn:
         """What arrived joins its queues, so that nothing overtakes it."""
         arrivals, self._arrivals = self._arrivals, {}
         for route, messages in arrivals.values():
-            self._session.broker.publish(route, messages)
+            self._broker.publish(route, messages)
 
     def finish(self) -> None:
         """Everything gathered goes to the broker; confirms and acknowledgements follow."""
-        session = self._session
         if self._arrivals:
             self.hand_over()
         if self.acknowledged:
             acknowledged, self.acknowledged = self.acknowledged, defaultdict(list)
             for consumer, references in acknowledged.items():
-                session.broker.acknowledge(consumer, references)
-                session.settled(consumer)
+                self._broker.acknowledge(consumer, references)
+                self._settled(consumer)
         if self.confirming:
             confirming, self.confirming = self.confirming, {}
             for channel in confirming:
                 channel.confirm()
         if self._messages:
-            session.broker.charge(session.producer, self._messages, self._bytes)
+            self._broker.charge(self.producer, self._messages, self._bytes)
             self._messages = self._bytes = 0
-            session.broker.top_up(session.producer)
+            self._broker.top_up(self.producer)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import struct
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from ...core.amqp.declared import counts_deliveries
 from ...core.amqp.vhost import REPLY_TO, local_name
@@ -20,6 +20,7 @@ from ...core.queue import Queue
 from ...core.redelivery import Failure
 from ...core.transaction import Transaction
 from ...errors import Refused
+from .batch import Confirming
 from .codec import (
     FRAME_BODY,
     FRAME_HEADER,
@@ -33,12 +34,10 @@ from .codec import (
     method_frame,
 )
 from .codec_methods import NUMBER, short_string
+from .connection import AmqpConnection, Subscriber
 from .errors import not_implemented, precondition_failed
 from .message_mapping import wire_of, with_reply_to
 from .publishing import message_of, pattern_of, take_in, take_in_run
-
-if TYPE_CHECKING:
-    from .session import AmqpSession
 
 #: A window without a limit.
 UNLIMITED: Final = 1 << 30
@@ -63,12 +62,10 @@ _REFUSALS: Final = {
 _Held = tuple[Consumer, int, int]
 
 
-class Subscription:
-    __slots__ = ("channel", "consumer", "no_ack", "prefix", "shapes", "tag")
-
+class Subscription(Subscriber):
     def __init__(self, channel: Channel, consumer: Consumer, tag: str, no_ack: bool) -> None:
+        super().__init__(consumer)
         self.channel = channel
-        self.consumer = consumer
         self.tag = tag
         self.no_ack = no_ack
         #: What every delivery to it begins with.
@@ -76,9 +73,19 @@ class Subscription:
         #: Target and properties of a delivery -> what is the same in all such deliveries.
         self.shapes: dict[tuple[bytes, bytes], tuple[bytes, bytes, bytes]] = {}
 
+    def deliver(self, references: list[MessageReference]) -> None:
+        self.channel.deliver(self, references)
 
-class Channel:
-    def __init__(self, session: AmqpSession, number: int) -> None:
+    def settled(self) -> None:
+        if self.channel.window.limit:
+            self.channel.settled(self.consumer)
+
+    def cancelled(self) -> None:
+        self.channel.cancelled(self)
+
+
+class Channel(Confirming):
+    def __init__(self, session: AmqpConnection, number: int) -> None:
         self.session = session
         self.number = number
         self.subscriptions: dict[str, Subscription] = {}
@@ -166,10 +173,9 @@ class Channel:
         payload = b"".join(
             [_RETURN, (312).to_bytes(2, "big"), short_string("NO_ROUTE"), short_string(event.exchange), short_string(event.routing_key)]
         )
-        self.session.write_parts(content_frames(self.number, payload, event.properties, event.body or b"", self.session.frame_max))
+        self.session.write(b"".join(content_frames(self.number, payload, event.properties, event.body or b"", self.session.frame_max)))
 
     def confirm(self) -> None:
-        """The turn's publishes are with the broker: they are confirmed when they are on disk."""
         last, rejected = self.published or 0, self.rejected
         self.rejected = []
         self.session.broker.when_stored(lambda: self._confirm(last, rejected))
@@ -212,7 +218,7 @@ class Channel:
             exclusive=exclusive,
             priority=priority,
         )
-        self.subscriptions[tag] = session.subscriptions[consumer.number] = Subscription(self, consumer, tag, no_ack)
+        self.subscriptions[tag] = session.subscribers[consumer.number] = Subscription(self, consumer, tag, no_ack)
         return tag
 
     def cancel(self, tag: str) -> None:
@@ -221,7 +227,7 @@ class Channel:
         if subscription is None:
             return
         session, consumer = self.session, subscription.consumer
-        session.subscriptions.pop(consumer.number, None)
+        session.subscribers.pop(consumer.number, None)
         session.broker.unsubscribe(session.connection, consumer, keep_given=True)
         if local_name(consumer.queue.name) == self.reply_queue:
             # The queue ends with its consumer; another one may be asked for.
@@ -270,7 +276,7 @@ class Channel:
             unacked = self._unacked
             for tag, reference in enumerate(references, first):
                 unacked[tag] = (consumer, reference.tag, tag)
-        session.write_parts(parts)
+        session.write(b"".join(parts))
         if no_ack:
             session.broker.acknowledge(consumer, references)
         else:
@@ -425,7 +431,7 @@ class Channel:
             session.settled(consumer)
         for how, ended in fates.items():
             self._end(ended, how)
-        session.finish_turn()
+        session.turn.finish()
         self._begin()
 
     def roll_back(self) -> None:
@@ -453,7 +459,7 @@ class Channel:
         session = self.session
         queues = [subscription.consumer.queue for subscription in self.subscriptions.values()]
         for subscription in self.subscriptions.values():
-            session.subscriptions.pop(subscription.consumer.number, None)
+            session.subscribers.pop(subscription.consumer.number, None)
             session.broker.unsubscribe(session.connection, subscription.consumer)
         for consumer in self.holders.values():
             session.broker.release(session.connection, consumer)
@@ -488,4 +494,4 @@ def _unknown_tag(tag: int) -> AmqpError:
     return precondition_failed(f"unknown delivery tag {tag}")
 
 
-__all__ = ["Channel", "Refused", "Subscription"]
+__all__ = ["Channel", "Refused"]

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from .channel import Channel
 from .codec import AmqpError, Event, MethodEvent, method_frame
 from .codec_methods import NUMBER
-
-if TYPE_CHECKING:
-    from .session import AmqpSession
+from .connection import AmqpConnection
 
 _OPEN: Final = NUMBER["channel.open"]
 _CLOSE: Final = NUMBER["channel.close"]
@@ -27,7 +25,7 @@ class _Closed(Enum):
 
 
 class Channels:
-    def __init__(self, session: AmqpSession, most: int) -> None:
+    def __init__(self, session: AmqpConnection, most: int) -> None:
         self._session = session
         self.most = most
         self.open: dict[int, Channel] = {}

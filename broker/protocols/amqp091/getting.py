@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ...core.amqp.declared import counts_deliveries
 from ...core.message import MessageReference
 from ...core.queue import Queue
+from .channel import Channel
 from .codec import content_frames, method_frame
 from .codec_methods import NUMBER
 from .message_mapping import wire_of
-
-if TYPE_CHECKING:
-    from .channel import Channel
 
 _GET_OK: Final = NUMBER["basic.get-ok"].to_bytes(4, "big")
 _DELIVERY: Final = struct.Struct(">QB")

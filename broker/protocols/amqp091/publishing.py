@@ -6,10 +6,10 @@ once (``Pattern``) and kept until bindings or settings change; headers and expir
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final
 
 from ...core.amqp.vhost import prefix_of
-from ...core.message import Message, Properties
+from ...core.message import Message
 from ...core.routing import Route
 from ...errors import Refused
 from ...properties import size_of
@@ -17,11 +17,9 @@ from .codec import AmqpError, PublishEvent, PublishRun
 from .codec_methods import NUMBER
 from .codec_properties import ContentProperties, read_properties
 from .codec_tables import TableError
+from .connection import AmqpConnection, Pattern
 from .errors import error_of, precondition_failed
 from .message_mapping import headers_of, key_list, message_properties, ttl_of, without_bcc
-
-if TYPE_CHECKING:
-    from .session import AmqpSession
 
 _PUBLISH = NUMBER["basic.publish"]
 #: Patterns that one connection remembers, and the longest properties that make one.
@@ -29,20 +27,7 @@ _REMEMBERED: Final = 512
 _LONGEST: Final = 128
 
 
-class Pattern(NamedTuple):
-    """All that messages with the same exchange, routing key and properties have in common."""
-
-    version: int
-    route: Route
-    address: str
-    properties: Properties | None
-    properties_bytes: int
-    priority: int
-    durable: bool
-    ttl_ms: int | None
-
-
-def message_of(session: AmqpSession, event: PublishEvent, pattern: Pattern) -> Message:
+def message_of(session: AmqpConnection, event: PublishEvent, pattern: Pattern) -> Message:
     """What is published, as of now."""
     _, _, address, properties, properties_bytes, priority, durable, ttl_ms = pattern
     now_ms = session.broker.now_ms()
@@ -52,7 +37,7 @@ def message_of(session: AmqpSession, event: PublishEvent, pattern: Pattern) -> M
     return message
 
 
-def take_in(session: AmqpSession, event: PublishEvent) -> tuple[bool, bool] | None:
+def take_in(session: AmqpConnection, event: PublishEvent) -> tuple[bool, bool] | None:
     """(whether every queue it was meant for took it, whether there was any). Raises AmqpError.
 
     None: nothing was done; it is for several queues, and this turn has no room for that.
@@ -74,7 +59,7 @@ def take_in(session: AmqpSession, event: PublishEvent) -> tuple[bool, bool] | No
     return True, True
 
 
-def take_in_run(session: AmqpSession, run: PublishRun) -> int | None:
+def take_in_run(session: AmqpConnection, run: PublishRun) -> int | None:
     """Takes in messages that differ in their bodies alone, where no queue refuses any: how many of the first, as there is room for in
     this turn. None: none, as each is to be looked at by itself.
 
@@ -98,7 +83,7 @@ def take_in_run(session: AmqpSession, run: PublishRun) -> int | None:
     return number
 
 
-def pattern_of(session: AmqpSession, event: PublishEvent | PublishRun) -> Pattern:
+def pattern_of(session: AmqpConnection, event: PublishEvent | PublishRun) -> Pattern:
     """What the publish comes to, as things stand. Raises AmqpError where it may not be published."""
     key = (event.exchange, event.routing_key, event.properties)
     pattern = session.patterns.get(key)
@@ -111,7 +96,7 @@ def pattern_of(session: AmqpSession, event: PublishEvent | PublishRun) -> Patter
     return pattern
 
 
-def _pattern(session: AmqpSession, event: PublishEvent | PublishRun) -> Pattern:
+def _pattern(session: AmqpConnection, event: PublishEvent | PublishRun) -> Pattern:
     raw, exchange, key = event.properties, event.exchange, event.routing_key
     try:
         properties = read_properties(raw)
@@ -141,6 +126,6 @@ def _priority(properties: ContentProperties, route: Route) -> int:
     return properties.priority if route.by_priority and properties.priority is not None else route.default_priority
 
 
-def _check_user(session: AmqpSession, properties: ContentProperties) -> None:
+def _check_user(session: AmqpConnection, properties: ContentProperties) -> None:
     if properties.user_id is not None and properties.user_id != session.login:
         raise precondition_failed(f"user_id property set to '{properties.user_id}' but authenticated user was '{session.login}'", _PUBLISH)

@@ -11,14 +11,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ...broker import Broker
-from ...connection import Connection
 from ...core.consumer import NOBODY, Consumer
 from ...core.message import MessageReference
 from ...core.producer import Producer
 from ...errors import Refused
 from ..output import PausableOutput
-from .batch import Turn
-from .channel import Subscription
 from .channels import Channels
 from .codec import (
     HEARTBEAT_FRAME,
@@ -37,11 +34,11 @@ from .codec import (
     method_of,
 )
 from .codec_methods import METHODS, NUMBER
+from .connection import AmqpConnection
 from .errors import error_of
 from .login import client, credentials, server_properties
 from .methods import METHODS as HANDLERS
 from .options import AmqpOptions
-from .publishing import Pattern
 
 log = logging.getLogger("homing")
 
@@ -63,20 +60,9 @@ _SHOWING: Final = frozenset(NUMBER[name] for name in ("basic.get", "basic.consum
 Authenticate = Callable[[str, str, Callable[[str | Refused], None]], Callable[[], object] | None]
 
 
-class AmqpSession:
-    connection: Connection
-    producer: Producer
-
+class AmqpSession(AmqpConnection):
     def __init__(self, broker: Broker, output: PausableOutput, options: AmqpOptions, authenticate: Authenticate) -> None:
-        self.broker = broker
-        self.options = options
-        self.frame_max = options.frame_max
-        self.login = ""
-        self.notifies_cancels = False
-        self.subscriptions: dict[int, Subscription] = {}
-        #: (exchange, routing key, properties) -> what such publishes come to.
-        self.patterns: dict[tuple[str, str, bytes], Pattern] = {}
-        self.turn = Turn(self)
+        super().__init__(broker, options)
         self._output = output
         self._authenticate = authenticate
         self._cancel_login: Callable[[], object] | None = None
@@ -100,7 +86,6 @@ class AmqpSession:
         #: The client has: nothing behind it is acted on, and the answer follows when all before it is on disk.
         self._closed_by_client = False
         self._ended = False
-        self._consumers = 0
 
     # -- in ----------------------------------------------------------------------------------------------------------
 
@@ -132,7 +117,6 @@ class AmqpSession:
         return self._header[8:]
 
     def hold(self) -> None:
-        """Nothing further is acted on until ``go_on``: an answer waits for the disk, and what was asked later comes after it."""
         self._held, self._waiting = [], b""
         self._output.pause_reading()
 
@@ -149,11 +133,9 @@ class AmqpSession:
 
     @property
     def postponed(self) -> bool:
-        """Nothing further is acted on for now."""
         return self._held is not None
 
     def postpone(self, event: PublishEvent | PublishRun) -> None:
-        """There is no room for it in this turn (throttle.py): it goes on in a later one, and so does all that comes behind it."""
         if self._held is None:
             self.hold()
             self.broker.wait_for_room(self._in_turn)
@@ -297,7 +279,7 @@ class AmqpSession:
         self.connection.returns_at_once = True
         self._expected = 0
         self._output.opened(self._heartbeat_s * 1000)
-        self.producer = self.broker.open_sender(self.connection)
+        self.producer = self.turn.producer = self.broker.open_sender(self.connection)
         self.write(method_frame(0, "connection.open-ok", ""))
 
     def _leave(self) -> None:
@@ -316,11 +298,11 @@ class AmqpSession:
         """The broker forgets the connection: what it held goes back, its own queues end."""
         if self._expected != 0 or not self.connection.open:
             return
-        queues = [subscription.consumer.queue for subscription in self.subscriptions.values()]
+        queues = [subscriber.consumer.queue for subscriber in self.subscribers.values()]
         for channel in self._channels.open.values():
             channel.closed = True
         self.broker.disconnect(self.connection, lost)
-        self.subscriptions.clear()
+        self.subscribers.clear()
         self._channels.let_go()
         self.broker.delete_exclusive(self.connection)
         self.broker.consumers_gone(queues)
@@ -363,15 +345,7 @@ class AmqpSession:
         if not self._ended and not self._closed_by_us:
             self._output.write(data)
 
-    def write_parts(self, parts: list[bytes]) -> None:
-        self.write(b"".join(parts))
-
-    def next_consumer(self) -> int:
-        self._consumers += 1
-        return self._consumers
-
     def gave_back(self) -> None:
-        """Deliveries were refused: until that is on disk they stand nowhere where they could be seen."""
         self._giving_back += 1
         self.broker.when_safe(self._came_back)
 
@@ -382,18 +356,12 @@ class AmqpSession:
             self.go_on()
 
     def forget_content(self, channel: int) -> None:
-        """What is half here of a message that comes on this channel is let go."""
         self._reader.forget(channel)
 
-    def finish_turn(self) -> None:
-        self.turn.finish()
-
     def settled(self, consumer: Consumer) -> None:
-        """Some of the consumer's deliveries were acknowledged."""
-        subscription = self.subscriptions.get(consumer.number)
-        if subscription is not None:
-            if subscription.channel.window.limit:
-                subscription.channel.settled(consumer)
+        subscriber = self.subscribers.get(consumer.number)
+        if subscriber is not None:
+            subscriber.settled()
             return
         for channel in self._channels.open.values():
             if consumer.number in channel.holders:
@@ -407,9 +375,9 @@ class AmqpSession:
         return self._output.writable
 
     def deliver(self, consumer: Consumer, references: list[MessageReference]) -> None:
-        subscription = self.subscriptions.get(consumer.number)
-        if subscription is not None:
-            subscription.channel.deliver(subscription, references)
+        subscriber = self.subscribers.get(consumer.number)
+        if subscriber is not None:
+            subscriber.deliver(references)
 
     def grant(self, producer: Producer, messages: int, size: int, reason: str | None) -> None:
         """Credit, which AMQP has not: a connection that may not publish is not read, and told so where it understands."""
@@ -428,9 +396,9 @@ class AmqpSession:
         """Nobody pulls here: a get is answered at once."""
 
     def cancelled(self, consumer: Consumer, code: str, message: str, fix: str) -> None:
-        subscription = self.subscriptions.pop(consumer.number, None)
-        if subscription is not None:
-            subscription.channel.cancelled(subscription)
+        subscriber = self.subscribers.pop(consumer.number, None)
+        if subscriber is not None:
+            subscriber.cancelled()
 
     def not_held(self, consumer: Consumer, ranges: list[int]) -> None:
         """What timed out is with others again, and there is room for more; a late acknowledgement of it is passed over."""
@@ -462,7 +430,6 @@ class AmqpSession:
             self._close_connection(AmqpError(320, f"CONNECTION_FORCED - {message}"))
 
     def broken(self, error: Exception) -> None:
-        """A fault of ours: this connection ends, the others go on."""
         log.error("a frame broke its AMQP session; its connection is closed, the others go on", exc_info=error)
         if not self._ended:
             self._close_connection(AmqpError(541, "INTERNAL_ERROR - the broker failed on this frame"))

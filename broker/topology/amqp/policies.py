@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -15,9 +16,11 @@ from ...core.amqp.vhost import split, virtual_host_of
 from ...core.queue import Queue
 from ...core.settings.address_settings import AddressSettings
 from ...core.settings.units import known_duration_ms
-from ...delivery.state import BrokerState, log
+from ...delivery.state import BrokerState
 from ...errors import Refused
 from .arguments import delayed_retries
+
+log = logging.getLogger("homing")
 
 _KIND: Final = "policy"
 #: At the start each is looked at for each queue.

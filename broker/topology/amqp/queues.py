@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Iterable
 from typing import Any, Final
@@ -13,10 +14,12 @@ from ...core.amqp.vhost import REPLY_TO, SEPARATOR, local_name, prefix_of, virtu
 from ...core.consumer import Consumer
 from ...core.queue import Queue
 from ...core.routing import ANYCAST, RoutingTypes
-from ...delivery.state import BrokerState, log
+from ...delivery.state import BrokerState
 from ...errors import Refused
 from ..resources import Resources, check_name
 from .arguments import GENERATED, check_same, options_for
+
+log = logging.getLogger("homing")
 
 #: So many names of arguments are remembered as told; clients may think of any number.
 _MOST_TOLD: Final = 1000

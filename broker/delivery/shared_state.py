@@ -1,0 +1,57 @@
+"""What the broker's rooms share: the post office, the recorder, what waits for its time, and the ready set.
+
+Whatever can make a queue dispatchable puts it into one *ready set*; the loop drains that set in one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from ..core.consumer import SharedWindow
+from ..core.queue import Queue
+from ..core.routing import PostOffice
+from ..core.scheduled import Schedule
+from ..core.settings.address_settings import AddressSettingsRepository
+from ..recording.recorder import Ledger
+from .references import References
+from .throttle import Throttle
+
+
+class SharedState:
+    """``max_memory_bytes``: at which what producers sent waits (throttle.py)."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        settings: AddressSettingsRepository,
+        now_ms: Callable[[], int],
+        rng: Random,
+        wake: Callable[[], None],
+        max_hops: int,
+        max_memory_bytes: int,
+    ) -> None:
+        self.ledger = ledger
+        self.settings = settings
+        self.now_ms = now_ms
+        self.rng = rng
+        self.max_hops = max_hops
+        self.post_office = PostOffice()
+        self.schedule = Schedule()
+        self.references = References(ledger, now_ms)
+        #: Queues that may have something to dispatch, in the order they became so.
+        self.ready: dict[Queue, None] = {}
+        self.wake = wake
+        self.throttle = Throttle(ledger, wake, lambda: self.references.memory_bytes >= max_memory_bytes)
+
+    def mark_ready(self, queue: Queue) -> None:
+        """The queue may have become dispatchable; the loop will look."""
+        if not self.ready:
+            self.wake()
+        self.ready[queue] = None
+
+    def offer_room(self, window: SharedWindow) -> None:
+        """The queues of those who share the window are looked at anew, whoever holds least first."""
+        for consumer in window.in_turn():
+            self.ready.pop(consumer.queue, None)
+            self.mark_ready(consumer.queue)

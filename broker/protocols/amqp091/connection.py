@@ -1,0 +1,105 @@
+"""An AMQP connection as its channels know it: who is asked, who is told, and what is kept for all of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...broker import Broker
+from ...connection import Connection
+from ...core.consumer import Consumer
+from ...core.message import MessageReference, Properties
+from ...core.producer import Producer
+from ...core.routing import Route
+from .batch import Turn
+from .codec import PublishEvent, PublishRun
+from .options import AmqpOptions
+
+
+class Pattern(NamedTuple):
+    """All that messages with the same exchange, routing key and properties have in common."""
+
+    version: int
+    route: Route
+    address: str
+    properties: Properties | None
+    properties_bytes: int
+    priority: int
+    durable: bool
+    ttl_ms: int | None
+
+
+class Subscriber:
+    """A consumer of a channel's, as the broker speaks to it."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self.consumer = consumer
+
+    def deliver(self, references: list[MessageReference]) -> None:
+        raise NotImplementedError
+
+    def settled(self) -> None:
+        """Some of its deliveries were acknowledged."""
+        raise NotImplementedError
+
+    def cancelled(self) -> None:
+        """The broker ended it: the queue is gone."""
+        raise NotImplementedError
+
+
+class AmqpConnection:
+    """The session (session.py) is one. ``connection`` and ``producer`` are there from connection.open on."""
+
+    connection: Connection
+    producer: Producer
+
+    def __init__(self, broker: Broker, options: AmqpOptions) -> None:
+        self.broker = broker
+        self.options = options
+        self.frame_max = options.frame_max
+        self.login = ""
+        self.notifies_cancels = False
+        #: By the number of the broker's consumer.
+        self.subscribers: dict[int, Subscriber] = {}
+        #: (exchange, routing key, properties) -> what such publishes come to.
+        self.patterns: dict[tuple[str, str, bytes], Pattern] = {}
+        self.turn = Turn(broker, self.settled)
+        self._consumers = 0
+
+    def next_consumer(self) -> int:
+        self._consumers += 1
+        return self._consumers
+
+    def write(self, data: bytes) -> None:
+        raise NotImplementedError
+
+    def hold(self) -> None:
+        """Nothing further is acted on until ``go_on``: an answer waits for the disk, and what was asked later comes after it."""
+        raise NotImplementedError
+
+    def go_on(self) -> None:
+        raise NotImplementedError
+
+    @property
+    def postponed(self) -> bool:
+        """Nothing further is acted on for now."""
+        raise NotImplementedError
+
+    def postpone(self, event: PublishEvent | PublishRun) -> None:
+        """There is no room for it in this turn (throttle.py): it goes on in a later one, and so does all that comes behind it."""
+        raise NotImplementedError
+
+    def gave_back(self) -> None:
+        """Deliveries were refused: until that is on disk they stand nowhere where they could be seen."""
+        raise NotImplementedError
+
+    def settled(self, consumer: Consumer) -> None:
+        """Some of the consumer's deliveries were acknowledged."""
+        raise NotImplementedError
+
+    def forget_content(self, channel: int) -> None:
+        """What is half here of a message that comes on this channel is let go."""
+        raise NotImplementedError
+
+    def broken(self, error: Exception) -> None:
+        """A fault of ours: this connection ends, the others go on."""
+        raise NotImplementedError
