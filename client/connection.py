@@ -156,7 +156,7 @@ class Connection:
         return await self._link.call(verb, **arguments)
 
     async def listing(self, verb: str, **arguments: Any) -> list[Any]:
-        """All that a call with pages has (``queues``, ``consumers``, ``policies``, ``vhosts``), page by page; raises as ``call`` does.
+        """All that a call with pages has (``queues``, ``consumers``, ``connections``, …), page by page; raises as ``call`` does.
 
         What comes or goes meanwhile may be in it or not.
         """

@@ -2,49 +2,86 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ..broker import Broker
 from ..core.counts import COUNTED, named, none_yet
 from ..core.queue import Queue
 
-#: Rates are of the last one to two of these.
+#: Each queue is looked at so often; rates are of what came since the last look but one.
 SAMPLE_MS: Final = 5_000
+#: Queues looked at in one turn.
+_AT_A_TIME: Final = 1_000
 _LEAST_MS: Final = 1_000
 
-_Sample = tuple[int, dict[Queue, tuple[int, ...]], tuple[int, ...]]
+Counts = tuple[int, ...]
+_NOTHING: Final[Counts] = tuple(none_yet())
+
+
+class _Looks(NamedTuple):
+    """The last but one, and the last."""
+
+    before_ms: int
+    before: Counts
+    at_ms: int
+    counts: Counts
 
 
 class Meter:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.since_ms = broker.now_ms()
-        self._gone = none_yet()
-        nothing = tuple(none_yet())
-        #: The last but one, and the last: when, each queue's counts, and all together.
-        self._samples: deque[_Sample] = deque([(self.since_ms, {}, nothing)], maxlen=2)
+        self._looks: dict[Queue, _Looks] = {}
+        #: Of all queues as they were last looked at, and those that are gone.
+        self._total = none_yet()
+        #: Of this round.
+        self._still_to_look_at: list[Queue] = []
+        self._totals = _Looks(self.since_ms, _NOTHING, self.since_ms, _NOTHING)
         broker.when_queue_goes(self._keep)
 
     def _keep(self, queue: Queue) -> None:
-        self._gone = _sum([self._gone, queue.counts])
+        _add(self._total, queue.counts, self._seen(queue))
+        self._looks.pop(queue, None)
+
+    def _seen(self, queue: Queue) -> Counts:
+        looks = self._looks.get(queue)
+        return looks.counts if looks is not None else _NOTHING
 
     def sample(self) -> None:
-        """Called at least every few seconds."""
+        """Called about every second."""
         now_ms = self._broker.now_ms()
-        if now_ms - self._samples[-1][0] >= SAMPLE_MS:
-            counts = {queue: tuple(queue.counts) for queue in self._broker.queues().values()}
-            self._samples.append((now_ms, counts, tuple(self._total())))
+        if not self._still_to_look_at:
+            if now_ms - self._totals.at_ms < SAMPLE_MS:
+                return
+            self._totals = _Looks(self._totals.at_ms, self._totals.counts, now_ms, tuple(self._total_now()))
+            self._still_to_look_at = list(self._broker.queues().values())
+        queues, self._still_to_look_at = self._still_to_look_at[:_AT_A_TIME], self._still_to_look_at[_AT_A_TIME:]
+        there = self._broker.queues()
+        for queue in queues:
+            if there.get(queue.name) is queue:
+                self._look(queue, now_ms)
 
-    def _total(self) -> list[int]:
-        return _sum([self._gone, *(queue.counts for queue in self._broker.queues().values())])
+    def _look(self, queue: Queue, now_ms: int) -> None:
+        looks = self._looks.get(queue) or _Looks(queue.created_at_ms, _NOTHING, max(queue.created_at_ms, self.since_ms), _NOTHING)
+        counts = tuple(queue.counts)
+        if counts != looks.counts:
+            _add(self._total, counts, looks.counts)
+        self._looks[queue] = _Looks(looks.at_ms, looks.counts, now_ms, counts)
+
+    def _total_now(self) -> list[int]:
+        total = list(self._total)
+        for queue in self._broker.queues().values():
+            seen, counts = self._seen(queue), tuple(queue.counts)
+            if counts != seen:
+                _add(total, counts, seen)
+        return total
 
     def of(self, queue: Queue) -> dict[str, Any]:
         """What became of messages, and how many a second of late."""
-        at_ms, counts, _ = self._samples[0]
-        before = counts.get(queue, none_yet())
-        return {**named(queue.counts), "rates": self._per_second(queue.counts, before, max(at_ms, queue.created_at_ms))}
+        looks = self._looks.get(queue)
+        since_ms, before = (looks.before_ms, looks.before) if looks else (max(queue.created_at_ms, self.since_ms), _NOTHING)
+        return {**named(queue.counts), "rates": self._per_second(queue.counts, before, since_ms)}
 
     def _per_second(self, counts: Sequence[int], before: Sequence[int], since_ms: int) -> dict[str, float]:
         seconds = max(_LEAST_MS, self._broker.now_ms() - since_ms) / 1000
@@ -52,7 +89,7 @@ class Meter:
 
     def messages(self) -> dict[str, Any]:
         """Of all queues: what stands in them now, and what became of messages ``since_ms``, with rates."""
-        queues, total = self._broker.queues().values(), self._total()
+        queues, total = self._broker.queues().values(), self._total_now()
         return {
             "pending": sum(queue.ready for queue in queues),
             "delivering": sum(queue.delivering + queue.committing for queue in queues),
@@ -60,7 +97,7 @@ class Meter:
             "parked": sum(len(queue.parked) for queue in queues),
             "since_ms": self.since_ms,
             **named(total),
-            "rates": self._per_second(total, self._samples[0][2], self._samples[0][0]),
+            "rates": self._per_second(total, self._totals.before, self._totals.before_ms),
         }
 
     def open(self) -> dict[str, int]:
@@ -74,5 +111,6 @@ class Meter:
         }
 
 
-def _sum(counts: Sequence[Sequence[int]]) -> list[int]:
-    return [sum(column) for column in zip(*counts, strict=True)]
+def _add(total: list[int], counts: Sequence[int], less: Sequence[int]) -> None:
+    for at, (now, then) in enumerate(zip(counts, less, strict=True)):
+        total[at] += now - then

@@ -12,6 +12,7 @@ NAMES = ["a", "b", "a.b", "DLA", "DLQ.a", "x" * 512, "a::b", "*", "", "ü", "a\n
 ODD: list[Any] = [None, True, False, 0, 1, -1, 7, 2**31, 2**62, 2**63 - 1, 2**63, 2**64 - 1, -(2**63), 0.5, float("nan"), float("inf")]
 ODD += ["", "text", "é" * 300, b"", b"bytes", [], {}, [[]], [1, 2], {"a": 1}, {"": None}, [[b"x"]], [1, 2**62]]
 VERBS = ["queues", "peek", "history", "explain", "create-queue", "delete-queue", "purge", "pause", "resume", "redrive", "consumers", "none"]
+VERBS += ["queue", "connections", "statistics", "list-settings", "why", "last-attempts"]
 HOSTS = ["/", "shop", "", "a/b", "x" * 200, "ü", "a\n"]
 #: Of queues whose names begin with a: the good client's must keep what they hold.
 PATTERNS = ["^a", "^a.*", "^a(b|)+$", "^a(", "^[a"]
@@ -25,6 +26,13 @@ DEFINITIONS: list[Any] = [
 ]
 ARGUMENTS = ["queue", "address", "selector", "limit", "after", "message_id", "message_ids", "if_empty", "routing_type", "durable"]
 ARGUMENTS += ["message_ttl_ms", "max_length", "overflow", "dead_letter_address", "expiry_address", "redelivery_delay_ms", "exclusive"]
+SETTINGS: list[Any] = [
+    {"message-ttl": "5ms", "max-length": 1, "overflow": "drop-head"},
+    {"redelivery-delays": [1, 2]},
+    {"redelivery_delay_ms": 5, "max-delivery-attempts": 2, "dead-letter-address": None},
+    {"min-ttl": 5, "max-ttl": 1},
+    {"no-such": 1},
+]
 SELECTORS = ["a = 1", "p LIKE '%a_b%'", "a =", "NOT (a IN ('x'))", "TRUE", "(" * 80]
 
 
@@ -90,6 +98,13 @@ class Frames:
             "clear-policy": {"name": self.odd(chance.choice("pq"))},
             "add-vhost": {"name": self.odd(chance.choice(HOSTS))},
             "delete-vhost": {"name": self.odd(chance.choice(HOSTS[1:]))},
+            # Numbers and patterns that do not mean what is the good client's.
+            "why": {"message_id": self.odd(chance.randrange(60))},
+            "delete-message": {"message_id": chance.randrange(21, 80), "queue": self.odd(self.name())},
+            "move-message": {"message_id": chance.randrange(21, 80), "queue": self.odd(self.name()), "source": self.odd(self.name())},
+            "last-attempts": {"stays": self.odd([[self.odd(chance.randrange(60)), chance.randrange(60)]])},
+            "set-settings": {"layers": {chance.choice(("a", "a.#", "#.b")): self.odd(chance.choice(SETTINGS))}, "dry_run": self.odd(False)},
+            "unset-settings": {"pattern": self.odd(chance.choice(("a", "a.#", "#.b"))), "keys": self.odd(None)},
         }
         if chance.random() < 0.3:
             verb, arguments = chance.choice(list(made.items()))
