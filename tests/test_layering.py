@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 import subprocess
 import sys
@@ -308,3 +309,15 @@ def test_private_attributes_are_left_alone(path: Path) -> None:
     own |= {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     allowed = {name for room, names in SHARED_PRIVATE.items() if str(path.relative_to(ROOT)).startswith(room) for name in names}
     assert not reached - own - allowed - {"_asdict", "_fields", "_make", "_replace"}
+
+
+def test_errors_that_docstrings_speak_of_exist() -> None:
+    trees = {path: ast.parse(path.read_text()) for path in FILES}
+    defined = {node.name for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    defined |= {
+        alias.name for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    texts = {path: " ".join(path.read_text().split()) for path in FILES}
+    told = {(path, name) for path, text in texts.items() for name in re.findall(r"\bRaises ([A-Z]\w*)", text)}
+    assert len(told) > 60
+    assert not {f"{path}: {name}" for path, name in told if name not in defined and not hasattr(builtins, name)}
