@@ -322,14 +322,16 @@ class Server:
         self.broker.ledger.group.settings(self._clock.now_ms(), self.config.journal_settings(self.broker.settings))
 
     def look_for_damage(self) -> None:
-        """After an unclean stop, while clients are served. Not on a disk that is nearly full: who reads keeps the write-ahead log from
-        being used anew."""
+        """After an unclean stop, while clients are served. Not on a disk that is nearly full, nor when the write-ahead log has grown to
+        its limit: who reads keeps it from being used anew."""
         self._start_check = check = StartCheck(self.config.data_directory)
+        full, long = "the disk is nearly full", "the write-ahead log has reached journal.wal-limit"
+        self._journal.on_space = lambda low: check.leave_off(full) if low else None
+        self._journal.on_wal_limit = lambda over: check.leave_off(long) if over else None
         if self._journal.space_low:
-            check.leave_off()
-            return
-        self._journal.on_space = lambda low: check.leave_off() if low else None
-        check.start()
+            check.leave_off(full)
+        else:
+            check.start()
 
     # -- stop --------------------------------------------------------------------------------------------------------
 

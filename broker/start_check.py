@@ -29,12 +29,12 @@ class StartCheck:
     def start(self) -> None:
         self._thread.start()
 
-    def leave_off(self) -> None:
+    def leave_off(self, why: str) -> None:
         """There is no room to look now. Whatever runs ends; once ended it says nothing more."""
         began, runs = self._thread.ident is not None, self._thread.is_alive()
         if (runs or not began) and not self._stop.is_set():
             self._stop.set()
-            log.warning("the disk is nearly full: the journal is not checked after the unclean stop; `homing journal check` does it later")
+            log.warning("%s: the journal is not checked after the unclean stop; `homing journal check` does it later", why)
 
     def close(self) -> None:
         """Before the journal is closed: whoever reads it keeps it from emptying its write-ahead log."""

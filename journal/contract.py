@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from enum import IntEnum, IntFlag
-from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Final, NamedTuple, NotRequired, Protocol, TypedDict, TypeVar, cast
 
 PropertyValue = str | int | float | bool | bytes | None
 Properties = dict[str, PropertyValue]
@@ -103,8 +103,47 @@ class MessageRecord(NamedTuple):
     producer: str
 
 
-#: (sequence of a stay that ended, what is said of that): many that ended together share one map.
-HopRecord = tuple[int, dict[str, Any]]
+class HopFacts(TypedDict):
+    """What is said of a stay in a queue that ended; many that ended together share one. It is stored as it is.
+
+    The broker's core, which knows no journal, says the same (broker/core/message.py).
+    """
+
+    reason: str
+    queue: str
+    address: str
+    routing_type: str
+    at_ms: int
+    #: Deliveries that failed.
+    attempts: int
+    delivery_count: int
+    expires_at_ms: int | None
+    #: Of a temporary queue that shares its dead-letter queue with others: that queue.
+    shared_queue: NotRequired[str]
+    # Through a dead-letter exchange: how it had come in, how it went on, how often it died so, and when first.
+    exchange: NotRequired[str]
+    routing_keys: NotRequired[list[str]]
+    to_exchange: NotRequired[str]
+    to_keys: NotRequired[list[str]]
+    to_hidden: NotRequired[list[str]]
+    count: NotRequired[int]
+    first_ms: NotRequired[int]
+    keys_replaced: NotRequired[bool]
+
+
+#: (sequence of a stay that ended, what is said of that)
+HopRecord = tuple[int, HopFacts]
+
+
+class Fault(TypedDict, total=False):
+    """What a failure looked like, redacted and capped."""
+
+    reason: str
+    error_type: str
+    error_text: str
+    traceback: str
+    #: Equal for faults of a kind.
+    fingerprint: str
 
 
 class ReferenceRecord(NamedTuple):
@@ -183,8 +222,8 @@ class DeclarationRecord(NamedTuple):
 
 
 class AttemptDetail(NamedTuple):
-    """What messages that failed together have in common, very often. ``fault`` carries error_type, error_text, reason, traceback,
-    fingerprint where known; ``client`` what the consumer's client told of itself: client_id, host, version.
+    """What messages that failed together have in common, very often. ``client``: what the consumer's client told of itself: client_id, host,
+    version.
     """
 
     original_address: str
@@ -202,7 +241,7 @@ class AttemptDetail(NamedTuple):
     decision: str
     #: Short hash of the policy in force, see PolicyRecord.
     policy: str
-    fault: dict[str, Any] | None
+    fault: Fault | None
     #: What the property that the settings name said: messages of one key belong together. None: no key.
     message_key: str | None = None
     client: dict[str, str] | None = None

@@ -14,7 +14,7 @@ class JournalOptions:
 
     #: Kept back as a file of its own, and given up when the disk is full.
     disk_reserve_bytes: int = 64 << 20
-    #: WAL in use beyond this: ``on_wal_limit`` is called, so that a long reader can be cut off; producers never are.
+    #: WAL in use beyond this: a backup ends, and ``on_wal_limit`` is called, so that other long readers can. Producers never wait for it.
     wal_limit_bytes: int = 1 << 30
     #: A checkpoint each time this much WAL has gathered.
     checkpoint_every_bytes: int = 32 << 20

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from .amqp.vhost import split
-from .message import SHARED_QUEUE, Hop, MessageReference
+from .message import SHARED_QUEUE, Hop, HopFacts, MessageReference
 from .settings.address_settings import AddressSettings
 
 #: Why a message left its queue without success.
@@ -75,7 +75,7 @@ def _quoted(text: str) -> str:
 def hop(reference: MessageReference, reason: str, now_ms: int, shared_queue: str | None = None) -> Hop:
     """One step of a message's way, as it is stored, shown and exported; ``shared_queue``: of temporary queues, where it leads."""
     queue = reference.queue
-    facts = {
+    facts: HopFacts = {
         "reason": reason,
         "queue": queue.name,
         "address": queue.address,

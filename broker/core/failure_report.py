@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, TypedDict, cast
 
 from .settings.address_settings import AddressSettings
 
@@ -18,8 +19,18 @@ _FRAMES: Final = re.compile(r'File "([^"]{1,512})", line \d+, in (\S{1,128})')
 _CUT: Final = re.compile(r"\n… (\d{1,15}) characters left out …\n")
 
 
-def keep(report: dict[str, Any], settings: AddressSettings) -> dict[str, Any] | None:
-    """The part of a failure report that is stored: reason, error_type, error_text, traceback, fingerprint; None when empty.
+class Fault(TypedDict, total=False):
+    """What is stored of a failure (journal.contract says the same)."""
+
+    reason: str
+    error_type: str
+    error_text: str
+    traceback: str
+    fingerprint: str
+
+
+def keep(report: dict[str, Any], settings: AddressSettings) -> Fault | None:
+    """The part of a failure report that is stored; None when empty.
 
     ``traceback-redactions`` are regular expressions whose matches become ``***``, in all of them. Long texts are cut only then, and keep
     their head and tail.
@@ -28,20 +39,16 @@ def keep(report: dict[str, Any], settings: AddressSettings) -> dict[str, Any] | 
     told = {name: report[name] for name in limits if report.get(name)}
     if settings.traceback_redactions:
         told = {name: _redact(text, limits[name], settings.traceback_redactions) for name, text in told.items()}
-    fault: dict[str, Any] = {
-        name: _cut(text, limits[name]) for name, text in told.items() if name != "traceback" or settings.keep_tracebacks
-    }
-    if fault:
-        fault["fingerprint"] = fingerprint(told)
-    return fault or None
+    kept = {name: _cut(text, limits[name]) for name, text in told.items() if name != "traceback" or settings.keep_tracebacks}
+    return cast(Fault, {**kept, "fingerprint": fingerprint(told)}) if kept else None
 
 
-def brief(fault: dict[str, Any]) -> dict[str, Any]:
+def brief(fault: Fault) -> Fault:
     """The same without its traceback, long texts cut: for the many that were failed by one report. The fingerprint leads to the whole."""
-    return {name: value[:_MAX_NAME] for name, value in fault.items() if name != "traceback"}
+    return cast(Fault, {name: str(value)[:_MAX_NAME] for name, value in fault.items() if name != "traceback"})
 
 
-def fingerprint(report: dict[str, Any]) -> str:
+def fingerprint(report: Mapping[str, object]) -> str:
     """16 hex digits; equal for faults of one error type and text (numbers aside) that were raised in the same places."""
     text = _NUMBERS.sub("#", str(report.get("error_text") or report.get("reason") or "")[:_MAX_TEXT])
     frames = _FRAMES.findall(str(report.get("traceback") or "")[-16_384:])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NotRequired, TypedDict
 
 if TYPE_CHECKING:
     from .consumer import Consumer
@@ -31,14 +31,36 @@ SHARED_QUEUE: Final = "_HOMING_SHARED_QUEUE"
 REFERENCE_BYTES: Final = 400
 
 
-class Hop(NamedTuple):
-    """One step of a message's way: the stay in a queue (its sequence) that ended, and what is said of that.
+class HopFacts(TypedDict):
+    """What is said of a stay in a queue that ended; one for all that died alike, which never changes."""
 
-    ``facts`` (reason, queue, address, at_ms, …: see dead_letter.hop) are one map for all that died alike, and never change.
-    """
+    reason: str
+    queue: str
+    address: str
+    routing_type: str
+    at_ms: int
+    #: Deliveries that failed.
+    attempts: int
+    delivery_count: int
+    expires_at_ms: int | None
+    #: Of a temporary queue that shares its dead-letter queue with others: that queue.
+    shared_queue: NotRequired[str]
+    # Through a dead-letter exchange: how it had come in, how it went on, how often it died so, and when first.
+    exchange: NotRequired[str]
+    routing_keys: NotRequired[list[str]]
+    to_exchange: NotRequired[str]
+    to_keys: NotRequired[list[str]]
+    to_hidden: NotRequired[list[str]]
+    count: NotRequired[int]
+    first_ms: NotRequired[int]
+    keys_replaced: NotRequired[bool]
+
+
+class Hop(NamedTuple):
+    """One step of a message's way: the stay in a queue (its sequence) that ended, and what is said of that."""
 
     sequence: int
-    facts: dict[str, Any]
+    facts: HopFacts
 
 
 class Where(IntEnum):
@@ -232,13 +254,13 @@ def overlay(hops: list[Hop], message_id: int) -> Properties:
     return {**_latest(hops, message_id), HOPS: _as_text(hops, message_id)}
 
 
-def told(hops: list[Hop], message_id: int) -> list[dict[str, Any]]:
+def described(hops: list[Hop], message_id: int) -> list[dict[str, Any]]:
     """The hops of a message as they are shown."""
     return [{**hop.facts, "message_id": message_id, "sequence": hop.sequence} for hop in hops]
 
 
 def _as_text(hops: list[Hop], message_id: int) -> str:
-    return json.dumps(told(hops, message_id), separators=(",", ":"))
+    return json.dumps(described(hops, message_id), separators=(",", ":"))
 
 
 def _latest(hops: list[Hop], message_id: int) -> Properties:

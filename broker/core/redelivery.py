@@ -35,7 +35,7 @@ class Rng(Protocol):
         """A number in [0, 1)."""
 
 
-class PolicyError(ValueError):
+class RedeliveryPolicyError(ValueError):
     """A consumer's redelivery policy that cannot be used. The request is refused; the connection goes on."""
 
     code = "invalid-redelivery-policy"
@@ -66,9 +66,9 @@ class ConsumerPolicy:
 
     @classmethod
     def from_map(cls, values: object) -> ConsumerPolicy:
-        """A policy from a client's map; what is not named has its default. Raises PolicyError, naming the field."""
+        """A policy from a client's map; what is not named has its default. Raises RedeliveryPolicyError, naming the field."""
         if not isinstance(values, dict):
-            raise PolicyError("a redelivery policy must be a map", "see docs/protocol.md, 2.5")
+            raise RedeliveryPolicyError("a redelivery policy must be a map", "see docs/protocol.md, 2.5")
         for name, value in values.items():
             _check_policy_field(name, value)
         checked: dict[str, Any] = {name: float(value) if name in _POLICY_FLOATS else value for name, value in values.items()}
@@ -90,15 +90,15 @@ _POLICY_NUMBERS: Final[Mapping[str, tuple[float, float, str]]] = {
 
 def _check_policy_field(name: object, value: object) -> None:
     if not isinstance(name, str) or name not in _POLICY_DEFAULTS:
-        raise PolicyError(f"a redelivery policy has no field {name!r}", "its fields are " + ", ".join(_POLICY_DEFAULTS))
+        raise RedeliveryPolicyError(f"a redelivery policy has no field {name!r}", "its fields are " + ", ".join(_POLICY_DEFAULTS))
     if name not in _POLICY_NUMBERS:
         if type(value) is not bool:
-            raise PolicyError(f"{name} must be true or false, not {value!r}", "see docs/protocol.md, 2.5")
+            raise RedeliveryPolicyError(f"{name} must be true or false, not {value!r}", "see docs/protocol.md, 2.5")
         return
     low, high, expected = _POLICY_NUMBERS[name]
     kinds = (int, float) if name in _POLICY_FLOATS else (int,)
     if type(value) not in kinds or not low <= value <= high:  # type: ignore[operator]
-        raise PolicyError(f"{name} must be {expected}, not {value!r}", "see docs/protocol.md, 2.5")
+        raise RedeliveryPolicyError(f"{name} must be {expected}, not {value!r}", "see docs/protocol.md, 2.5")
 
 
 class PolicyMap:
@@ -111,19 +111,19 @@ class PolicyMap:
 
     @classmethod
     def from_map(cls, values: object) -> PolicyMap:
-        """From a client's map of maps. Raises PolicyError, naming pattern and field."""
+        """From a client's map of maps. Raises RedeliveryPolicyError, naming pattern and field."""
         if not isinstance(values, dict):
-            raise PolicyError("redelivery_policies must be a map from pattern to policy", "see docs/protocol.md, 2.5")
+            raise RedeliveryPolicyError("redelivery_policies must be a map from pattern to policy", "see docs/protocol.md, 2.5")
         policies = {}
         for pattern, policy in values.items():
             if not isinstance(pattern, str) or (problem := pattern_problem(pattern)):
-                raise PolicyError(
+                raise RedeliveryPolicyError(
                     f"{pattern!r} is not a pattern: {problem if isinstance(pattern, str) else 'it must be text'}", "use #, * and words"
                 )
             try:
                 policies[pattern] = ConsumerPolicy.from_map(policy)
-            except PolicyError as error:
-                raise PolicyError(f"the policy of {pattern!r}: {error.message}", error.fix) from None
+            except RedeliveryPolicyError as error:
+                raise RedeliveryPolicyError(f"the policy of {pattern!r}: {error.message}", error.fix) from None
         return cls(policies)
 
     def resolve(self, destination: str) -> ConsumerPolicy | None:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from ..broker import Broker
 from ..core.amqp.declared import MOST_PRIORITY
-from ..core.message import MessageReference, told
+from ..core.message import MessageReference, described
 from ..errors import Refused
 from ..steps import Steps
 from . import arguments as read
@@ -35,7 +35,7 @@ def describe(reference: MessageReference) -> dict[str, Any]:
         "failed": reference.failed,
         "assigned": reference.assigned,
         "suspect": reference.suspect,
-        "hops": told(reference.hops or [], message.message_id),
+        "hops": described(reference.hops or [], message.message_id),
     }
 
 

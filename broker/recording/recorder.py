@@ -27,7 +27,7 @@ from homing.journal.contract import (
 
 from ..core.consumer import Consumer
 from ..core.counts import COUNT_OF_OUTCOME, DELIVERED, FAILED, MOVED_IN, RETRIED, SUCCEEDED
-from ..core.failure_report import brief, keep
+from ..core.failure_report import Fault, brief, keep
 from ..core.message import Message, MessageReference
 from ..core.queue import Queue
 from ..core.redelivery import Action, ConsumerPolicy, Decision, policy_in_force
@@ -69,7 +69,7 @@ class Ledger:
         self._known_policies: dict[str, None] = {}
         self._last_report: dict[str, Any] | None = None
         self._last_settings: AddressSettings | None = None
-        self._last_fault: dict[str, Any] | None = None
+        self._last_fault: Fault | None = None
         self._fault_uses = 0
         self._policy_of: dict[tuple[int, int], tuple[AddressSettings, ConsumerPolicy | None, str]] = {}
 
@@ -416,7 +416,7 @@ class Ledger:
             self._last_report, self._last_settings = report, settings
             self._last_fault, self._fault_uses = fault, 0
 
-    def _fault(self, report: dict[str, Any], settings: AddressSettings) -> dict[str, Any] | None:
+    def _fault(self, report: dict[str, Any], settings: AddressSettings) -> Fault | None:
         """The report as it is stored. One may fail thousands of messages: it is kept whole a number of times."""
         self.read_report(report, settings)
         self._fault_uses += 1

@@ -15,7 +15,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from ..contract import AttemptDetail, HopRecord, OutcomeDetail, ReferenceState
+from ..contract import AttemptDetail, Fault, HopFacts, HopRecord, OutcomeDetail, ReferenceState
 from ..store.history_rows import ATTEMPTS, FAILURES_OF_MESSAGE, OUTCOMES
 from ..store.packing import Damaged, unpack, unpack_hops, unpack_message, unpack_outcome
 from ..upkeep.tombstones import THERE
@@ -72,8 +72,8 @@ def as_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False, default=lambda v: v.decode("utf-8", "replace"))
 
 
-def error_class(outcome: str, fault: dict[str, Any] | None) -> str:
-    return str((fault or {}).get("error_type") or outcome)
+def error_class(outcome: str, fault: Fault | None) -> str:
+    return (fault and fault.get("error_type")) or outcome
 
 
 # --- messages -------------------------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ def attempts(snapshot: Snapshot) -> Iterator[Row]:
 def _failure(snapshot: Snapshot, attempt: int, queue_id: int, at_ms: int, blob: bytes) -> Row:
     """What the attempts of one row have in common: all but the two columns in front."""
     detail = attempt_detail(blob)
-    fault = detail.fault or {}
+    fault = detail.fault or Fault()
     return (
         queue_id, snapshot.queue_name(queue_id), detail.original_address,
         attempt, us(at_ms), us(detail.assigned_at_ms), us(detail.given_at_ms), detail.outcome,
@@ -244,7 +244,7 @@ def _add_hops(deaths: dict[int, _Death], hops: list[HopRecord], lies_in: str) ->
 def _death_row(snapshot: Snapshot, attempts: _LastAttempts, message_id: int, death: _Death) -> Row:
     detail = death.detail or _as_the_hops_say(death.hops)
     last = attempts.of(message_id, death.sequence)
-    fault = (last.fault if last else None) or {}
+    fault = (last.fault if last else None) or Fault()
     return (
         message_id, death.sequence, death.queue_id, death.queue, detail.address, us(death.died_at_ms), detail.reason, detail.attempts,
         error_class(last.outcome, fault) if last else None, fault.get("error_type"), fault.get("error_text"),
@@ -260,9 +260,17 @@ def _as_the_hops_say(hops: list[HopRecord]) -> OutcomeDetail:
     return OutcomeDetail(first["address"], None, None, newest["attempts"], newest["delivery_count"], newest["reason"])
 
 
-def _hop(sequence: int, facts: dict[str, Any]) -> dict[str, Any]:
-    shown = {name: facts.get(name) for name in ("queue", "address", "reason", "attempts", "delivery_count")}
-    return {"sequence": sequence, **shown, "at": us(facts["at_ms"]), "expires_at": us(facts.get("expires_at_ms"))}
+def _hop(sequence: int, facts: HopFacts) -> dict[str, Any]:
+    return {
+        "sequence": sequence,
+        "queue": facts["queue"],
+        "address": facts["address"],
+        "reason": facts["reason"],
+        "attempts": facts["attempts"],
+        "delivery_count": facts["delivery_count"],
+        "at": us(facts["at_ms"]),
+        "expires_at": us(facts.get("expires_at_ms")),
+    }
 
 
 class _LastAttempts:

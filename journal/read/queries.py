@@ -18,7 +18,7 @@ from ..errors import JournalError
 from ..migrations import VERSION, version_of
 from ..store.directory import DATABASE_NAME, damaged
 from ..store.history_rows import ATTEMPTS, ATTEMPTS_OF_MESSAGE, OUTCOMES, OUTCOMES_OF_MESSAGE
-from ..store.packing import Damaged, check_counts, told, unpack, unpack_hops, unpack_message
+from ..store.packing import Damaged, check_counts, unpack, unpack_hops, unpack_message
 from ..store.sqlite import APPLICATION_ID
 from ..upkeep.tombstones import THERE
 
@@ -275,7 +275,7 @@ def _hops(row: tuple[Any, ...]) -> list[dict[str, Any]]:
     if overlay is None:
         return []
     with _reading(f"stay {sequence} of message {message_id}"):
-        return told(unpack_hops(overlay, sequence), message_id)
+        return [{**facts, "message_id": message_id, "sequence": ended} for ended, facts in unpack_hops(overlay, sequence)]
 
 
 def _message(connection: sqlite3.Connection, row: tuple[Any, ...]) -> dict[str, Any]:

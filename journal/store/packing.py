@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, cast
 from zlib import crc32
 
 import msgpack
 
-from ..contract import HopRecord, MessageRecord, OutcomeDetail, make
+from ..contract import HopFacts, HopRecord, MessageRecord, OutcomeDetail, make
 
 _MESSAGE_FIELDS = len(MessageRecord._fields)
 _NO_OUTCOME: dict[str, Any] = {"address": None, "sent_at_ms": None, "entered_at_ms": None, "attempts": 0, "delivery_count": 0}
@@ -99,18 +99,13 @@ def unpack_hops(blob: bytes, sequence: int) -> list[HopRecord]:
         ended = facts.pop("sequence", None) if behind is None else sequence - behind if type(behind) is int else None
         if type(ended) is not int or not 0 <= ended < sequence:
             raise Damaged(f"has hop {len(hops)} of a stay that cannot have been")
-        hops.append((ended, facts))
+        hops.append((ended, cast(HopFacts, facts)))
     return hops
 
 
 def _are_facts(facts: dict[str, Any]) -> bool:
     numbers = [*(facts.get(name) for name in _NUMBERS), facts.get("expires_at_ms") or 0]
     return all(type(facts.get(name)) is str for name in _TEXTS) and all(type(n) is int and -_MOST < n < _MOST for n in numbers)
-
-
-def told(hops: Iterable[HopRecord], message_id: int) -> list[dict[str, Any]]:
-    """The hops of a message as they are shown."""
-    return [{**facts, "message_id": message_id, "sequence": sequence} for sequence, facts in hops]
 
 
 def checksum_of_counts(

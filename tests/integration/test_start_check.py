@@ -13,6 +13,9 @@ import msgpack
 import pytest
 
 import homing
+from homing.broker.clock import BrokerClock
+from homing.broker.config.config import parse
+from homing.broker.server import Server as Broker
 from homing.broker.start_check import StartCheck
 from homing.journal.journal import Journal
 from homing.journal.read.check import Stop, check
@@ -123,11 +126,26 @@ async def test_a_stop_does_not_wait_for_the_check(endless: StartCheck, caplog: p
 
 
 async def test_a_disk_that_is_nearly_full_has_no_room_for_it(endless: StartCheck, caplog: pytest.LogCaptureFixture) -> None:
-    endless.leave_off()
+    endless.leave_off("the disk is nearly full")
     endless._thread.join(20)
     assert not endless._thread.is_alive()
-    endless.leave_off()
+    endless.leave_off("the disk is nearly full")
     assert ["the disk is nearly full" in record.message for record in caplog.records] == [True]
+
+
+async def test_a_log_that_grows_to_its_limit_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("homing.broker.start_check._REST", 1e6)
+    async with opened(tmp_path, wal_limit_bytes=1 << 20) as (journal, _):
+        await _fill(journal)
+        broker = Broker(parse(f"data-directory: {tmp_path}", tmp_path / "broker.yaml"), journal, BrokerClock(0))
+        broker.look_for_damage()
+        for sequence in range(10_000, 10_200):
+            send(journal, sequence, of=message(sequence, b"x" * 12_000))
+        await journal.flush()
+        broker.close()
+    assert "has reached journal.wal-limit: the journal is not checked after the unclean stop" in caplog.text
 
 
 async def test_a_check_is_ended_in_the_middle_of_a_statement(tmp_path: Path) -> None:

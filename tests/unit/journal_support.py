@@ -6,11 +6,12 @@ import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from homing.journal.contract import (
     AttemptDetail,
     Attempts,
+    HopFacts,
     HopRecord,
     MessageRecord,
     MinuteColumn,
@@ -55,7 +56,7 @@ def reference(sequence: int, queue_id: int = 1, of: MessageRecord | None = None,
 def hop(sequence: int, **facts: Any) -> HopRecord:
     """One that ended the stay ``sequence``."""
     known = {"reason": "rejected", "queue": "q1", "address": "q1", "routing_type": "anycast", "at_ms": NOW_MS, "attempts": 1}
-    return sequence, {**known, "delivery_count": 1, "expires_at_ms": None, **facts}
+    return sequence, cast(HopFacts, {**known, "delivery_count": 1, "expires_at_ms": None, **facts})
 
 
 def counted(**fields: Any) -> ReferenceCounts:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from homing.broker.core.redelivery import ConsumerPolicy, PolicyError
+from homing.broker.core.redelivery import ConsumerPolicy, RedeliveryPolicyError
 from homing.broker.protocols.native.codec import Op, encode
 from homing.client import AckMode, RedeliveryPolicy, UsageError, connect
 from homing.client.failure import MAX_FAULT_TEXT_CHARACTERS, failure_map, fitted
@@ -133,7 +133,7 @@ def test_client_and_broker_take_and_refuse_the_same_policies(name: str, low: Any
     for value in (low - 1, high * 2):
         with pytest.raises(UsageError):
             RedeliveryPolicy(**{name: value})
-        with pytest.raises(PolicyError):
+        with pytest.raises(RedeliveryPolicyError):
             ConsumerPolicy.from_map({name: value})
 
 

@@ -14,14 +14,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
 from homing.broker.cli.output import write_privately
-from homing.journal.contract import AttemptDetail, MessageRecord
+from homing.journal.contract import AttemptDetail, Fault, MessageRecord
 from homing.journal.errors import JournalError
 from homing.journal.export import export as export_module
 from homing.journal.export.export import MANIFEST_NAME, ExportError, export
@@ -93,7 +93,7 @@ def add_attempt(
         due_at_ms=at_ms + 1000,
         decision="redeliver",
         policy="p1",
-        fault=fault or None,
+        fault=cast(Fault, fault) if fault else None,
     )
     stays = [(message_id, sequence), *together]
     values = (ORDERS, attempt, at_ms, message_id, max(stays)[0], as_json(stays), pack(detail._asdict()))

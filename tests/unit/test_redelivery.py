@@ -19,8 +19,8 @@ from homing.broker.core.redelivery import (
     ConsumerPolicy,
     Decision,
     Failure,
-    PolicyError,
     PolicyMap,
+    RedeliveryPolicyError,
     Verdicts,
     attempts_allowed,
     decide,
@@ -347,7 +347,7 @@ def test_a_policy_from_a_map() -> None:
     ],
 )
 def test_a_policy_that_cannot_be_used(values: object, says: str) -> None:
-    with pytest.raises(PolicyError, match=says) as caught:
+    with pytest.raises(RedeliveryPolicyError, match=says) as caught:
         ConsumerPolicy.from_map(values)
     assert caught.value.code == "invalid-redelivery-policy"
     assert caught.value.fix
@@ -364,7 +364,7 @@ def test_the_most_specific_policy_of_a_map() -> None:
         ({5: {}}, "not a pattern"),
         ({"a": {"b": 1}}, "the policy of 'a'"),
     ):
-        with pytest.raises(PolicyError, match=says):
+        with pytest.raises(RedeliveryPolicyError, match=says):
             PolicyMap.from_map(wrong)
 
 

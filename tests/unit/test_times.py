@@ -18,8 +18,7 @@ from homing.broker.broker import Broker
 from homing.broker.config.config import ConfigError, parse
 from homing.broker.core.amqp.policy import PolicyError, read_policy
 from homing.broker.core.message import Message
-from homing.broker.core.redelivery import MAX_DELAY_MS, ConsumerPolicy, Failure
-from homing.broker.core.redelivery import PolicyError as RedeliveryPolicyError
+from homing.broker.core.redelivery import MAX_DELAY_MS, ConsumerPolicy, Failure, RedeliveryPolicyError
 from homing.broker.core.settings.address_settings import AddressSettingsRepository
 from homing.broker.core.settings.units import MAX_DURATION_MS
 from homing.broker.core.settings.values import SettingError

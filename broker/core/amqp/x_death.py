@@ -6,10 +6,10 @@ in), ``to_exchange``, ``to_keys`` and ``to_hidden`` (how it went on), ``count`` 
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ..dead_letter import NOT_RETRYABLE, POISON, REJECTED
-from ..message import Hop
+from ..message import Hop, HopFacts
 from .origin import Way
 from .vhost import local_name
 
@@ -55,7 +55,8 @@ def deaths(hops: list[Hop]) -> list[Death]:
 
 def through_exchange(hop: Hop, before: list[Hop] | None, came: Way, to: Way, keys_replaced: bool) -> Hop:
     """The hop with what x-death says of it. ``before``: the hops until now."""
-    more: dict[str, Any] = {
+    facts: HopFacts = {
+        **hop.facts,
         "exchange": came.exchange,
         "routing_keys": list(came.keys),
         "to_exchange": to.exchange,
@@ -64,15 +65,15 @@ def through_exchange(hop: Hop, before: list[Hop] | None, came: Way, to: Way, key
         "first_ms": hop.facts["at_ms"],
     }
     if to.hidden:
-        more["to_hidden"] = list(to.hidden)
+        facts["to_hidden"] = list(to.hidden)
     if keys_replaced:
-        more["keys_replaced"] = True
+        facts["keys_replaced"] = True
     reason = reason_of(hop)
     for death in deaths(before or []):
-        if (death.queue, death.reason) == (local_name(hop.facts["queue"]), reason):
-            more["count"] = death.times + 1
-            more["first_ms"] = death.time_ms
-    return Hop(hop.sequence, {**hop.facts, **more})
+        if (death.queue, death.reason) == (local_name(facts["queue"]), reason):
+            facts["count"] = death.times + 1
+            facts["first_ms"] = death.time_ms
+    return Hop(hop.sequence, facts)
 
 
 def bounded(hops: list[Hop], most: int) -> list[Hop]:

@@ -219,7 +219,7 @@ _CONSUMER_OPTIONS: Final[dict[str, type]] = {
 
 
 def consumer_options(options: dict[str, Any]) -> dict[str, Any]:
-    """SUBSCRIBE's options, checked; the policy as ConsumerPolicy. Raises Refused and PolicyError."""
+    """SUBSCRIBE's options, checked; the policy as ConsumerPolicy. Raises Refused and RedeliveryPolicyError."""
     read = {name: value for name, value in options.items() if value is not None}
     for name, value in read.items():
         kind = _CONSUMER_OPTIONS.get(name)

@@ -16,7 +16,7 @@ from ...connection import Connection
 from ...core.consumer import Consumer
 from ...core.message import MessageReference
 from ...core.producer import Producer
-from ...core.redelivery import Failure, PolicyError, PolicyMap
+from ...core.redelivery import Failure, PolicyMap, RedeliveryPolicyError
 from ...core.settings.units import MAX_DURATION_MS
 from ...errors import Refused
 from ..output import PausableOutput
@@ -199,7 +199,7 @@ class NativeSession:
         try:
             policies = PolicyMap.from_map(options["redelivery_policies"]) if options.get("redelivery_policies") else None
             self._connection = self._broker.connect(options["client_id"], user, self, policies, client=fields.client(options))
-        except (Refused, PolicyError) as refusal:
+        except (Refused, RedeliveryPolicyError) as refusal:
             self.end(refusal.code, refusal.message, refusal.fix)
             return
         ours, theirs = self._options.heartbeat_ms, options.get("heartbeat_ms") or 0
@@ -269,7 +269,7 @@ class NativeSession:
         unsigned(number, "consumer", 1 << 31, 1)
         try:
             consumer = self._broker.subscribe(connection, number, name, fields.consumer_options(options))
-        except (Refused, PolicyError) as refusal:
+        except (Refused, RedeliveryPolicyError) as refusal:
             self._refuse(request, Refused(refusal.code, refusal.message, refusal.fix))
             return
         queue = consumer.queue
