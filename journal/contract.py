@@ -135,6 +135,14 @@ class HopFacts(TypedDict):
 HopRecord = tuple[int, HopFacts]
 
 
+class Program(TypedDict, total=False):
+    """What a consumer's client told of itself."""
+
+    client_id: str
+    host: str
+    version: str
+
+
 class Fault(TypedDict, total=False):
     """What a failure looked like, redacted and capped."""
 
@@ -222,9 +230,7 @@ class DeclarationRecord(NamedTuple):
 
 
 class AttemptDetail(NamedTuple):
-    """What messages that failed together have in common, very often. ``client``: what the consumer's client told of itself: client_id, host,
-    version.
-    """
+    """What messages that failed together have in common, very often."""
 
     original_address: str
     #: nack | listener | recover | rollback | poison | connection-lost | timeout | error | expired
@@ -244,7 +250,7 @@ class AttemptDetail(NamedTuple):
     fault: Fault | None
     #: What the property that the settings name said: messages of one key belong together. None: no key.
     message_key: str | None = None
-    client: dict[str, str] | None = None
+    client: Program | None = None
     producer: str | None = None
     #: The queue of the message's first death, where that is another one.
     home: str | None = None
@@ -275,7 +281,7 @@ class OutcomeDetail(NamedTuple):
     target_queues: tuple[str, ...] = ()
     #: As in AttemptDetail; ``client`` of the consumer that acknowledged it.
     key: str | None = None
-    client: dict[str, str] | None = None
+    client: Program | None = None
     producer: str | None = None
     home: str | None = None
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypedDict, cast
 
 from .message import REFERENCE_BYTES, MessageReference, Where
 from .redelivery import ConsumerPolicy
@@ -92,6 +92,14 @@ class Kept:
         self.bytes = 0
 
 
+class Program(TypedDict, total=False):
+    """The same as it is stored (journal.contract says so too)."""
+
+    client_id: str
+    host: str
+    version: str
+
+
 class Client(NamedTuple):
     """What the program behind a connection tells of itself; empty: nothing."""
 
@@ -99,9 +107,10 @@ class Client(NamedTuple):
     host: str = ""
     version: str = ""
 
-    def told(self) -> dict[str, str] | None:
+    def told(self) -> Program | None:
         """What is not empty, by name."""
-        return {name: value for name, value in zip(self._fields, self, strict=True) if value} or None
+        found = {name: value for name, value in zip(self._fields, self, strict=True) if value}
+        return cast(Program, found) if found else None
 
 
 NOBODY: Final = Client()

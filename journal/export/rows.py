@@ -15,7 +15,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from ..contract import AttemptDetail, Fault, HopFacts, HopRecord, OutcomeDetail, ReferenceState
+from ..contract import AttemptDetail, Fault, HopFacts, HopRecord, OutcomeDetail, Program, ReferenceState
 from ..store.history_rows import ATTEMPTS, FAILURES_OF_MESSAGE, OUTCOMES
 from ..store.packing import Damaged, unpack, unpack_hops, unpack_message, unpack_outcome
 from ..upkeep.tombstones import THERE
@@ -109,8 +109,9 @@ def _message_here(snapshot: Snapshot, row: Row) -> Row:
     )  # fmt: skip
 
 
-def client(told: dict[str, str] | None) -> tuple[str | None, ...]:
-    return tuple((told or {}).get(name) for name in ("client_id", "host", "version"))
+def client(told: Program | None) -> tuple[str | None, ...]:
+    told = told or Program()
+    return told.get("client_id"), told.get("host"), told.get("version")
 
 
 def _message_settled(snapshot: Snapshot, row: Row) -> Row:
