@@ -15,17 +15,27 @@ from typing import TYPE_CHECKING, Any
 from ..errors import AnalyticsError
 from ..input.source import Source
 from ..reports.fates import Shared
+from .limits import Limit, did_you_mean, parse_limit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from ..input.inputs import Export, Skipped
     from ..page.outputs import Output
+    from ..page.ranking import Finding
 
 #: Called with (what was finished, steps done, steps in all).
 Progress = Callable[[str, int, int], None]
+#: The exit code where a limit of --fail-if does not hold.
+FAILED_LIMIT = 7
 #: Small reports spend their time waiting for one another's single tasks; a few at a time fill the cores.
 PARALLEL_REPORTS = 4
+#: Every table that is written, the one that takes longest first.
+TABLES = (
+    *("poison_clusters", "survival", "overview", "attempts_to_success", "time_to_success", "retry_load", "retry_storms"),
+    *("thundering_herds", "dead_letters", "dead_letter_groups", "dead_letter_growth", "dead_letter_trend", "failed_most"),
+    *("settings_in_force", "advice", "consumers", "due_error", "flow", "journeys"),
+)
 #: Longer than a small run needs for a step.
 BEAT_S = 10.0
 
@@ -33,12 +43,16 @@ BEAT_S = 10.0
 @dataclass(frozen=True, slots=True)
 class AnalysisSummary:
     out: str
-    #: The page.
-    report: str
+    #: The page; None: not asked for.
+    report: str | None
     #: table -> rows written
     rows: dict[str, int]
     #: What of the input was left out, and why.
     skipped: tuple[Skipped, ...] = ()
+    #: What is wrong, the costliest first; also in findings.json. Empty where only some tables were asked for.
+    findings: tuple[Finding, ...] = ()
+    #: The limits of ``fail_if`` that do not hold, each with what it came to.
+    broken: tuple[str, ...] = ()
 
 
 def analyze(
@@ -51,18 +65,22 @@ def analyze(
     on_damage: str = "refuse",
     store: str | Path | None = None,
     memory: str | None = None,
+    only: Sequence[str] = (),
+    fail_if: Sequence[str] = (),
 ) -> AnalysisSummary:
     """Analyse exports into the directory ``out``: report.html, parquet/, csv/.
 
     ``dump``: an export, a directory of exports, or several of either, of any number of brokers and days; what overlaps counts once.
     All may be paths on any file system that Spark knows. ``master``: where Spark runs, this machine by default. ``on_damage``: ``refuse``
     what is damaged or foreign, or ``skip`` it and name it in the report. ``store``: a directory that keeps what was merged, so that the
-    next run reads only new exports. ``memory``: as spark_session's. An earlier report in ``out`` is replaced. Raises AnalyticsError.
+    next run reads only new exports. ``memory``: as spark_session's. ``only``: these tables, and no page. ``fail_if``: limits
+    (limits.parse_limit) that the summary tells about. An earlier report in ``out`` is replaced. Raises AnalyticsError.
     """
     from ..spark.session import spark_session, suited_to
 
     dumps, out = [str(dump)] if isinstance(dump, str | Path) else [str(each) for each in dump], str(out)
-    steps = _Steps(progress)
+    wanted = Wanted.of(only, fail_if)
+    steps = _Steps(progress, len(wanted.tables) or len(TABLES))
     small = _is_small(dumps, on_damage == "skip") and store is None
     steps.done("checked the export")
     with spark_session(master, ui=ui, small=small, memory=memory) as spark:
@@ -72,7 +90,7 @@ def analyze(
             export = source.open()
         steps.done(source.told())
         with suited_to(spark, small=export.manifest.is_small), _heard(spark, steps):
-            return _run(spark, source, export, out, steps)
+            return _run(spark, source, export, out, wanted, steps)
 
 
 def _is_small(dumps: Sequence[str], skip: bool) -> bool:
@@ -85,13 +103,31 @@ def _is_small(dumps: Sequence[str], skip: bool) -> bool:
     return all(manifest is not None and manifest.is_small for manifest in manifests)
 
 
-def _run(spark: SparkSession, source: Source, export: Export, out: str, steps: _Steps) -> AnalysisSummary:
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    #: Empty: all, and the page.
+    tables: frozenset[str]
+    limits: tuple[Limit, ...]
+
+    @classmethod
+    def of(cls, only: Sequence[str], fail_if: Sequence[str]) -> Wanted:
+        """Raises AnalyticsError no-table, bad-limit."""
+        limits = tuple(parse_limit(each) for each in fail_if)
+        for name in only:
+            if name not in TABLES:
+                raise AnalyticsError("no-table", f"There is no table {name}.", did_you_mean(name, TABLES))
+        return cls(frozenset([*only, *(limit.table for limit in limits)]) if only else frozenset(), limits)
+
+
+def _run(spark: SparkSession, source: Source, export: Export, out: str, wanted: Wanted, steps: _Steps) -> AnalysisSummary:
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     from ..input.inputs import cause
     from ..page.outputs import Output
+    from ..page.ranking import ranked
     from ..page.report import render
+    from ..page.tables import labelled
     from ..spark.memory import fault
 
     try:
@@ -101,9 +137,10 @@ def _run(spark: SparkSession, source: Source, export: Export, out: str, steps: _
     while True:
         shared = Shared(export)
         try:
-            tables = _write_tables(export, shared, output, steps)
-            output.write_report(render(export, tables, source.name))
-            rows = {name: table.num_rows for name, table in tables.items()}
+            tables = _write_tables(export, shared, output, wanted.tables, steps)
+            found = () if wanted.tables else tuple(ranked(labelled(tables, export.brokers), source.name))
+            if not wanted.tables:
+                output.write_report(render(export, tables, found, source.name), [each.as_json() for each in found])
         except (PySparkException, Py4JError, ConnectionError) as error:  # the last: Java has ended
             again = source.without(error)
             if again is None:
@@ -114,12 +151,14 @@ def _run(spark: SparkSession, source: Source, export: Export, out: str, steps: _
         finally:
             with suppress(Py4JError, ConnectionError):  # Java has ended, and with it what it kept
                 shared.release()
-        steps.done("wrote the page")
-        return AnalysisSummary(out, output.report_path, rows, export.skipped)
+        steps.done("read the tables" if wanted.tables else "wrote the page")
+        rows = {name: table.num_rows for name, table in tables.items()}
+        broken = tuple(told for limit in wanted.limits if (told := limit.broken(tables)) is not None)
+        return AnalysisSummary(out, None if wanted.tables else output.report_path, rows, export.skipped, found, broken)
 
 
-def _write_tables(export: Export, shared: Shared, output: Output, steps: _Steps) -> dict[str, Any]:
-    """Compute and write every report, a few at a time; table -> pyarrow.Table."""
+def _write_tables(export: Export, shared: Shared, output: Output, only: frozenset[str], steps: _Steps) -> dict[str, Any]:
+    """Compute and write the reports, a few at a time; table -> pyarrow.Table."""
 
     def write(item: tuple[str, Callable[[], DataFrame]]) -> tuple[str, Any]:
         name, frame = item
@@ -128,7 +167,7 @@ def _write_tables(export: Export, shared: Shared, output: Output, steps: _Steps)
         return name, written
 
     with ThreadPoolExecutor(PARALLEL_REPORTS) as pool:
-        return dict(pool.map(write, reports(export, shared).items()))
+        return dict(pool.map(write, [each for each in reports(export, shared).items() if not only or each[0] in only]))
 
 
 def reports(export: Export, shared: Shared) -> dict[str, Callable[[], DataFrame]]:
@@ -201,26 +240,26 @@ def _heard(spark: SparkSession, steps: _Steps) -> Iterator[None]:
 class _Steps:
     """Counts what is finished; called from several threads, one append each."""
 
-    TOTAL = 23
-
-    def __init__(self, progress: Progress | None) -> None:
+    def __init__(self, progress: Progress | None, tables: int) -> None:
         self._progress = progress
+        # Beside the tables: checking, starting, opening, and what is made of the tables.
+        self._total = tables + 4
         self._finished: list[str] = []
 
     def restart(self, what: str) -> None:
         """The reports begin again: only what came before them stays counted."""
         del self._finished[3:]
         if self._progress is not None:
-            self._progress(what, len(self._finished), self.TOTAL)
+            self._progress(what, len(self._finished), self._total)
 
     def working(self, what: str) -> None:
         if self._progress is not None:
-            self._progress(what, len(self._finished), self.TOTAL)
+            self._progress(what, len(self._finished), self._total)
 
     def done(self, what: str) -> None:
         self._finished.append(what)
         if self._progress is not None:
-            self._progress(what, len(self._finished), self.TOTAL)
+            self._progress(what, len(self._finished), self._total)
 
 
 @contextmanager
@@ -241,12 +280,12 @@ def shown_progress() -> Iterator[Progress]:
         yield line
         return
     with Bar(console=console, transient=True) as bar:
-        task = bar.add_task("analysing", total=_Steps.TOTAL)
+        task = bar.add_task("analysing", total=None)
         yield lambda what, done, total: bar.update(task, completed=done, total=total, description=what)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line. Returns 0 done, 1 failed, 2 usage."""
+    """The command line. Returns 0 done, 1 failed, 2 usage, 7 a limit of --fail-if does not hold."""
     parser = argparse.ArgumentParser(prog="homing analyze", description="Reports on an export of the journal.")
     parser.add_argument("dump", nargs="+", help="what `homing journal export` made, or directories of it")
     parser.add_argument("--out", required=True, help="the directory for the report")
@@ -254,19 +293,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--on-damage", choices=("refuse", "skip"), default="refuse", help="what to do about damaged or foreign files")
     parser.add_argument("--store", help="keep what was merged here, and read only new exports the next time")
     parser.add_argument("--memory", help="for Spark's Java here, or for each executor of a cluster, such as 4g")
+    parser.add_argument("--only", action="append", default=[], help="only this table, and no page; may be given again")
+    parser.add_argument("--fail-if", action="append", default=[], help="such as 'dead_letter_rate > 0.01': exit code 7; may be given again")
     parser.add_argument("--ui", action="store_true", help="Spark's own pages while it runs")
     given = parser.parse_args(arguments)
     try:
         with shown_progress() as progress:
             more = {"ui": given.ui, "on_damage": given.on_damage, "store": given.store, "memory": given.memory}
+            more |= {"only": given.only, "fail_if": given.fail_if}
             summary = analyze(given.dump, given.out, given.master, progress=progress, **more)
     except AnalyticsError as error:
         print(f"{error.code}: {error.message} {error.fix}", file=sys.stderr)
         return 1
     for each in summary.skipped:
         print(f"left out: {each.path} ({each.code}): {each.message}", file=sys.stderr)
-    print(summary.report)
-    return 0
+    for told in summary.broken:
+        print(f"limit: {told}", file=sys.stderr)
+    print(summary.report or summary.out)
+    return FAILED_LIMIT if summary.broken else 0
 
 
 if __name__ == "__main__":

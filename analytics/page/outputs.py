@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,7 @@ from ..input.files import Files
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-REPORT_NAME = "report.html"
+REPORT_NAME, FINDINGS_NAME = "report.html", "findings.json"
 #: Lies in every directory written by this package, which may therefore be written again.
 MARKER_NAME = ".homing-report"
 #: What a spreadsheet takes for a formula when a cell begins with it, or with blanks and it, for some readers strip those.
@@ -29,7 +31,8 @@ class Output:
         names = self._files.names(self._out)
         if names and MARKER_NAME not in names:
             raise AnalyticsError("out-exists", f"{out} is not empty and holds no report.", "Name a new directory, or an earlier report's.")
-        self._files.remove(self.report_path)
+        for name in (REPORT_NAME, FINDINGS_NAME):
+            self._files.remove(f"{self._out}/{name}")
         self._files.write_text(f"{self._out}/{MARKER_NAME}", "")
 
     @property
@@ -51,7 +54,10 @@ class Output:
             self._files.put(f"{scratch}/{name}.csv", f"{self._out}/csv/{name}.csv")
         return table
 
-    def write_report(self, html: str) -> None:
+    def write_report(self, html: str, findings: Sequence[Mapping[str, Any]] | None = None) -> None:
+        """The page, and ``findings.json`` beside it for programs."""
+        if findings is not None:
+            self._files.write_text(f"{self._out}/{FINDINGS_NAME}", json.dumps(findings, indent=1, ensure_ascii=False) + "\n")
         self._files.write_text(self.report_path, html)
 
 

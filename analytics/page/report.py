@@ -6,14 +6,14 @@ It shows bounded parts of them: the largest queues, the most frequent deaths, at
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import words
 from ..reports.dead_letters import AGES
 from . import charts, findings
+from .ranking import Finding, headlines
 from .report_fates import fate_sections
 from .report_patterns import found_patterns
 from .tables import Row, epoch_s, first_rows, labelled, summed, total
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from ..input.inputs import Export
 
+FINDINGS = 8
 QUEUES = 24
 DEATHS = 24
 FAILED = 20
@@ -37,7 +38,7 @@ LAST_ATTEMPT = 8
 Results = Mapping[str, Any]
 
 
-def render(export: Export, results: Results, dump: str) -> str:
+def render(export: Export, results: Results, found: Sequence[Finding], dump: str) -> str:
     environment, results = page_environment(), labelled(results, export.brokers)
     return environment.get_template("report.html.j2").render(
         dump=dump.rstrip("/").rsplit("/", 1)[-1],
@@ -45,6 +46,8 @@ def render(export: Export, results: Results, dump: str) -> str:
         exports=export.exports,
         skipped=export.skipped,
         exported_at=datetime.fromtimestamp(export.manifest.exported_at_us / 1_000_000, UTC),
+        findings=headlines(found, FINDINGS),
+        findings_in_all=len(found),
         **_overview(results["overview"]),
         attempts=_attempts(results["attempts_to_success"]),
         deaths=_deaths(results["dead_letters"]),
@@ -59,7 +62,7 @@ def page_environment() -> Environment:
     import jinja2
 
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        loader=jinja2.PackageLoader(__package__, ""),  # also from an archive, as --py-files brings it
         autoescape=True,  # error texts come from anywhere
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from ..reports.due_error import BINS
 from ..words import clock, number, plural, share, span
-from .advice_words import sentence
 from .flow_chart import drawn_flow
+from .ranking import who_is
 from .tables import Row, first_rows
 
 if TYPE_CHECKING:
     from .report import Results
 
-ADVISED, PERIODS, CLUSTERS, STORMS, HERDS, CONSUMERS, QUEUES, WAYS, JOURNEYS = 8, 24, 12, 10, 10, 16, 16, 28, 10
+PERIODS, CLUSTERS, STORMS, HERDS, CONSUMERS, QUEUES, WAYS, JOURNEYS = 24, 12, 10, 10, 16, 16, 28, 10
 
 
 def found_patterns(results: Results) -> Row:
@@ -21,12 +21,10 @@ def found_patterns(results: Results) -> Row:
 
     storms, herds = first_rows(results["retry_storms"], STORMS), first_rows(results["thundering_herds"], HERDS)
     clusters = first_rows(results["poison_clusters"].filter((pc.field("messages") > 1) | (pc.field("deaths") > 0)), CLUSTERS)
-    people = [row | {"name": _who(row)} for row in first_rows(results["consumers"], CONSUMERS)]
+    people = [row | {"name": who_is(row)} for row in first_rows(results["consumers"], CONSUMERS)]
     punctual = first_rows(results["due_error"], QUEUES)
     periods = first_rows(results["settings_in_force"], PERIODS)
-    advised = results["advice"].filter(pc.field("current") & pc.field("kind").isin(["longer", "not-retryable", "room"]))
     return {
-        "advised": [sentence(row) for row in first_rows(advised, ADVISED)],
         "periods": {"title": _period_title(periods), "rows": periods},
         "clusters": {"title": _cluster_title(clusters), "rows": clusters},
         "storms": {"title": _storm_title(storms, herds), "rows": storms, "herds": herds},
@@ -81,11 +79,6 @@ def _storm_title(storms: list[Row], herds: list[Row]) -> str:
         worst = herds[0]
         told.append(f"{number(worst['due'])} messages of {worst['queue']} came due in one second, {number(worst['times'])} times the usual")
     return "; ".join(told)
-
-
-def _who(row: Row) -> str:
-    """A consumer by the name that its program gave itself, else by that of its connection."""
-    return f"{row['client_id']}/{row['consumer']}" if row["client_id"] else str(row["consumer"])
 
 
 def _people_title(rows: list[Row]) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .output import Json, SparkMaster, SparkMemory, escape, note, print_json, progress_bar, stdout, write_privately
+from .output import ExitCode, Json, SparkMaster, SparkMemory, escape, note, print_json, progress_bar, stdout, write_privately
 
 
 class OnDamage(Enum):
@@ -18,6 +18,10 @@ class OnDamage(Enum):
 def analyze(
     dump: Annotated[list[str], typer.Argument(help="What homing journal export wrote, or directories of it; what overlaps counts once.")],
     out: Annotated[str, typer.Option("--out", "-o", help="The directory for the report.")],
+    only: Annotated[list[str] | None, typer.Option("--only", help="Only this table, and no page; may be given again.")] = None,
+    fail_if: Annotated[
+        list[str] | None, typer.Option("--fail-if", help="Such as 'dead_letter_rate > 0.01': exit code 7. May be given again.")
+    ] = None,
     master: SparkMaster = None,
     on_damage: Annotated[
         OnDamage, typer.Option("--on-damage", help="Damaged or foreign files: refuse, or skip and name them.")
@@ -30,6 +34,7 @@ def analyze(
 ) -> None:
     """Attempts and time to success, dead letters by cause, retry load: as Parquet, CSV and one page to look at."""
     from homing.analytics.commands.analyze import analyze as run_analysis
+    from homing.analytics.commands.analyze import shown_progress
     from homing.analytics.commands.compare import compare_periods
 
     write_privately()
@@ -42,17 +47,29 @@ def analyze(
         else:
             stdout.print(f"report: [bold]{escape(compared)}[/]")
         return
-    with progress_bar() as progress:
-        task = progress.add_task("starting Spark", total=None)
-
-        def show(what: str, done: int, total: int) -> None:
-            progress.update(task, description=what, completed=done, total=total)
-
-        summary = run_analysis(dump, out, master, ui=ui, progress=show, on_damage=on_damage.value, store=store, memory=memory)
+    with shown_progress() as progress:
+        summary = run_analysis(
+            dump,
+            out,
+            master,
+            ui=ui,
+            progress=progress,
+            on_damage=on_damage.value,
+            store=store,
+            memory=memory,
+            only=only or (),
+            fail_if=fail_if or (),
+        )
     if as_json:
         skipped = [{"path": each.path, "code": each.code, "message": each.message} for each in summary.skipped]
-        print_json({"out": summary.out, "report": summary.report, "rows": summary.rows, "skipped": skipped})
+        found = [each.as_json() for each in summary.findings]
+        told = {"out": summary.out, "report": summary.report, "rows": summary.rows, "findings": found, "limits_broken": summary.broken}
+        print_json(told | {"skipped": skipped})
     else:
         for each in summary.skipped:
             note(f"left out: {each.path}: {each.message}")
-        stdout.print(f"report: [bold]{escape(summary.report)}[/]")
+        for limit in summary.broken:
+            note(f"limit: {limit}")
+        stdout.print(f"report: [bold]{escape(summary.report or summary.out)}[/]")
+    if summary.broken:
+        raise typer.Exit(ExitCode.LIMIT)

@@ -32,7 +32,10 @@ from . import vhosts as cli_virtual_hosts
 from .examples import EXAMPLES
 from .output import CommandError, Json, as_command_error, print_json, show_error
 
-EPILOG = "Exit codes: 0 done · 1 failed · 2 usage · 3 no broker · 4 not found · 5 configuration · 6 journal damaged or newer · 70 I/O error"
+EPILOG = (
+    "Exit codes: 0 done · 1 failed · 2 usage · 3 no broker · 4 not found · 5 configuration · 6 journal damaged or newer · "
+    "7 a limit of --fail-if does not hold · 70 I/O error"
+)
 
 HELP_OPTIONS: Final = ["--help", "-h"]
 

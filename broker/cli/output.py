@@ -65,6 +65,7 @@ class ExitCode(IntEnum):
     NOT_FOUND = 4
     CONFIG = 5
     JOURNAL = 6
+    LIMIT = 7
     IO_ERROR = 70
 
 
@@ -80,6 +81,8 @@ _EXIT_CODE_OF: Final = {
     "invalid-argument": ExitCode.USAGE,
     "invalid-policy": ExitCode.USAGE,
     "invalid-setting": ExitCode.USAGE,
+    "bad-limit": ExitCode.USAGE,
+    "no-table": ExitCode.USAGE,
     "no-export": ExitCode.NOT_FOUND,
     "journal-missing": ExitCode.NOT_FOUND,
     "no-such-message": ExitCode.NOT_FOUND,

@@ -105,7 +105,7 @@ def test_csv_holds_nothing_that_a_spreadsheet_would_run(spark: SparkSession, tmp
 
 
 def test_the_page_stands_alone_and_says_what_the_tables_say(analysed: Analysed) -> None:
-    page = Path(analysed.summary.report).read_text(encoding="utf-8")
+    page = (analysed.out / "report.html").read_text(encoding="utf-8")
     assert not re.search(r"https?:|\bsrc=|<link|<script|@import|url\(", page)
     assert "prefers-color-scheme: dark" in page
     assert "&lt;script&gt;" in page
@@ -122,6 +122,19 @@ def test_progress_counts_up_to_its_end(analysed: Analysed) -> None:
     # A step that takes long is told again, with how far it has come.
     told = list(dict.fromkeys((done, total) for _, done, total in analysed.steps))
     assert told == [(number, len(told)) for number in range(1, len(told) + 1)]
+
+
+def test_findings_and_a_limit(analysed: Analysed, tmp_path: Path) -> None:
+    found = json.loads((analysed.out / "findings.json").read_text())
+    assert found == [each.as_json() for each in analysed.summary.findings]
+    assert found[0]["messages"] == max(each["messages"] for each in found) > 10
+    summary = analyze(analysed.dump, tmp_path / "out", only=["overview"], fail_if=["dead_letters > 1", "poison_faults > 1000"])
+    assert summary.rows.keys() == {"overview", "poison_clusters"}
+    assert summary.report is None
+    dead = sum(row["dead_lettered"] for row in analysed.result("overview"))
+    assert summary.broken == (f"dead_letters > 1 (dead_letters is {dead})",)
+    with pytest.raises(AnalyticsError, match="Did you mean overview"):
+        analyze(analysed.dump, tmp_path / "out", only=["overwiev"])
 
 
 def test_what_is_not_ours_is_not_overwritten(analysed: Analysed, tmp_path: Path) -> None:
@@ -143,7 +156,7 @@ def test_a_second_report_replaces_the_first_also_where_nothing_ever_failed(analy
     empty = {name for name, rows in summary.rows.items() if rows == 0}
     assert set(summary.rows) - empty == {"overview", "attempts_to_success", "retry_load"}
     assert pq.read_table(tmp_path / "out" / "parquet" / "failed_most").num_rows == 0
-    page = Path(summary.report).read_text(encoding="utf-8")
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     for said in (
         "none was given up",
         "No delivery was a retry",

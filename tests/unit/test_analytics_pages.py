@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from homing.analytics.commands.limits import parse_limit
+from homing.analytics.errors import AnalyticsError
 from homing.analytics.page.advice_words import attempts_for, sentence, spacing
 from homing.analytics.page.flow_chart import drawn_flow
 from homing.analytics.page.line_chart import Curve, count_axis, falling, time_axis
+from homing.analytics.page.ranking import Finding, headlines, ranked
 from homing.analytics.page.simulate_report import simulate_page
 from homing.analytics.reports.clusters import components
 from homing.analytics.words import NB
@@ -144,3 +150,81 @@ def test_the_page_of_a_what_if() -> None:
     assert "&lt;q&gt;" in page
     assert "max-delivery-attempts: 3" in page
     assert not re.search(r"https?:|\bsrc=|<link|<script|@import|url\(", page)
+
+
+def findings(**changed: list[Row]) -> list[Finding]:
+    """Of tables that have a row of each, and of those in ``changed`` others."""
+    at = datetime(2026, 3, 2, 8, tzinfo=UTC)
+    later = at + timedelta(minutes=5)
+    group = {"cluster": 1, "dead_letter_queue": "DLQ.pay", "queue": "pay", "first_died_at": at, "last_died_at": later}
+    fault = {"cluster": 1, "error_class": "Shape", "queues": "pay", "deaths": 30, "messages": 30, "poison": True, "outage": False}
+    advice = ADVICE | {"queue": "pay", "policy": "p", "current": True, "retries": 500, "wasted": 400}
+    storm = {"queue": "pay", "from_at": at, "until": later, "minutes": 5, "retries": 300, "deliveries": 400}
+    tables: dict[str, list[Row]] = {
+        "overview": [{"queue": "pay", "difference": 0, "dropped": 3}],
+        "dead_letter_groups": [group],
+        "poison_clusters": [fault],
+        "settings_in_force": [{"queue": "pay", "policy": "p", "from_at": at, "until": later}],
+        "advice": [advice],
+        "dead_letter_trend": [{"queue": "pay", "verdict": "growing", "early": 5, "late": 25}],
+        "retry_storms": [storm],
+        "thundering_herds": [],
+        "due_error": [{"queue": "pay", "late": True, "p50_ms": 5_000, "retries": 9}],
+        "consumers": [],
+        "flow": [{"source": "pay", "target": "b", "circling": 12, "first_at": at, "last_at": later}],
+    }
+    every = (tables | changed).items()
+    return ranked({name: pa.Table.from_pylist(rows) if rows else pa.table({"queue": []}) for name, rows in every}, "exports")
+
+
+def test_findings_come_by_what_they_cost() -> None:
+    found = findings()
+    assert [(each.kind, each.messages, each.retries) for each in found] == [
+        *(("longer", 50, 0), ("poison", 30, 0), ("growth", 20, 0), ("circle", 12, 0), ("dropped", 3, 0)),
+        *(("storm", 0, 300), ("late", 0, 9)),
+    ]
+    assert [each.command for each in found[:2]] == ["homing simulate exports --policy new.yaml", "homing peek DLQ.pay"]
+    assert found[0].parts[0] == "pay gives up too early on Timeout"
+    assert found[1].as_json()["last_seen"] == "2026-03-02T08:05:00+00:00"
+    wrong = findings(overview=[{"queue": "log", "difference": 1, "dropped": 0}])
+    assert (wrong[0].kind, wrong[0].queue) == ("imbalance", "log")
+
+
+def test_one_fault_is_one_finding() -> None:
+    """It is of no use to try longer what is poison, nor to say that something is poison where the advice is not to retry it."""
+    fault = {"cluster": 1, "error_class": "Timeout", "queues": "pay", "deaths": 30, "messages": 30, "poison": True, "outage": False}
+    advice = ADVICE | {"queue": "pay", "policy": "p", "current": True, "retries": 500, "wasted": 400}
+    assert {"poison", "longer"} & {each.kind for each in findings(poison_clusters=[fault])} == {"poison"}
+    hopeless = findings(poison_clusters=[fault], advice=[advice | {"kind": "not-retryable"}])
+    assert {"poison", "not-retryable"} & {each.kind for each in hopeless} == {"not-retryable"}
+    down = findings(poison_clusters=[fault | {"poison": False, "outage": True}])
+    assert [each.command for each in down if each.kind == "outage"] == ["homing redrive DLQ.pay"]
+
+
+def test_the_page_shows_one_finding_of_each_kind_and_queue() -> None:
+    one, other = (Finding("slow", "pay", 0, n, None, "told", "homing consumers pay", "consumers") for n in (9, 8))
+    assert headlines([one, other, replace(other, queue="b")], 8) == [one, replace(other, queue="b")]
+    assert headlines([one, replace(other, queue="b")], 1) == [one]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("dead_letter_rate > 0.01", "dead_letter_rate > 0.01 (dead_letter_rate is 0.05)"),
+        ("dead_letter_rate > 4%", "dead_letter_rate > 4% (dead_letter_rate is 0.05)"),
+        ("dead_letter_rate > 0.05", None),
+        ("dead_letters>=5", "dead_letters>=5 (dead_letters is 5)"),
+        ("failure_rate < 0.5", "failure_rate < 0.5 (failure_rate is 0.1)"),
+    ],
+)
+def test_limits(text: str, told: str | None) -> None:
+    row = {"sent": 100, "succeeded": 94, "dead_lettered": 5, "expired": 1, "dropped": 0, "purged": 0, "failed": 20, "delivered": 200}
+    assert parse_limit(text).broken({"overview": pa.Table.from_pylist([row])}) == told
+
+
+@pytest.mark.parametrize(("text", "fix"), [("dead_leter_rate > 1", "Did you mean dead_letter_rate?"), ("dead_letters", "Write a figure")])
+def test_limits_that_say_nothing(text: str, fix: str) -> None:
+    with pytest.raises(AnalyticsError) as raised:
+        parse_limit(text)
+    assert raised.value.code == "bad-limit"
+    assert raised.value.fix.startswith(fix)
