@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from ..core.settings.units import counted
-from .output import DEFAULT_URL, Json, Url, escape, print_json, stderr, stdout
+from .output import DEFAULT_URL, Json, Url, escape, print_json, stderr, stdout, wide
 from .values import Settings, read_settings, settings_given, value_text
 
 app = typer.Typer(help="Address settings while the broker runs: kept in the journal, over broker.yaml.", no_args_is_help=True)
@@ -68,7 +68,7 @@ def list_settings(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     for each in found:
         for number, (key, value) in enumerate(each["settings"].items()):
             table.add_row(escape("" if number else each["pattern"]), key, escape(value_text(key, value)))
-    stdout.print(table)
+    wide.print(table)
 
 
 def _tell(changed: dict[str, Any], as_json: bool) -> None:

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from ..core.settings.units import counted
-from .output import DEFAULT_URL, Json, Url, escape, print_json, span, stderr, stdout
+from .output import DEFAULT_URL, Json, Url, escape, print_json, span, stderr, stdout, wide
 from .settings import load_config
 from .values import value_text
 
@@ -120,7 +120,7 @@ def _print_settings(explained: Explained) -> None:
     for origin in explained.origins:
         style = "dim" if origin.pattern == "default" else "bold"
         table.add_row(origin.key, escape(value_text(origin.key, origin.value)), escape(_where(origin)), style=style)
-    stdout.print(table)
+    wide.print(table)
     if (exchange := explained.dead_letter_exchange) is not None:
         named = f"the exchange [bold]{escape(exchange)}[/]" if exchange else "the default exchange"
         stdout.print(f"\nIts dead letters go through {named} instead.")
@@ -152,7 +152,7 @@ def _print_attempts(address: str, found: Attempts) -> None:
         table.add_row(str(row.attempt), f"  {'–' if row.attempt == 1 else wait}", f"  {since}", style="bold" if row.last else "")
     if found.allowed is None or found.rows[-1].attempt < found.allowed:
         table.add_row("…", "", "", style="dim")
-    stdout.print(table)
+    wide.print(table)
 
 
 def _range(low_ms: int, high_ms: int) -> str:

@@ -112,7 +112,7 @@ def check(
     else:
         for problem in report.problems:
             stdout.print(f"[red]damaged[/]  {escape(problem)}")
-        counts = ", ".join(f"{rows:,} {table}" for table, rows in report.rows.items())
+        counts = ", ".join(counted(rows, table) for table, rows in report.rows.items())
         stdout.print(f"{'[red]problems found[/]' if report.problems else '[green]the journal is whole[/]'}  [dim]{counts}[/]")
     if report.problems:
         raise typer.Exit(ExitCode.JOURNAL)

@@ -5,6 +5,7 @@ Every command starts light: what it needs is imported when it runs. Exit codes: 
 
 from __future__ import annotations
 
+import functools
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -110,6 +111,7 @@ app.command(rich_help_panel=OFFLINE)(cli_analyze.analyze)
 app.command(rich_help_panel=OFFLINE)(cli_simulate.simulate)
 
 
+@functools.cache
 def command_tree() -> TyperGroup:
     """All commands, with their examples. Flags have no type to be shown in help."""
     tree = get_command(app)

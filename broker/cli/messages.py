@@ -288,7 +288,9 @@ def _show(message: homing.Message, death: Death | None, as_json: bool) -> None:
         stdout.print(f"[bold cyan]{message.message_id}[/]  {escape(message.address)}  [dim]{clock(message.sent_at_ms)}[/]{again}")
         if death is not None:
             stdout.print(f"  {escape(death.sentence())}", style="red")
-        for name, value in (message.properties or {}).items():
+        # What the broker added says the line above.
+        properties = message.properties if death is None else message.copy_for_send()["properties"]
+        for name, value in (properties or {}).items():
             stdout.print(f"  [dim]{escape(name)}[/] {escape(str(value))}")
         stdout.print(body_text(message.body), markup=False)
     sys.stdout.flush()

@@ -38,6 +38,8 @@ class SafeConsole(Console):
 
 
 stdout = SafeConsole(highlight=False, soft_wrap=True, emoji=False)
+#: For tables: what is wider than the terminal is wrapped by that, and nothing of it is left out.
+wide = SafeConsole(highlight=False, soft_wrap=True, emoji=False, width=10_000)
 stderr = SafeConsole(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 DEFAULT_URL: Final = "homing://127.0.0.1:7171"

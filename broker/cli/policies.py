@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from .explain import explain
-from .output import DEFAULT_URL, CommandError, ExitCode, Json, Url, escape, print_json, stdout
+from .output import DEFAULT_URL, CommandError, ExitCode, Json, Url, escape, print_json, stdout, wide
 
 app = typer.Typer(help="AMQP's policies, for queues and exchanges by their names.", no_args_is_help=True)
 app.command("explain")(explain)
@@ -64,7 +64,7 @@ def list_policies(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     for each in found:
         shown = [each["virtual_host"], each["name"], each["pattern"], each["apply_to"], str(each["priority"])]
         table.add_row(*map(escape, [*shown, json.dumps(each["definition"]), each["source"]]))
-    stdout.print(table)
+    wide.print(table)
 
 
 @app.command("clear")

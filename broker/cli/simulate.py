@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from .output import Json, SparkMaster, SparkMemory, escape, print_json, progress_bar, stdout, write_privately
+from .output import Json, SparkMaster, SparkMemory, escape, print_json, progress_bar, stdout, wide, write_privately
 
 
 def simulate(
@@ -45,4 +45,4 @@ def simulate(
             seen = "–" if row["observed_share"] is None else f"{100 * row['observed_share']:.0f} %"
             name = "" if number else "all" if queue is None else queue
             table.add_row(escape(name), figure, shown(figure, row["recorded"]), shown(figure, row["expected"]), between, seen)
-    stdout.print(table)
+    wide.print(table)

@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from ..core.settings.units import counted
-from .output import DEFAULT_URL, CommandError, ExitCode, Json, Url, Yes, confirm, escape, print_json, stdout
+from .output import DEFAULT_URL, CommandError, ExitCode, Json, Url, Yes, confirm, escape, print_json, stdout, wide
 
 app = typer.Typer(help="AMQP's virtual hosts: names apart from all others.", no_args_is_help=True)
 
@@ -42,7 +42,7 @@ def list_all(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
         table.add_column(heading, justify="right")
     for each in found:
         table.add_row(f"[bold]{escape(each['name'])}[/]", *(f"{each[key]:,}" for key in ("queues", "messages", "connections")))
-    stdout.print(table)
+    wide.print(table)
 
 
 @app.command()

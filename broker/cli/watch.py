@@ -12,14 +12,12 @@ import typer
 from rich.console import RenderableType
 from rich.live import Live
 
-from .output import print_json, stdout
+from .output import print_json, stdout, wide
 
 if TYPE_CHECKING:
     import homing
 
 WATCH_S: Final = 2.0
-#: A table that is wider than the terminal is wrapped by that: nothing of it is left out.
-_NO_EDGE: Final = 10_000
 
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Again every 2 s, until Ctrl-C; with --json one document a line.")]
 
@@ -44,7 +42,7 @@ def show(
                 if as_json:
                     print_json(found, line=watch)
                 elif live is None:
-                    stdout.print(draw(found), width=_NO_EDGE)
+                    wide.print(draw(found))
                 else:
                     live.update(draw(found), refresh=True)
                 sys.stdout.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Final
 
 import uvicorn
@@ -15,11 +16,33 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from ..protocols.codec_foreign import answer, describe
+from ..protocols.codec_spoken import spoken
 from .health import Health
+
+log = logging.getLogger("homing")
 
 #: Of all clients together; more are answered 503.
 _MOST_AT_ONCE: Final = 64
 _KEEP_ALIVE_S: Final = 5
+
+
+class _Http(H11Protocol):
+    """One connection, which may turn out to have come to the wrong port."""
+
+    _heard = False
+
+    def data_received(self, data: bytes) -> None:
+        if not self._heard:
+            self._heard = True
+            theirs = spoken(data)
+            if theirs not in (None, "http"):
+                host, port = self.transport.get_extra_info("peername")[:2]
+                log.warning("%s", describe(f"{host}:{port}", theirs, "http"))
+                self.transport.write(answer(theirs, "http"))
+                self.transport.close()
+                return
+        super().data_received(data)
 
 
 class HttpListener:
@@ -53,7 +76,7 @@ class HttpListener:
         config.load()
         # uvicorn's protocol without its Server: that looks for work ten times a second, and takes the process's signals.
         loop = asyncio.get_running_loop()
-        self.server = await loop.create_server(lambda: H11Protocol(config, self._state, {}), host, port, backlog=128)
+        self.server = await loop.create_server(lambda: _Http(config, self._state, {}), host, port, backlog=128)
 
     def close(self) -> None:
         if self.server is not None:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Protocol, cast
 
 from ..errors import Refused
-from .codec_spoken import NAMES, spoken
-from .foreign import FIXES, answer
+from .codec_foreign import answer, describe
+from .codec_spoken import spoken
 from .handshakes import Admission
 from .native.codec import Frame, FrameDecoder, ProtocolError
 from .native.session import NativeSession
@@ -123,7 +123,7 @@ class SocketTransport(asyncio.Protocol):
         theirs = spoken(data)
         if theirs is None or theirs == self.protocol:
             return False
-        log.warning("%s speaks %s on a port for %s: %s", self.place, NAMES[theirs], NAMES[self.protocol], FIXES[theirs])
+        log.warning("%s", describe(self.place, theirs, self.protocol))
         self.write(answer(theirs, self.protocol))
         self._any_session.lost()
         self.end()

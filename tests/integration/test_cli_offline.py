@@ -205,21 +205,3 @@ def test_a_command_that_needs_the_extra_names_it(words: list[str]) -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT_SPARK, *words], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == ("error no-analytics  this needs pyspark, which is not installed\n  → pip install 'homing[analytics]'\n")
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["qeues"], "No such command 'qeues'. Did you mean 'queues'"),
-        (["journal", "expor"], "No such command 'expor'. Did you mean 'export'?"),
-        (["receive", "orders", "--cont", "3"], "No such option: --cont (Possible options: --count, --json)"),
-        (["receive", "orders", "--ack-mode", "clinet"], "'clinet' is not one of 'auto', 'client', 'dups-ok', 'transacted', 'individual'"),
-    ],
-)
-def test_a_slip_is_told_as_every_error_is(homing: HomingCommand, words: list[str], said: str) -> None:
-    done = homing(*words)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr
-    assert done.stderr.endswith(" --help tells what it takes\n")
-    told = homing(*words, "--json")
-    assert json.loads(told.stderr)["code"] == "usage"

@@ -12,9 +12,14 @@ from .native.codec import Op, encode
 FIXES: Final = {
     "native": "use the port of native: in broker.yaml, 7171 as shipped",
     "amqp": "use the port of amqp: in broker.yaml, 5672 as shipped",
-    "http": "no port of this version speaks HTTP",
+    "http": "use the port of http: in broker.yaml, 7172 as shipped",
     "tls": "connect without it, which no port of this version has",
 }
+
+
+def describe(place: str, theirs: str, ours: str) -> str:
+    """For the log."""
+    return f"{place} speaks {NAMES[theirs]} on a port for {NAMES[ours]}: {FIXES[theirs]}"
 
 
 def answer(theirs: str, ours: str) -> bytes:
