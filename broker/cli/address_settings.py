@@ -42,7 +42,7 @@ def set_settings(
 @app.command()
 def unset(
     pattern: Annotated[str, typer.Argument(help="The pattern, as it was set.")],
-    keys: Annotated[list[str] | None, typer.Argument(metavar="[KEY]...", help="Which settings; all of the pattern without.")] = None,
+    keys: Annotated[list[str] | None, typer.Argument(metavar="KEY", help="Which settings; all of the pattern without.")] = None,
     dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,

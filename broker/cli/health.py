@@ -28,7 +28,8 @@ def health(url: HttpUrl = DEFAULT_HTTP, as_json: Json = False) -> None:
         with refused:
             said = _read(refused, url)
     except (OSError, ValueError) as error:
-        raise _nobody(url, str(error)) from error
+        reason = getattr(error, "reason", error)  # urllib's errors wrap the system's
+        raise _nobody(url, getattr(reason, "strerror", None) or str(reason)) from error
     if as_json:
         print_json(said)
     elif said["degraded"]:

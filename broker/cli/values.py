@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 Settings = Annotated[
-    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings, as in broker.yaml (docs/settings.md): redelivery-delay=5s.")
+    list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Settings, as in broker.yaml (docs/settings.md): redelivery-delay=5s.")
 ]
 
 
