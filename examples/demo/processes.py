@@ -24,8 +24,6 @@ SETTINGS: Final[dict[str, Any]] = {
     "max-redelivery-delay": "4s",
     "redelivery-collision-avoidance-factor": 0.1,
     "max-delivery-attempts": 7,
-    "dead-letter-address": "DLA",
-    "auto-create-dead-letter-resources": True,
 }
 
 
