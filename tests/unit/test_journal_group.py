@@ -133,7 +133,7 @@ def test_counts_are_one_row_for_each_queue_and_minute() -> None:
     group.counts(1, 10)[MinuteColumn.SENT] += 2
     group.counts(1, 10)[MinuteColumn.MOVED_OUT] += 1
     group.counts(1, 11)[MinuteColumn.SENT] += 1
-    assert group.minutes == {(1, 10): [2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1], (1, 11): [1] + [0] * 10}
+    assert group.minutes == {(1, 10): [2, *[0] * 9, 1, 0, 0], (1, 11): [1] + [0] * 12}
 
 
 def test_first_touch_wakes_the_writer_once() -> None:

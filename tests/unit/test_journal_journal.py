@@ -601,6 +601,9 @@ async def test_hops_that_an_older_journal_holds_are_read(tmp_path: Path) -> None
         connection.execute("UPDATE reference SET overlay_blob = ?", (pack([{**facts, "sequence": 3}, {**facts, "sequence": 2}]),))
         connection.execute("DROP TABLE gone")
         connection.execute("ALTER TABLE reference DROP COLUMN counts_checksum")
+        for table, columns in (("minute", "failed_first failed_ms"), ("served", "failed failed_ms first_ms last_ms")):
+            for column in columns.split():
+                connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
         connection.execute("PRAGMA user_version = 5")
     async with opened(tmp_path) as (_, recovered):
         assert recovered.references == [reference(8, of=message(3), hops=[(3, facts), (2, facts)])]
