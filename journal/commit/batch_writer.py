@@ -73,10 +73,10 @@ _ALONE = (
 )
 SIZE_ALONE = f"SELECT count(*), {FAILURE_BYTES} FROM {_ALONE}"
 DELETE_ALONE = f"DELETE FROM failure WHERE failure_id IN (SELECT failure_id FROM {_ALONE})"
-# Rows of one attempt and several messages that hold some of ?4, whose message ids are from ?2 to ?3.
+# Rows of one attempt and several messages that hold some of :stays, whose message ids are from :least to :most.
 _HOLDING = (
-    f"attempt = ?1 AND last_message > first_message AND first_message BETWEEN ?2 - {NEAR} AND ?3 AND last_message >= ?2"
-    f" AND EXISTS (SELECT 1 FROM json_each({VALID_STAYS}) WHERE value IN (SELECT value FROM json_each(?4)))"
+    f"attempt = :attempt AND last_message > first_message AND first_message BETWEEN :least - {NEAR} AND :most AND last_message >= :least"
+    f" AND EXISTS (SELECT 1 FROM json_each({VALID_STAYS}) WHERE value IN (SELECT value FROM json_each(:stays)))"
 )
 HOLDING = f"SELECT failure_id, stays, length(failure_blob) FROM failure WHERE {_HOLDING}"
 SET_STAYS = "UPDATE failure SET stays = ? WHERE failure_id = ?"
@@ -103,8 +103,8 @@ DELETE_PRODUCER = "DELETE FROM producer WHERE producer IN (VALUES {values})"
 SET_DUPLICATE = "INSERT OR REPLACE INTO duplicate VALUES {values}"
 FORGET_DUPLICATES = "DELETE FROM duplicate WHERE address IN (VALUES {values})"
 TRIM_DUPLICATE = (
-    "DELETE FROM duplicate WHERE address = ?1 AND number <="
-    " (SELECT number FROM duplicate WHERE address = ?1 ORDER BY number DESC LIMIT 1 OFFSET ?2)"
+    "DELETE FROM duplicate WHERE address = :address AND number <="
+    " (SELECT number FROM duplicate WHERE address = :address ORDER BY number DESC LIMIT 1 OFFSET :keep)"
 )
 SET_COMMITTED = "INSERT OR REPLACE INTO committed VALUES {values}"
 SET_POLICY = "INSERT OR REPLACE INTO policy VALUES {values}"
@@ -225,7 +225,7 @@ class GroupWriter:
         for address in {address for address, _ in group.duplicates}:
             # Some slack, so that the trim runs once in a while and not for every message.
             if state.duplicates[address] > self._duplicate_limit + self._duplicate_limit // 16:
-                connection.execute(TRIM_DUPLICATE, (address, self._duplicate_limit))
+                connection.execute(TRIM_DUPLICATE, {"address": address, "keep": self._duplicate_limit})
                 state.duplicates[address] = self._duplicate_limit
 
 
@@ -476,7 +476,8 @@ def _leave_out(connection: sqlite3.Connection, leaving: Iterable[tuple[int, int,
     for attempt, stays in by_attempt.items():
         for near in close_together(sorted(stays)):
             parting = list(map(list, near))
-            for failure_id, text, size in connection.execute(HOLDING, (attempt, near[0][0], near[-1][0], as_json(near))).fetchall():
+            wanted = {"attempt": attempt, "least": near[0][0], "most": near[-1][0], "stays": as_json(near)}
+            for failure_id, text, size in connection.execute(HOLDING, wanted).fetchall():
                 left = [stay for stay in json.loads(text) if stay not in parting]
                 if left:
                     rest = as_json(left)

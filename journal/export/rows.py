@@ -287,7 +287,7 @@ class _LastAttempts:
         self._known: dict[int, tuple[frozenset[int], bytes]] = {}
 
     def of(self, message_id: int, sequence: int) -> AttemptDetail | None:
-        for (failure_id,) in self._connection.execute(self._OF_MESSAGE, (message_id,)).fetchall():
+        for (failure_id,) in self._connection.execute(self._OF_MESSAGE, {"message_id": message_id}).fetchall():
             sequences, blob = self._known.get(failure_id) or self._read(failure_id)
             if sequence in sequences:
                 return attempt_detail(blob)

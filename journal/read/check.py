@@ -144,12 +144,12 @@ def _pragma(connection: sqlite3.Connection, name: str, report: CheckReport, prog
 def _paged(connection: sqlite3.Connection, table: str, key: str, columns: str, where: str = "true") -> Iterator[tuple[Any, ...]]:
     """Rows r in key order, a page at a time by key, so that no snapshot stands for the whole table and no page holds many bodies."""
     last = -(2**63)
-    rows = f"FROM {table} r WHERE {where} AND {key} > ?1"
+    rows = f"FROM {table} r WHERE {where} AND {key} > :last"
     sizes = f"SELECT {key} AS k, coalesce(length(message_blob), 0) AS n {rows} ORDER BY {key} LIMIT {_PAGE_ROWS}"
     passed = f"SELECT k, sum(n) OVER (ORDER BY k ROWS UNBOUNDED PRECEDING) - n AS passed FROM ({sizes})"
     until = f"SELECT max(k) FROM ({passed}) WHERE passed < {_PAGE_BODY_BYTES}"
     sql = f"SELECT {key}, {columns} {rows} AND {key} <= ({until}) ORDER BY {key}"
-    while page := connection.execute(sql, (last,)).fetchall():
+    while page := connection.execute(sql, {"last": last}).fetchall():
         yield from page
         last = page[-1][0]
 

@@ -28,22 +28,25 @@ _REFERENCE = (
     " overlay_blob, message_blob, checksum, counts_checksum FROM reference r"
 )
 # By key: the stays that attempts name, and moved or shared references. Written out so that each uses its index.
-_BY_STAY = f"{_REFERENCE} WHERE sequence IN (SELECT sequence FROM {ATTEMPTS} WHERE {ATTEMPTS_OF_MESSAGE}) AND message_id = ?1 AND {THERE}"
-_BY_MESSAGE = (
-    f"{_REFERENCE} INDEXED BY reference_message WHERE message_id = ?1 AND (overlay_blob IS NOT NULL OR message_blob IS NULL) AND {THERE}"
+_BY_STAY = (
+    f"{_REFERENCE} WHERE sequence IN (SELECT sequence FROM {ATTEMPTS} WHERE {ATTEMPTS_OF_MESSAGE}) AND message_id = :message_id AND {THERE}"
 )
-_BY_NUMBER = f"{_REFERENCE} WHERE sequence = ?1 AND message_id = ?1 AND {THERE}"
+_BY_MESSAGE = (
+    f"{_REFERENCE} INDEXED BY reference_message"
+    f" WHERE message_id = :message_id AND (overlay_blob IS NOT NULL OR message_blob IS NULL) AND {THERE}"
+)
+_BY_NUMBER = f"{_REFERENCE} WHERE sequence = :message_id AND message_id = :message_id AND {THERE}"
 #: Outcomes of a stay after which the message may be in a queue under a number that no index leads to.
 _GOES_ON = ("redriven", "moved")
 # What never failed, moved or was shared has its only reference without an index: one scan, and only when nothing else is known of it.
-_BY_SCAN = f"{_REFERENCE} WHERE message_id = ?1 AND {THERE}"
+_BY_SCAN = f"{_REFERENCE} WHERE message_id = :message_id AND {THERE}"
 _ATTEMPTS = (
     f"SELECT message_id, sequence, attempt, queue_id, at_ms, failure_blob FROM {ATTEMPTS}"
     f" WHERE {ATTEMPTS_OF_MESSAGE} ORDER BY +at_ms, sequence, attempt"
 )
 _LAST_ATTEMPT = (
     f"SELECT message_id, sequence, attempt, queue_id, at_ms, failure_blob FROM {ATTEMPTS}"
-    f" WHERE {ATTEMPTS_OF_MESSAGE} AND sequence = ?2 ORDER BY attempt DESC LIMIT 1"
+    f" WHERE {ATTEMPTS_OF_MESSAGE} AND sequence = :sequence ORDER BY attempt DESC LIMIT 1"
 )
 _OUTCOMES = f"SELECT sequence, queue_id, at_ms, outcome, outcome_blob FROM {OUTCOMES} WHERE {OUTCOMES_OF_MESSAGE} ORDER BY +at_ms, sequence"
 
@@ -125,8 +128,8 @@ class JournalReader:
         """
         with self._snapshot() as connection:
             names = _QueueNames(connection)
-            attempts = [_attempt(row, names) for row in connection.execute(_ATTEMPTS, (message_id,))]
-            outcomes = [_outcome(row, names) for row in connection.execute(_OUTCOMES, (message_id,))]
+            attempts = [_attempt(row, names) for row in connection.execute(_ATTEMPTS, {"message_id": message_id})]
+            outcomes = [_outcome(row, names) for row in connection.execute(_OUTCOMES, {"message_id": message_id})]
             may_be_anywhere = all(each["outcome"] in _GOES_ON for each in outcomes)
             message, references = self._references(connection, message_id, names, scan=may_be_anywhere)
         if not (attempts or outcomes or references):
@@ -137,15 +140,18 @@ class JournalReader:
         """Of each (message_id, sequence) the last attempt on record, as ``history`` tells it."""
         with self._snapshot() as connection:
             names = _QueueNames(connection)
-            rows = [connection.execute(_LAST_ATTEMPT, stay).fetchone() for stay in stays]
+            rows = [
+                connection.execute(_LAST_ATTEMPT, {"message_id": message_id, "sequence": sequence}).fetchone()
+                for message_id, sequence in stays
+            ]
             return [None if row is None else _attempt(row, names) for row in rows]
 
     def _references(
         self, connection: sqlite3.Connection, message_id: int, names: _QueueNames, scan: bool
     ) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
-        found = {row[0]: row for sql in (_BY_STAY, _BY_MESSAGE, _BY_NUMBER) for row in connection.execute(sql, (message_id,))}
+        found = {row[0]: row for sql in (_BY_STAY, _BY_MESSAGE, _BY_NUMBER) for row in connection.execute(sql, {"message_id": message_id})}
         if not found and scan:
-            found = {row[0]: row for row in connection.execute(_BY_SCAN, (message_id,))}
+            found = {row[0]: row for row in connection.execute(_BY_SCAN, {"message_id": message_id})}
         message: dict[str, Any] | None = None
         references = []
         for row in (found[sequence] for sequence in sorted(found)):

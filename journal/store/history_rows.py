@@ -15,14 +15,14 @@ _EACH: Final = (
 #: A row for each stay, with the columns of its table. No views: a schema that is not trusted may not call JSON functions.
 ATTEMPTS: Final = _EACH.format("failure")
 OUTCOMES: Final = _EACH.format("outcome")
-#: Rows of table {0} that may be of message ?1: of it alone, or of several. Without this every row would be looked into.
+#: Rows of table {0} that may be of message :message_id: of it alone, or of several. Without this every row would be looked into.
 _MAY_BE: Final = (
-    "{0}_id IN (SELECT {0}_id FROM {0} WHERE first_message = ?1 AND last_message = ?1 UNION ALL SELECT {0}_id FROM {0}"
-    f" WHERE last_message > first_message AND first_message BETWEEN ?1 - {NEAR} AND ?1 AND last_message >= ?1)"
+    "{0}_id IN (SELECT {0}_id FROM {0} WHERE first_message = :message_id AND last_message = :message_id UNION ALL SELECT {0}_id FROM {0}"
+    f" WHERE last_message > first_message AND first_message BETWEEN :message_id - {NEAR} AND :message_id AND last_message >= :message_id)"
 )
 FAILURES_OF_MESSAGE: Final = _MAY_BE.format("failure")
-ATTEMPTS_OF_MESSAGE: Final = f"{FAILURES_OF_MESSAGE} AND message_id = ?1"
-OUTCOMES_OF_MESSAGE: Final = f"{_MAY_BE.format('outcome')} AND message_id = ?1"
+ATTEMPTS_OF_MESSAGE: Final = f"{FAILURES_OF_MESSAGE} AND message_id = :message_id"
+OUTCOMES_OF_MESSAGE: Final = f"{_MAY_BE.format('outcome')} AND message_id = :message_id"
 #: Pairs of numbers hold no circle: to look for one takes a third of the time.
 _ENCODE: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 #: The stays of a row that is not what was written: none.

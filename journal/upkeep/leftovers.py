@@ -83,10 +83,10 @@ def _duplicates(connection: sqlite3.Connection, state: WriterState) -> int:
     removed = 0
     while state.forgotten and removed < _STEP_ROWS:
         address = next(iter(state.forgotten))
-        chosen = "SELECT number FROM duplicate WHERE address = ?1 LIMIT ?2"
-        sql = f"DELETE FROM duplicate WHERE address = ?1 AND number IN ({chosen})"
+        chosen = "SELECT number FROM duplicate WHERE address = :address LIMIT :left"
+        sql = f"DELETE FROM duplicate WHERE address = :address AND number IN ({chosen})"
         left = _STEP_ROWS - removed
-        gone = connection.execute(sql, (address, left)).rowcount
+        gone = connection.execute(sql, {"address": address, "left": left}).rowcount
         removed += gone
         if gone < left:
             del state.forgotten[address]

@@ -39,8 +39,8 @@ _SERVED_ROWS = 500_000
 _FOLD_QUEUES = 64
 _COLUMNS = [column.name.lower() for column in MinuteColumn]
 _FOLD = (
-    "INSERT INTO minute SELECT queue_id, minute - minute % ?1, " + ", ".join(f"sum({name})" for name in _COLUMNS) + " FROM minute"
-    " WHERE queue_id = ?2 AND minute <= ?3 AND minute % ?1 != 0 GROUP BY 2"
+    "INSERT INTO minute SELECT queue_id, minute - minute % :width, " + ", ".join(f"sum({name})" for name in _COLUMNS) + " FROM minute"
+    " WHERE queue_id = :queue_id AND minute <= :last AND minute % :width != 0 GROUP BY 2"
     " ON CONFLICT (queue_id, minute) DO UPDATE SET " + ", ".join(f"{name} = {name} + excluded.{name}" for name in _COLUMNS)
 )
 
@@ -179,7 +179,7 @@ class Retention:
             )
             count, last = connection.execute(f"SELECT count(*), max(minute) FROM ({fine})", (queue_id, before)).fetchone()
             if count:
-                connection.execute(_FOLD, (width, queue_id, last))
+                connection.execute(_FOLD, {"width": width, "queue_id": queue_id, "last": last})
                 connection.execute(f"DELETE FROM minute WHERE queue_id = ? AND minute <= ? AND minute % {width} != 0", (queue_id, last))
             if count == _STEP_ROWS:
                 return True
