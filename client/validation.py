@@ -79,7 +79,7 @@ def _check_property(name: object, value: object) -> None:
         if not math.isfinite(value):  # type: ignore[arg-type]
             raise invalid(f"property {name!r} is {value}, not a finite number", "send it as text or leave it out")
     elif value is not None and kind not in (str, bool, bytes):
-        raise invalid(f"property {name!r} is a {kind.__name__}", "property values are str, int, float, bool, bytes or None")
+        raise invalid(f"property {name!r} is of type {kind.__name__}", "property values are str, int, float, bool, bytes or None")
 
 
 def message_fields(

@@ -76,7 +76,7 @@ def check_properties(properties: Mapping[Any, Any]) -> None:
                 raise ValueError(f"property {name!r} holds {value}, which is not a finite number; leave it out or send it as a string")
         elif value is not None and kind is not bool and kind is not bytes:
             raise ValueError(
-                f"property {name!r} holds a {kind.__name__}; a property is a string, an integer, a float, a boolean, bytes or null"
+                f"property {name!r} is of type {kind.__name__}; a property is a string, an integer, a float, a boolean, bytes or null"
             )
         _check_text(f"the property name {name!r}", name)
 

@@ -371,7 +371,7 @@ def check_name(name: object, what: str, colons: bool = False) -> None:
         or any(word in ("*", "#") for word in name.split("."))
     ):
         shown = repr(name)[:80]
-        raise Refused("invalid-name", f"{shown} cannot name a {what}", "use 1 to 512 printable characters, no :: and no * or # as a word")
+        raise Refused("invalid-name", f"{shown} cannot name {'an' if what == 'address' else 'a'} {what}", "use 1 to 512 printable characters, no :: and no * or # as a word")
 
 
 def parse_selector(text: str | None, max_characters: int = 4096, max_depth: int = 64) -> Selector | None:
