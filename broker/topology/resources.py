@@ -370,8 +370,8 @@ def check_name(name: object, what: str, colons: bool = False) -> None:
         or (name.startswith(SEPARATOR) if colons else SEPARATOR in name)
         or any(word in ("*", "#") for word in name.split("."))
     ):
-        shown = repr(name)[:80]
-        raise Refused("invalid-name", f"{shown} cannot name {'an' if what == 'address' else 'a'} {what}", "use 1 to 512 printable characters, no :: and no * or # as a word")
+        said = f"{repr(name)[:80]} cannot name {'an' if what == 'address' else 'a'} {what}"
+        raise Refused("invalid-name", said, "use 1 to 512 printable characters, no :: and no * or # as a word")
 
 
 def parse_selector(text: str | None, max_characters: int = 4096, max_depth: int = 64) -> Selector | None:
