@@ -1,4 +1,4 @@
--- The journal, version 9. One read-write connection; every other opens the file mode=ro.
+-- The journal, version 10. One read-write connection; every other opens the file mode=ro.
 -- Times are milliseconds since 1970 UTC; *_blob columns are msgpack. A page is 16 KiB (set before the first table).
 
 CREATE TABLE meta (
@@ -66,6 +66,15 @@ CREATE INDEX reference_expires ON reference (queue_id, expires_at_ms, sequence) 
 CREATE INDEX reference_apart ON reference (queue_id) WHERE state <> 0;
 -- Where a message went: moved and shared ones only, since an index over all costs every send (the rest have one reference, the first).
 CREATE INDEX reference_message ON reference (message_id) WHERE overlay_blob IS NOT NULL OR message_blob IS NULL;
+
+-- Counts of references that came back at once, in the place of those in their rows (store/returned.py). proof: their counts_checksum.
+CREATE TABLE returned (
+  sequence    INTEGER PRIMARY KEY,
+  deliveries  INTEGER NOT NULL,
+  failures    INTEGER NOT NULL,
+  assignments INTEGER NOT NULL,
+  proof       INTEGER NOT NULL
+) STRICT;
 
 -- References that left while their rows stay until they are removed in the order in which they lie (gone.py): bit n of bits stands for
 -- sequence 32 * block + n.

@@ -14,13 +14,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from ..contract import Outcomes, QueueRecord, ReferenceCounts, ReferenceRecord
-from ..store.bulk_statements import LONG_RUN, delete_integers, run_keys, run_values, runs
+from ..contract import Outcomes, QueueRecord, ReferenceRecord
+from ..store import returned
+from ..store.bulk_statements import LONG_RUN, delete_integers, run_keys, run_values
 from ..store.commits import commit
 from ..store.history_rows import NEAR, VALID_STAYS, as_json, close_together, one_as_json, rows
-from ..store.packing import PLACED, checksum_of_counts, counts_checksum, outcome_map, pack, pack_hops, pack_message, packer
+from ..store.packing import counts_checksum, outcome_map, pack, pack_hops, pack_message, packer
 from ..upkeep import tombstones as gone
 from .batch import Group
+from .changes import change_references
 from .counts import write_counts
 
 log = logging.getLogger("homing.journal")
@@ -47,17 +49,6 @@ MOVE_REFERENCE = (
 MOVE_RUN = (
     "INSERT INTO reference SELECT ?, ?, sequence + ?, message_id, 0, 0, 0, 0, NULL, NULL, ?, ?, message_blob, checksum, NULL"
     " FROM reference WHERE sequence BETWEEN ? AND ?"
-)
-# The comparison names v's columns by place: a VALUES table has no names of its own.
-CHANGE_REFERENCE = (
-    "UPDATE reference SET delivery_count = v.column2, failed = v.column3, assigned = v.column4, state = v.column5,"
-    f" due_at_ms = v.column6, expires_at_ms = v.column7, counts_checksum = {PLACED.format(counts='v.column8')} FROM"
-    " (VALUES {values}) AS v WHERE reference.sequence = v.column1"
-)
-CHANGE_RUN = (
-    "UPDATE reference SET delivery_count = ?, failed = ?, assigned = ?, state = ?, due_at_ms = ?, expires_at_ms = ?,"
-    f" counts_checksum = {PLACED.format(counts='?')}"
-    " WHERE sequence BETWEEN ? AND ?"
 )
 INSERT_MESSAGE = "INSERT OR REPLACE INTO message VALUES {values}"
 BODIES_IN_USE = (
@@ -141,6 +132,8 @@ class WriterState:
     #: Rows of table reference, about, and those among them that are gone.
     references: int
     gone: int
+    #: Whether table ``returned`` may have rows (returned.py).
+    returned: bool
     #: Addresses that were removed and have duplicate ids yet: these go in steps (leftovers.py), or at once where the address comes back.
     forgotten: dict[str, None] = field(default_factory=dict)
 
@@ -184,11 +177,13 @@ class GroupWriter:
     ) -> Written:
         written = Written()
         meta: list[Any] = []
+        if state.returned and (group.deleted or group.deleted_first):
+            returned.forget(connection, group.deleted | group.deleted_first)
         if not history:
             _delete_references(connection, group.deleted - group.added.keys(), written, state.references)
         _write_declarations(connection, group, state, meta)
         deletes = group.deleted if history else group.deleted & group.added.keys()
-        _write_references(connection, group, written, deletes, state.references)
+        _write_references(connection, group, written, deletes, state)
         if history:
             _write_history(connection, group, state, meta)
         elif group.attempts or group.outcomes:
@@ -264,7 +259,7 @@ def _queue_row(record: QueueRecord) -> tuple[Any, ...]:
     return (*record[:8], pack(record.options), record.created_at_ms, record.deleted_at_ms)
 
 
-def _write_references(connection: sqlite3.Connection, group: Group, written: Written, deletes: set[int], references: int) -> None:
+def _write_references(connection: sqlite3.Connection, group: Group, written: Written, deletes: set[int], state: WriterState) -> None:
     _remove_references(connection, sorted(group.deleted_first), written)
     bodies: list[Any] = []
     size = 0
@@ -294,10 +289,10 @@ def _write_references(connection: sqlite3.Connection, group: Group, written: Wri
         written.added += _move_references(connection, inserts.moved)
         written.added += run_values(connection, INSERT_REFERENCE, _REFERENCE_WIDTH, inserts.other)
     if group.changed:
-        changed = _change_references(connection, group.changed)
+        changed = change_references(connection, group.changed, state)
         written.changed += changed
         written.not_found += len(group.changed) - changed
-    _delete_references(connection, deletes, written, references)
+    _delete_references(connection, deletes, written, state.references)
     if group.messages_deleted:
         _delete_bodies(connection, group.messages_deleted)
 
@@ -385,24 +380,6 @@ def _moving_together(moved: list[ReferenceRecord]) -> Iterator[list[ReferenceRec
         before, next_ended = way, ended + 1
     if moved:
         yield moved[start:]
-
-
-def _change_references(connection: sqlite3.Connection, changed: dict[int, ReferenceCounts]) -> int:
-    """Consecutive rows that change alike, as those of messages that fail together, take one statement: a third of what single rows cost."""
-    alike: dict[ReferenceCounts, list[int]] = {}
-    for sequence, counts in changed.items():
-        alike.setdefault(counts, []).append(sequence)
-    single: list[int | None] = []
-    written = 0
-    for counts, sequences in alike.items():
-        checksum = checksum_of_counts(*counts)
-        for first, last in runs(sorted(sequences)):
-            if last - first + 1 >= LONG_RUN:
-                written += connection.execute(CHANGE_RUN, (*counts, checksum, first, last)).rowcount
-            else:
-                for sequence in range(first, last + 1):
-                    single += (sequence, *counts, checksum)
-    return written + run_values(connection, CHANGE_REFERENCE, 8, single)
 
 
 def _delete_references(connection: sqlite3.Connection, sequences: set[int], written: Written, references: int) -> None:

@@ -16,6 +16,7 @@ from operator import itemgetter
 from typing import Any
 
 from ..contract import AttemptDetail, Fault, HopFacts, HopRecord, OutcomeDetail, Program, ReferenceState
+from ..store import returned
 from ..store.history_rows import ATTEMPTS, FAILURES_OF_MESSAGE, OUTCOMES
 from ..store.packing import Damaged, unpack, unpack_hops, unpack_message, unpack_outcome
 from ..upkeep.tombstones import THERE
@@ -79,9 +80,9 @@ def error_class(outcome: str, fault: Fault | None) -> str:
 # --- messages -------------------------------------------------------------------------------------------------------
 
 _HERE = f"""
-SELECT r.queue_id, r.rank, r.sequence, r.message_id, r.delivery_count, r.failed, r.state, r.due_at_ms, r.expires_at_ms,
+SELECT r.queue_id, r.rank, r.sequence, r.message_id, {returned.DELIVERY_COUNT}, {returned.FAILED}, r.state, r.due_at_ms, r.expires_at_ms,
        r.entered_at_ms, r.overlay_blob, coalesce(r.message_blob, m.message_blob), iif(r.message_blob IS NULL, m.checksum, r.checksum)
-FROM reference r LEFT JOIN message m ON m.message_id = r.message_id AND r.message_blob IS NULL
+FROM reference r {returned.JOIN} LEFT JOIN message m ON m.message_id = r.message_id AND r.message_blob IS NULL
 WHERE {THERE} ORDER BY r.sequence
 """
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from ..errors import JournalError
 from ..migrations import version_of
+from ..store import returned
 from ..store.commits import missing_commits, read_mark
 from ..store.directory import DATABASE_NAME
 from ..store.history_rows import OUTCOMES, VALID_STAYS
@@ -141,10 +142,12 @@ def _pragma(connection: sqlite3.Connection, name: str, report: CheckReport, prog
             report.problems.append(f"SQLite's {name}: {finding}.")
 
 
-def _paged(connection: sqlite3.Connection, table: str, key: str, columns: str, where: str = "true") -> Iterator[tuple[Any, ...]]:
+def _paged(
+    connection: sqlite3.Connection, table: str, key: str, columns: str, where: str = "true", join: str = ""
+) -> Iterator[tuple[Any, ...]]:
     """Rows r in key order, a page at a time by key, so that no snapshot stands for the whole table and no page holds many bodies."""
     last = -(2**63)
-    rows = f"FROM {table} r WHERE {where} AND {key} > :last"
+    rows = f"FROM {table} r {join} WHERE {where} AND {key} > :last"
     sizes = f"SELECT {key} AS k, coalesce(length(message_blob), 0) AS n {rows} ORDER BY {key} LIMIT {_PAGE_ROWS}"
     passed = f"SELECT k, sum(n) OVER (ORDER BY k ROWS UNBOUNDED PRECEDING) - n AS passed FROM ({sizes})"
     until = f"SELECT max(k) FROM ({passed}) WHERE passed < {_PAGE_BODY_BYTES}"
@@ -177,10 +180,10 @@ def _references(connection: sqlite3.Connection, report: CheckReport, progress: P
     seen = 0
     total = connection.execute(f"SELECT count(*) FROM reference r WHERE {THERE}").fetchone()[0]
     columns = (
-        "queue_id, rank, message_id, delivery_count, failed, assigned, overlay_blob, message_blob, checksum,"
-        " state, due_at_ms, expires_at_ms, counts_checksum"
+        f"queue_id, rank, message_id, {returned.COUNTS}, overlay_blob, message_blob, checksum,"
+        f" state, due_at_ms, expires_at_ms, {returned.CHECKSUM}"
     )
-    for row in _paged(connection, "reference", "sequence", columns, THERE):
+    for row in _paged(connection, "reference", "sequence", columns, THERE, returned.JOIN):
         seen += 1
         if seen % _PAGE_ROWS == 0:
             progress("messages", seen, total)
@@ -191,6 +194,8 @@ def _references(connection: sqlite3.Connection, report: CheckReport, progress: P
         findings.add(f"Which of rows {block << 5} to {(block << 5) + 31} of table reference are gone fails its checksum.")
     for (sequence,) in connection.execute(NO_ROW):
         findings.add(f"Row {sequence} of table reference is said to be gone and is not there.")
+    for (sequence,) in connection.execute(returned.NO_REFERENCE):
+        findings.add(f"Row {sequence} of table returned counts a message that is not there.")
     findings.close()
     report.rows["reference"] = seen
     progress("messages", seen, seen)

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from ..contract import ReferenceRecord, make
 from ..errors import JournalError, io_failure
+from ..store import returned
 from ..store.commits import commit
 from ..store.directory import damaged
 from ..store.packing import Damaged, check_counts, unpack_hops, unpack_message
@@ -31,10 +32,11 @@ _PAGE: Final = f"""
 SELECT json_group_array(json_array(queue_id, rank, sequence, message_id, delivery_count, failed, assigned, state, due_at_ms, expires_at_ms,
        entered_at_ms, shared, length(overlay_blob), length(body), checksum, counts_checksum)),
        cast(group_concat(overlay_blob, '') AS BLOB), cast(group_concat(body, '') AS BLOB)
-FROM (SELECT r.queue_id, r.rank, r.sequence, r.message_id, r.delivery_count, r.failed, r.assigned, r.state, r.due_at_ms, r.expires_at_ms,
-             r.entered_at_ms, r.message_blob IS NULL AS shared, r.overlay_blob, {_BODY} AS body, {_CHECKSUM} AS checksum,
-             r.counts_checksum
-      FROM reference r {{rows}} LIMIT ?)
+FROM (SELECT r.queue_id, r.rank, r.sequence, r.message_id, {returned.DELIVERY_COUNT} AS delivery_count, {returned.FAILED} AS failed,
+             {returned.ASSIGNED} AS assigned, r.state, r.due_at_ms, r.expires_at_ms, r.entered_at_ms,
+             r.message_blob IS NULL AS shared, r.overlay_blob, {_BODY} AS body, {_CHECKSUM} AS checksum,
+             {returned.CHECKSUM} AS counts_checksum
+      FROM reference r {returned.JOIN} {{rows}} LIMIT ?)
 """
 _READY: Final = f"WHERE r.queue_id = ? AND r.rank = ? AND r.sequence > ? AND r.due_at_ms IS NULL AND {THERE} ORDER BY r.sequence"
 _ALL: Final = f"WHERE r.queue_id = ? AND r.rank = ? AND r.sequence > ? AND {THERE} ORDER BY r.sequence"
@@ -178,7 +180,9 @@ def _records(rows: list[list[Any]], overlays: bytes, bodies: bytes, bad: list[tu
 def _quarantined(connection: sqlite3.Connection, bad: list[tuple[int, Damaged]], at_ms: int | None) -> list[tuple[int, bool]]:
     set_aside: list[tuple[int, bool]] = []
     for sequence, why in bad:
-        row = connection.execute(f"SELECT {quarantine.REFERENCE_COLUMNS} FROM reference WHERE sequence = ?", (sequence,)).fetchone()
+        row = connection.execute(
+            f"SELECT {quarantine.REFERENCE_COLUMNS} FROM reference r {returned.JOIN} WHERE sequence = ?", (sequence,)
+        ).fetchone()
         if at_ms is None:
             raise damaged(quarantine.sentence(row, why)) from why
         connection.execute("BEGIN IMMEDIATE")

@@ -6,14 +6,18 @@ import logging
 import sqlite3
 from typing import Any, Final
 
+from ..store import returned
 from ..store.packing import Damaged, pack
 
 log = logging.getLogger("homing.journal")
 
-REFERENCE_COLUMNS: Final = (
+_NAMES: Final = (
     "queue_id, rank, sequence, message_id, delivery_count, failed, assigned, state,"
     " due_at_ms, expires_at_ms, entered_at_ms, overlay_blob, message_blob, checksum, counts_checksum"
 )
+#: The columns; and where they come from.
+REFERENCE_COLUMNS: Final = _NAMES.replace("delivery_count, failed, assigned", returned.COUNTS).replace("counts_checksum", returned.CHECKSUM)
+REFERENCE: Final = f"{REFERENCE_COLUMNS} FROM reference r {returned.JOIN}"
 
 
 def sentence(row: tuple[Any, ...], why: Damaged) -> str:
@@ -24,13 +28,14 @@ def sentence(row: tuple[Any, ...], why: Damaged) -> str:
 def set_aside(connection: sqlite3.Connection, row: tuple[Any, ...], why: Damaged, now_ms: int) -> str:
     """Moves the row of table reference (REFERENCE_COLUMNS) and says so in the log; returns the sentence."""
     queue_id, _, sequence, message_id, *_ = row
-    kept = dict(zip(REFERENCE_COLUMNS.replace(" ", "").split(","), row, strict=True))
+    kept = dict(zip(_NAMES.replace(" ", "").split(","), row, strict=True))
     if kept["message_blob"] is None:
         shared = connection.execute("SELECT message_blob FROM message WHERE message_id = ?", (message_id,)).fetchone()
         kept["shared_blob"] = shared and shared[0]
     values = (sequence, queue_id, message_id, now_ms, str(why), pack(kept))
     connection.execute("INSERT OR REPLACE INTO quarantine VALUES (?, ?, ?, ?, ?, ?)", values)
     connection.execute("DELETE FROM reference WHERE sequence = ?", (sequence,))
+    returned.forget(connection, (sequence,))
     said = sentence(row, why)
     log.error("set aside: %s", said)
     return said

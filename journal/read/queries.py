@@ -16,6 +16,7 @@ from typing import Any, Self
 from ..contract import MessageRecord, MinuteColumn
 from ..errors import JournalError
 from ..migrations import VERSION, version_of
+from ..store import returned
 from ..store.directory import DATABASE_NAME, damaged
 from ..store.history_rows import ATTEMPTS, ATTEMPTS_OF_MESSAGE, OUTCOMES, OUTCOMES_OF_MESSAGE
 from ..store.packing import Damaged, check_counts, unpack, unpack_hops, unpack_message
@@ -23,16 +24,17 @@ from ..store.sqlite import APPLICATION_ID
 from ..upkeep.tombstones import THERE
 
 _BUSY_S = 5.0
-_REFERENCE = (
-    "SELECT sequence, queue_id, rank, message_id, delivery_count, failed, assigned, state, due_at_ms, expires_at_ms, entered_at_ms,"
-    " overlay_blob, message_blob, checksum, counts_checksum FROM reference r"
+_COLUMNS = (
+    f"SELECT sequence, queue_id, rank, message_id, {returned.COUNTS}, state, due_at_ms, expires_at_ms, entered_at_ms,"
+    f" overlay_blob, message_blob, checksum, {returned.CHECKSUM} FROM reference r"
 )
+_REFERENCE = f"{_COLUMNS} {returned.JOIN}"
 # By key: the stays that attempts name, and moved or shared references. Written out so that each uses its index.
 _BY_STAY = (
     f"{_REFERENCE} WHERE sequence IN (SELECT sequence FROM {ATTEMPTS} WHERE {ATTEMPTS_OF_MESSAGE}) AND message_id = :message_id AND {THERE}"
 )
 _BY_MESSAGE = (
-    f"{_REFERENCE} INDEXED BY reference_message"
+    f"{_COLUMNS} INDEXED BY reference_message {returned.JOIN}"
     f" WHERE message_id = :message_id AND (overlay_blob IS NOT NULL OR message_blob IS NULL) AND {THERE}"
 )
 _BY_NUMBER = f"{_REFERENCE} WHERE sequence = :message_id AND message_id = :message_id AND {THERE}"

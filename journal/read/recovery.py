@@ -17,13 +17,14 @@ from typing import Any
 
 from ..commit.batch_writer import WriterState
 from ..contract import AddressRecord, DeclarationRecord, MessageRecord, OnDisk, QueueRecord, Recovered, ReferenceRecord
+from ..store import returned
 from ..store.bulk_statements import delete_integers
 from ..store.commits import Mark, commit
 from ..store.directory import damaged
 from ..store.packing import FIRST_RANK, Damaged, check_counts, unpack, unpack_hops, unpack_message
 from ..store.sqlite import PAGE_BYTES
 from ..upkeep import tombstones as gone
-from .quarantine import REFERENCE_COLUMNS, sentence, set_aside
+from .quarantine import REFERENCE, REFERENCE_COLUMNS, sentence, set_aside
 
 _PAGE_ROWS = 2_000
 #: More than this in bodies is not read at the start, however few messages it is.
@@ -109,7 +110,17 @@ def _recover(
     connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", fresh.items())
     clock_ms = max(now_ms, recovered.clock_ms)
     history_bytes = _number(meta, "history_bytes", 0)
-    state = WriterState(clock_ms, recovered.next_queue_id, next_duplicate, history_bytes, counts, rows_there, left, forgotten)
+    state = WriterState(
+        clock_ms,
+        recovered.next_queue_id,
+        next_duplicate,
+        history_bytes,
+        counts,
+        rows_there,
+        left,
+        returned.there_are(connection),
+        forgotten,
+    )
     return recovered, state, first_id
 
 
@@ -254,7 +265,7 @@ class _References:
             first = block << 5
             if not self._quarantine:
                 raise damaged(f"which messages are gone of rows {first} to {first + 31} of table reference fails its checksum")
-            sql = f"SELECT {REFERENCE_COLUMNS} FROM reference WHERE sequence >> 5 = ? AND sequence BETWEEN ? - 31 AND ? + 31"
+            sql = f"SELECT {REFERENCE} WHERE sequence >> 5 = ? AND sequence BETWEEN ? - 31 AND ? + 31"
             for row in self._connection.execute(sql, (block, first, first)).fetchall():
                 self._set_aside(row, Damaged("may be gone: what tells fails its checksum"))
             self._connection.execute("DELETE FROM gone WHERE block = ?", (block,))
@@ -264,7 +275,7 @@ class _References:
         found: list[ReferenceRecord] = []
         bad: list[tuple[tuple[Any, ...], Damaged]] = []
         keys = 0
-        for row in rows(self._connection, f"SELECT {REFERENCE_COLUMNS} FROM reference r WHERE {gone.THERE} ORDER BY sequence"):
+        for row in rows(self._connection, f"SELECT {REFERENCE} WHERE {gone.THERE} ORDER BY sequence"):
             try:
                 keys += abs(row[0] * 10 + row[1] + row[2] * 7) % _PRIME
                 found.append(self._reference(row))
@@ -286,7 +297,7 @@ class _References:
     def read_apart(self) -> list[ReferenceRecord]:
         """Only what is parked or suspect. Bodies without a reference are left to the check of a stopped journal."""
         found: list[ReferenceRecord] = []
-        sql = f"SELECT {REFERENCE_COLUMNS} FROM reference r INDEXED BY reference_apart WHERE state <> 0 AND {gone.THERE}"
+        sql = f"SELECT {REFERENCE_COLUMNS} FROM reference r INDEXED BY reference_apart {returned.JOIN} WHERE state <> 0 AND {gone.THERE}"
         for row in self._connection.execute(sql).fetchall():
             try:
                 if row[12] is None:

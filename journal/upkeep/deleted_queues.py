@@ -14,6 +14,7 @@ from typing import Any, Final
 from ..commit.batch_writer import BODIES_IN_USE, WriterState, write_outcomes
 from ..commit.counts import MINUTE_NAMES
 from ..contract import OutcomeDetail, Outcomes
+from ..store import returned
 from ..store.bulk_statements import delete_integers
 from ..store.commits import commit
 from ..store.packing import Damaged, unpack_message
@@ -27,10 +28,11 @@ _DELETED: Final = (
     f" (SELECT 1 FROM reference r INDEXED BY reference_order WHERE r.queue_id = q.queue_id AND {THERE})"
 )
 _ROWS: Final = (
-    "SELECT sequence, rank, message_id, failed, overlay_blob IS NOT NULL, message_blob IS NULL, entered_at_ms, delivery_count,"
+    f"SELECT sequence, rank, message_id, {returned.FAILED}, overlay_blob IS NOT NULL, message_blob IS NULL, entered_at_ms,"
+    f" {returned.DELIVERY_COUNT},"
     " coalesce(message_blob, (SELECT m.message_blob FROM message m WHERE m.message_id = r.message_id)),"
     " iif(message_blob IS NULL, (SELECT m.checksum FROM message m WHERE m.message_id = r.message_id), checksum)"
-    f" FROM reference r INDEXED BY reference_order WHERE queue_id = ? AND (rank, sequence) > (?, ?) AND {THERE}"
+    f" FROM reference r INDEXED BY reference_order {returned.JOIN} WHERE queue_id = ? AND (rank, sequence) > (?, ?) AND {THERE}"
     " ORDER BY rank, sequence LIMIT ?"
 )
 _PURGED: Final = (
@@ -86,6 +88,8 @@ class Sweep:
         self, connection: sqlite3.Connection, state: WriterState, queue_id: int, found: list[tuple[Any, ...]], outcomes: list[Outcomes]
     ) -> None:
         state.references -= delete_integers(connection, "reference", "sequence", [row[0] for row in found])
+        if state.returned:
+            returned.forget(connection, [row[0] for row in found])
         write_outcomes(connection, outcomes, state)
         counts = [len(found) if name == "purged" else 0 for name in MINUTE_NAMES]
         connection.execute(_PURGED, (queue_id, state.clock_ms // 60_000, *counts))

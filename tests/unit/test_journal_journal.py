@@ -19,6 +19,7 @@ from homing.journal.errors import JournalError
 from homing.journal.journal import Journal, JournalOptions
 from homing.journal.read.check import check
 from homing.journal.read.queries import JournalReader
+from homing.journal.store import returned
 from homing.journal.store.directory import Disk, prepare_directory
 from homing.journal.store.packing import pack
 from tests.unit.journal_support import (
@@ -208,7 +209,7 @@ async def test_what_changes_alike_is_changed_in_runs_and_nothing_between_them(tm
         journal.group.change(second, counted(failed=2, due_at_ms=None))
         await journal.flush()
         failed = dict.fromkeys(range(1, 201), 0) | dict.fromkeys(first, 1) | dict.fromkeys(second, 2)
-        assert dict(query(tmp_path, "SELECT sequence, failed FROM reference")) == failed
+        assert dict(query(tmp_path, f"SELECT sequence, {returned.FAILED} FROM reference {returned.JOIN}")) == failed
         assert query(tmp_path, "SELECT count(due_at_ms) FROM reference") == [(len(first),)]
         assert (journal.statistics.references_changed, journal.statistics.references_not_found) == (len(first) + len(second), 0)
 
@@ -600,6 +601,7 @@ async def test_hops_that_an_older_journal_holds_are_read(tmp_path: Path) -> None
         facts = hop(3, message_id=3)[1]
         connection.execute("UPDATE reference SET overlay_blob = ?", (pack([{**facts, "sequence": 3}, {**facts, "sequence": 2}]),))
         connection.execute("DROP TABLE gone")
+        connection.execute("DROP TABLE returned")
         connection.execute("ALTER TABLE reference DROP COLUMN counts_checksum")
         for table, columns in (("minute", "failed_first failed_ms"), ("served", "failed failed_ms first_ms last_ms")):
             for column in columns.split():

@@ -7,14 +7,15 @@ from typing import Final
 
 from homing.journal.read.check import check
 from homing.journal.read.queries import open_read_only
+from homing.journal.store import returned
 from homing.journal.store.packing import unpack_message
 from homing.journal.upkeep.tombstones import THERE
 from tests.faults.kill_loop.events import Entry, Snapshot, now_ms
 
 _REFERENCES: Final = f"""
-SELECT q.name, r.message_id, r.delivery_count, r.failed,
+SELECT q.name, r.message_id, {returned.DELIVERY_COUNT}, {returned.FAILED},
        coalesce(r.message_blob, m.message_blob), iif(r.message_blob IS NULL, m.checksum, r.checksum)
-FROM reference r JOIN queue q USING (queue_id) LEFT JOIN message m USING (message_id)
+FROM reference r {returned.JOIN} JOIN queue q USING (queue_id) LEFT JOIN message m USING (message_id)
 WHERE {THERE} ORDER BY r.sequence
 """
 
