@@ -2,7 +2,7 @@
 
 A row of table reference holds the body, so that to change a count in it writes a page for every fifteen messages of 1 KiB. References that
 come back together and wait for nothing have their counts in rows of table ``returned`` instead, which take precedence: four hundred to a
-page. Any other change of a reference goes to its own row and ends that one (docs/decisions/0018-counts-apart.md).
+page. Any other change of a reference goes to its own row and ends that one (docs/decisions/0014-what-comes-back-keeps-its-place.md).
 """
 
 from __future__ import annotations
