@@ -13,6 +13,7 @@ from .connection import Connection
 from .core.amqp.exchange import Destination
 from .core.amqp.policy import Policy
 from .core.consumer import Consumer
+from .core.dead_letter import DELETED
 from .core.message import MessageReference
 from .core.queue import Queue
 from .core.settings.address_settings import AddressSettings, AddressSettingsRepository
@@ -76,7 +77,7 @@ class Administration(Engine):
 
     def delete_message(self, place: MessageReference) -> Steps[bool]:
         """Whether it could be: see by_number.act_on."""
-        return act_on(self.state, place, lambda reference: self.state.references.leave(reference, "purged"))
+        return act_on(self.state, place, lambda reference: self.state.references.leave(reference, "purged", DELETED))
 
     def move_message(self, place: MessageReference, target: Queue) -> Steps[bool]:
         """The same into another queue, failed count at 0. Raises Refused where that is full."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import RenderableType
@@ -15,6 +15,10 @@ from .output import DEFAULT_URL, Json, Url, escape, print_json, size, span_since
 from .watch import Watch, show
 
 app = typer.Typer(help="One connection.", no_args_is_help=True)
+
+
+#: AMQP clients that name no prefetch have this one.
+_NO_LIMIT: Final = 1 << 30
 
 
 class Order(StrEnum):
@@ -78,7 +82,8 @@ def _consumers(found: list[dict[str, Any]]) -> RenderableType:
         table.add_column(heading, justify="right")
     for each in sorted(found, key=lambda each: each["queue"]):
         name = escape(each["consumer"]) + ("  [yellow]slow[/]" if each["slow"] else "")
-        numbers = [f"{each[key]:,}" for key in ("prefetch", "credit", "unsettled", "given")]
+        prefetch, credit = ("no limit" if each["prefetch"] >= _NO_LIMIT else f"{each[key]:,}" for key in ("prefetch", "credit"))
+        numbers = [prefetch, credit, f"{each['unsettled']:,}", f"{each['given']:,}"]
         table.add_row(name, escape(each["queue"]), escape(each["selector"] or ""), *numbers, size(each["held_bytes"]))
     return table
 

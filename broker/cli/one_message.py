@@ -69,7 +69,8 @@ def sentence(reason: dict[str, Any], now_ms: int) -> str:
             return "it was there at several lost connections: it goes alone, to a consumer that holds nothing else of the queue"
         case "behind":
             first = f", {reason['first']} first" if reason["first"] else ""
-            return f"before it in the queue: {counted(reason['messages'], 'message')}{first}"
+            least = "at least " if reason["at_least"] else ""
+            return f"before it in the queue: {least}{counted(reason['messages'], 'message')}{first}"
         case "on-disk":
             return "it is on disk only, behind what is in memory"
         case "selector":

@@ -38,6 +38,7 @@ REASONS: Final = {
     "expired": "its time to live ran out",
     "maxlen": "the queue was full",
     "rejected": "it was rejected",
+    "deleted": "it was deleted by its number",
 }
 
 

@@ -19,6 +19,8 @@ NOT_RETRYABLE: Final = "not-retryable"
 EXPIRED: Final = "expired"
 MAX_LENGTH: Final = "maxlen"
 REJECTED: Final = "rejected"
+#: It was deleted by hand, alone: that is told of it, whatever else is not.
+DELETED: Final = "deleted"
 
 
 #: Properties that are the same for all that die together; a way that depends on nothing else is the same for all.

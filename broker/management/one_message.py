@@ -168,9 +168,11 @@ def _pending(broker: Broker, reference: MessageReference, ahead: int, first: int
         in_the_way = _in_the_way(queue, consumer, reference, now_ms)
         if in_the_way is not None:
             reasons.append({"code": in_the_way, "consumer": consumer.name, **_window(consumer)})
+    on_disk = reference.sequence not in queue.references
     if ahead:
-        reasons.append({"code": "behind", "messages": ahead, "first": first})
-    if reference.sequence not in queue.references:
+        # Those on disk of its own priority are not counted.
+        reasons.append({"code": "behind", "messages": ahead, "at_least": on_disk, "first": first})
+    if on_disk:
         reasons.append({"code": "on-disk"})
     return reasons
 

@@ -27,6 +27,7 @@ from homing.journal.contract import (
 
 from ..core.consumer import Consumer
 from ..core.counts import COUNT_OF_OUTCOME, DELIVERED, FAILED, MOVED_IN, RETRIED, SUCCEEDED
+from ..core.dead_letter import DELETED
 from ..core.failure_report import Fault, brief, keep
 from ..core.message import Message, MessageReference
 from ..core.queue import Queue
@@ -282,7 +283,7 @@ class Ledger:
         """References leave their queue otherwise: dead-lettered, expired, dropped, purged, redriven, moved; ``targets``: where to."""
         target_queues = tuple([target.name for target in targets])
         group, queue_id, now_ms = self.group, queue.queue_id, self._now_ms()
-        always = self._keep_all or outcome in ("dead-lettered", "expired", "redriven", "moved")
+        always = self._keep_all or outcome in ("dead-lettered", "expired", "redriven", "moved") or reason == DELETED
         told: _Stays = {}
         gone: list[int] = []
         number = 0

@@ -280,7 +280,8 @@ def test_one_message_is_moved_and_one_deleted(shell: HomingCommand, where: str) 
     assert shell.json("move", moved, target) == {"message_id": int(moved), "source": source, "queue": target}
     assert shell("delete", gone).returncode == 2
     assert shell.json("delete", gone, "--yes") == {"message_id": int(gone), "messages": 1, "queues": [source]}
-    assert shell("why", gone).returncode == 4
+    ended = shell.json("why", gone)["ended"]
+    assert (ended["outcome"], ended["reason"], ended["queue"]) == ("purged", "deleted", source)
     full = shell("move", third, target)
     assert (full.returncode, "queue-full" in full.stderr) == (1, True)
     left = [each["message_id"] for each in shell.json_lines("peek", source, "--count", "1000")]
