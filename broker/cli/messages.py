@@ -189,7 +189,10 @@ def receive(
 ) -> None:
     """Receive messages and acknowledge them. With [bold]--json[/], one JSON object a line.
 
-    Into a pipe they are acknowledged when its reader has read them all; when it leaves before, as head does, all go back."""
+    Into a pipe they are acknowledged when its reader has read them all; when it leaves before, as head does, all go back.
+
+    To take so many and no more, say --count N.
+    """
     from .client import talk
 
     if fail is not None and ack_mode is not AckModeName.INDIVIDUAL:
