@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import AnalyticsError
 from . import schema
 from .files import Files, Footer
+from .merge import merged
 from .schema import MANIFEST_NAME, SCHEMA_VERSION, SPARK_TYPES, TABLES
 
 if TYPE_CHECKING:
@@ -245,10 +246,8 @@ def read_export(spark: SparkSession, dump: str | Sequence[str], *, skip: bool = 
 
 
 def open_exports(spark: SparkSession, found: Sequence[Found], skipped: Sequence[Skipped]) -> Export:
-    from .merge import merged
-
     brokers = sorted({each.manifest.broker_id for each in found})
-    tables = {table: merged(table, read_table(spark, found, table), found) for table in TABLES}
+    tables = {table: merged(table, read_table(spark, found, table), [each.key for each in found]) for table in TABLES}
     rows = {table: sum(each.manifest.rows.get(table, 0) for each in found) for table in TABLES}
     latest = max(each.manifest.exported_at_us for each in found)
     manifest = Manifest(brokers[0], latest, rows)

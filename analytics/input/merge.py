@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -19,19 +18,19 @@ from .schema import KEYS, TABLES
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from .inputs import Found
-
 _DAY_US = 86_400_000_000
 
 
-def merged(table: str, frame: DataFrame, found: Sequence[Found]) -> DataFrame:
-    """``frame`` with ``exported_at_us`` (inputs.read_table), each key once, without that column."""
-    exports = Counter(each.manifest.broker_id for each in found)
-    if all(count == 1 for count in exports.values()):
+def merged(table: str, frame: DataFrame, exports: Sequence[tuple[str, int]]) -> DataFrame:
+    """``frame`` with ``exported_at_us`` (inputs.read_table), each key once, without that column.
+
+    ``exports``: (broker, when it was made in microseconds) of each.
+    """
+    latest = dict.fromkeys((broker for broker, _ in exports), 0)
+    if len(latest) == len(exports):
         return frame.drop("exported_at_us")
-    latest = {each.manifest.broker_id: 0 for each in found}
-    for each in found:
-        latest[each.manifest.broker_id] = max(latest[each.manifest.broker_id], each.manifest.exported_at_us)
+    for broker, exported_at_us in exports:
+        latest[broker] = max(latest[broker], exported_at_us)
     return as_of_latest(table, once(table, frame), latest)
 
 

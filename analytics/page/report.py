@@ -6,7 +6,7 @@ It shows bounded parts of them: the largest queues, the most frequent deaths, at
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from . import charts, findings
 from .ranking import Finding, headlines
 from .report_fates import fate_sections
 from .report_patterns import found_patterns
-from .tables import Row, epoch_s, first_rows, labelled, summed, total
+from .tables import Results, Row, epoch_s, first_rows, labelled, summed, total
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -32,10 +32,6 @@ BINS = 96
 BIN_MINUTES = (1, 2, 5, 10, 15, 30, 60, 120, 360, 720, 1440, 10_080, 43_200, 525_600)
 #: Attempts are shown one by one up to here, then together.
 LAST_ATTEMPT = 8
-
-
-#: table -> what was written of it, a pyarrow.Table.
-Results = Mapping[str, Any]
 
 
 def render(export: Export, results: Results, found: Sequence[Finding], dump: str) -> str:

@@ -11,12 +11,11 @@ from .. import words
 from ..reports.dead_letter_groups import AGE_COLUMNS
 from . import charts, findings
 from .line_chart import Curve, count_axis, falling, time_axis
-from .tables import Row, epoch_s, first_rows, summed
+from .tables import Results, Row, epoch_s, first_rows, summed
 
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-    from .report import Results
 
 #: Groups with a curve of their own, rows of the tables, queues with a colour of their own in the chart of growth.
 CURVES, GROUPS, TIMES, TRENDS, COLOURED = 5, 16, 24, 16, 4

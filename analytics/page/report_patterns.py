@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..reports.due_error import BINS
 from ..words import clock, number, plural, share, span
 from .flow_chart import drawn_flow
 from .ranking import who_is
-from .tables import Row, first_rows
-
-if TYPE_CHECKING:
-    from .report import Results
+from .tables import Results, Row, first_rows
 
 PERIODS, CLUSTERS, STORMS, HERDS, CONSUMERS, QUEUES, WAYS, JOURNEYS = 24, 12, 10, 10, 16, 16, 28, 10
 

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 Row = dict[str, Any]
+#: table -> what was written of it, a pyarrow.Table.
+Results = Mapping[str, Any]
 
 
 def first_rows(table: Any, limit: int) -> list[Row]:
