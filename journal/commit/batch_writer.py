@@ -10,7 +10,7 @@ import json
 import logging
 import sqlite3
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -24,6 +24,7 @@ from ..upkeep import tombstones as gone
 from .batch import Group
 from .changes import change_references
 from .counts import write_counts
+from .writer_state import WriterState
 
 log = logging.getLogger("homing.journal")
 
@@ -117,30 +118,6 @@ class Written:
     not_found: int = 0
     #: The number of the commit.
     commits: int = 0
-
-
-@dataclass(slots=True)
-class WriterState:
-    """What the writer carries from group to group; as it stands on disk."""
-
-    clock_ms: int
-    next_queue_id: int
-    next_duplicate: int
-    history_bytes: int
-    #: address -> rows in table duplicate (never fewer than there are).
-    duplicates: dict[str, int]
-    #: Rows of table reference, about, and those among them that are gone.
-    references: int
-    gone: int
-    #: Whether table ``returned`` may have rows (returned.py).
-    returned: bool
-    #: Addresses that were removed and have duplicate ids yet: these go in steps (leftovers.py), or at once where the address comes back.
-    forgotten: dict[str, None] = field(default_factory=dict)
-
-    def copy(self, duplicates: bool, forgotten: bool) -> WriterState:
-        """For a group that may fail; ``duplicates``: it adds some; ``forgotten``: it removes addresses, or adds some."""
-        copied = replace(self, duplicates=dict(self.duplicates)) if duplicates else replace(self)
-        return replace(copied, forgotten=dict(self.forgotten)) if forgotten else copied
 
 
 class _Inserts(NamedTuple):

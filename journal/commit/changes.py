@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ..contract import ReferenceCounts
 from ..store import returned
 from ..store.bulk_statements import LONG_RUN, run_values, runs
 from ..store.packing import PLACED, checksum_of_counts
-
-if TYPE_CHECKING:
-    from .batch_writer import WriterState
+from .writer_state import WriterState
 
 # The comparison names v's columns by place: a VALUES table has no names of its own.
 _CHANGE_REFERENCE: Final = (

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from ..commit.batch_writer import WriterState
+from ..commit.writer_state import WriterState
 from ..contract import AddressRecord, DeclarationRecord, MessageRecord, OnDisk, QueueRecord, Recovered, ReferenceRecord
 from ..store import returned
 from ..store.bulk_statements import delete_integers

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Final
 
-from ..commit.batch_writer import WriterState
+from ..commit.writer_state import WriterState
 from ..store.bulk_statements import delete_integers
 
 _STEP_ROWS: Final = 4_096

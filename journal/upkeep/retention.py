@@ -11,7 +11,8 @@ from __future__ import annotations
 import sqlite3
 import time
 
-from ..commit.batch_writer import FAILURE_BYTES, WriterState
+from ..commit.batch_writer import FAILURE_BYTES
+from ..commit.writer_state import WriterState
 from ..contract import MinuteColumn
 from ..options import JournalOptions
 from ..store.commits import commit

@@ -1,0 +1,29 @@
+"""What the writer carries from group to group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+
+@dataclass(slots=True)
+class WriterState:
+    """As it stands on disk."""
+
+    clock_ms: int
+    next_queue_id: int
+    next_duplicate: int
+    history_bytes: int
+    #: address -> rows in table duplicate (never fewer than there are).
+    duplicates: dict[str, int]
+    #: Rows of table reference, about, and those among them that are gone.
+    references: int
+    gone: int
+    #: Whether table ``returned`` may have rows (returned.py).
+    returned: bool
+    #: Addresses that were removed and have duplicate ids yet: these go in steps (leftovers.py), or at once where the address comes back.
+    forgotten: dict[str, None] = field(default_factory=dict)
+
+    def copy(self, duplicates: bool, forgotten: bool) -> WriterState:
+        """For a group that may fail; ``duplicates``: it adds some; ``forgotten``: it removes addresses, or adds some."""
+        copied = replace(self, duplicates=dict(self.duplicates)) if duplicates else replace(self)
+        return replace(copied, forgotten=dict(self.forgotten)) if forgotten else copied
