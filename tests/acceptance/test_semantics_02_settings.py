@@ -121,16 +121,19 @@ async def test_a_reload_is_all_or_nothing(tmp_path: Path) -> None:
 
 async def test_a_reload_trims_and_frees_what_is_parked(tmp_path: Path) -> None:
     lost = {"dead-letter-address": "absent", "auto-create-dead-letter-resources": False, "max-delivery-attempts": 1}
-    with running(tmp_path, {**LAYERS, "lost": lost}) as server:
+    nowhere = {"dead-letter-address": None, "max-delivery-attempts": 1}
+    with running(tmp_path, {**LAYERS, "lost": lost, "nowhere": nowhere}) as server:
         async with client.connect(server.url) as connection:
-            await send(connection, "lost", 1)
-            await fail(connection, "lost", 1)
-            await holds(connection, "lost", parked=1)
+            for address in ("lost", "nowhere"):
+                await send(connection, address, 1)
+                await fail(connection, address, 1)
+                await holds(connection, address, parked=1)
             await send(connection, "long", *range(10))
             long = {"max-length": 4, "overflow": "drop-head", "dead-letter-address": "DLA"}
-            change(server, {"lost": {"max-delivery-attempts": 1}, "long": long})
+            change(server, {"lost": {"max-delivery-attempts": 1}, "nowhere": {}, "long": long})
             await connection.call("reload")
             await holds(connection, "DLQ.lost", messages=1)
+            await holds(connection, "DLQ.nowhere", messages=1)
             await holds(connection, "DLQ.long", messages=6)
             assert (await queue(connection, "long"))["messages"] == 4
 

@@ -10,6 +10,7 @@ import pytest
 
 from homing.broker.core.amqp.policy import Policy, PolicyError, best, read_pattern, read_policy
 from homing.broker.core.settings.address_settings import AddressSettings, AddressSettingsRepository
+from homing.broker.core.settings.units import MAX_DURATION_MS
 from homing.broker.topology.amqp.arguments import options_for
 from homing.broker.topology.amqp.policies import with_policy
 from homing.broker.topology.resources import settings_for
@@ -182,6 +183,7 @@ def in_force(arguments: dict[str, Any], **definition: Any) -> AddressSettings:
     [
         ("x-message-ttl", "message_ttl", "message_ttl_ms"),
         ("x-expires", "expires", "expires_ms"),
+        ("x-consumer-timeout", "consumer_timeout", "consumer_timeout_ms"),
         ("x-max-length", "max_length", "max_length"),
         ("x-max-length-bytes", "max_length_bytes", "max_length_bytes"),
     ],
@@ -198,6 +200,23 @@ def test_of_limits_the_smaller_one_holds(argument: str, key: str, field: str) ->
 )
 def test_of_delivery_limits_the_smaller_one_holds(arguments: dict[str, Any], limit: int, attempts: int) -> None:
     assert in_force(arguments, delivery_limit=limit).max_delivery_attempts == attempts
+
+
+@pytest.mark.parametrize(
+    ("arguments", "definition", "retries"),
+    [
+        ({}, {"delayed_retry_type": "all", "delayed_retry_min": 5}, ("all", 5, 5)),
+        ({}, {"delayed_retry_type": "all"}, (None, 1000, 3_600_000)),
+        ({"x-delayed-retry-min": 7}, {"delayed_retry_type": "failed", "delayed_retry_min": 5, "delayed_retry_max": 9}, ("failed", 7, 9)),
+        ({"x-delayed-retry-type": "disabled"}, {"delayed_retry_type": "all", "delayed_retry_min": 5}, (None, 1000, 3_600_000)),
+        ({}, {"delayed_retry_min": 5, "delayed_retry_multiplier": 2}, ("all", 5, MAX_DURATION_MS)),
+    ],
+)
+def test_declared_delayed_retries_go_before_a_policys(
+    arguments: dict[str, Any], definition: dict[str, Any], retries: tuple[str | None, int, int]
+) -> None:
+    found = in_force(arguments, **definition)
+    assert (found.delayed_retry_type, found.redelivery_delay_ms, found.max_redelivery_delay_ms) == retries
 
 
 @pytest.mark.parametrize(
