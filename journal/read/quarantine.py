@@ -11,13 +11,15 @@ from ..store.packing import Damaged, pack
 
 log = logging.getLogger("homing.journal")
 
-_NAMES: Final = (
+_NAMES: Final[str] = (
     "queue_id, rank, sequence, message_id, delivery_count, failed, assigned, state,"
     " due_at_ms, expires_at_ms, entered_at_ms, overlay_blob, message_blob, checksum, counts_checksum"
 )
 #: The columns; and where they come from.
-REFERENCE_COLUMNS: Final = _NAMES.replace("delivery_count, failed, assigned", returned.COUNTS).replace("counts_checksum", returned.CHECKSUM)
-REFERENCE: Final = f"{REFERENCE_COLUMNS} FROM reference r {returned.JOIN}"
+REFERENCE_COLUMNS: Final[str] = _NAMES.replace("delivery_count, failed, assigned", returned.COUNTS).replace(
+    "counts_checksum", returned.CHECKSUM
+)
+REFERENCE: Final[str] = f"{REFERENCE_COLUMNS} FROM reference r {returned.JOIN}"
 
 
 def sentence(row: tuple[Any, ...], why: Damaged) -> str:

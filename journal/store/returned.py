@@ -16,16 +16,16 @@ from .bulk_statements import delete_integers
 from .packing import PLACED, checksum_of_counts
 
 #: Behind ``reference r``, for whoever reads counts: in the place of columns delivery_count, failed, assigned and counts_checksum.
-JOIN: Final = "LEFT JOIN returned USING (sequence)"
-DELIVERY_COUNT: Final = "coalesce(deliveries, delivery_count)"
-FAILED: Final = "coalesce(failures, failed)"
-ASSIGNED: Final = "coalesce(assignments, assigned)"
-COUNTS: Final = f"{DELIVERY_COUNT}, {FAILED}, {ASSIGNED}"
-CHECKSUM: Final = "coalesce(proof, counts_checksum)"
+JOIN: Final[str] = "LEFT JOIN returned USING (sequence)"
+DELIVERY_COUNT: Final[str] = "coalesce(deliveries, delivery_count)"
+FAILED: Final[str] = "coalesce(failures, failed)"
+ASSIGNED: Final[str] = "coalesce(assignments, assigned)"
+COUNTS: Final[str] = f"{DELIVERY_COUNT}, {FAILED}, {ASSIGNED}"
+CHECKSUM: Final[str] = "coalesce(proof, counts_checksum)"
 #: Rows without a reference, of which there are none.
-NO_REFERENCE: Final = "SELECT sequence FROM returned WHERE sequence NOT IN (SELECT sequence FROM reference)"
+NO_REFERENCE: Final[str] = "SELECT sequence FROM returned WHERE sequence NOT IN (SELECT sequence FROM reference)"
 
-_SET: Final = (
+_SET: Final[str] = (
     f"INSERT OR REPLACE INTO returned SELECT sequence, ?, ?, ?, {PLACED.format(counts='?')} FROM reference"
     " WHERE sequence BETWEEN ? AND ? AND state = 0 AND due_at_ms IS NULL AND expires_at_ms IS ?"
 )

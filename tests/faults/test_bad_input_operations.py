@@ -63,6 +63,8 @@ CALLS: Final[list[tuple[str, dict[str, Any], str]]] = [
     ("peek", {"queue": "here", "limit": 1.5}, "invalid-argument"),
     ("peek", {"queue": "here", "after": [1]}, "invalid-argument"),
     ("peek", {"queue": "here", "after": ["a", "b"]}, "invalid-argument"),
+    ("peek", {"queue": "here", "after": [-4, 2**64 - 1]}, "invalid-argument"),
+    ("peek", {"queue": "here", "after": [300, 1]}, "invalid-argument"),
     ("history", {}, "no-such-message"),
     ("history", {"message_id": "5"}, "invalid-argument"),
     ("history", {"message_id": -1}, "invalid-argument"),
