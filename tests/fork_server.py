@@ -195,12 +195,12 @@ def _main() -> None:
         try:
             main()
         except SystemExit as end:
-            if not isinstance(end.code, int):
+            if not isinstance(end.code, int | None):
                 raise
             sys.stdout.flush()
             sys.stderr.flush()
             # To take apart all that was imported would cost ten times what most commands do.
-            os._exit(end.code)
+            os._exit(end.code or 0)
 
 
 if __name__ == "__main__":
