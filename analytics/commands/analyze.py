@@ -34,7 +34,7 @@ PARALLEL_REPORTS = 4
 TABLES = (
     *("poison_clusters", "survival", "overview", "attempts_to_success", "time_to_success", "retry_load", "retry_storms"),
     *("thundering_herds", "dead_letters", "dead_letter_groups", "dead_letter_growth", "dead_letter_trend", "failed_most"),
-    *("settings_in_force", "advice", "consumers", "due_error", "flow", "journeys"),
+    *("settings_in_force", "advice", "consumers", "releases", "due_error", "flow", "journeys"),
 )
 #: Longer than a small run needs for a step.
 BEAT_S = 10.0
@@ -183,6 +183,7 @@ def reports(export: Export, shared: Shared) -> dict[str, Callable[[], DataFrame]
     from ..reports.failed_most import failed_most
     from ..reports.flow import flow, journeys
     from ..reports.overview import overview
+    from ..reports.releases import releases
     from ..reports.settings_in_force import settings_in_force
     from ..reports.storms import retry_storms, thundering_herds
     from ..reports.survival import survival
@@ -193,7 +194,7 @@ def reports(export: Export, shared: Shared) -> dict[str, Callable[[], DataFrame]
     return {
         "poison_clusters": lambda: poison_clusters(shared.faults(), attempts, shared.deaths(), minutes),  # the longest first
         "survival": lambda: survival(shared.fates()),
-        "overview": lambda: overview(messages, minutes),
+        "overview": lambda: overview(messages, minutes, export.before),
         "attempts_to_success": lambda: attempts_to_success(messages, minutes),
         "time_to_success": lambda: time_to_success(shared.fates()),
         "retry_load": shared.retry_load,
@@ -207,6 +208,7 @@ def reports(export: Export, shared: Shared) -> dict[str, Callable[[], DataFrame]
         "settings_in_force": lambda: settings_in_force(shared.fates(), attempts, export.policies, export.settings, export.queues),
         "advice": lambda: advice(shared.fates(), attempts, export.policies, export.settings, export.queues),
         "consumers": lambda: consumers(attempts, export.deliveries_by_consumer),
+        "releases": lambda: releases(attempts, export.deliveries_by_consumer),
         "due_error": lambda: due_error(shared.in_order()),
         "flow": lambda: flow(messages),
         "journeys": lambda: journeys(messages),

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from . import schema
 from .files import Files, Footer
 from .merge import merged
 from .schema import MANIFEST_NAME, SCHEMA_VERSION, SPARK_TYPES, TABLES
+from .window import covered_from
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,6 +33,7 @@ NEEDED = ("messages", "attempts", "dead_letters", "deliveries_by_minute")
 SCHEME = re.compile("[A-Za-z][A-Za-z0-9+.-]*:")
 #: Exports may lie this deep below the directory that is named.
 DEPTH = 4
+_HOUR_US = 3_600_000_000
 #: Footers read at the same time.
 READERS = 8
 
@@ -43,6 +45,8 @@ class Manifest:
     #: table -> rows
     rows: dict[str, int]
     schema_version: int = SCHEMA_VERSION
+    #: Attempts and outcomes before it may be gone; None: none is.
+    history_from_us: int | None = None
 
     @property
     def is_small(self) -> bool:
@@ -92,6 +96,9 @@ class Export:
     brokers: tuple[str, ...] = ()
     exports: int = 1
     skipped: tuple[Skipped, ...] = field(default=())
+    #: broker -> where its window begins, of those of which history is gone (window.py), and the counts before that.
+    begins: dict[str, int] = field(default_factory=dict)
+    before: DataFrame | None = None
 
 
 def check_local(dump: str) -> Manifest | None:
@@ -251,7 +258,34 @@ def open_exports(spark: SparkSession, found: Sequence[Found], skipped: Sequence[
     rows = {table: sum(each.manifest.rows.get(table, 0) for each in found) for table in TABLES}
     latest = max(each.manifest.exported_at_us for each in found)
     manifest = Manifest(brokers[0], latest, rows)
-    return Export(manifest, **tables, brokers=tuple(brokers), exports=len(found), skipped=tuple(skipped))
+    export = Export(manifest, **tables, brokers=tuple(brokers), exports=len(found), skipped=tuple(skipped), begins={}, before=None)
+    return windowed(export, covered_from((*each.key, each.manifest.history_from_us) for each in found))
+
+
+def windowed(export: Export, begins: Mapping[str, int]) -> Export:
+    """The export from ``begins`` on (broker -> microseconds; brokers that are not in it: whole). What came before is in ``before``."""
+    from pyspark.sql import functions as F
+
+    if not begins:
+        return export
+    of_broker = F.create_map(*(F.lit(value) for pair in sorted(begins.items()) for value in pair))
+    begin = F.coalesce(F.element_at(of_broker, F.col("broker_id")), F.lit(0))
+
+    def since(frame: DataFrame, column: str) -> DataFrame:
+        return frame.where(F.unix_micros(column) >= begin)
+
+    whole_hour = F.ceil(begin / _HOUR_US) * _HOUR_US
+    minutes = export.deliveries_by_minute
+    return replace(
+        export,
+        messages=export.messages.where(F.col("settled_at").isNull() | (F.unix_micros("settled_at") >= begin)),
+        attempts=since(export.attempts, "at"),
+        dead_letters=since(export.dead_letters, "died_at"),
+        deliveries_by_minute=since(minutes, "minute"),
+        deliveries_by_consumer=export.deliveries_by_consumer.where(F.unix_micros("hour") >= whole_hour),
+        before=minutes.where(F.unix_micros("minute") < begin),
+        begins=dict(begins),
+    )
 
 
 def read_table(spark: SparkSession, found: Sequence[Found], table: str) -> DataFrame:
@@ -331,7 +365,7 @@ def parse_manifest(dump: str, text: str) -> Manifest:
                 "Analyse it with the homing that made it, or a newer one.",
             )
         rows = {table: int(count) for table, count in manifest["rows"].items()}
-        parsed = Manifest(str(manifest["broker_id"]), int(manifest["exported_at_us"]), rows, int(version))
+        parsed = Manifest(str(manifest["broker_id"]), int(manifest["exported_at_us"]), rows, int(version), manifest.get("history_from_us"))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _not_an_export(dump) from error
     if not any(rows.get(table) for table in NEEDED):

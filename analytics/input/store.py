@@ -19,9 +19,10 @@ from uuid import uuid4
 
 from ..errors import AnalyticsError
 from .files import Files
-from .inputs import Export, Found, Manifest, Skipped, read_table
+from .inputs import Export, Found, Manifest, Skipped, read_table, windowed
 from .merge import as_of_latest, once
 from .schema import DAY_OF, SCHEMA_VERSION, TABLES, VERSIONS
+from .window import covered_from
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -96,7 +97,7 @@ class Store:
     @property
     def known(self) -> frozenset[tuple[str, int]]:
         """The keys of the exports that are in it."""
-        return frozenset((broker_id, at_us) for broker_id, at_us in self._state.exports)
+        return frozenset((broker_id, at_us) for broker_id, at_us, *_ in self._state.exports)
 
     def add(self, found: Sequence[Found]) -> list[Found]:
         """Merge the exports that are not in it yet; returns them."""
@@ -117,7 +118,7 @@ class Store:
         with ThreadPoolExecutor(PARALLEL_TABLES) as pool:
             parts = dict(zip(TABLES, pool.map(lambda table: self._merge(table, fresh, run), TABLES), strict=True))
             rows = dict(zip(TABLES, pool.map(self._count, parts.values()), strict=True))
-        exports = sorted([*was.exports, *([e.manifest.broker_id, e.manifest.exported_at_us] for e in fresh)])
+        exports = sorted([*was.exports, *([*e.key, e.manifest.history_from_us] for e in fresh)], key=lambda each: each[:2])
         return _State(was.number + 1, exports, _updated(was.parts, parts), _updated(was.rows, rows))
 
     def tidy(self) -> None:
@@ -166,12 +167,21 @@ class Store:
         if not self._state.exports:
             raise AnalyticsError("store-empty", f"{self._path} holds nothing yet.", "Name an export to add.")
         latest: dict[str, int] = {}
-        for broker_id, at_us in self._state.exports:
+        for broker_id, at_us, *_ in self._state.exports:
             latest[broker_id] = max(latest.get(broker_id, 0), at_us)
         tables = {table: as_of_latest(table, self._table(table), latest) for table in TABLES}
         rows = {table: sum(days.values()) for table, days in self._state.rows.items()}
         manifest = Manifest(min(latest), max(latest.values()), rows)
-        return Export(manifest, **tables, brokers=tuple(sorted(latest)), exports=len(self._state.exports), skipped=tuple(skipped))
+        export = Export(
+            manifest,
+            **tables,
+            brokers=tuple(sorted(latest)),
+            exports=len(self._state.exports),
+            skipped=tuple(skipped),
+            begins={},
+            before=None,
+        )
+        return windowed(export, covered_from((broker, at_us, since[0] if since else None) for broker, at_us, *since in self._state.exports))
 
     def _table(self, table: str) -> DataFrame:
         return self._rows(table, [f"{self._path}/{place}" for place in self._state.parts.get(table, {}).values()])

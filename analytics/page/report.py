@@ -41,6 +41,7 @@ def render(export: Export, results: Results, found: Sequence[Finding], dump: str
         brokers=export.brokers,
         exports=export.exports,
         skipped=export.skipped,
+        begins=_begins(export),
         exported_at=datetime.fromtimestamp(export.manifest.exported_at_us / 1_000_000, UTC),
         findings=headlines(found, FINDINGS),
         findings_in_all=len(found),
@@ -69,6 +70,11 @@ def page_environment() -> Environment:
         share=words.share, plural=words.plural, width=words.width, log_position=charts.log_position, log_ticks=charts.log_ticks
     )
     return environment
+
+
+def _begins(export: Export) -> datetime | None:
+    """Where the latest window of a broker begins of which history is gone."""
+    return datetime.fromtimestamp(max(export.begins.values()) / 1_000_000, UTC) if export.begins else None
 
 
 # --- sections ---------------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ def found_patterns(results: Results) -> Row:
         "periods": {"title": _period_title(periods), "rows": periods},
         "clusters": {"title": _cluster_title(clusters), "rows": clusters},
         "storms": {"title": _storm_title(storms, herds), "rows": storms, "herds": herds},
+        "suspects": first_rows(results["releases"].filter(pc.field("suspect")), CONSUMERS),
         "people": {"title": _people_title(people), "rows": people},
         "punctual": {"title": _due_title(punctual), "rows": punctual, "bins": list(BINS)},
         "ways": _ways(first_rows(results["flow"], WAYS), results["journeys"]),

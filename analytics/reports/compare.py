@@ -77,7 +77,7 @@ def _period(export: Export, shared: Shared) -> DataFrame:
     from .settings_in_force import settings_in_force
     from .time_to_success import time_to_success
 
-    counts = overview(export.messages, export.deliveries_by_minute)
+    counts = overview(export.messages, export.deliveries_by_minute, export.before)
     over = F.col("succeeded") + F.col("dead_lettered") + F.col("expired") + F.col("dropped") + F.col("purged")
     times = (
         time_to_success(shared.fates()).where("queue IS NOT NULL AND error_class IS NULL").select("broker_id", "queue", "p50_ms", "p90_ms")

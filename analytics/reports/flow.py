@@ -54,6 +54,7 @@ def journeys(messages: DataFrame, limit: int = LIMIT) -> DataFrame:
     one = F.struct("sequence", "queue", "outcome", F.get("target_queues", F.lit(0)).alias("target"))
     moved = (
         messages.where(_MOVED)
+        .where(F.size("target_queues") > 0)  # the others were removed
         .groupBy("broker_id", "message_id")
         .agg(F.count(F.lit(1)).alias("hops"), F.sort_array(F.collect_list(one)).alias("all"))
         .withColumn("moves", F.slice("all", 1, MOVES))

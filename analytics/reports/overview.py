@@ -14,9 +14,10 @@ COUNTS = (
 HERE = ("ready", "scheduled", "parked")
 
 
-def overview(messages: DataFrame, deliveries_by_minute: DataFrame) -> DataFrame:
+def overview(messages: DataFrame, deliveries_by_minute: DataFrame, before: DataFrame | None = None) -> DataFrame:
     """One row for each broker and queue, most sent first: the counts of ``deliveries_by_minute`` summed, and
 
+    - ``here_before``: messages that were here when the window began, from the counts ``before`` it; 0 where it began with the queue;
     - ``ready``, ``scheduled``, ``parked``, ``here``: messages still here;
     - ``succeeded_later``: succeeded after failing at least once;
     - ``difference``: sent + moved_in less everything that became of them; 0 unless the export is wrong;
@@ -38,7 +39,8 @@ def overview(messages: DataFrame, deliveries_by_minute: DataFrame) -> DataFrame:
     )
     waiting = messages.where(at_home & (F.col("state") != "settled")).groupBy("broker_id", "queue").agg(F.count(F.lit(1)).alias("waiting"))
     own = counts.join(elsewhere, ["broker_id", "queue"], "full").join(waiting, ["broker_id", "queue"], "full")
-    joined = own.join(still, ["broker_id", "queue"], "full").fillna(0, [*COUNTS, *HERE, "guests", "waiting"])
+    own = own.join(_here_before(deliveries_by_minute if before is None else before, began=before is None), ["broker_id", "queue"], "full")
+    joined = own.join(still, ["broker_id", "queue"], "full").fillna(0, [*COUNTS, *HERE, "guests", "waiting", "here_before"])
     here = F.col("ready") + F.col("scheduled") + F.col("parked")
     ended = F.col("succeeded") + F.col("dead_lettered") + F.col("expired") + F.col("dropped") + F.col("purged")
     came_home = F.col("succeeded") - F.col("guests")
@@ -46,12 +48,22 @@ def overview(messages: DataFrame, deliveries_by_minute: DataFrame) -> DataFrame:
         "broker_id",
         "queue",
         *COUNTS,
+        "here_before",
         *HERE,
         here.alias("here"),
         (F.col("succeeded") - F.col("first_try")).alias("succeeded_later"),
-        (F.col("sent") + F.col("moved_in") - ended - F.col("moved_out") - here).alias("difference"),
+        (F.col("here_before") + F.col("sent") + F.col("moved_in") - ended - F.col("moved_out") - here).alias("difference"),
         came_home.alias("came_home"),
         "waiting",
-        F.greatest(F.col("sent") - came_home - F.col("waiting"), F.lit(0)).alias("given_up"),
+        F.greatest(F.col("here_before") + F.col("sent") - came_home - F.col("waiting"), F.lit(0)).alias("given_up"),
         F.when(ended > 0, F.col("succeeded") / ended).alias("success_share"),
     ).orderBy(F.desc("sent"), "queue", "broker_id")
+
+
+def _here_before(counts: DataFrame, *, began: bool) -> DataFrame:
+    """Broker and queue -> ``here_before``: of ``counts``, what came and did not leave; 0 where the window ``began`` with the queue."""
+    from pyspark.sql import functions as F
+
+    left = sum((F.col(name) for name in ("succeeded", "dead_lettered", "expired", "dropped", "purged", "moved_out")), F.lit(0))
+    here = F.sum(F.col("sent") + F.col("moved_in") - left)
+    return counts.groupBy("broker_id", "queue").agg((F.lit(0).cast("long") if began else here).alias("here_before"))

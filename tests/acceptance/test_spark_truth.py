@@ -54,6 +54,13 @@ def differing(workloads: list[Workload], directory: Path) -> list[str]:
     return found
 
 
-def test_twenty_brokers(tmp_path: Path) -> None:
-    found = differing(drawn(20, 1), tmp_path)
+def test_twenty_workloads(tmp_path: Path) -> None:
+    found = differing(drawn(20, 2), tmp_path)
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("number", range(100, 110))
+def test_two_hundred_workloads(number: int, tmp_path: Path) -> None:
+    found = differing(drawn(20, number), tmp_path)
     assert not found, "\n".join(found)

@@ -54,6 +54,8 @@ class Stay:
     target: str | None = None
     ended: Between | None = None
     client: str | None = None
+    #: it stays, and nobody gets it any more
+    parked: bool = False
 
 
 @dataclass
@@ -69,6 +71,9 @@ class Account:
 
     def here(self, queue: str) -> list[Stay]:
         return [stay for stay in self.stays if stay.queue == queue and stay.outcome is None]
+
+    def ready(self, queue: str) -> list[Stay]:
+        return [stay for stay in self.here(queue) if not stay.parked]
 
     def of(self, message: int) -> list[Stay]:
         return [stay for stay in self.stays if stay.message == message]

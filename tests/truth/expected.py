@@ -102,7 +102,12 @@ def overview(account: Account) -> Rows:
         failed = sum(len(stay.failures) for stay in stays)
         row = {name: ended[name] for name in ENDED.values()}
         row |= {"sent": sum(stay.came == "sent" for stay in stays), "moved_in": sum(stay.came != "sent" for stay in stays)}
-        row |= {"failed": failed, "delivered": failed + row["succeeded"], "here": sum(stay.outcome is None for stay in stays)}
+        row |= {
+            "failed": failed,
+            "delivered": failed + row["succeeded"],
+            "parked": sum(stay.parked for stay in stays),
+            "here": sum(stay.outcome is None for stay in stays),
+        }
         row["first_try"] = sum(stay.outcome == "succeeded" and not stay.failures for stay in stays)
         own = [life for life in lives(account) if life.queue == queue]
         row |= {"came_home": sum(life.won for life in own), "waiting": sum(life.end.outcome is None for life in own)}
@@ -269,6 +274,16 @@ def consumers(account: Account) -> Rows:
     return {key: {"deliveries": count, "failed": failed[key]} for key, count in deliveries.items()}
 
 
+def releases(account: Account) -> Rows:
+    failed = Counter((stay.queue, failure.error, failure.client) for stay in account.stays for failure in on_record(stay))
+    deliveries: Counter[tuple[str, str]] = Counter()
+    for stay in account.stays:
+        deliveries.update((stay.queue, failure.client) for failure in stay.failures)
+        if stay.outcome == "succeeded" and stay.client:
+            deliveries[stay.queue, stay.client] += 1
+    return {key: {"failed": count, "deliveries": deliveries[key[0], key[2]]} for key, count in failed.items()}
+
+
 def poison_clusters(account: Account) -> Rows:
     """By error class: the texts of one differ in numbers."""
     attempts: Counter[str] = Counter()
@@ -317,6 +332,7 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[[Account], Rows]]] = {
     "settings_in_force": (("queue", "max_delivery_attempts"), settings_in_force),
     "advice": (("queue", "max_delivery_attempts", "error_class"), advice),
     "consumers": (("queue", "client_id"), consumers),
+    "releases": (("queue", "error_class", "client_id"), releases),
     "poison_clusters": (("error_class",), poison_clusters),
     "flow": (("source", "target", "why"), flow),
     "journeys": (("way", "hops"), journeys),

@@ -23,6 +23,23 @@ class Send:
     queue: str
     #: of each message, how its deliveries end one after the other, wherever it is; after that it is accepted
     plans: tuple[str, ...]
+    #: 0: they do not expire
+    ttl_ms: int = 0
+
+
+@dataclass(frozen=True)
+class Expire:
+    """Until every message with a time to live is gone from the queue, which nobody consumes meanwhile."""
+
+    queue: str
+
+
+@dataclass(frozen=True)
+class Retune:
+    """Another limit from here on, by a reload."""
+
+    queue: str
+    limit: int
 
 
 @dataclass(frozen=True)
@@ -30,6 +47,8 @@ class Consume:
     """Until nothing is left in the queue."""
 
     queue: str
+    #: which release of the program
+    version: str = "1.0"
 
 
 @dataclass(frozen=True)
@@ -42,7 +61,7 @@ class Restart:
     kill: bool
 
 
-Step = Send | Consume | Redrive | Restart
+Step = Send | Expire | Consume | Retune | Redrive | Restart
 
 
 @dataclass(frozen=True)
@@ -50,12 +69,22 @@ class QueueSettings:
     limit: int
     delay_ms: int
     records: int
-    #: False: what dies is dropped
-    keeps_dead: bool
+    #: what becomes of what dies: "keep", "drop", "park"
+    dead: str
+    #: 0: any number; else the oldest give way
+    length: int = 0
 
     def as_yaml(self) -> dict[str, Any]:
         named = {"max-delivery-attempts": self.limit, "redelivery-delay": f"{self.delay_ms}ms", "max-redelivery-records": self.records}
-        return named if self.keeps_dead else named | {"dead-letter-address": None, "without-dead-letter-address": "drop"}
+        if self.length:
+            named |= {"max-length": self.length, "overflow": "drop-head"}
+        if self.dead == "keep":
+            return named | {"dead-letter-address": "DLA"}
+        return named | {"dead-letter-address": None} | ({"without-dead-letter-address": "drop"} if self.dead == "drop" else {})
+
+    @property
+    def keeps_dead(self) -> bool:
+        return self.dead == "keep"
 
 
 @dataclass(frozen=True)
@@ -70,7 +99,8 @@ QUEUE_SETTINGS = st.builds(
     limit=st.integers(1, 5),
     delay_ms=st.sampled_from([0, 5, 20]),
     records=st.sampled_from([0, 2, 10]),
-    keeps_dead=st.sampled_from([True, True, True, False]),
+    dead=st.sampled_from(["keep", "keep", "keep", "drop", "park"]),
+    length=st.sampled_from([0, 0, 3]),
 )
 
 
@@ -80,9 +110,18 @@ def workloads(draw: st.DrawFn) -> Workload:
     steps: list[Step] = []
     for queue in queues:
         steps.append(Send(queue, tuple(draw(st.lists(PLANS, min_size=5, max_size=30)))))
-        steps.append(Consume(queue))
+        steps.append(Consume(queue, draw(st.sampled_from(["1.0", "1.1"]))))
         if draw(st.booleans()):
             steps.append(Restart(kill=draw(st.booleans())))
+        if draw(st.booleans()):
+            # Some of the first may have failed before: a time to live is only looked at where they stand.
+            steps += [Send(queue, ("",) * draw(st.integers(1, 4)), ttl_ms=20), Expire(queue)]
+        if draw(st.booleans()):
+            steps += [
+                Retune(queue, draw(st.integers(1, 5))),
+                Send(queue, tuple(draw(st.lists(PLANS, min_size=1, max_size=8)))),
+                Consume(queue),
+            ]
         if queues[queue].keeps_dead:
             after = draw(st.sampled_from(["leave", "drain", "redrive"]))
             if after == "drain":

@@ -1,0 +1,29 @@
+"""The time that a report speaks of."""
+
+from __future__ import annotations
+
+import pytest
+
+from homing.analytics.input.window import covered_from
+
+MINUTE_US = 60_000_000
+
+
+@pytest.mark.parametrize(
+    ("exports", "begins"),
+    [
+        pytest.param([("a", 9, None), ("b", 9, None)], {}, id="nothing is gone"),
+        pytest.param([("a", 9, 3)], {"a": 3}, id="a part is gone"),
+        pytest.param([("a", 9, 5), ("a", 6, 2)], {"a": 2}, id="an earlier export reaches to where the later begins"),
+        pytest.param([("a", 9, 5), ("a", 4, None)], {"a": 5}, id="what lies between them is in neither"),
+        pytest.param([("a", 6, None), ("a", 9, 5)], {}, id="the first has all of the beginning"),
+        pytest.param([("a", 9, 5), ("b", 9, None)], {"a": 5}, id="each broker has its own"),
+    ],
+)
+def test_history_is_whole_from_here_on(exports: list[tuple[str, int, int | None]], begins: dict[str, int]) -> None:
+    in_us = [(broker, at * MINUTE_US, None if since is None else since * MINUTE_US) for broker, at, since in exports]
+    assert covered_from(in_us) == {broker: since * MINUTE_US for broker, since in begins.items()}
+
+
+def test_it_begins_with_a_whole_minute() -> None:
+    assert covered_from([("a", 9 * MINUTE_US, 5 * MINUTE_US + 1)]) == {"a": 6 * MINUTE_US}
