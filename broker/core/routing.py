@@ -130,16 +130,16 @@ class PostOffice:
         self._next_queue_id = 1
         #: Counts every change of bindings; what was parked for want of a target looks again when it changes.
         self.bindings_version = 0
-        self._settings_version = 0
-
-    @property
-    def routes_version(self) -> int:
-        """Another number whenever a route may have become another: bindings, queues or settings have changed."""
-        return self.bindings_version + self._settings_version
+        #: Another number whenever a route may have become another: bindings, queues or settings have changed.
+        self.routes_version = 0
 
     def settings_changed(self) -> None:
         """Settings or policies: what queues take may be another."""
-        self._settings_version += 1
+        self.routes_version += 1
+
+    def bindings_changed(self) -> None:
+        self.bindings_version += 1
+        self.routes_version += 1
 
     def next_queue_id(self) -> int:
         number = self._next_queue_id
@@ -161,13 +161,13 @@ class PostOffice:
         self.queues[queue.name] = queue
         self.queues_by_id[queue.queue_id] = queue
         self.addresses[queue.address].queues.append(queue)
-        self.bindings_version += 1
+        self.bindings_changed()
 
     def remove_queue(self, queue: Queue) -> None:
         del self.queues[queue.name]
         del self.queues_by_id[queue.queue_id]
         self.addresses[queue.address].queues.remove(queue)
-        self.bindings_version += 1
+        self.bindings_changed()
 
     def find_queue(self, name: str) -> Queue | None:
         """A consumer's name: a queue, else ``address::queue``, else an address (its anycast queue of that name, or its only queue)."""

@@ -99,7 +99,8 @@ class Settlement:
             again.append(reference)
         for reason, gone in dead.items():
             self._office.bury_all(queue, gone, reason)
-        self._office.bury_all(queue, expired, EXPIRED)
+        if expired:
+            self._office.bury_all(queue, expired, EXPIRED)
         state.ledger.changed(again)
         state.take_back(consumer, again)
         state.mark_ready(queue)

@@ -43,12 +43,13 @@ class BrokerState(SharedState):
         """The plain case of sending, a frame at a time: messages that all go to one queue, and at once."""
         pager = self.pager
         queue.counts[SENT] += len(messages)
+        self.mark_ready(queue)
         if not queue.durable or pager.room(queue, len(messages), sum([message.size for message in messages])):
-            self._arrive_in_memory(messages, queue)
+            queue.append_all(self.references.arrive(queue, messages))
             return
         for stays, run in groupby(messages, lambda message: not message.durable or pager.keeps(queue, queue.priority_of(message))):
             if stays:
-                self._arrive_in_memory(list(run), queue)
+                queue.append_all(self.references.arrive(queue, list(run)))
             else:
                 self._arrive_on_disk(list(run), queue)
 
@@ -62,11 +63,6 @@ class BrokerState(SharedState):
             expiries.append(expires_at_ms)
             arrived(queue, queue.priority_of(message), number, message.size, expires_at_ms)
         self.ledger.arrived_on_disk(queue, messages, expiries)
-        self.mark_ready(queue)
-
-    def _arrive_in_memory(self, messages: list[Message], queue: Queue) -> None:
-        queue.append_all(self.references.arrive(queue, messages))
-        self.mark_ready(queue)
 
     def place(self, references: Iterable[MessageReference], fresh: bool = False) -> None:
         """SETTLING references become pending, or scheduled when their time is still to come. ``fresh``: first arrivals."""

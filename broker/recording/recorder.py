@@ -125,20 +125,20 @@ class Ledger:
     def note_time(self, now_ms: int) -> None:
         """Broker time goes along with what is written anyway; an idle broker writes nothing."""
         if self._journal.busy():
-            self.group.clock(now_ms)
+            self._journal.group.clock(now_ms)
 
     # -- addresses and queues ----------------------------------------------------------------------------------------
 
     def address_made(self, address: Address) -> None:
-        self.group.address(AddressRecord(address.name, int(address.routing_types), address.auto_created, address.created_at_ms))
+        self._journal.group.address(AddressRecord(address.name, int(address.routing_types), address.auto_created, address.created_at_ms))
 
     def address_gone(self, address: Address) -> None:
-        self.group.delete_address(address.name)
+        self._journal.group.delete_address(address.name)
 
     def queue_changed(self, queue: Queue, deleted_at_ms: int | None = None) -> None:
         """Made, paused, resumed or (with a time) deleted. Queues that are not durable are not in the books."""
         if queue.durable:
-            self.group.queue(
+            self._journal.group.queue(
                 QueueRecord(
                     queue.queue_id,
                     queue.name,
@@ -161,7 +161,7 @@ class Ledger:
         durable = [reference for reference in references if reference.durable]
         if not durable:
             return
-        group, minute = self.group, self._now_ms() // _MINUTE_MS
+        group, minute = self._journal.group, self._now_ms() // _MINUTE_MS
         message = durable[0].message
         record = message_record(message)
         # A shared body leaves the disk with its last durable reference; one that comes from a queue that is not durable brings it back.
@@ -175,7 +175,7 @@ class Ledger:
 
     def moved_in(self, queue: Queue, references: list[MessageReference]) -> None:
         """Fresh references to as many messages, which died elsewhere, joined one queue."""
-        group, size = self.group, 0
+        group, size = self._journal.group, 0
         queue.counts[MOVED_IN] += len(references)
         records: dict[int, ReferenceRecord] = {}
         for reference in references:
@@ -194,13 +194,13 @@ class Ledger:
 
     def arrived(self, queue: Queue, arrivals: dict[int, MessageReference], size: int) -> None:
         """The plain case of sending: fresh durable references, by sequence, of as many messages, with bodies of ``size``, in one queue."""
-        group = self.group
+        group = self._journal.group
         group.add_arrivals(arrivals, size, arrival_record)
         group.counts(queue.queue_id, self._now_ms() // _MINUTE_MS)[MinuteColumn.SENT] += len(arrivals)
 
     def arrived_on_disk(self, queue: Queue, messages: list[Message], expiries: list[int | None]) -> None:
         """The same for durable messages of which there is no reference in memory."""
-        group, queue_id, now_ms = self.group, queue.queue_id, self._now_ms()
+        group, queue_id, now_ms = self._journal.group, queue.queue_id, self._now_ms()
         for message, expires_at_ms in zip(messages, expiries, strict=True):
             values = (
                 queue_id,
@@ -238,11 +238,11 @@ class Ledger:
                     last, sequences = counts, alike.setdefault(counts, [])
                 sequences.append(reference.sequence)
         for counts, sequences in alike.items():
-            self.group.change(sequences, make(ReferenceCounts, counts))
+            self._journal.group.change(sequences, make(ReferenceCounts, counts))
 
     def succeeded(self, queue: Queue, references: list[MessageReference], alone: bool = True, consumer: Consumer | None = None) -> None:
         """Acknowledged references of one queue leave it for good. ``alone``: not as a part of a transaction."""
-        group, now_ms, held_ms = self.group, self._now_ms(), 0
+        group, now_ms, held_ms = self._journal.group, self._now_ms(), 0
         queue.counts[DELIVERED] += len(references)
         queue.counts[SUCCEEDED] += len(references)
         first_tries: set[int] = set()
@@ -282,7 +282,7 @@ class Ledger:
     ) -> None:
         """References leave their queue otherwise: dead-lettered, expired, dropped, purged, redriven, moved; ``targets``: where to."""
         target_queues = tuple([target.name for target in targets])
-        group, queue_id, now_ms = self.group, queue.queue_id, self._now_ms()
+        group, queue_id, now_ms = self._journal.group, queue.queue_id, self._now_ms()
         always = self._keep_all or outcome in ("dead-lettered", "expired", "redriven", "moved") or reason == DELETED
         told: _Stays = {}
         gone: list[int] = []
@@ -305,7 +305,7 @@ class Ledger:
 
     def _body_unused(self, message: Message) -> None:
         if not message.stored:
-            self.group.delete_message(message.message_id)
+            self._journal.group.delete_message(message.message_id)
 
     def _outcome(
         self,
@@ -338,7 +338,7 @@ class Ledger:
                 message.producer or None,
                 home,
             )
-            self.group.outcome(Outcomes(reference.queue.queue_id, now_ms, outcome, detail, stays))
+            self._journal.group.outcome(Outcomes(reference.queue.queue_id, now_ms, outcome, detail, stays))
         stays.append((message.message_id, reference.sequence))
 
     # -- attempts ----------------------------------------------------------------------------------------------------
@@ -350,7 +350,7 @@ class Ledger:
 
         Keeps, of each message, the first tenth and the last of at most max-redelivery-records.
         """
-        group, queue_id = self.group, consumer.queue.queue_id
+        group, queue_id = self._journal.group, consumer.queue.queue_id
         counts = consumer.queue.counts
         counts[FAILED] += len(verdicts)
         counts[RETRIED] += sum([decision.action is Action.REDELIVER for _, decision in verdicts])
@@ -430,7 +430,7 @@ class Ledger:
         queue.counts[DELIVERED] += len(references)
         number = sum([reference.durable for reference in references])
         if number:
-            self.group.counts(queue.queue_id, now_ms // _MINUTE_MS)[MinuteColumn.DELIVERED] += number
+            self._journal.group.counts(queue.queue_id, now_ms // _MINUTE_MS)[MinuteColumn.DELIVERED] += number
 
     def _policy(self, settings: AddressSettings, policy: ConsumerPolicy | None, now_ms: int) -> str:
         key = (id(settings), id(policy))
@@ -445,5 +445,5 @@ class Ledger:
             if len(self._known_policies) >= _KNOWN_POLICIES:
                 del self._known_policies[next(iter(self._known_policies))]
             self._known_policies[name] = None
-            self.group.policy(PolicyRecord(name, now_ms, in_force))
+            self._journal.group.policy(PolicyRecord(name, now_ms, in_force))
         return name

@@ -202,7 +202,7 @@ class Exchanges:
     # -- routing -----------------------------------------------------------------------------------------------------
 
     def _changed(self) -> None:
-        self._state.post_office.bindings_version += 1
+        self._state.post_office.bindings_changed()
 
     def settings_changed(self) -> None:
         """Settings or policies have changed."""
