@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -43,6 +44,8 @@ SETTLE_EVERY: Final = 500
 MAX_PREFETCH: Final = 1000
 #: How many wait for their acknowledgement until the pipe that they were written to has been read.
 MOST_IN_A_PIPE: Final = 10_000
+#: The longest that one waits for that while others may come, well below the consumer timeout of 30 minutes.
+LONGEST_MS: Final = 60_000
 
 
 class AckModeName(StrEnum):
@@ -224,49 +227,77 @@ async def _receive_all(
     import homing
 
     piped = pipe.is_pipe()
-    most_held = MOST_IN_A_PIPE if piped else 1 if ack_mode is AckModeName.INDIVIDUAL else SETTLE_EVERY
     # Into a pipe one is asked for at a time: what its reader will not take is not taken from others either.
     prefetch = 0 if piped else min(count or MAX_PREFETCH, MAX_PREFETCH)
-    received, held, broken = 0, list[homing.Message](), False
-
-    async def settle() -> None:
-        if piped:
-            await pipe.read_by_the_other_side()
-        await _settle(session, ack_mode, held, fail)
-        held.clear()
-
+    received, broken = 0, False
     async with connection.session(homing.AckMode[ack_mode.name]) as session:
         consumer = session.consumer(queue, prefetch=prefetch, selector=selector)
+        held = _Held(session, ack_mode, fail, piped)
         try:
             while not count or received < count:
-                message = await consumer.receive(timeout_ms=timeout_ms)
+                message = await held.while_waiting(consumer, timeout_ms)
                 if message is None:
                     break
                 received += 1
                 (death,) = await deaths_of(connection, [hops_in(message.properties)])
-                if ack_mode not in ACKNOWLEDGED_WHEN_GIVEN:
-                    held.append(message)
+                held.add(message)
                 if piped:
                     await pipe.write(partial(_show, message, death, as_json))
                 else:
                     _show(message, death, as_json)
-                if len(held) >= most_held:
-                    await settle()
-            await settle()
+                if held.due:
+                    await held.settle()
+            await held.settle()
         except BrokenPipeError:
             # Not by leaving the session with an error: that would count as a failure of the last one.
             broken = True
-    return received, len(held) if broken else None
+    return received, len(held.messages) if broken else None
 
 
-async def _settle(session: homing.Session, ack_mode: AckModeName, messages: list[homing.Message], fail: str | None) -> None:
-    if ack_mode is AckModeName.CLIENT:
-        await session.acknowledge()
-    elif ack_mode is AckModeName.TRANSACTED:
-        await session.commit()
-    elif ack_mode is AckModeName.INDIVIDUAL:
-        for message in messages:
-            await (message.acknowledge() if fail is None else message.nack(reason=fail))
+class _Held:
+    """What was shown and is not settled yet; into a pipe that waits until its reader has read it."""
+
+    def __init__(self, session: homing.Session, ack_mode: AckModeName, fail: str | None, piped: bool) -> None:
+        self.messages: list[homing.Message] = []
+        self._session = session
+        self._ack_mode = ack_mode
+        self._fail = fail
+        self._piped = piped
+        self._most = MOST_IN_A_PIPE if piped else 1 if ack_mode is AckModeName.INDIVIDUAL else SETTLE_EVERY
+        self._since = 0.0
+
+    def add(self, message: homing.Message) -> None:
+        if self._ack_mode in ACKNOWLEDGED_WHEN_GIVEN:
+            return
+        if not self.messages:
+            self._since = time.monotonic()
+        self.messages.append(message)
+
+    @property
+    def due(self) -> bool:
+        return len(self.messages) >= self._most or time.monotonic() - self._since >= LONGEST_MS / 1000
+
+    async def while_waiting(self, consumer: homing.Consumer, timeout_ms: int) -> homing.Message | None:
+        """The next message; what is held does not wait for it any longer than it may."""
+        patience_ms = min(timeout_ms, LONGEST_MS) if self.messages else timeout_ms
+        message = await consumer.receive(timeout_ms=patience_ms)
+        if message is None and patience_ms < timeout_ms:
+            await self.settle()
+            message = await consumer.receive(timeout_ms=timeout_ms - patience_ms)
+        return message
+
+    async def settle(self) -> None:
+        """Raises BrokenPipeError where the reader has left, and nothing is settled."""
+        if self._piped:
+            await pipe.read_by_the_other_side()
+        if self._ack_mode is AckModeName.CLIENT:
+            await self._session.acknowledge()
+        elif self._ack_mode is AckModeName.TRANSACTED:
+            await self._session.commit()
+        elif self._ack_mode is AckModeName.INDIVIDUAL:
+            for message in self.messages:
+                await (message.acknowledge() if self._fail is None else message.nack(reason=self._fail))
+        self.messages.clear()
 
 
 def _show(message: homing.Message, death: Death | None, as_json: bool) -> None:
