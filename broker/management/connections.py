@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -10,6 +11,8 @@ from ..connection import Connection
 from ..errors import Refused
 from . import arguments as read
 from .pages import listed
+
+log = logging.getLogger("homing")
 
 
 class Socket(Protocol):
@@ -70,4 +73,5 @@ def close(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
     given_back = len(connection.held())
     connection.front_end.end("connection-closed", "an operator closed this connection", "connect again, or ask why")
     broker.disconnect(connection, lost=False)
+    log.info("connection %s was closed by an operator", name)
     return {"connection": name, "given_back": given_back}

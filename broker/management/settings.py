@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -14,6 +15,8 @@ from ..core.settings.wildcard import pattern_problem
 from ..errors import Refused
 from . import arguments as read
 from .pages import listed
+
+log = logging.getLogger("homing")
 
 #: So many of an address's queues are named.
 SHOWN_QUEUES: Final = 100
@@ -115,6 +118,7 @@ def _change(broker: Broker, wanted: Mapping[str, Mapping[str, Any]], patterns: l
     shown = [{"queue": queue.name, "changes": _changes(queue.settings, in_force)} for queue, in_force in touched[:SHOWN_QUEUES]]
     if not dry_run:
         broker.command_settings(wanted)
+        log.info("address settings were changed by command: %s", ", ".join(patterns[:SHOWN_QUEUES]))
     ours = tuple(show_path(("address-settings", pattern)) for pattern in patterns)
     return {
         "dry_run": dry_run,
