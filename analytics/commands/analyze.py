@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import AnalyticsError
 from ..input.source import Source
-from ..reports.fates import Shared
+from ..reports.fates import Shared, in_order
 from .limits import Limit, did_you_mean, parse_limit
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ FAILED_LIMIT = 7
 PARALLEL_REPORTS = 4
 #: Every table that is written, the one that takes longest first.
 TABLES = (
-    *("poison_clusters", "survival", "overview", "attempts_to_success", "time_to_success", "retry_load", "retry_storms"),
-    *("thundering_herds", "dead_letters", "dead_letter_groups", "dead_letter_growth", "dead_letter_trend", "failed_most"),
+    *("poison_clusters", "survival", "overview", "attempts_to_success", "time_to_success", "retry_load", "recent_load"),
+    *("retry_storms", "thundering_herds", "dead_letters", "dead_letter_groups", "dead_letter_growth", "dead_letter_trend", "failed_most"),
     *("settings_in_force", "advice", "consumers", "releases", "due_error", "flow", "journeys"),
 )
 #: Longer than a small run needs for a step.
@@ -183,6 +183,7 @@ def reports(export: Export, shared: Shared) -> dict[str, Callable[[], DataFrame]
     from ..reports.failed_most import failed_most
     from ..reports.flow import flow, journeys
     from ..reports.overview import overview
+    from ..reports.recent_load import recent_load
     from ..reports.releases import releases
     from ..reports.settings_in_force import settings_in_force
     from ..reports.storms import retry_storms, thundering_herds
@@ -198,6 +199,7 @@ def reports(export: Export, shared: Shared) -> dict[str, Callable[[], DataFrame]
         "attempts_to_success": lambda: attempts_to_success(messages, minutes),
         "time_to_success": lambda: time_to_success(shared.fates()),
         "retry_load": shared.retry_load,
+        "recent_load": lambda: recent_load(attempts, messages, at_us),
         "retry_storms": lambda: retry_storms(shared.retry_load()),
         "thundering_herds": lambda: thundering_herds(attempts),
         "dead_letters": lambda: dead_letters(shared.deaths(), at_us),
@@ -209,7 +211,7 @@ def reports(export: Export, shared: Shared) -> dict[str, Callable[[], DataFrame]
         "advice": lambda: advice(shared.fates(), attempts, export.policies, export.settings, export.queues),
         "consumers": lambda: consumers(attempts, export.deliveries_by_consumer),
         "releases": lambda: releases(attempts, export.deliveries_by_consumer),
-        "due_error": lambda: due_error(shared.in_order()),
+        "due_error": lambda: due_error(in_order(attempts)),
         "flow": lambda: flow(messages),
         "journeys": lambda: journeys(messages),
     }

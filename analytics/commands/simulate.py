@@ -32,10 +32,14 @@ def simulate(
     *,
     seed: int = 1,
     replicates: int | None = None,
-    skip: bool = False,
+    on_damage: str = "refuse",
+    store: str | Path | None = None,
     memory: str | None = None,
 ) -> Simulation:
-    """Play the failures of ``dump`` again under ``policy`` (a broker.yaml). ``memory``: as spark_session's. Raises AnalyticsError."""
+    """Play the failures of ``dump`` again under ``policy`` (a broker.yaml); what it does not name stays as it was in force.
+
+    ``on_damage``, ``store``, ``memory``: as analyze's. Raises AnalyticsError.
+    """
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
@@ -50,11 +54,19 @@ def simulate(
     policies = load_policies(policy)
     dumps = [str(dump)] if isinstance(dump, str | Path) else [str(each) for each in dump]
     with spark_session(master, memory=memory) as spark:
-        export = Source(spark, dumps, skip=skip, store=None).open()
+        export = Source(spark, dumps, skip=on_damage == "skip", store=None if store is None else str(store)).open()
         output = None if out is None else Output(spark, str(out))
         try:
-            small = export.manifest.is_small
-            frame = what_if(export.messages, export.attempts, policies, seed=seed, replicates=replicates or REPLICATES, small=small)
+            frame = what_if(
+                export.messages,
+                export.attempts,
+                policies,
+                seed=seed,
+                replicates=replicates or REPLICATES,
+                small=export.manifest.is_small,
+                recorded=export.policies,
+                until_us=export.manifest.exported_at_us,
+            )
             rows = _most_deaths_first(frame.toArrow() if output is None else output.write_table("what_if", frame))
             if output is not None:
                 text, names = Path(policy).read_text(encoding="utf-8"), ", ".join(each.rstrip("/").rsplit("/", 1)[-1] for each in dumps)
@@ -82,6 +94,11 @@ def sentence(rows: Sequence[dict[str, Any]]) -> str:
     """What the whole comes to, in one sentence."""
     whole = {row["figure"]: row for row in rows if row["queue"] is None}
     dead, work = whole["dead_letters"], whole["deliveries"]
+    if dead["low"] is None:
+        return (
+            "What would come of it cannot be told: of most of these errors nobody ever saw a second attempt; "
+            f"{number(dead['recorded'] or 0)} messages died on record"
+        )
     told = (
         f"{number(dead['low'])} to {number(dead['high'])} messages would have died instead of {number(dead['recorded'] or 0)}, "
         f"with {number(work['low'])} to {number(work['high'])} deliveries instead of {number(work['recorded'] or 0)}"

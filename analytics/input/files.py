@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
+
+from ..errors import AnalyticsError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,14 +36,22 @@ class Files:
         self._reader: Any = getattr(java, "org.apache.parquet.hadoop.ParquetFileReader")
         self._converter: Any = getattr(java, "org.apache.spark.sql.execution.datasources.parquet.ParquetToSparkSchemaConverter")
         self._configuration: Any = spark.sparkContext._jsc.hadoopConfiguration()
+        self._hadoop = str(getattr(java, "org.apache.hadoop.util.VersionInfo").getVersion())
         self._settings: Any = spark._jsparkSession.sessionState().conf()
         # Made once: each anew would read Hadoop's default settings again, which takes longer than a footer.
         self._footers: Any = getattr(java, "org.apache.parquet.HadoopReadOptions").builder(self._configuration).build()
 
     def _open(self, path: str) -> tuple[Any, Any]:
-        """(file system, path)."""
+        """(file system, path). Raises AnalyticsError no-connector."""
+        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+
         hadoop_path = self._path(path)
-        file_system = hadoop_path.getFileSystem(self._configuration)
+        try:
+            file_system = hadoop_path.getFileSystem(self._configuration)
+        except Py4JJavaError as error:
+            if re.search("ClassNotFoundException|No FileSystem for scheme", str(error)) is None:
+                raise
+            raise _no_connector(path, self._hadoop) from error
         # Checksum files beside every local file would make an edited CSV unreadable.
         file_system.setWriteChecksum(False)
         return file_system, hadoop_path
@@ -145,6 +156,17 @@ class Files:
         """A file or a whole directory; nothing where there is none."""
         file_system, hadoop_path = self._open(path)
         file_system.delete(hadoop_path, True)
+
+
+def _no_connector(path: str, hadoop: str) -> AnalyticsError:
+    scheme = path.partition(":")[0]
+    package = {"s3a": f"org.apache.hadoop:hadoop-aws:{hadoop}", "abfs": f"org.apache.hadoop:hadoop-azure:{hadoop}"}.get(scheme)
+    line = f"spark.jars.packages {package or 'GROUP:NAME:VERSION'}"
+    return AnalyticsError(
+        "no-connector",
+        f"Spark has no connector for {scheme}:, so {path} cannot be reached.",
+        f"Put the line `{line}` into spark-defaults.conf and name its directory in SPARK_CONF_DIR.",
+    )
 
 
 def type_name(kind: Any) -> str:

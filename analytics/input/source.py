@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..errors import AnalyticsError
 from ..spark.memory import fault
 from ..words import number, plural
 from .inputs import Export, Found, Skipped, cause, check_local, find_exports, open_exports
@@ -52,7 +53,11 @@ class Source:
             for dump in self._dumps:
                 check_local(dump)
         known = self._kept().known if self._store is not None else ()
-        self._found, self._skipped = find_exports(self._spark, self._dumps, skip=self._skip, known=known)
+        try:
+            self._found, self._skipped = find_exports(self._spark, self._dumps, skip=self._skip, known=known)
+        except Py4JError as error:
+            told = f"{self.name} cannot be reached: {cause(error)}"
+            raise AnalyticsError("input-io", told, "Check the address, the network and the rights there.") from error
         while True:
             try:
                 return self._opened()

@@ -37,8 +37,10 @@ def columns(bars: Sequence[Bar], classes: Sequence[str], title: str, *, gap: flo
         x = LEFT + index * width
         parts.append(_column(bar, classes, x + width * gap / 2, width * (1 - gap), top))
         if bar.label:
-            anchor = "start" if index == 0 and len(bars) > 20 else "middle"
-            at = x if anchor == "start" else x + width / 2
+            middle = x + width / 2
+            anchor, at = ("start", x) if index == 0 and len(bars) > 20 else ("middle", middle)
+            if at > WIDTH - RIGHT - len(bar.label) * 3.5:  # else its end would be cut off
+                anchor, at = "end", WIDTH - RIGHT
             label = Markup('<text class="axis" x="{}" y="{}" text-anchor="{}">{}</text>')
             parts.append(label.format(f"{at:.1f}", HEIGHT - 8, anchor, bar.label))
     frame = Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>')

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import words
 from ..reports.dead_letters import AGES
+from ..reports.recent_load import REACH_S
 from . import charts, findings
 from .ranking import Finding, headlines
 from .report_fates import fate_sections
@@ -48,7 +49,7 @@ def render(export: Export, results: Results, found: Sequence[Finding], dump: str
         **_overview(results["overview"]),
         attempts=_attempts(results["attempts_to_success"]),
         deaths=_deaths(results["dead_letters"]),
-        load=_load(results["retry_load"]),
+        load=_load(results["retry_load"], results["recent_load"]),
         failed=_failed(results["failed_most"]),
         **fate_sections(results),
         **found_patterns(results),
@@ -157,12 +158,12 @@ def _deaths(table: Any) -> Row:
     }
 
 
-def _load(table: Any) -> Row:
+def _load(table: Any, recent: Any) -> Row:
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if table.num_rows == 0:
-        return {"title": findings.load([], 1), "chart": None, "minutes": 1, "cost": ""}
+        return {"title": findings.load([], 1), "chart": None, "width": "", "seconds": False, "cost": ""}
     at_s = epoch_s(table["minute"])
     first, last = pc.min(at_s).as_py(), pc.max(at_s).as_py()
     minutes = next(m for m in BIN_MINUTES if (last - first) / 60 / m + 2 <= BINS)
@@ -171,7 +172,28 @@ def _load(table: Any) -> Row:
     by_bin = {row["bin"]: row for row in summed(binned, ["bin"], findings.Load._fields[1:]).to_pylist()}
     points = [findings.Load.of(number * width_s, by_bin.get(number)) for number in range(first // width_s, last // width_s + 1)]
     title = findings.load(points, minutes)
-    return {"title": title, "chart": _load_chart(points, minutes, title), "minutes": minutes, "cost": findings.cost(points)}
+    found = {"title": title, "chart": _load_chart(points, minutes, title), "width": words.width(minutes), "seconds": False}
+    if last - first < REACH_S - 60 and recent.num_rows:
+        found |= _seconds(recent, title)
+    return found | {"cost": findings.cost(points)}
+
+
+def _seconds(table: Any, title: str) -> Row:
+    """A run of minutes, drawn by the second."""
+    by_second = dict(zip(epoch_s(table["second"]).to_pylist(), table.to_pylist(), strict=True))
+    first, last = min(by_second), max(by_second)
+    width_s = next(width for width in (1, 2, 5, 10) if (last - first) / width + 2 <= BINS)
+    starts = range(first // width_s * width_s, last + 1, width_s)
+    every = max(1, -(-len(starts) // 10))
+    bars = []
+    for index, start in enumerate(starts):
+        rows = [by_second[second] for second in range(start, start + width_s) if second in by_second]
+        failed, again, won = (sum(row[name] for row in rows) for name in ("failed_first", "failed_retry", "succeeded_retry"))
+        clock = f"{datetime.fromtimestamp(start, UTC):%H:%M:%S}"
+        told = f"{clock} UTC: {failed} failed at first, {again} on a retry; {won} succeeded on a retry"
+        bars.append(charts.Bar(clock if index % every == 0 else "", told, (failed, won, again)))
+    chart = charts.columns(bars, ["failed", "later", "again"], title)
+    return {"chart": chart, "width": words.plural(width_s, "second"), "seconds": True}
 
 
 def _load_chart(points: list[findings.Load], minutes: int, title: str) -> Markup:

@@ -55,7 +55,7 @@ def _row(name: str, row: Row, less: bool) -> dict[str, Any]:
         "queue": row["queue"],
         "recorded": told(name, recorded),
         "expected": told(name, expected),
-        "between": _between(told(name, low), told(name, high)),
+        "between": "cannot be told" if low is None else _between(told(name, low), told(name, high)),
         "at": None if recorded is None else 100 * recorded / most,
         "middle": None if expected is None else 100 * expected / most,
         "left": 0.0 if low is None else 100 * low / most,

@@ -88,11 +88,8 @@ class Shared:
 
     def __init__(self, export: Export) -> None:
         self._export = export
-        self._locks = {name: Lock() for name in ("ordered", "fates", "load", "deaths", "kinds", "faults")}
+        self._locks = {name: Lock() for name in ("fates", "load", "deaths", "kinds", "faults")}
         self._kept: dict[str, DataFrame] = {}
-
-    def in_order(self) -> DataFrame:
-        return self._once("ordered", lambda: in_order(self._export.attempts))
 
     def fates(self) -> DataFrame:
         return self._once("fates", lambda: fates(self._export.messages, self._export.attempts))

@@ -9,11 +9,16 @@ if TYPE_CHECKING:
 
 
 def kept(frame: DataFrame, *, small: bool) -> DataFrame:
-    """``frame``, to be computed at its first use and kept then.
+    """``frame``, computed once however many use it at the same time.
 
-    A ``small`` one in memory, and Spark forgets how it was made: planning each use of it again costs more than the use. Others on disk, for
-    memory is for what Spark sorts and counts, and with their plan, so that what is lost with a machine is made again; unpersist these.
+    A ``small`` one at its first use, in memory, and Spark forgets how it was made: planning each use of it again costs more than the use.
+    Others now, on disk, for memory is for what Spark sorts and counts, and with their plan, so that what is lost with a machine is made
+    again; unpersist these.
     """
     from pyspark import StorageLevel
 
-    return frame.coalesce(1).localCheckpoint(eager=False) if small else frame.persist(StorageLevel.DISK_ONLY)
+    if small:
+        return frame.coalesce(1).localCheckpoint(eager=False)
+    frame = frame.persist(StorageLevel.DISK_ONLY)
+    frame.write.format("noop").mode("overwrite").save()
+    return frame

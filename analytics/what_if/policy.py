@@ -6,6 +6,8 @@ hold a consumer's policy (ActiveMQ Classic's fields); it then decides delay and 
 
 from __future__ import annotations
 
+import difflib
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -21,7 +23,7 @@ ENDLESS = 200
 MAX_DELAY_MS = 10 * 365 * 86_400_000
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
 _UNIT_MS = {None: 1, "ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_DEFAULTS: dict[str, Any] = {
+DEFAULTS: dict[str, Any] = {
     "redelivery-delay": 1_000,
     "redelivery-delay-multiplier": 4.0,
     "redelivery-collision-avoidance-factor": 0.2,
@@ -35,6 +37,16 @@ _DEFAULTS: dict[str, Any] = {
 _SCHEDULE = ("redelivery-delay", "redelivery-delay-multiplier", "redelivery-back-off", "redelivery-delays")
 #: ... in which these are so unless he names them too.
 _PLAIN_SCHEDULE = {"redelivery-delay-multiplier": 1.0, "redelivery-collision-avoidance-factor": 0.0, "max-redelivery-delay": None}
+#: Settings that decide nothing about redelivery: of no concern here.
+OTHERS = frozenset(
+    """allow-consumer-policy allow-drop-head-on-dead-letter-queue auto-create-addresses auto-create-dead-letter-resources
+    auto-create-expiry-resources auto-create-queues auto-delete-addresses auto-delete-queues auto-delete-queues-delay consumer-prefetch
+    consumer-timeout dead-letter-address dead-letter-queue-prefix dead-letter-queue-suffix default-address-routing-type default-exclusive
+    default-max-consumers expires expiry-address expiry-queue-prefix expiry-queue-suffix keep-tracebacks max-length max-length-bytes
+    max-nack-delay max-redelivery-records max-traceback-bytes max-ttl message-key-property message-ttl min-ttl no-expiry overflow
+    persist-delivery-count-before-delivery suspect-timeout temporary-dead-letter-queue traceback-redactions
+    without-dead-letter-address""".split()
+)
 _CONSUMER_DEFAULTS: dict[str, Any] = {
     "maximum-redeliveries": 6,
     "initial-redelivery-delay": 1000,
@@ -76,20 +88,38 @@ class Policies:
 
     layers: tuple[tuple[str, Mapping[str, Any]], ...]
 
-    def of(self, matching: frozenset[str]) -> Policy | None:
-        """The policy of an address that exactly these patterns match; None where none does."""
+    def of(self, matching: frozenset[str], in_force: str | None = None) -> Policy | None:
+        """The policy of an address that exactly these patterns match; None where none does.
+
+        What they do not name stays as in ``in_force``: the JSON of a policy, as ``policies`` of an export has it; None: as by default.
+        """
         if not matching:
             return None
         named: dict[str, Any] = {}
         for pattern, settings in self.layers:
             if pattern in matching:
                 named |= settings
-        another = any(named.get(key, []) != [] for key in _SCHEDULE)
-        return policy_of(_DEFAULTS | (_PLAIN_SCHEDULE if another else {}) | named)
+        base = _scheduled(DEFAULTS, _decided_by(in_force))
+        return policy_of(_scheduled(base, named))
 
     def patterns(self) -> list[tuple[str, str]]:
         """(pattern, regular expression: regex_of)."""
         return [(pattern, regex_of(pattern)) for pattern, _ in self.layers]
+
+
+def _scheduled(base: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, Any]:
+    """``base`` with ``named``, of whose schedule nothing is kept where they name another one."""
+    another = any(named.get(key, []) != [] for key in _SCHEDULE)
+    return {**base, **({key: DEFAULTS[key] for key in _SCHEDULE} | _PLAIN_SCHEDULE if another else {}), **named}
+
+
+def _decided_by(text: str | None) -> dict[str, Any]:
+    """The settings that a recorded policy names. Raises AnalyticsError bad-policy for a form that this version cannot read."""
+    values = {name: value for name, value in json.loads(text or "{}").items() if value not in (None, [])}
+    if "consumer_policy" in values:
+        values["redelivery_policy"] = values.pop("consumer_policy")
+    named = {name.removesuffix("_ms").replace("_", "-"): value for name, value in values.items()}
+    return {name: _value("in force", name, value) for name, value in named.items() if name in DEFAULTS}
 
 
 def load_policies(path: str | Path) -> Policies:
@@ -117,8 +147,11 @@ def parse_policies(settings: Mapping[str, Mapping[str, Any]]) -> Policies:
     layers = []
     for pattern in sorted(settings, key=_specificity):
         given = {str(key).removesuffix("_ms").replace("_", "-"): value for key, value in settings[pattern].items()}
-        # Settings that decide nothing about redelivery are of no concern here.
-        known = {key: _value(pattern, key, value) for key, value in given.items() if key in _DEFAULTS}
+        for key in given.keys() - DEFAULTS.keys() - OTHERS:
+            near = difflib.get_close_matches(key, [*DEFAULTS, *OTHERS], 1)
+            fix = f"Did you mean {near[0]}?" if near else "See docs/settings.md."
+            raise AnalyticsError("bad-policy", f"{key} of {pattern!r} is no setting.", fix)
+        known = {key: _value(pattern, key, value) for key, value in given.items() if key in DEFAULTS}
         if (
             "redelivery-delays" in known
             and known["redelivery-delays"]

@@ -30,8 +30,8 @@ PLAYED = 15_000
 #: Hazards are kept for the attempts up to this one; later ones count with it.
 LAST_HAZARD = 16
 KEY = ("broker_id", "sequence")
-#: Verdicts of the application: another policy would not have changed them.
-VERDICTS = ("poison", "not-retryable", "rejected")
+#: Verdicts of the application, and deaths for want of room: another policy would not have changed them.
+VERDICTS = ("poison", "not-retryable", "rejected", "maxlen")
 
 
 def uniform(seed: int, what: str, *columns: str | Column) -> Column:
@@ -48,17 +48,18 @@ def _normal(seed: int, what: str, *columns: str | Column) -> Column:
     return F.sqrt(-2 * F.log(first)) * F.cos(second * 6.283185307179586)
 
 
-def failed_stays(messages: DataFrame, attempts: DataFrame) -> DataFrame:
+def failed_stays(messages: DataFrame, attempts: DataFrame, until_us: int | None = None) -> DataFrame:
     """One row for each stay that failed at least once and has its first failure on record.
 
     ``first_at``; ``failures_ms``: when it failed, from the first failure; ``success_ms``: when it succeeded, null where it did not;
     ``verdict``: the application said that it must not be tried again; ``before_ms``: from sending to the first failure;
     ``error_class`` of the first failure; ``lag_ms``: from due to done, of its last recorded retry, null where there was none;
-    ``message_key``: of the message, null where it has none.
+    ``message_key``: of the message, null where it has none; ``policy``: that decided last; ``over_ms``: no attempt comes later, for the
+    message has expired then, or the record ends (``until_us``, since 1970); null: neither.
     """
     from pyspark.sql import functions as F
 
-    one = F.struct("attempt", "at", "due_at", "error_class", "message_key")
+    one = F.struct("attempt", "at", "due_at", "error_class", "message_key", "policy")
     # At most 100 records a message: max-redelivery-records.
     told = attempts.groupBy(*KEY).agg(F.sort_array(F.collect_list(one)).alias("told"))
     first, last = F.col("told")[0], F.element_at("told", -1)
@@ -68,7 +69,7 @@ def failed_stays(messages: DataFrame, attempts: DataFrame) -> DataFrame:
 
     succeeded = F.col("outcome") == "succeeded"
     stays = messages.where("failed_attempts > 0").select(
-        *KEY, "queue", "address", "sent_at", "settled_at", "outcome", "reason", "failed_attempts", "message_key"
+        *KEY, "queue", "address", "sent_at", "settled_at", "expires_at", "outcome", "reason", "failed_attempts", "message_key"
     )
     joined = stays.join(told, list(KEY)).where(first["attempt"] == 1).withColumn("first_at", first["at"])
     return joined.select(
@@ -85,6 +86,8 @@ def failed_stays(messages: DataFrame, attempts: DataFrame) -> DataFrame:
         F.when(succeeded, (F.unix_micros("settled_at") - F.unix_micros(last["due_at"])) / 1000).alias("lag_ms"),
         F.col("outcome").isin("dead-lettered", "dropped").alias("died"),
         F.coalesce("message_key", first["message_key"]).alias("message_key"),
+        last["policy"].alias("policy"),
+        since(F.least(F.col("expires_at"), F.timestamp_micros(F.lit(until_us).cast("long")))).alias("over_ms"),
     )
 
 
@@ -149,21 +152,28 @@ def chances_of(hazards: DataFrame, seed: int, replicates: int) -> DataFrame:
     )
 
 
-def with_policy(stays: DataFrame, policies: Policies) -> DataFrame:
+def with_policy(stays: DataFrame, policies: Policies, recorded: DataFrame | None = None) -> DataFrame:
     """``delays_ms``, ``cap_ms``, ``factor``, ``full_jitter``, ``first_exact``, ``endless``; addresses that no pattern names are left out.
 
-    What is collected is one row for each set of patterns that some address matches: bounded by the file, not by the input.
+    ``recorded``: ``policies`` of the export: what the file does not name stays as in the policy that decided last; None: as by default.
+    What is collected is one row for each set of patterns that some address matches, and each policy: bounded by settings, not messages.
     Raises AnalyticsError nothing-to-simulate where no address is left.
     """
     from pyspark.sql import functions as F
 
     dotted = F.concat(F.coalesce("address", "queue"), F.lit("."))
     names = [F.when(dotted.rlike(regex), F.lit(pattern)) for pattern, regex in policies.patterns()]
-    marked = stays.withColumn("patterns", F.array_join(F.array(*names), "\n"))
-    kinds = [row["patterns"] for row in marked.select("patterns").distinct().collect()]
+    if recorded is None:
+        known = stays.withColumn("in_force", F.lit(""))
+    else:
+        named = recorded.groupBy("broker_id", "policy").agg(F.max_by("settings_json", "from_at").alias("in_force"))
+        known = stays.join(F.broadcast(named), ["broker_id", "policy"], "left").fillna("", ["in_force"])
+    marked = known.withColumn("kind", F.concat_ws("\0", F.array_join(F.array(*names), "\n"), "in_force"))
+    kinds = [row["kind"] for row in marked.select("kind").distinct().collect()]
     rows = []
     for kind in kinds:
-        policy = policies.of(frozenset(kind.split("\n")) - {""})
+        patterns, _, in_force = kind.partition("\0")
+        policy = policies.of(frozenset(patterns.split("\n")) - {""}, in_force or None)
         if policy is not None:
             rows.append(
                 (kind, list(policy.delays_ms), policy.cap_ms, policy.factor, policy.full_jitter, policy.first_exact, policy.endless)
@@ -174,9 +184,9 @@ def with_policy(stays: DataFrame, policies: Policies) -> DataFrame:
             "No message that failed was sent to an address that the policy file names.",
             "Name the addresses in address-settings; # matches all.",
         )
-    fields = "patterns string, delays_ms array<double>, cap_ms bigint, factor double, full_jitter boolean, first_exact boolean"
+    fields = "kind string, delays_ms array<double>, cap_ms bigint, factor double, full_jitter boolean, first_exact boolean"
     found = marked.sparkSession.createDataFrame(rows, f"{fields}, endless boolean")
-    return marked.join(F.broadcast(found), "patterns").drop("patterns")
+    return marked.join(F.broadcast(found), "kind").drop("kind", "in_force")
 
 
 def play(stays: DataFrame, chances: DataFrame, seed: int, replicates: int, *, times: bool = False, keep: Sequence[str] = ()) -> DataFrame:
@@ -207,6 +217,7 @@ def play(stays: DataFrame, chances: DataFrame, seed: int, replicates: int, *, ti
     ).otherwise(last_ms + (F.col("success_ms") - last_ms) * F.pow(uniform(seed, "gap", *who), early))
     ready = each.withColumns(
         {
+            "blind": F.col("chance").isNull(),
             "chance": F.coalesce("chance", unknown),
             "by_time": F.col("replicate") % 2 == 0,
             "passes_ms": passes_ms,
@@ -226,7 +237,9 @@ def play(stays: DataFrame, chances: DataFrame, seed: int, replicates: int, *, ti
         "before_ms",
         *keep,
         F.when(~F.col("verdict") & F.col("end.won"), F.col("end.at_ms")).alias("success_ms"),
-        (F.col("verdict") | ~F.col("end.won") & ~F.col("endless")).alias("dead"),
+        # Of a class of which nobody saw a second attempt nothing can be told, where the new policy makes one.
+        ((F.col("end.n") > 1) & ~F.col("verdict") & F.col("blind")).alias("blind"),
+        (F.col("verdict") | ~(F.col("end.won") | F.col("end.over") | F.col("endless"))).alias("dead"),
         F.when(F.col("verdict"), verdict_n).otherwise(F.col("end.n")).alias("deliveries"),
         F.when(F.col("verdict"), verdict_n - 1).otherwise(F.col("end.known")).alias("known"),
         (F.when(F.col("verdict"), verdict_n).otherwise(F.col("end.n")) - 1).alias("asked"),
@@ -245,7 +258,8 @@ def _numbers() -> Column:
 def _start(times: bool) -> Column:
     from pyspark.sql import functions as F
 
-    fields = [F.lit(0.0).alias("at_ms"), F.lit(1).alias("n"), F.lit(False).alias("won"), F.lit(0).alias("known")]
+    no = F.lit(False)
+    fields = [F.lit(0.0).alias("at_ms"), F.lit(1).alias("n"), no.alias("won"), no.alias("over"), F.lit(0).alias("known")]
     return F.struct(*fields, *([F.array(F.lit(0.0)).alias("times_ms")] if times else []))
 
 
@@ -263,11 +277,16 @@ def _step(end: Column, n: Column, seed: int, who: tuple[str, ...], times: bool) 
     def ended(at_ms: Column) -> Column:
         observed = (at_ms <= F.col("last_ms")) | F.coalesce(at_ms >= F.col("success_ms"), F.lit(False))
         won = F.when(F.col("by_time"), at_ms >= F.col("passes_ms")).otherwise(by_chance)
-        fields = [at_ms.alias("at_ms"), n.alias("n"), won.alias("won"), (end["known"] + observed.cast("int")).alias("known")]
+        # One that would come too late is not made: the message ends as it is.
+        over = F.coalesce(at_ms > F.col("over_ms"), F.lit(False))
+        fields = [F.when(over, end["at_ms"]).otherwise(at_ms).alias("at_ms"), F.when(over, end["n"]).otherwise(n).alias("n")]
+        fields += [(won & ~over).alias("won"), over.alias("over")]
+        fields.append((end["known"] + (observed & ~over).cast("int")).alias("known"))
         if times:
-            fields.append(F.array_append(end["times_ms"], at_ms).alias("times_ms"))
+            every = end["times_ms"]
+            fields.append(F.when(over, every).otherwise(F.array_append(every, at_ms)).alias("times_ms"))
         return F.struct(*fields)
 
     # As the variable of a lambda the time is reckoned once, not wherever it is written.
     one = F.transform(F.array(end["at_ms"] + delay + F.col("lag_ms")), ended)[0]
-    return F.when(end["won"], end).otherwise(one)
+    return F.when(end["won"] | end["over"], end).otherwise(one)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 LOW, HIGH = 0.05, 0.95
+BLIND = 0.05
 SUMS = ("deliveries", "dead_letters", "succeeded", "time_to_success_ms")
 #: figure -> what it is
 FIGURES = {
@@ -34,15 +35,19 @@ def what_if(
     replicates: int = REPLICATES,
     details: bool = True,
     small: bool = False,
+    recorded: DataFrame | None = None,
+    until_us: int | None = None,
 ) -> DataFrame:
     """One row for each queue (null: all together) and figure: ``recorded``, ``expected``, ``low``, ``high``, ``observed_share``.
 
     ``observed_share``: of the outcomes that the simulation had to ask for, how many the record itself answers. ``details=False`` leaves
-    out peaks and order, which need every single attempt. ``small``: the input is (Manifest.is_small).
+    out peaks and order, which need every single attempt. ``small``: the input is (Manifest.is_small). ``recorded``, ``until_us``: as
+    of with_policy and failed_stays. Where more than BLIND of a queue's messages met errors of which nobody saw a second attempt, and the
+    new policy makes one, what comes of it cannot be told: ``expected``, ``low`` and ``high`` are null.
     """
     from pyspark.sql import functions as F
 
-    stays = kept(with_policy(failed_stays(messages, attempts), policies), small=small)
+    stays = kept(with_policy(failed_stays(messages, attempts, until_us), policies, recorded), small=small)
     chances = kept(chances_of(hazards_of(stays), seed, replicates), small=small)
     record = _recorded(stays)
     if details:
@@ -59,11 +64,12 @@ def what_if(
     # Even replicates look at trouble one way, odd ones the other: simulate.py.
     long = _unpivot(played, ["queue", "replicate"], names).groupBy("queue", "figure", (F.col("replicate") % 2).alias("way"))
     ends = F.percentile("value", [LOW, 0.5, HIGH])
-    ways = long.agg(ends.alias("p"), F.avg("known_share").alias("known_share"))
+    ways = long.agg(ends.alias("p"), F.avg("known_share").alias("known_share"), F.bool_and("told").alias("told"))
+    told = F.bool_and("told")
     whole = ways.groupBy("queue", "figure").agg(
-        F.avg(F.col("p")[1]).alias("expected"),
-        F.min(F.col("p")[0]).alias("low"),
-        F.max(F.col("p")[2]).alias("high"),
+        F.when(told, F.avg(F.col("p")[1])).alias("expected"),
+        F.when(told, F.min(F.col("p")[0])).alias("low"),
+        F.when(told, F.max(F.col("p")[2])).alias("high"),
         F.avg("known_share").alias("observed_share"),
     )
     recorded = _unpivot(record, ["queue"], names).select("queue", "figure", F.col("value").alias("recorded"))
@@ -78,9 +84,10 @@ def _unpivot(frame: DataFrame, keys: list[str], names: list[str]) -> DataFrame:
     from pyspark.sql import functions as F
 
     known = F.col("known_share") if "known_share" in frame.columns else F.lit(None).cast("double")
+    told = F.col("told") if "told" in frame.columns else F.lit(True)
     pairs = F.array(*(F.struct(F.lit(name).alias("figure"), F.col(name).cast("double").alias("value")) for name in names))
-    each = frame.select(*keys, known.alias("known_share"), F.explode(pairs).alias("pair"))
-    return each.select(*keys, "known_share", "pair.*").where("value IS NOT NULL")
+    each = frame.select(*keys, known.alias("known_share"), told.alias("told"), F.explode(pairs).alias("pair"))
+    return each.select(*keys, "known_share", "told", "pair.*").where("value IS NOT NULL")
 
 
 def _sums(played: DataFrame) -> DataFrame:
@@ -97,13 +104,15 @@ def _sums(played: DataFrame) -> DataFrame:
             (weight * F.sum(F.when(won, F.col("before_ms") + F.col("success_ms")))).alias("tts"),
             (weight * F.sum("known")).alias("known"),
             (weight * F.sum("asked")).alias("asked"),
+            F.count_if("blind").alias("blind"),
+            F.count(F.lit(1)).alias("played"),
         )
         .withColumn("queue", F.explode(F.array("queue", F.lit(ALL))))
         .groupBy("queue", "replicate")
-        .agg(*(F.sum(name).alias(name) for name in ("deliveries", "dead_letters", "succeeded", "tts", "known", "asked")))
+        .agg(*(F.sum(name).alias(name) for name in ("deliveries", "dead_letters", "succeeded", "tts", "known", "asked", "blind", "played")))
         .withColumn("time_to_success_ms", F.try_divide("tts", "succeeded"))
-        .withColumn("known_share", F.try_divide("known", "asked"))
-        .drop("tts", "known", "asked")
+        .withColumns({"known_share": F.try_divide("known", "asked"), "told": F.col("blind") <= BLIND * F.col("played")})
+        .drop("tts", "known", "asked", "blind", "played")
     )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ..core.settings.units import counted
-from .output import DEFAULT_URL, ExitCode, Json, Url, escape, print_json, progress_bar, stdout, write_privately
+from .output import DEFAULT_URL, CommandError, ExitCode, Json, Url, escape, print_json, progress_bar, stdout, write_privately
 from .settings import data_directory
 
 app = typer.Typer(help="Look into the journal, live or stopped.", no_args_is_help=True)
@@ -30,6 +31,10 @@ def export(
     from homing.journal.export.export import export as export_journal
 
     write_privately()
+    if re.match("[A-Za-z][A-Za-z0-9+.-]+:/", str(out)):
+        raise CommandError(
+            ExitCode.USAGE, f"{out} is no directory of this machine", "export to one, and copy it to where analyze is to read it"
+        )
     with progress_bar(counted=False) as progress:
         task = progress.add_task("exporting", total=None)
         summary = export_journal(

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from .analyze import OnDamage
 from .output import Json, SparkMaster, SparkMemory, escape, print_json, progress_bar, stdout, wide, write_privately
 
 
@@ -18,6 +19,10 @@ def simulate(
     out: Annotated[
         str | None, typer.Option("--out", "-o", help="Also write the figures here, as Parquet, CSV and a page, report.html.")
     ] = None,
+    on_damage: Annotated[
+        OnDamage, typer.Option("--on-damage", help="Damaged or foreign files: refuse, or skip and name them.")
+    ] = OnDamage.REFUSE,
+    store: Annotated[str | None, typer.Option("--store", help="Keep what was merged here; the next run reads only new exports.")] = None,
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same answer.")] = 1,
     master: SparkMaster = None,
     memory: SparkMemory = None,
@@ -30,7 +35,7 @@ def simulate(
     write_privately()
     with progress_bar(counted=False) as progress:
         progress.add_task("playing the failures again")
-        found = run_simulation(dump, policy, out, master, seed=seed, memory=memory)
+        found = run_simulation(dump, policy, out, master, seed=seed, on_damage=on_damage.value, store=store, memory=memory)
     if as_json:
         print_json({"seed": seed, "out": found.out, "figures": found.rows})
         return
@@ -41,7 +46,7 @@ def simulate(
     for queue, rows in groupby(found.rows, key=lambda row: row["queue"]):
         for number, row in enumerate(rows):
             figure = row["figure"]
-            between = f"{shown(figure, row['low'])} – {shown(figure, row['high'])}"
+            between = "cannot be told" if row["low"] is None else f"{shown(figure, row['low'])} – {shown(figure, row['high'])}"
             seen = "–" if row["observed_share"] is None else f"{100 * row['observed_share']:.0f} %"
             name = "" if number else "all" if queue is None else queue
             table.add_row(escape(name), figure, shown(figure, row["recorded"]), shown(figure, row["expected"]), between, seen)

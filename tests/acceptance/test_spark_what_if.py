@@ -129,7 +129,10 @@ def test_a_seed_gives_the_same_answer_and_another_seed_another(spark: SparkSessi
 
 
 def test_the_same_policy_comes_to_what_is_on_record(dump: Path, spark: SparkSession) -> None:
+    """Naming nothing, too: what is not named stays as it was in force."""
+    nothing = simulate(dump, _policy(dump.parent / "nothing.yaml", {"#": {}}))
     found = simulate(dump, _policy(dump.parent / "same.yaml", SAME))
+    assert nothing.rows == found.rows
     whole = {row["figure"]: row for row in found.rows if row["queue"] is None}
     assert whole.keys() == FIGURES.keys()
     for figure in ("deliveries", "dead_letters", "succeeded"):
@@ -141,6 +144,39 @@ def test_the_same_policy_comes_to_what_is_on_record(dump: Path, spark: SparkSess
 def _policy(path: Path, settings: object) -> Path:
     path.write_text(json.dumps({"address-settings": settings}))  # JSON is YAML
     return path
+
+
+def test_what_nobody_tried_is_not_told(dump: Path, spark: SparkSession) -> None:
+    """Under one attempt nothing is known of a second; that one attempt more changes nothing where it was not asked for is known."""
+    export = read_export(spark, str(dump))
+    once = export.attempts.where("attempt = 1"), export.messages.where("failed_attempts > 0")
+    stays = once[1].selectExpr("* EXCEPT (outcome, failed_attempts)", "'dead-lettered' AS outcome", "1 AS failed_attempts")
+
+    def ask(attempts: int) -> dict[tuple[str | None, str], Any]:
+        policies = parse_policies({"#": {"max-delivery-attempts": attempts, "redelivery-delay": "1s"}})
+        rows = what_if(stays, once[0], policies, replicates=4, details=False, small=True).collect()
+        return {(row["queue"], row["figure"]): row for row in rows}
+
+    more, same = ask(3)[None, "dead_letters"], ask(1)[None, "dead_letters"]
+    assert (more["low"], more["expected"], more["high"]) == (None, None, None)
+    assert more["recorded"] == same["low"] == same["high"] > 20
+
+
+def test_nothing_is_tried_after_a_message_expired_or_the_record_ended(dump: Path, spark: SparkSession) -> None:
+    from pyspark.sql import functions as F
+
+    export = read_export(spark, str(dump))
+    slow = parse_policies({"#": {"redelivery-delay": "10m", "max-delivery-attempts": 4}})
+    first_us = export.attempts.agg(F.unix_micros(F.max("at"))).collect()[0][0]
+    short_lived = export.messages.withColumn("expires_at", F.col("sent_at") + F.expr("INTERVAL 5 MINUTES"))
+    for messages, until_us in ((short_lived, None), (export.messages, first_us)):
+        rows = what_if(messages, export.attempts, slow, replicates=4, details=False, small=True, until_us=until_us).collect()
+        whole = {row["figure"]: row for row in rows if row["queue"] is None}
+        everything = what_if(export.messages, export.attempts, slow, replicates=4, details=False, small=True).collect()
+        free = {row["figure"]: row for row in everything if row["queue"] is None}
+        assert whole["deliveries"]["high"] < free["deliveries"]["low"]
+    # All failed within minutes of being sent: none lives for ten more.
+    assert free["deliveries"]["low"] > whole["deliveries"]["low"]
 
 
 def test_addresses_that_the_file_does_not_name_are_left_out(dump: Path, spark: SparkSession) -> None:

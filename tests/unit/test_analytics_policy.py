@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,9 @@ from hypothesis import strategies as st
 
 from benchmarks.analytics.truth import settings_of
 from homing.analytics.errors import AnalyticsError
-from homing.analytics.what_if.policy import Policy, load_policies, parse_policies, regex_of
+from homing.analytics.what_if.policy import DEFAULTS, OTHERS, Policy, load_policies, parse_policies, regex_of
 from homing.broker.core.redelivery import ConsumerPolicy, attempts_allowed, schedule
+from homing.broker.core.settings.address_settings import AddressSettings
 from homing.broker.core.settings.wildcard import pattern_matches, specificity
 
 WORDS = ("a", "b", "*", "#")
@@ -30,6 +33,29 @@ def test_patterns_match_what_the_broker_says(pattern: str) -> None:
 def test_the_more_specific_pattern_wins() -> None:
     layers = parse_policies({pattern: {} for pattern in PATTERNS}).layers
     assert [specificity(pattern) for pattern, _ in layers] == sorted(specificity(pattern) for pattern in PATTERNS)
+
+
+def test_every_setting_of_the_broker_is_known_and_no_other() -> None:
+    names = {each.name.removesuffix("_ms").replace("_", "-") for each in fields(AddressSettings) if each.metadata}
+    assert (OTHERS | set(DEFAULTS)) - {"redelivery-policy"} == names
+    with pytest.raises(AnalyticsError) as raised:
+        parse_policies({"#": {"max-delivery-attempt": 3}})
+    assert (raised.value.message, raised.value.fix) == ("max-delivery-attempt of '#' is no setting.", "Did you mean max-delivery-attempts?")
+
+
+def test_what_the_file_does_not_name_stays_as_in_force() -> None:
+    schedule = {"redelivery_delay_ms": 50, "redelivery_delay_multiplier": 2.0, "max_redelivery_delay_ms": None}
+    brought = {"consumer_policy": {"maximum_redeliveries": 2, "initial_redelivery_delay_ms": 7, "redelivery_delay_ms": 9}}
+
+    def delays(named: dict[str, Any], in_force: dict[str, Any]) -> list[float]:
+        policy = parse_policies({"#": named}).of(frozenset("#"), json.dumps(in_force))
+        return [] if policy is None else list(policy.delays_ms)
+
+    now = schedule | {"max_delivery_attempts": 4}
+    assert delays({}, now) == [50, 100, 200]
+    assert delays({"max-delivery-attempts": 3}, now) == [50, 100]
+    assert delays({"redelivery-delay": "1s"}, now) == [1_000, 1_000, 1_000]
+    assert delays({"redelivery-delay": "1s"}, now | brought) == [7, 9]  # what a consumer brings decides
 
 
 SETTINGS = st.one_of(
