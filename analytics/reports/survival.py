@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 Table = Any
 #: Up to so many distinct times are told as they are; above it times are rounded up to a grid of STEPS for each factor of ten.
 DISTINCT, STEPS = 1_000_000, 100
-_COLUMNS = (
-    "broker_id string, queue string, error_class string, by string, at bigint, at_risk bigint, succeeded bigint, died bigint,"
-    " censored bigint, came_home double, dead double"
+_COLUMNS = dict.fromkeys(("broker_id", "queue", "error_class", "by"), "string") | dict.fromkeys(
+    ("at", "at_risk", "succeeded", "died", "censored"), "bigint"
 )
+_COLUMNS |= {"came_home": "double", "dead": "double"}
 
 
 def survival(fates: DataFrame) -> DataFrame:
@@ -30,6 +30,8 @@ def survival(fates: DataFrame) -> DataFrame:
     before it; ``succeeded``, ``died`` and ``censored`` (waits, expired, purged) at it; ``came_home`` and ``dead``: the part of all that
     had done so by then.
     """
+    import pandas as pd
+    import pyarrow as pa
     from pyspark.sql import functions as F
 
     made = F.when(F.col("won"), F.col("tries")).otherwise(F.col("failed_attempts")).cast("long")
@@ -64,9 +66,11 @@ def survival(fates: DataFrame) -> DataFrame:
     table: Table = whole.orderBy("by", "queue", "error_class", "broker_id", "at").toPandas()
     curves = table.groupby(["broker_id", "queue", "error_class", "by"], dropna=False, sort=False, group_keys=False)
     told = [_incidence(curve) for _, curve in curves]
-    # Spark takes what is missing for not a number unless each value says so.
-    rows = [tuple(None if value != value else value for value in row) for each in told for row in each.itertuples(index=False)]
-    return fates.sparkSession.createDataFrame(rows, _COLUMNS)
+    kinds = {"string": pa.string(), "bigint": pa.int64(), "double": pa.float64()}
+    schema = pa.schema([(name, kinds[kind]) for name, kind in _COLUMNS.items()])
+    # As a table of Arrow's it needs no Python beside the executors, and what is missing is null.
+    found = pa.Table.from_pandas(pd.concat(told), schema, preserve_index=False) if told else schema.empty_table()
+    return fates.sparkSession.createDataFrame(found)
 
 
 def _incidence(curve: Table) -> Table:
@@ -79,8 +83,7 @@ def _incidence(curve: Table) -> Table:
     status = np.repeat([0, 1, 2], len(at))
     home, dead = CumIncidenceRight(np.tile(at, 3), status, freq_weights=np.concatenate(counts)).cinc
     at_risk = ended.sum() - ended.cumsum() + ended
-    columns = [name for name, *_ in (column.split() for column in _COLUMNS.split(","))]
-    return curve.assign(at_risk=at_risk, came_home=home, dead=dead)[columns]
+    return curve.assign(at_risk=at_risk, came_home=home, dead=dead)[list(_COLUMNS)]
 
 
 def _rounded_up(name: str) -> Column:

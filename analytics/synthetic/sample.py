@@ -303,7 +303,8 @@ def _declare(world: World) -> None:
         flags = {"durable": True, "auto_created": True, "paused": False, "options_json": "{}", "created_at": world.start_us}
         world.add("queues", queue=queue, **declared, **flags, **states)
     for traffic in QUEUES:
-        limits = {"max_delivery_attempts": traffic.max_attempts, "redelivery_delay_ms": traffic.delay_ms}
+        limits: dict[str, float] = {"max_delivery_attempts": traffic.max_attempts, "redelivery_delay_ms": traffic.delay_ms}
+        limits["redelivery_delay_multiplier"] = traffic.multiplier
         for setting, value in limits.items():
             world.add("settings", from_at=world.start_us, pattern=traffic.queue, setting=setting, value_json=json.dumps(value))
         world.add("policies", policy=f"p-{traffic.queue}", from_at=world.start_us, settings_json=json.dumps(limits))
