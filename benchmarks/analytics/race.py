@@ -30,10 +30,11 @@ def by_spark(spark: SparkSession, dump: Path) -> tuple[dict[str, list[tuple[Any,
     from homing.analytics.input.inputs import read_export
     from homing.analytics.reports.attempts_to_success import attempts_to_success
     from homing.analytics.reports.dead_letters import dead_letters
+    from homing.analytics.reports.fates import Shared
     from homing.analytics.reports.overview import overview
 
     export = read_export(spark, str(dump))
-    died = dead_letters(export.dead_letters, export.manifest.exported_at_us)
+    died = dead_letters(Shared(export).deaths(), export.manifest.exported_at_us)
     frames = {
         "overview": overview(export.messages, export.deliveries_by_minute).select("queue", *COUNTS, *HERE, "here"),
         "attempts_to_success": attempts_to_success(export.messages, export.deliveries_by_minute).select("queue", "attempts", "messages"),

@@ -139,5 +139,5 @@ async def test_live_and_stopped_exports_tell_what_the_clients_saw(
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
     assert f"All of the {MESSAGES + LATER} messages sent are accounted for" in page
-    assert f"{len(seen.dead)} messages died, all in orders, there mostly of ValueError" in page
+    assert f"{len(seen.dead)} deaths, all in orders, there mostly of ValueError (attempts used up)" in page
     assert (tmp_path / "report" / "csv" / "failed_most.csv").is_file()

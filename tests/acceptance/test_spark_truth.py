@@ -16,7 +16,7 @@ from tests.truth.expected import TABLES, differences
 from tests.truth.play import Play
 from tests.truth.workload import Workload, drawn
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 
 async def play(workloads: list[Workload], directory: Path) -> list[Play]:

@@ -63,6 +63,8 @@ class Account:
     stays: list[Stay] = field(default_factory=list)
     #: number in the body -> the broker's number, as the clients were told
     ids: dict[int, int] = field(default_factory=dict)
+    #: queue -> its limits one after the other, and from when on
+    limits: dict[str, list[tuple[int, Between]]] = field(default_factory=dict)
 
     def enter(self, message: int, queue: str, at: Between, came: str = "sent") -> Stay:
         stay = Stay(message, queue, at, came)

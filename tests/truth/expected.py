@@ -243,6 +243,11 @@ def settings_in_force(account: Account) -> Rows:
         died = [life for life in group if life.died]
         row: Row = {"failed": len(group), "succeeded": sum(life.won for life in group), "died": len(died)}
         row |= {"retries": sum(life.tries - 1 for life in group), "wasted": sum(len(life.failures) - 1 for life in died)}
+        if limits := account.limits.get(key[0]):
+            row["current"] = limits[-1][0] == key[1]
+            # In force from when it was loaded, not from when something failed first; a limit may come twice.
+            loads = [at for limit, at in limits if limit == key[1]]
+            row["from_at"] = Within(loads[0].low, loads[-1].high)
         rows[key] = row
     return rows
 

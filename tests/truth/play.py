@@ -30,7 +30,10 @@ class Play:
         self._client = self._version = ""
 
     async def run(self) -> Account:
+        began = now_us()
         self.server.start()
+        for queue, settings in self._settings.items():
+            self.account.limits[queue] = [(settings.limit, Between.since(began))]
         for step in self.workload.steps:
             match step:
                 case Send():
@@ -86,7 +89,9 @@ class Play:
         self.server.config["address-settings"][step.queue] = settings.as_yaml()
         self.server.write_config()
         async with client.connect(self.server.url) as connection:
+            began = now_us()
             await connection.call("reload")
+        self.account.limits[step.queue].append((step.limit, Between.since(began)))
 
     async def _consume(self, step: Consume) -> None:
         queue = step.queue

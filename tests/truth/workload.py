@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from hypothesis import Phase, given, seed, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 #: letter of a plan -> the error that the consumer fails the delivery with
@@ -136,7 +136,7 @@ def drawn(count: int, number: int) -> list[Workload]:
     found: list[Workload] = []
 
     @seed(number)
-    @settings(max_examples=count, database=None, phases=[Phase.generate])
+    @settings(max_examples=count, database=None, deadline=None, phases=[Phase.generate], suppress_health_check=[HealthCheck.too_slow])
     @given(workloads())
     def collect(workload: Workload) -> None:
         found.append(workload)
