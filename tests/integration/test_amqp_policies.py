@@ -76,7 +76,7 @@ def test_a_length_limit_holds_for_queues_that_are_there_and_is_lifted_again(ch: 
     assert effective(homing, "short.new") == ("short", {"max-length": 3})
     shown = {each["key"]: each for each in homing.json("explain", "short.new")["settings"]}
     assert (shown["max-length"]["value"], shown["max-length"]["pattern"]) == (3, "policy short")
-    assert (shown["max-delivery-attempts"]["value"], shown["max-delivery-attempts"]["pattern"]) == (-1, "the queue's declaration")
+    assert (shown["max-delivery-attempts"]["value"], shown["max-delivery-attempts"]["pattern"]) == (-1, "default of classic queues")
     homing.json("policy", "clear", "short")
     assert effective(homing, "short.new") == (None, {})
     fill(ch, "short.new", 5)
