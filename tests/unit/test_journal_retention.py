@@ -64,6 +64,8 @@ async def test_history_goes_by_age_but_not_while_its_message_is_here(tmp_path: P
         kept, counted = _history_bytes(tmp_path)
         assert kept == counted > 0
         assert journal.statistics.history_rows_removed == 40 + 43
+        # What is older than that may be gone, and an export says so.
+        assert query(tmp_path, "SELECT value FROM meta WHERE key = 'history_from_ms'") == [(NOW_MS + 1,)]
 
 
 async def test_what_attempts_share_goes_with_the_last_of_them(tmp_path: Path) -> None:
