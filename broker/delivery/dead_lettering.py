@@ -68,10 +68,10 @@ class DeadLetterOffice:
         for reference in references:
             if reference.where is not SETTLING:
                 queue.withdraw(reference, SETTLING)
-        for moved, queues, why in burials:
-            if queues is None:
+        for moved, queues, removed_for in burials:
+            if removed_for:
                 for reference, _ in moved:
-                    self._drop(reference, reason, why)
+                    self._drop(reference, reason, removed_for)
                 continue
             if in_turn and len(queues) > 1 and (most := state.throttle.share(len(queues))) < len(moved):
                 number = self._expected(moved[:most], queues)
@@ -156,7 +156,7 @@ class DeadLetterOffice:
         if target is None:
             moved: list[Moved] = [(reference, []) for reference in references]
             if reason in (EXPIRED, MAX_LENGTH) or queue.settings.without_dead_letter_address == "drop":
-                return [Burial(moved, None, _NO_ADDRESS)]
+                return [Burial(moved, [], _NO_ADDRESS)]
             self._warn(queue, f"{_NO_ADDRESS}; its failed messages stay in it, parked ({reason})")
             return [Burial(moved, [])]
         burials: list[Burial] = []

@@ -377,7 +377,7 @@ class Ledger:
             key = message_key(reference) if by_key else None
             counted, assigned_ms, given_ms = reference.delivery_count, reference.assigned_at_ms, reference.given_at_ms
             home = home_of(reference)
-            told = (address, assigned_ms, given_ms, counted, failed, id(decision), key, message.producer, home)
+            told = (address, assigned_ms, given_ms, counted, failed, decision, key, message.producer, home)
             if told != last_told:
                 last_told, stays = told, alike.get(told)
             if stays is None:

@@ -19,11 +19,12 @@ from .virtual_hosts import VirtualHosts
 
 
 class Burial(NamedTuple):
-    """Where messages that died together go on. No queue: nobody takes them now; None: nowhere, and ``why``."""
+    """Where messages that died together go on. Without queues they stay, parked, until somebody takes them, unless they are removed."""
 
     moved: list[Moved]
-    queues: list[Queue] | None
-    why: str = ""
+    queues: list[Queue]
+    #: Why they are removed; "" where they are not.
+    removed_for: str = ""
 
 
 class DeadLetterExchanges:
@@ -62,7 +63,7 @@ class DeadLetterExchanges:
         queues = self._queues(to, reference)
         willing = [queue for queue in queues if not is_cycle(queue.name, hops)]
         # Nobody rejected it on its way round.
-        return Burial(moved, None, "it would go round for ever") if queues and not willing else Burial(moved, willing)
+        return Burial(moved, [], "it would go round for ever") if queues and not willing else Burial(moved, willing)
 
     def _queues(self, to: Way, reference: MessageReference) -> list[Queue]:
         exchanges = self._virtual_hosts.of(reference.queue).exchanges
