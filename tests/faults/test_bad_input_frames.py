@@ -176,11 +176,12 @@ async def test_a_frame_of_very_many_values_costs_neither_memory_nor_time(server:
 async def test_garbage(server: Server) -> None:
     chance = random.Random(1)
     pieces = [chance.randbytes(chance.randrange(1, 3000)) for _ in range(60)]
-    pieces += [b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", b"AMQP\x00\x00\x09\x01", b"CONNECT\naccept-version:1.2\n\n\x00", b"\x16\x03\x01" * 50]
+    # Where they come first, these are answered in their own words (tests/integration/test_wrong_port.py).
+    foreign = [b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", b"AMQP\x00\x00\x09\x01", b"CONNECT\naccept-version:1.2\n\n\x00", b"\x16\x03\x01" * 50]
 
     def attack() -> None:
-        for number, piece in enumerate(pieces):
-            with Raw(server.url, hello=number % 2 == 1) as raw:
+        for number, piece in enumerate([*pieces, *foreign]):
+            with Raw(server.url, hello=number % 2 == 1 or piece in foreign) as raw:
                 # Garbage may begin like a short frame's head and wait for more; the end of the stream decides.
                 raw.raw(piece)
                 raw.socket.shutdown(socket.SHUT_WR)

@@ -41,6 +41,7 @@ DIFFERENCES: Final[dict[str, list[Difference]]] = {
         },
     ),
     "what_comes_back_to_a_quorum_queue_keeps_its_place": alike(_PLACE, {"[0]": "0", "[1]": "1", "[2]": "2", "[3]": "3"}),
+    "other_protocol_headers": alike("HTTP on this port is answered in HTTP", {r"[b'GET / HTTP/1.1\r\n\r\n']": ["gone"]}),
     "logins": alike(
         _BEFORE_LOGIN,
         {
