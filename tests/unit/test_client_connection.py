@@ -209,7 +209,7 @@ async def test_close_is_bounded_and_reports_what_stayed_unknown(what: str) -> No
         for _ in range(3):
             producer.send_nowait(b"x")
         with pytest.raises(CloseIncomplete) as caught:
-            await (session if what == "session" else connection).close(timeout_ms=100)
+            await (session if what == "session" else connection).close(timeout_ms=500)
         assert caught.value.unconfirmed_sends == 3
         assert caught.value.answered
         await connection.close()
