@@ -114,8 +114,9 @@ def workloads(draw: st.DrawFn) -> Workload:
         if draw(st.booleans()):
             steps.append(Restart(kill=draw(st.booleans())))
         if draw(st.booleans()):
-            # Some of the first may have failed before: a time to live is only looked at where they stand.
-            steps += [Send(queue, ("",) * draw(st.integers(1, 4)), ttl_ms=20), Expire(queue)]
+            # No more than find room: else it were a race between the time to live and the next arrival.
+            number = draw(st.integers(1, queues[queue].length or 4))
+            steps += [Send(queue, ("",) * number, ttl_ms=20), Expire(queue)]
         if draw(st.booleans()):
             steps += [
                 Retune(queue, draw(st.integers(1, 5))),
