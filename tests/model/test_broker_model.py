@@ -49,6 +49,8 @@ class BrokerModel(RuleBasedStateMachine):
         self.unsafe: set[str] = set()
         #: Keys on the way back to their places, by the consumer that gave them back to go out again at once; and those there again.
         self.returning: dict[Consumer, set[str]] = {}
+        #: The next tag of each when the first of that was given back.
+        self.returned_at: dict[Consumer, int] = {}
         self.returned: dict[Consumer, set[str]] = {}
         self.transaction = 0
         self.generation = 0
@@ -79,6 +81,8 @@ class BrokerModel(RuleBasedStateMachine):
         """These were given back just now: those that are to go out again at once hold their credit until they are in place."""
         keys = {each.message.body.decode() for each in held if each.where is Where.SETTLING and each.due_at_ms is None}
         on_the_way = self.returning.setdefault(consumer, set())
+        if not on_the_way:
+            self.returned_at[consumer] = consumer.next_tag
         on_the_way |= keys
         assert consumer.returning == len(on_the_way), "as many as are on the way"
 
@@ -89,9 +93,13 @@ class BrokerModel(RuleBasedStateMachine):
         self.world.broker.ledger.when_safe(there)
 
     def _nothing_is_overtaken(self, delivery: Delivery) -> None:
-        """A consumer that has the queue to itself gets nothing but what it gave back as long as something of that is on the way."""
+        """A consumer that has the queue to itself gets nothing but what it gave back as long as something of that is on the way.
+
+        What had its tag before that is only waiting for its count to be on disk.
+        """
         consumer = delivery.to
-        if self.returning.get(consumer) and consumer.queue.consumers == [consumer]:
+        alone = consumer.queue.consumers == [consumer] and delivery.tag >= self.returned_at.get(consumer, 0)
+        if self.returning.get(consumer) and alone:
             assert delivery.key in self.returned.get(consumer, ()), "something that its consumer gave back was overtaken"
 
     # -- sending -----------------------------------------------------------------------------------------------------
