@@ -1,6 +1,6 @@
-"""The command ``homing``: what each word of it does stands in the ``cli_…`` file of its subject.
+"""The command ``homing``: what each word of it does stands in the file of its subject.
 
-Every command starts light: what it needs is imported when it runs. Exit codes: ``cli_output.ExitCode``.
+Every command starts light: what it needs is imported when it runs. Exit codes: ``output.ExitCode``.
 """
 
 from __future__ import annotations
