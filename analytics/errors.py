@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class AnalyticsError(Exception):
-    """Something the person at the keyboard can mend. ``code`` is stable, ``message`` one sentence, ``fix`` says what to do."""
+    """Something the person at the keyboard can fix. ``code`` is stable, ``message`` one sentence, ``fix`` says what to do."""
 
     def __init__(self, code: str, message: str, fix: str) -> None:
         super().__init__(f"{message} {fix}")

@@ -19,7 +19,7 @@ from .core.queue import Queue
 from .core.settings.address_settings import AddressSettings, AddressSettingsRepository
 from .engine import Engine
 from .paging.browsing import Place, browse
-from .paging.by_number import Stay, act_on, find
+from .paging.by_number import QueueEntry, act_on, find
 from .steps import Steps
 from .topology.amqp.exchanges import Exchanges
 from .topology.commanded_settings import Layers
@@ -56,7 +56,7 @@ class Administration(Engine):
         """Whether it hands anything out."""
         if queue.paused is not paused:
             queue.paused = paused
-            self.ledger.queue_changed(queue)
+            self.recorder.queue_changed(queue)
             self.state.mark_ready(queue)
 
     def purge(self, queue: Queue) -> Steps[int]:
@@ -71,7 +71,7 @@ class Administration(Engine):
         """See browsing.browse."""
         return browse(self.state, queue, after, count)
 
-    def find_message(self, message_id: int, stays: Iterable[Stay]) -> Steps[list[MessageReference]]:
+    def find_message(self, message_id: int, stays: Iterable[QueueEntry]) -> Steps[list[MessageReference]]:
         """See by_number.find."""
         return find(self.state, message_id, stays)
 

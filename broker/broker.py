@@ -56,7 +56,7 @@ class Broker(Administration):
         connection.virtual_host = virtual_host
         self.next_connection += 1
         self.connections[connection.name] = connection
-        self.state.pager.rations.kept.add(connection.kept)
+        self.state.pager.quota.kept.add(connection.kept)
         if client_id:
             self.by_client[client_id] = connection
         return connection
@@ -67,7 +67,7 @@ class Broker(Administration):
             return
         connection.open = False
         del self.connections[connection.name]
-        self.state.pager.rations.kept.discard(connection.kept)
+        self.state.pager.quota.kept.discard(connection.kept)
         if self.by_client.get(connection.client_id) is connection:
             del self.by_client[connection.client_id]
         for producer in list(connection.producers.values()):
@@ -103,7 +103,7 @@ class Broker(Administration):
         if address not in self.state.post_office.addresses:
             self.resources.check_name(address, "address")
         key = f"{connection.client_id or connection.name}/{number}"
-        mark = self.marks.get(key)
+        mark = self.high_watermarks.get(key)
         producer = Producer(key, number, address, mark[0] if mark else 0, connection.front_end)
         connection.producers[number] = producer
         self.resources.named[address] = self.resources.named.get(address, 0) + 1
@@ -150,21 +150,21 @@ class Broker(Administration):
         """
         if not producer.settled_first:
             producer.settled_first = True
-            producer.mark = max(producer.mark, first - 1)
-        if first > producer.mark + 1:
+            producer.high_watermark = max(producer.high_watermark, first - 1)
+        if first > producer.high_watermark + 1:
             return None
-        fresh = messages[producer.mark + 1 - first :] if first <= producer.mark else messages
+        fresh = messages[producer.high_watermark + 1 - first :] if first <= producer.high_watermark else messages
         if not fresh:
             return None
         stored, refused = self.intake.send(fresh)
-        producer.mark += stored
+        producer.high_watermark += stored
         if stored:
             now_ms = self.now_ms()
-            self.marks[producer.key] = [producer.mark, now_ms]
+            self.high_watermarks[producer.key] = [producer.high_watermark, now_ms]
             # A mark on disk may stand for nothing that a crash takes away.
             if any(message.durable for message in fresh[:stored]):
-                self.ledger.group.producer_mark(producer.key, producer.mark, now_ms)
-        return None if refused is None else (producer.mark + 1, refused)
+                self.recorder.batch.producer_high_watermark(producer.key, producer.high_watermark, now_ms)
+        return None if refused is None else (producer.high_watermark + 1, refused)
 
     @property
     def routes_version(self) -> int:
@@ -203,17 +203,17 @@ class Broker(Administration):
 
     def when_safe(self, callback: Callable[[], None]) -> None:
         """Calls back once everything so far is on disk; at once when it is already."""
-        self.ledger.when_safe(callback)
+        self.recorder.when_safe(callback)
 
     def when_stored(self, callback: Callable[[], None]) -> None:
-        """The same for the confirm of a send. See Ledger.when_stored."""
-        self.ledger.when_stored(callback)
+        """The same for the confirm of a send. See Recorder.when_stored."""
+        self.recorder.when_stored(callback)
 
     def may_tell(self, queue: Queue, reference: MessageReference | None = None) -> bool:
         """Whether what was found in the queue may be told before anything more is on disk: that message, or that there is none."""
-        if queue.burying:
+        if queue.dead_lettering:
             return False
-        return reference is None or (not reference.counted and self.ledger.ids_reserved)
+        return reference is None or (not reference.counted and self.recorder.ids_reserved)
 
     # -- consuming ---------------------------------------------------------------------------------------------------
 
@@ -283,13 +283,13 @@ class Broker(Administration):
         """A shared window has room again: whoever holds least first."""
         self.state.offer_room(window)
 
-    def unsubscribe(self, connection: Connection, consumer: Consumer, keep_given: bool = False) -> None:
+    def unsubscribe(self, connection: Connection, consumer: Consumer, keep_delivered: bool = False) -> None:
         """A clean end. What was given stays where the session is transacted or wants to keep it, until that ends."""
         consumer.queue.detach(consumer, self.now_ms())
         self.resources.idle.watch(consumer.queue)
         connection.consumers.pop(consumer.number, None)
         self.pulls.forget(consumer)
-        if not consumer.transacted and not keep_given:
+        if not consumer.transacted and not keep_delivered:
             self.settlement.closed(consumer)
             return
         self.settlement.give_back(consumer, consumer.split_unsettled()[1])
@@ -304,7 +304,7 @@ class Broker(Administration):
     def check_get(self, connection: Connection, queue: Queue) -> None:
         """Raises Refused while memory is short, where the next message is on disk and the connection keeps much that it got before."""
         pending, kept = queue.pending, connection.kept.bytes
-        if queue.paused or pending.count or not (pending.disk_count or pending.overdue) or self.state.pager.rations.allow(kept):
+        if queue.paused or pending.count or not (pending.disk_count or pending.overdue) or self.state.pager.quota.allow(kept):
             return
         raise Refused(
             "memory-short",
@@ -324,8 +324,8 @@ class Broker(Administration):
         while (reference := queue.take_next()) is not None:
             if reference.expired(now_ms):
                 queue.delivering -= 1
-                reference.where = Where.SETTLING
-                self.office.bury(reference, EXPIRED)
+                reference.where = Where.IN_COMMIT
+                self.office.dead_letter(reference, EXPIRED)
                 continue
             consumer = Consumer(
                 number,
@@ -344,7 +344,7 @@ class Broker(Administration):
             if queue.settings.persist_delivery_count_before_delivery:
                 reference.delivery_count += 1
                 reference.counted = True
-                self.ledger.changed((reference,))
+                self.recorder.changed((reference,))
             return reference
         return None
 
@@ -370,8 +370,8 @@ class Broker(Administration):
         """``consumer-timeout`` begins anew for what was given of these."""
         now_ms = self.now_ms()
         for reference in references:
-            if reference.given_at_ms is not None:
-                reference.given_at_ms = now_ms
+            if reference.delivered_at_ms is not None:
+                reference.delivered_at_ms = now_ms
 
     # -- settling ----------------------------------------------------------------------------------------------------
 
@@ -412,7 +412,7 @@ class Broker(Administration):
         self.settlement.give_back(consumer, [reference for reference in references if not reference.expired(horizon_ms)])
         consumer.queue.release(consumer, expired)
         for reference in expired:
-            self.office.bury(reference, EXPIRED)
+            self.office.dead_letter(reference, EXPIRED)
 
     def socket_resumed(self, connection: Connection) -> None:
         """Its peer reads again: what waits for its consumers may go on."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from .core.amqp.vhost import DEFAULT
-from .core.consumer import NOBODY, Client, Consumer, Kept, Sink
+from .core.consumer import NOBODY, Client, Consumer, HeldBytes, Sink
 from .core.message import MessageReference
 from .core.producer import CreditSink, Producer
 from .core.redelivery import PolicyMap
@@ -77,7 +77,7 @@ class Connection:
         #: Consumers that were closed while their session (or AMQP channel) still held messages of theirs, and those of single gets.
         self.retired: dict[int, Consumer] = {}
         #: What these hold.
-        self.kept = Kept()
+        self.kept = HeldBytes()
         #: Of sessions, or AMQP's channels.
         self.transactions: dict[int, Transaction[Any]] = {}
 

@@ -28,7 +28,7 @@ from .delivery.transactions import Transactions
 from .limits import BrokerLimits
 from .paging.pager import Windows
 from .recording.journal_port import JournalPort
-from .recording.recorder import Ledger
+from .recording.recorder import Recorder
 from .steps import Work
 from .topology.amqp.dead_letter_router import DeadLetterExchanges
 from .topology.amqp.policies import Policies
@@ -57,12 +57,12 @@ class Engine:
     ) -> None:
         self.limits = limits or BrokerLimits()
         self.now_ms = now_ms
-        self.ledger = Ledger(journal, now_ms, keep_all_history)
+        self.recorder = Recorder(journal, now_ms, keep_all_history)
         windows = Windows(self.limits.window_messages, self.limits.window_bytes, self.limits.window_scheduled, self.limits.memory_bytes)
         #: Of broker.yaml; what is in force, with what commands have laid over it, is ``state.settings``.
         self.configured = settings
-        self.commanded = CommandedSettings(self.ledger)
-        self.state = BrokerState(self.ledger, settings, now_ms, rng, wake, self.limits.max_hops, journal, windows)
+        self.commanded = CommandedSettings(self.recorder)
+        self.state = BrokerState(self.recorder, settings, now_ms, rng, wake, self.limits.max_hops, journal, windows)
         journal.on_commit = self.state.throttle.written
         self.policies = Policies(self.state)
         self.policies.changed.append(self._policies_changed)
@@ -72,7 +72,7 @@ class Engine:
         self.virtual_hosts = VirtualHosts(self.state, self.resources, self.policies)
         self.declared_queues = DeclaredQueues(self.state, self.resources, permitted)
         self.office = DeadLetterOffice(self.state, self.resources, DeadLetterExchanges(self.state, self.resources, self.virtual_hosts))
-        self.state.pager.expire = lambda reference: self.office.bury(reference, EXPIRED)
+        self.state.pager.expire = lambda reference: self.office.dead_letter(reference, EXPIRED)
         self.dispatcher = Dispatcher(self.state, self.office)
         self.settlement = Settlement(self.state, self.office)
         self.intake = Intake(self.state, self.resources, self.office, self.limits.duplicate_ids)
@@ -83,7 +83,7 @@ class Engine:
         self.by_client: dict[str, Connection] = {}
         self.next_connection = 1
         #: producer key -> [mark, last use]; kept 24 h beyond the connection.
-        self.marks: dict[str, list[int]] = {}
+        self.high_watermarks: dict[str, list[int]] = {}
         self.pulls = Pulls()
         #: Long work that is under way; each returns whether there is more to do.
         self.work = Work(wake)
@@ -117,10 +117,10 @@ class Engine:
         now_ms = self.now_ms()
         self.state.place(self.state.schedule.take_due(now_ms, SWEEP_BUDGET))
         for reference in self.state.references.expiries.take_expired(now_ms, SWEEP_BUDGET):
-            if not reference.expired(now_ms) or reference.where in (Where.SETTLING, Where.GONE):
+            if not reference.expired(now_ms) or reference.where in (Where.IN_COMMIT, Where.GONE):
                 continue
             if reference.where is not Where.DELIVERING:
-                self.office.bury(reference, EXPIRED)
+                self.office.dead_letter(reference, EXPIRED)
         self.state.pager.tick(now_ms)
         self.pulls.end(now_ms, self._nothing_for)
         self.resources.expire()
@@ -142,13 +142,13 @@ class Engine:
             if queue.suspects or any(consumer.isolated_until_ms or consumer.draining_until_ms for consumer in queue.consumers):
                 self.state.mark_ready(queue)
         self.resources.sweep()
-        self.ledger.note_time(now_ms)
+        self.recorder.note_time(now_ms)
         if now_ms >= self._next_parked_ms:
             self._next_parked_ms = now_ms + self.limits.parked_retry_ms
             self.office.retry_parked()
-            for key in long_gone(self.marks, self.flow.producers, now_ms):
-                del self.marks[key]
-                self.ledger.group.forget_producer(key)
+            for key in long_gone(self.high_watermarks, self.flow.producers, now_ms):
+                del self.high_watermarks[key]
+                self.recorder.batch.forget_producer(key)
         if self.flow.waiting:
             self.flow.relieve()
 

@@ -272,7 +272,7 @@ class Outbox:
             SendError(
                 "not-sent-after-refusal",
                 f"a message before it to {self.address} was refused ({code}), so that nothing overtakes it",
-                "mend or skip the refused one, then send these again",
+                "fix or skip the refused one, then send these again",
             )
         )
 

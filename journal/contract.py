@@ -1,6 +1,6 @@
 """What goes into the journal and comes out of it. Plain records; nothing here knows the broker.
 
-Times are broker milliseconds since 1970 UTC. ``sequence`` names one message's stay in one queue and is unique over the
+Times are broker milliseconds since 1970 UTC. ``sequence`` names one message's queue entry and is unique over the
 whole journal; together with the priority it is also the order within the queue.
 """
 
@@ -34,8 +34,8 @@ class ReferenceState(IntFlag):
     SUSPECT = 2
 
 
-class MinuteColumn(IntEnum):
-    """Places in the row of increments that ``Group.counts`` hands out: the columns of table ``minute`` after its key."""
+class QueueStat(IntEnum):
+    """Places in the row of increments that ``WriteBatch.counts`` hands out: the columns of table ``minute`` after its key."""
 
     SENT = 0
     MOVED_IN = 1
@@ -59,8 +59,8 @@ def check_properties(properties: Mapping[Any, Any]) -> None:
     """Raise ValueError, with a sentence that names the property, unless every name and value can be stored.
 
     Names: non-empty str. Values: str, int within 64 bits signed, finite float, bool, bytes, None; no str with a lone
-    surrogate. SQLite and msgpack refuse such values only when the group is half written, or turn them into something
-    else, so they are kept out before a message joins a group.
+    surrogate. SQLite and msgpack refuse such values only when the batch is half written, or turn them into something
+    else, so they are kept out before a message joins a batch.
     """
     for name, value in properties.items():
         if not isinstance(name, str) or not name:
@@ -104,7 +104,7 @@ class MessageRecord(NamedTuple):
 
 
 class HopFacts(TypedDict):
-    """What is said of a stay in a queue that ended; many that ended together share one. It is stored as it is.
+    """What is said of a queue entry that ended; many that ended together share one. It is stored as it is.
 
     The broker's core, which knows no journal, says the same (broker/core/message.py).
     """

@@ -16,7 +16,7 @@ class JournalError(Exception):
     - ``journal-damaged``: the file is not what it should be; nothing was changed.
     - ``journal-io``: a write or a commit failed, so its outcome is unknown: answer nobody and stop.
     - ``journal-full``: the disk is full and the reserve is spent.
-    - ``journal-bad-record``: a record that cannot be stored reached the journal, a fault of the caller's checks; its group was rolled back.
+    - ``journal-bad-record``: a record that cannot be stored reached the journal, a fault of the caller's checks; its batch was rolled back.
     - ``journal-closed``: used after close().
     """
 

@@ -1,6 +1,6 @@
-"""The journal as the broker sees it: open and recover, an open group to append to, and what is on disk.
+"""The journal as the broker sees it: open and recover, an open batch to append to, and what is on disk.
 
-Everything here runs on the loop; SQL runs on the store's thread (writer_thread.py). While one group commits, the next gathers;
+Everything here runs on the loop; SQL runs on the store's thread (writer_thread.py). While one batch commits, the next gathers;
 which of those that wait go to disk next is decided in scheduler.py.
 """
 
@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .backup.backup import Backups
-from .commit.batch import Group
-from .commit.batch_writer import GroupWriter
-from .commit.scheduler import Gathering
-from .commit.writer_thread import Committer, Standing, Statistics, is_full, says_damaged
+from .commit.batch import WriteBatch
+from .commit.batch_writer import BatchWriter
+from .commit.scheduler import CommitScheduler
+from .commit.writer_thread import Standing, Statistics, WriterThread, is_full, says_damaged
 from .contract import Recovered
 from .errors import JournalError, io_failure
 from .migrations import bring_up
@@ -55,7 +55,7 @@ def _ignore(_: bool = False) -> None:
 class Journal:
     """One directory, one writer. Make it with ``open``; end it with ``close``, also after a failure."""
 
-    def __init__(self, directory: Path, store: Store, committer: Committer, lock: DirectoryLock, first_id: int) -> None:
+    def __init__(self, directory: Path, store: Store, writer_thread: WriterThread, lock: DirectoryLock, first_id: int) -> None:
         self.directory = directory
         #: Gets the JournalError of the first failure; after it nobody is answered and the process is to end with its exit code.
         #: The broker may set it too, when its own state is in doubt: nothing is written or answered from then on.
@@ -72,20 +72,20 @@ class Journal:
         self.on_wal_limit: Callable[[bool], None] = _ignore
         self._wal_over = False
         self._upkeep_due = False
-        self._options = committer.options
+        self._options = writer_thread.options
         self._store = store
-        self._committer = committer
+        self._writer_thread = writer_thread
         loop = asyncio.get_running_loop()
-        committer.on_disk = lambda group: loop.call_soon_threadsafe(self._committed, group)
+        writer_thread.on_disk = lambda batch: loop.call_soon_threadsafe(self._committed, batch)
         self._lock = lock
-        self.backups = Backups(directory, directory / self._options.backup_directory, store.run, committer.backup)
+        self.backups = Backups(directory, directory / self._options.backup_directory, store.run, writer_thread.backup)
         self._next_id = first_id
         self._reserved_up_to = first_id + 2 * self._options.id_block
         #: What the commit under way raises it to.
         self._reserving = self._reserved_up_to
         self._wakeup = asyncio.Event()
-        self._in_flight: Group | None = None
-        self._gathering = Gathering(self._options.elide)
+        self._in_flight: WriteBatch | None = None
+        self._scheduler = CommitScheduler(self._options.elide)
         self._alarm: asyncio.TimerHandle | None = None
         #: Seconds since the last commit, about.
         self._idle_seconds = 0
@@ -99,8 +99,8 @@ class Journal:
         self._flushed: list[asyncio.Future[None]] = []
         self._closing = False
         self._closed = False
-        #: The open group. Always reached as ``journal.group``: it is swapped at each commit.
-        self.group = self._new_group()
+        #: The open batch. Always reached as ``journal.batch``: it is swapped at each commit.
+        self.batch = self._new_batch()
         self._task = asyncio.get_running_loop().create_task(self._run(), name="journal")
 
     @classmethod
@@ -154,20 +154,20 @@ class Journal:
             )
             disk = Disk(directory, options.disk_reserve_bytes)
             disk.take_reserve()
-            writer = GroupWriter(state, options.duplicate_ids_per_address)
-            committer = Committer(writer, disk, WalMeter(directory / DATABASE_NAME), MarkFile(directory, told), options)
-            standing = await store.run(committer.upkeep, False)
+            writer = BatchWriter(state, options.duplicate_ids_per_address)
+            writer_thread = WriterThread(writer, disk, WalMeter(directory / DATABASE_NAME), MarkFile(directory, told), options)
+            standing = await store.run(writer_thread.upkeep, False)
         except BaseException:
             await store.close()
             raise
         lock.held_by_journal = True
-        journal = cls(directory, store, committer, lock, first_id)
+        journal = cls(directory, store, writer_thread, lock, first_id)
         journal._take(standing)
         return journal, recovered
 
     @property
     def statistics(self) -> Statistics:
-        return self._committer.statistics
+        return self._writer_thread.statistics
 
     def next_id(self) -> int:
         """A message id or sequence, like those of ``next_ids``."""
@@ -183,7 +183,7 @@ class Journal:
         self._next_id = next_id + count
         if self._next_id > self._reserved_up_to - self._options.id_block:
             # The next commit reserves more, and there has to be one, whether there is anything to write or not.
-            self.group.touch()
+            self.batch.touch()
         return next_id
 
     @property
@@ -197,39 +197,39 @@ class Journal:
         return self._next_id <= self._reserved_up_to
 
     def wake(self) -> None:
-        """Start a commit of the open group if it holds anything. Cheap, idempotent; the group's first touch does it by itself."""
-        if self.group.touched:
+        """Start a commit of the open batch if it holds anything. Cheap, idempotent; the batch's first touch does it by itself."""
+        if self.batch.touched:
             self._wakeup.set()
 
     def busy(self) -> bool:
         """Whether something appended is not on disk yet."""
-        return self.group.touched or self._in_flight is not None or bool(self._gathering.waiting)
+        return self.batch.touched or self._in_flight is not None or bool(self._scheduler.waiting)
 
     @property
     def unwritten_bytes(self) -> int:
         """Of what was appended and is not on disk yet, about."""
         in_flight = self._in_flight.size if self._in_flight is not None else 0
-        size = self.group.size + in_flight + sum([group.size for group in self._gathering.waiting])
+        size = self.batch.size + in_flight + sum([batch.size for batch in self._scheduler.waiting])
         return size + _ROW_BYTES * self.unwritten_references
 
     @property
     def unwritten_references(self) -> int:
         """References that were added and are not on disk yet."""
         in_flight = len(self._in_flight.added) if self._in_flight is not None else 0
-        return len(self.group.added) + in_flight + sum([len(group.added) for group in self._gathering.waiting])
+        return len(self.batch.added) + in_flight + sum([len(batch.added) for batch in self._scheduler.waiting])
 
     def read(self, wanted: Wanted, take: Callable[[Page], None], failed: Callable[[Exception], None]) -> None:
         """Reads a page between two commits and hands it over on the loop, before anything else is committed.
 
         ``ready`` and ``due`` pages show what is on disk by then; others everything appended before this call. Rows that are deleted in a
-        group that is not on disk yet are left out; what else the caller knows better than the disk, it must pass over itself.
+        batch that is not on disk yet are left out; what else the caller knows better than the disk, it must pass over itself.
 
         ``failed`` gets the error of a page that could not be read, or what ``take`` raised; the journal goes on. What says that the disk or
         the file is damaged ends everything, as it does while writing, and so does an error that ``failed`` raises.
         """
         read = _Read(wanted, take, failed)
         if wanted.kind not in ("ready", "due") and self.busy():
-            self.group.after.append(lambda: self._want(read))
+            self.batch.after.append(lambda: self._want(read))
         else:
             self._want(read)
 
@@ -244,10 +244,10 @@ class Journal:
 
     async def _read_page(self) -> None:
         wanted, take, failed = self._next_read()
-        quarantine_at_ms = self._committer.writer.state.clock_ms if self._options.on_damage == "quarantine" else None
+        quarantine_at_ms = self._writer_thread.writer.state.clock_ms if self._options.on_damage == "quarantine" else None
         try:
             page = await self._store.run(read_alone, wanted, quarantine_at_ms)
-            leaving = [group.deleted for group in (*self._gathering.waiting, self.group) if group.deleted]
+            leaving = [batch.deleted for batch in (*self._scheduler.waiting, self.batch) if batch.deleted]
             if leaving:
                 page = page._replace(records=[r for r in page.records if not any(r.sequence in gone for gone in leaving)])
             take(page)
@@ -265,12 +265,12 @@ class Journal:
         """Wait until everything appended so far is on disk and its callbacks ran. Raises what ``failed`` holds after a failure."""
         if self.failed.done():
             self.failed.result()
-        group = self.group if self.group.touched else next(reversed(self._gathering.waiting), self._in_flight)
-        if group is None:
+        batch = self.batch if self.batch.touched else next(reversed(self._scheduler.waiting), self._in_flight)
+        if batch is None:
             return
         flushed = asyncio.get_running_loop().create_future()
         self._flushes.add(flushed)
-        group.after.append(partial(self._flushed.append, flushed))
+        batch.after.append(partial(self._flushed.append, flushed))
         try:
             await flushed
         finally:
@@ -301,7 +301,7 @@ class Journal:
 
     async def _close_cleanly(self) -> None:
         try:
-            self._committer.mark.tell(await self._store.run(_mark_clean_stop, self._next_id), self._next_id)
+            self._writer_thread.mark.tell(await self._store.run(_mark_clean_stop, self._next_id), self._next_id)
         except sqlite3.Error as error:
             if is_full(error):
                 log.warning("the disk is full: the stop is not marked as clean, and the next start will recover")
@@ -310,7 +310,7 @@ class Journal:
             raise self._failure() from error
 
     async def _release(self) -> None:
-        self._committer.close()
+        self._writer_thread.close()
         self._second_timer.cancel()
         if self._alarm is not None:
             self._alarm.cancel()
@@ -327,8 +327,8 @@ class Journal:
         assert failure is not None
         return failure
 
-    def _new_group(self) -> Group:
-        return Group(self._wakeup.set, self._options.elide, self._gathering.waiting)
+    def _new_batch(self) -> WriteBatch:
+        return WriteBatch(self._wakeup.set, self._options.elide, self._scheduler.waiting)
 
     async def _run(self) -> None:
         """The writer: commit what has gathered, answer, look after the file, repeat."""
@@ -336,14 +336,14 @@ class Journal:
             while not self.failed.done():
                 if self._reads or self._scans:
                     await self._read_page()
-                if self.group.touched or self._gathering.waiting:
+                if self.batch.touched or self._scheduler.waiting:
                     await self._commit()
                 elif self._reads or self._scans:
                     continue
                 elif self._closing:
                     return
                 elif self._upkeep_due:
-                    self._take(await self._store.run(self._committer.upkeep, self._idle_seconds > 1))
+                    self._take(await self._store.run(self._writer_thread.upkeep, self._idle_seconds > 1))
                 else:
                     await self._rest()
         except JournalError as error:
@@ -357,39 +357,39 @@ class Journal:
         loop = asyncio.get_running_loop()
         self._wakeup.clear()
         self._idle_seconds = 0
-        if self.group.touched:
-            self._gathering.close(self.group, loop.time())
-            self.group = self._new_group()
-        group = self._in_flight = self._gathering.take(loop.time(), self.group)
-        if group is None:
+        if self.batch.touched:
+            self._scheduler.close(self.batch, loop.time())
+            self.batch = self._new_batch()
+        batch = self._in_flight = self._scheduler.take(loop.time(), self.batch)
+        if batch is None:
             if self._alarm is None:
-                self._alarm = loop.call_at(self._gathering.look_again_s(), self._ring)
+                self._alarm = loop.call_at(self._scheduler.look_again_s(), self._ring)
             if not (self._reads or self._scans):
                 await self._wakeup.wait()
             return
         reserve = self._reserve_wanted()
         self._reserving = reserve or self._reserved_up_to
-        if not group.writes() and reserve is None:
-            self._committed(group)
+        if not batch.writes() and reserve is None:
+            self._committed(batch)
             self._end_flushes()
             return
-        standing = await self._store.run(self._committer.commit, group, reserve)
+        standing = await self._store.run(self._writer_thread.commit, batch, reserve)
         if standing is None:
-            self._committed(group)
+            self._committed(batch)
         if not self.failed.done():
             if standing is not None:
                 self._take(standing)
             self._end_flushes()
             if self._upkeep_due:
-                self._take(await self._store.run(self._committer.upkeep, False))
+                self._take(await self._store.run(self._writer_thread.upkeep, False))
 
-    def _committed(self, group: Group) -> None:
-        """The group is on disk: whoever waited for it is answered, while the writer's thread still looks how things stand."""
+    def _committed(self, batch: WriteBatch) -> None:
+        """The batch is on disk: whoever waited for it is answered, while the writer's thread still looks how things stand."""
         if self.failed.done():
             return
         self._in_flight = None
         self._reserved_up_to = self._reserving
-        for callback in (*group.after, self.on_commit):
+        for callback in (*batch.after, self.on_commit):
             try:
                 callback()
             except Exception:
@@ -403,7 +403,7 @@ class Journal:
         self._flushed.clear()
 
     def _ring(self) -> None:
-        """Some group may have waited long enough."""
+        """Some batch may have waited long enough."""
         self._alarm = None
         self._wakeup.set()
 
@@ -419,10 +419,10 @@ class Journal:
         # What this turn of the loop delivers leaves before the writer's thread is woken: first it is dispatched, then it is flushed.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        if not self.group.touched:
+        if not self.batch.touched:
             self._wakeup.clear()
             if self._idle_seconds > 1 and not self.failed.done():
-                self._take(await self._store.run(self._committer.upkeep, True))
+                self._take(await self._store.run(self._writer_thread.upkeep, True))
 
     def _second(self) -> None:
         """Wakes the writer for upkeep when it has rested since the last time. A timer for each rest would cost more than most rests."""

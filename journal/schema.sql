@@ -92,7 +92,7 @@ CREATE TABLE message (
 ) STRICT;
 
 -- Deliveries of one queue that ended badly together and alike: a row for all of them, of messages whose ids lie close together,
--- ascending in time (history.py). sequence: the stay in a queue that an attempt belongs to.
+-- ascending in time (history.py). sequence: the queue entry that an attempt belongs to.
 CREATE TABLE failure (
   failure_id    INTEGER PRIMARY KEY,
   queue_id      INTEGER NOT NULL,

@@ -17,7 +17,7 @@ def sentence(row: Mapping[str, Any]) -> str:
     if row["kind"] == "not-retryable":
         return (
             f"{where}: retrying does not help against {row['error_class']}. {number(row['succeeded'])} of "
-            f"{plural(row['failed'], 'message')} came home, and {plural(row['wasted'], 'retry was', 'retries were')} wasted. Let the "
+            f"{plural(row['failed'], 'message')} succeeded, and {plural(row['wasted'], 'retry was', 'retries were')} wasted. Let the "
             "consumer fail it with retryable=False, or allow fewer attempts."
         )
     if row["kind"] == "longer":
@@ -28,7 +28,7 @@ def sentence(row: Mapping[str, Any]) -> str:
             "of it: they expired or their queue was over length while they waited. A longer time to live, or more room, would help."
         )
     if row["kind"] == "fine":
-        return f"{where}, {row['error_class']}: {share(row['succeeded'], row['failed'])} of what failed came home; nothing to change."
+        return f"{where}, {row['error_class']}: {share(row['succeeded'], row['failed'])} of what failed succeeded; nothing to change."
     return f"{where}, {row['error_class']}: {plural(row['failed'], 'message')}, too few to say."
 
 
@@ -45,7 +45,7 @@ def _what_it_needs(row: Mapping[str, Any]) -> str:
         late = f"{share(row['last_two'], row['succeeded'])} of the successes came with one of the last two attempts"
     if row["needs_ms"] is None:
         return f"{late}, so more would come with later ones. How many, homing simulate tells with bounds."
-    told = f"{row['error_class']} would need about {span(row['needs_ms'])} for 99 of 100 to come home"
+    told = f"{row['error_class']} would need about {span(row['needs_ms'])} for 99 of 100 to succeed"
     same, doubled = attempts_for(row, row["needs_ms"]), attempts_for(row, row["needs_ms"], multiplier=2.0)
     ways = [] if same is None else [f"max-delivery-attempts: {same} with the delays as they are"]
     if doubled is not None and (same is None or doubled < same):

@@ -133,25 +133,25 @@ def _attempts(table: Any) -> Row:
 def _deaths(table: Any) -> Row:
     kinds: dict[tuple[str, ...], Row] = {}
     names = ("queue", "error_class", "reason", "outcome")
-    for row in summed(table, [*names, "age_rank"], ["deaths", "lying"]).to_pylist():
+    for row in summed(table, [*names, "age_rank"], ["deaths", "remaining"]).to_pylist():
         key = tuple(row[name] for name in names)
         none = (
             dict(zip(names, key, strict=True))
-            | {"why": findings.why(row), "deaths": 0, "lying": 0}
+            | {"why": findings.why(row), "deaths": 0, "remaining": 0}
             | {f"age_{rank}": 0 for rank in range(len(AGES))}
         )
         kind = kinds.setdefault(key, none)
         kind["deaths"] += row["deaths"]
-        kind["lying"] += row["lying"]
+        kind["remaining"] += row["remaining"]
         kind[f"age_{row['age_rank']}"] += row["deaths"]
     rows = sorted(kinds.values(), key=lambda row: (-row["deaths"], row["queue"], row["error_class"], row["why"]))[:DEATHS]
     by_queue = summed(table, ["queue"], ["deaths"]).sort_by([("deaths", "descending"), ("queue", "ascending")])
-    every = total(table, ["deaths", "lying"])
+    every = total(table, ["deaths", "remaining"])
     shown = [(name, rank) for rank, (name, _) in enumerate(AGES) if any(row[f"age_{rank}"] for row in rows)]
     return {
         "title": findings.deaths(every["deaths"], first_rows(by_queue, 1), rows),
         "total": every["deaths"],
-        "lying": every["lying"],
+        "remaining": every["remaining"],
         "rows": rows,
         "largest": max((row["deaths"] for row in rows), default=1),
         "ages": shown,

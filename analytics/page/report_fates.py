@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 #: Groups with a curve of their own, rows of the tables, queues with a colour of their own in the chart of growth.
 CURVES, GROUPS, TIMES, TRENDS, COLOURED = 5, 16, 24, 16, 4
-#: At these times after the first failure the table says how many had come home.
+#: At these times after the first failure the table says how many had succeeded.
 MARKS_MS = (1_000, 10_000, 60_000, 600_000, 3_600_000)
 BIN_HOURS = (1, 2, 3, 6, 12, 24, 168, 720, 8_760)
 BINS = 72

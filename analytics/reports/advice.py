@@ -17,7 +17,7 @@ ENOUGH = 20
 LATE, LOST = 0.1, 0.05
 #: Part of the messages that succeed after failing; at this or below, retrying is wasted.
 HOPELESS = 0.02
-#: How much of what fails should come home, in the advice on how long to try.
+#: How much of what fails should succeed, in the advice on how long to try.
 WANTED = 0.99
 #: Longer than so many times what was tried, nothing is said about.
 REACH = 50
@@ -33,7 +33,7 @@ def advice(fates: DataFrame, attempts: DataFrame, policies: DataFrame, settings:
     with one of the last two attempts that anyone had; ``late_wins``: in the later half of the time to ``gives_up_ms``; ``retries``;
     ``wasted``: retries of messages that died; the settings of DECIDING; ``kind``: what is recommended: ``longer``, ``not-retryable``,
     ``room`` (they did not die of failing), ``fine``, ``too-few``. ``needs_ms``, where ``longer``: modelled, not observed: so long after
-    the first failure WANTED of the messages would have come home, if those that died went on to succeed as fast as others did in the
+    the first failure WANTED of the messages would have succeeded, if those that died went on to succeed as fast as others did in the
     later half of the time tried; null: that would be more than REACH times as long.
     """
     from pyspark.sql import functions as F

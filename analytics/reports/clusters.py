@@ -20,7 +20,7 @@ DISTANCE = 0.4
 NEIGHBOURS = 32
 #: A cluster of which so many messages died, and this part of all, is poison.
 DEATHS, DEADLY = 5, 0.5
-#: Unless in the minutes of those deaths less than this part of what is usual came home of what was sent to the queue: then it was down,
+#: Unless in the minutes of those deaths less than this part of what is usual succeeded of what was sent to the queue: then it was down,
 #: and the messages are well. Fewer sent messages than ENOUGH tell nothing.
 DOWN, ENOUGH = 0.25, 20
 
@@ -83,7 +83,7 @@ def faults(kinds: DataFrame) -> DataFrame:
 def poison_clusters(faults: DataFrame, attempts: DataFrame, deaths: DataFrame, deliveries_by_minute: DataFrame) -> DataFrame:
     """One row for each broker and cluster: ``cluster`` (a number of its own), ``error_class``, ``example``, ``texts``, ``fingerprints``,
     ``queues``, ``attempts`` and ``messages`` on record, ``first_at`` and ``last_at`` of these, ``deaths`` of it, ``poison``, and
-    ``outage``: as deadly, but at times when hardly anything of its queues came home. Most deaths first.
+    ``outage``: as deadly, but at times when hardly anything of its queues succeeded. Most deaths first.
     """
     from pyspark.sql import functions as F
 
@@ -133,7 +133,7 @@ def poison_clusters(faults: DataFrame, attempts: DataFrame, deaths: DataFrame, d
 
 
 def _deaths_amid(died: DataFrame, deliveries_by_minute: DataFrame) -> DataFrame:
-    """Broker and cluster -> ``down``: whether in the minutes of its deaths far less came home than is usual of as much that was sent."""
+    """Broker and cluster -> ``down``: whether in the minutes of its deaths far less succeeded than is usual of as much that was sent."""
     from pyspark.sql import functions as F
 
     counts = deliveries_by_minute.groupBy("broker_id", "queue", "minute").agg(

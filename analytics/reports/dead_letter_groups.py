@@ -20,7 +20,7 @@ def dead_letter_groups(deaths: DataFrame, faults: DataFrame, exported_at_us: int
     """The ``limit`` largest groups, most deaths first: ``broker_id``, ``dead_letter_queue`` (where they were put, null: nowhere), ``queue``
     (where they died), ``source`` (the address they were sent to), ``reason``, ``error_class`` and ``fault``: an example of the text of the
     fault group (texts that are near duplicates are one group; null: no text on record), ``cluster``: its number in ``poison_clusters``;
-    ``deaths``, ``lying`` (still in a dead-letter queue), and of the deaths those ``under_hour``, ``under_day``, ``under_week`` old and
+    ``deaths``, ``remaining`` (still in a dead-letter queue), and of the deaths those ``under_hour``, ``under_day``, ``under_week`` old and
     ``older``.
     """
     from pyspark.sql import functions as F
@@ -45,7 +45,7 @@ def dead_letter_groups(deaths: DataFrame, faults: DataFrame, exported_at_us: int
         )
         .agg(
             F.sum("deaths").alias("deaths"),
-            F.count_if(F.size("lies_in") > 0).alias("lying"),
+            F.count_if(F.size("lies_in") > 0).alias("remaining"),
             *ages,
             F.min("died_at").alias("first_died_at"),
             F.max("died_at").alias("last_died_at"),

@@ -15,7 +15,7 @@ def dead_letters(deaths: DataFrame, exported_at_us: int) -> DataFrame:
     """One row for each broker, queue, outcome, reason, error class and age that has any death; the first three as in ``deaths``.
 
     ``error_class``: of the last attempt, where the message died of failing; else the reason. ``age``, numbered by ``age_rank``: from
-    death to export. ``deaths``; ``lying``: of these, those that still lie in a dead-letter queue; ``first_died_at``, ``last_died_at``.
+    death to export. ``deaths``; ``remaining``: of these, those that still lie in a dead-letter queue; ``first_died_at``, ``last_died_at``.
     """
     from pyspark.sql import functions as F
 
@@ -29,7 +29,7 @@ def dead_letters(deaths: DataFrame, exported_at_us: int) -> DataFrame:
         .groupBy("broker_id", "queue", "outcome", "reason", "error_class", name.alias("age"), rank.alias("age_rank"))
         .agg(
             F.sum("deaths").alias("deaths"),
-            F.count_if(F.size("lies_in") > 0).alias("lying"),
+            F.count_if(F.size("lies_in") > 0).alias("remaining"),
             F.min("died_at").alias("first_died_at"),
             F.max("died_at").alias("last_died_at"),
         )

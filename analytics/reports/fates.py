@@ -40,7 +40,7 @@ def fates(messages: DataFrame, attempts: DataFrame) -> DataFrame:
     """One row for each message that failed, in whichever queue. A message that was sent back after it died is still the same one.
 
     - ``broker_id``, ``queue``: its own, which is where it died first if it died; ``address``;
-    - ``won``: it succeeded in its own queue; ``died``: it was dead-lettered or dropped, of ``reason``, and has not come home since. Else
+    - ``won``: it succeeded in its own queue; ``died``: it was dead-lettered or dropped, of ``reason``, and has not succeeded since. Else
       it waits there, has expired or was purged;
     - ``tries``: deliveries in its own queue that came to an end, the successful one too; ``failed_attempts``;
     - ``error_class``, ``first_at``: of the first failure on record; ``policy``, ``last_at``: of the last;

@@ -1,6 +1,6 @@
-"""How many attempts and how much time it takes after a failure until a message comes home or dies: cumulative incidence.
+"""How many attempts and how much time it takes after a failure until a message succeeds or dies: cumulative incidence.
 
-Coming home and dying are competing risks: who died does not come home later, as Kaplan and Meier would have it. The curves are Aalen and
+Succeeding and dying are competing risks: who died does not succeed later, as Kaplan and Meier would have it. The curves are Aalen and
 Johansen's, by statsmodels, on the distinct times that Spark has counted. A message that still waits, or that expired, was watched until
 its last failure and counts until then.
 """

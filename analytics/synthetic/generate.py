@@ -237,12 +237,12 @@ def _messages(fates: DataFrame) -> DataFrame:
         | {"failed_attempts": F.col("failed"), "delivery_count": attempts, "reason": F.when(F.col("dies"), "delivery_limit")}
         | {"entered_at": F.col("sent_at"), "settled_at": F.col("ended_at"), "target_queues": F.when(F.col("dies"), F.array(dead_queue))}
     )
-    lying = common.where("dies").withColumns(
+    remaining = common.where("dies").withColumns(
         {"sequence": F.col("message_id") + 1, "queue": dead_queue, "state": F.lit("ready"), "suspect": F.lit(False)}
         | {"attempts": F.lit(0), "failed_attempts": F.lit(0), "delivery_count": F.lit(0), "priority": F.lit(4)}
         | {"body_bytes": F.lit(512), "hops": F.lit(1), "entered_at": F.col("ended_at")}
     )
-    return failed.drop("hops").unionByName(lying.drop("outcome"), allowMissingColumns=True)
+    return failed.drop("hops").unionByName(remaining.drop("outcome"), allowMissingColumns=True)
 
 
 def _dead_letters(fates: DataFrame) -> DataFrame:

@@ -123,7 +123,7 @@ class World:
 
 
 @dataclass(slots=True)
-class _Stay:
+class _QueueEntry:
     traffic: Traffic
     message_id: int
     sequence: int
@@ -151,7 +151,7 @@ def write_sample(
     for at_us in sent:
         traffic = rng.choices(QUEUES, [t.weight for t in QUEUES])[0]
         world.count(traffic.queue, at_us, sent=1)
-        _live(world, _Stay(traffic, world.new_id(), world.new_id(), at_us, at_us, rng.random() < traffic.poison))
+        _live(world, _QueueEntry(traffic, world.new_id(), world.new_id(), at_us, at_us, rng.random() < traffic.poison))
     _declare(world)
     return write_world(world, out)
 
@@ -161,34 +161,34 @@ def _send_time(world: World) -> int:
     return world.start_us + int(world.rng.triangular(0, 1, 0.55) * 0.98 * (world.end_us - world.start_us))
 
 
-def _live(world: World, stay: _Stay) -> None:
+def _live(world: World, entry: _QueueEntry) -> None:
     """Deliver one message until it succeeds, dies, or the time is over."""
-    traffic, rng = stay.traffic, world.rng
+    traffic, rng = entry.traffic, world.rng
     due_us: int | None = None
     while True:
-        given_us = (due_us or stay.entered_at) + int(rng.expovariate(1 / 8_000)) + 500
+        given_us = (due_us or entry.entered_at) + int(rng.expovariate(1 / 8_000)) + 500
         end_us = given_us + int(rng.expovariate(1 / 40_000)) + 1_000
         if end_us >= world.end_us:
-            _still_here(world, stay, due_us)
+            _still_here(world, entry, due_us)
             return
-        error = _error(world, stay, end_us)
+        error = _error(world, entry, end_us)
         if error is None:
-            _succeed(world, stay, end_us)
+            _succeed(world, entry, end_us)
             return
-        stay.failed += 1
-        stay.last_error = error
-        delay_ms = min(int(traffic.delay_ms * traffic.multiplier ** (stay.failed - 1)), 10 * traffic.delay_ms)
-        dies = stay.failed >= traffic.max_attempts
-        _attempt(world, stay, given_us, end_us, None if dies else delay_ms)
+        entry.failed += 1
+        entry.last_error = error
+        delay_ms = min(int(traffic.delay_ms * traffic.multiplier ** (entry.failed - 1)), 10 * traffic.delay_ms)
+        dies = entry.failed >= traffic.max_attempts
+        _attempt(world, entry, given_us, end_us, None if dies else delay_ms)
         if dies:
-            _die(world, stay, end_us)
+            _die(world, entry, end_us)
             return
         due_us = end_us + delay_ms * 1000
 
 
-def _error(world: World, stay: _Stay, at_us: int) -> tuple[str, str] | None:
-    traffic = stay.traffic
-    if stay.poison:
+def _error(world: World, entry: _QueueEntry, at_us: int) -> tuple[str, str] | None:
+    traffic = entry.traffic
+    if entry.poison:
         return traffic.poison_error
     if traffic.outage is not None:
         part = (at_us - world.start_us) / (world.end_us - world.start_us)
@@ -197,15 +197,15 @@ def _error(world: World, stay: _Stay, at_us: int) -> tuple[str, str] | None:
     return world.rng.choice(traffic.errors) if world.rng.random() < traffic.failing else None
 
 
-def _attempt(world: World, stay: _Stay, given_us: int, at_us: int, delay_ms: int | None) -> None:
-    kind, text = stay.last_error
+def _attempt(world: World, entry: _QueueEntry, given_us: int, at_us: int, delay_ms: int | None) -> None:
+    kind, text = entry.last_error
     own_outcome = kind in ("connection-lost", "timeout")
     consumer = f"worker-{world.rng.randrange(1, 5)}"
-    world.count(stay.traffic.queue, at_us, delivered=1, failed=1, failed_first=int(stay.failed == 1))
+    world.count(entry.traffic.queue, at_us, delivered=1, failed=1, failed_first=int(entry.failed == 1))
     world.add(
         "attempts",
-        **stay.key(),
-        attempt=stay.failed,
+        **entry.key(),
+        attempt=entry.failed,
         at=at_us,
         assigned_at=given_us - 400,
         given_at=given_us,
@@ -216,12 +216,12 @@ def _attempt(world: World, stay: _Stay, given_us: int, at_us: int, delay_ms: int
         fingerprint=None if own_outcome else f"{hash_of(kind, text):08x}",
         consumer=consumer,
         connection=consumer,
-        delivery_count=stay.failed,
-        failed_attempts=stay.failed,
+        delivery_count=entry.failed,
+        failed_attempts=entry.failed,
         decision="dead-letter" if delay_ms is None else "redeliver",
         delay_ms=delay_ms,
         due_at=None if delay_ms is None else at_us + delay_ms * 1000,
-        policy=f"p-{stay.traffic.queue}",
+        policy=f"p-{entry.traffic.queue}",
     )
 
 
@@ -233,63 +233,69 @@ def hash_of(*parts: str) -> int:
     return value
 
 
-def _settle(world: World, stay: _Stay, at_us: int, outcome: str, **more: Any) -> None:
-    attempts = stay.failed + (outcome == "succeeded")
-    row = {"state": "settled", "outcome": outcome, "attempts": attempts, "failed_attempts": stay.failed, "delivery_count": attempts}
-    world.add("messages", **stay.key(), **row, sent_at=stay.sent_at, entered_at=stay.entered_at, settled_at=at_us, **more)
+def _settle(world: World, entry: _QueueEntry, at_us: int, outcome: str, **more: Any) -> None:
+    attempts = entry.failed + (outcome == "succeeded")
+    row = {"state": "settled", "outcome": outcome, "attempts": attempts, "failed_attempts": entry.failed, "delivery_count": attempts}
+    world.add("messages", **entry.key(), **row, sent_at=entry.sent_at, entered_at=entry.entered_at, settled_at=at_us, **more)
 
 
-def _succeed(world: World, stay: _Stay, at_us: int) -> None:
-    world.count(stay.traffic.queue, at_us, delivered=1, succeeded=1, first_try=int(stay.failed == 0))
-    if stay.failed:
-        _settle(world, stay, at_us, "succeeded")
+def _succeed(world: World, entry: _QueueEntry, at_us: int) -> None:
+    world.count(entry.traffic.queue, at_us, delivered=1, succeeded=1, first_try=int(entry.failed == 0))
+    if entry.failed:
+        _settle(world, entry, at_us, "succeeded")
 
 
-def _die(world: World, stay: _Stay, at_us: int) -> None:
+def _die(world: World, entry: _QueueEntry, at_us: int) -> None:
     """Into the dead-letter queue; a few are sent back by hand an hour later, mended."""
-    dead_queue = f"DLQ.{stay.traffic.queue}"
-    kind, text = stay.last_error
-    world.count(stay.traffic.queue, at_us, dead_lettered=1)
+    dead_queue = f"DLQ.{entry.traffic.queue}"
+    kind, text = entry.last_error
+    world.count(entry.traffic.queue, at_us, dead_lettered=1)
     world.count(dead_queue, at_us, moved_in=1)
-    _settle(world, stay, at_us, "dead-lettered", reason="delivery_limit", target_queues=[dead_queue])
+    _settle(world, entry, at_us, "dead-lettered", reason="delivery_limit", target_queues=[dead_queue])
     redriven_us = at_us + 3_600 * _S_US
     redriven = world.rng.random() < 0.25 and redriven_us < world.end_us
-    hop = {"sequence": stay.sequence, "queue": stay.traffic.queue, "address": stay.traffic.queue, "reason": "delivery_limit", "at": at_us}
-    hops = [hop | {"attempts": stay.failed, "delivery_count": stay.failed}]
+    hop = {
+        "sequence": entry.sequence,
+        "queue": entry.traffic.queue,
+        "address": entry.traffic.queue,
+        "reason": "delivery_limit",
+        "at": at_us,
+    }
+    hops = [hop | {"attempts": entry.failed, "delivery_count": entry.failed}]
     world.add(
         "dead_letters",
-        **stay.key(),
+        **entry.key(),
         died_at=at_us,
         reason="delivery_limit",
-        attempts=stay.failed,
+        attempts=entry.failed,
         error_class=kind,
         error_type=kind if text else None,
         error_text=text or None,
-        sent_at=stay.sent_at,
+        sent_at=entry.sent_at,
         target_queues=[dead_queue],
         lies_in=[] if redriven else [dead_queue],
         hops=[] if redriven else hops,
     )
-    _lie(world, stay, dead_queue, at_us, redriven_us if redriven else None)
+    _lie(world, entry, dead_queue, at_us, redriven_us if redriven else None)
 
 
-def _lie(world: World, stay: _Stay, dead_queue: str, at_us: int, redriven_us: int | None) -> None:
-    lying: Row = {"message_id": stay.message_id, "sequence": world.new_id(), "queue": dead_queue, "address": stay.traffic.queue}
-    lying |= {"attempts": 0, "failed_attempts": 0, "delivery_count": 0, "sent_at": stay.sent_at, "entered_at": at_us}
+def _lie(world: World, entry: _QueueEntry, dead_queue: str, at_us: int, redriven_us: int | None) -> None:
+    remaining: Row = {"message_id": entry.message_id, "sequence": world.new_id(), "queue": dead_queue, "address": entry.traffic.queue}
+    remaining |= {"attempts": 0, "failed_attempts": 0, "delivery_count": 0, "sent_at": entry.sent_at, "entered_at": at_us}
     if redriven_us is None:
-        world.add("messages", **lying, state="ready", suspect=False, priority=4, body_bytes=512, hops=1)
+        world.add("messages", **remaining, state="ready", suspect=False, priority=4, body_bytes=512, hops=1)
         return
-    world.add("messages", **lying, state="settled", outcome="redriven", settled_at=redriven_us, target_queues=[stay.traffic.queue])
+    world.add("messages", **remaining, state="settled", outcome="redriven", settled_at=redriven_us, target_queues=[entry.traffic.queue])
     world.count(dead_queue, redriven_us, moved_out=1)
-    world.count(stay.traffic.queue, redriven_us, moved_in=1)
-    _live(world, _Stay(stay.traffic, stay.message_id, world.new_id(), stay.sent_at, redriven_us, poison=False))
+    world.count(entry.traffic.queue, redriven_us, moved_in=1)
+    _live(world, _QueueEntry(entry.traffic, entry.message_id, world.new_id(), entry.sent_at, redriven_us, poison=False))
 
 
-def _still_here(world: World, stay: _Stay, due_us: int | None) -> None:
+def _still_here(world: World, entry: _QueueEntry, due_us: int | None) -> None:
     waits = due_us is not None and due_us > world.end_us
-    counts = {"attempts": stay.failed, "failed_attempts": stay.failed, "delivery_count": stay.failed}
+    counts = {"attempts": entry.failed, "failed_attempts": entry.failed, "delivery_count": entry.failed}
     here = {"state": "scheduled" if waits else "ready", "suspect": False, "priority": 4, "body_bytes": 512, "hops": 0}
-    world.add("messages", **stay.key(), **here, **counts, sent_at=stay.sent_at, entered_at=stay.entered_at, due_at=due_us)
+    world.add("messages", **entry.key(), **here, **counts, sent_at=entry.sent_at, entered_at=entry.entered_at, due_at=due_us)
 
 
 def _declare(world: World) -> None:

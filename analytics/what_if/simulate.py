@@ -5,7 +5,7 @@ the new delays and the new limit, by every replicate in one of two ways of looki
 
 - **time**: trouble lasts until some moment. Between a message's last failure and its success that moment lies somewhere (drawn, and how
   early is drawn anew for each replicate); for one that died it lies later than its last attempt: how much later is taken from how fast
-  messages of the same queue and error class came home late in their lives, give or take a factor.
+  messages of the same queue and error class succeeded late in their lives, give or take a factor.
 - **attempt**: each attempt is a new throw of the dice, with the chance that the nth attempt had in the same queue and error class.
 
 *Observed* is what needs neither: an attempt no later than a failure on record, or no earlier than the success on record.

@@ -19,8 +19,8 @@ SUMS = ("deliveries", "dead_letters", "succeeded", "time_to_success_ms")
 FIGURES = {
     "deliveries": "deliveries to messages that failed at least once",
     "dead_letters": "messages that died",
-    "succeeded": "messages that came home after failing",
-    "time_to_success_ms": "mean time from sending to success, of those that came home after failing",
+    "succeeded": "messages that succeeded after failing",
+    "time_to_success_ms": "mean time from sending to success, of those that succeeded after failing",
     "peak_per_s": "most retries that ended in one second",
     "out_of_order": "neighbours in sent order, of one key, that succeeded the other way round, one of them after failing",
 }

@@ -43,7 +43,7 @@ GROUP BY ALL
 
 
 def tables(dump: Path, exported_at_us: int, threads: int | None = None) -> dict[str, list[tuple[Any, ...]]]:
-    """table -> rows, sorted. Columns: queue and counts; queue, attempts, messages; queue, class, age, deaths, lying, first, last (µs)."""
+    """table -> rows, sorted. Columns: queue and counts; queue, attempts, messages; queue, class, age, deaths, remaining, first, last."""
     sums = ", ".join(f"sum({name})::BIGINT AS {name}" for name in COUNTS)
     counts = ", ".join(f"coalesce({name}, 0)" for name in COUNTS)
     asked = {"overview": OVERVIEW, "attempts_to_success": ATTEMPTS, "dead_letters": DEAD_LETTERS}

@@ -39,7 +39,7 @@ def by_spark(spark: SparkSession, dump: Path) -> tuple[dict[str, list[tuple[Any,
         "overview": overview(export.messages, export.deliveries_by_minute).select("queue", *COUNTS, *HERE, "here"),
         "attempts_to_success": attempts_to_success(export.messages, export.deliveries_by_minute).select("queue", "attempts", "messages"),
         "dead_letters": died.select(
-            *("queue", "error_class", "age_rank", "deaths", "lying"), F.unix_micros("first_died_at"), F.unix_micros("last_died_at")
+            *("queue", "error_class", "age_rank", "deaths", "remaining"), F.unix_micros("first_died_at"), F.unix_micros("last_died_at")
         ),
     }
     return {name: sorted(tuple(row) for row in frame.collect()) for name, frame in frames.items()}, export.manifest.exported_at_us

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 #: The property with all hops, newest first (docs/protocol.md, 2.6).
 HOPS: Final = "_HOMING_HOPS"
-#: Stays that the broker is asked about in one call.
+#: Queue entries that the broker is asked about in one call.
 _AT_A_TIME: Final = 100
 
 Hops = list[dict[str, Any]]

@@ -83,7 +83,7 @@ class SharedWindow:
         return min(room, max(1, alike - self._held(consumer)))
 
 
-class Kept:
+class HeldBytes:
     """What the closed consumers of one connection hold still, those of single gets among them."""
 
     __slots__ = ("bytes",)
@@ -122,17 +122,17 @@ class Consumer:
         "candidates",
         "client",
         "connection",
+        "delivered_to",
         "draining_until_ms",
         "extension",
         "follows",
-        "given_to",
         "held_bytes",
         "isolated_until_ms",
         "kept",
         "name",
         "next_tag",
         "number",
-        "oldest_given_ms",
+        "oldest_delivered_ms",
         "open",
         "policy",
         "prefetch",
@@ -165,7 +165,7 @@ class Consumer:
         policy: ConsumerPolicy | None = None,
         session: int = 0,
         transacted: bool = False,
-        kept: Kept | None = None,
+        kept: HeldBytes | None = None,
         returns_at_once: bool = False,
         client: Client = NOBODY,
     ) -> None:
@@ -194,9 +194,9 @@ class Consumer:
         self.too_large = 0
         self.next_tag = 1
         #: Every tag up to this one has been given to the application.
-        self.given_to = 0
+        self.delivered_to = 0
         #: A lower bound of when the oldest given, unsettled message was given; None when nothing is.
-        self.oldest_given_ms: int | None = None
+        self.oldest_delivered_ms: int | None = None
         self.unsettled: dict[int, MessageReference] = {}
         #: So many that it gave back, to go out again at once, are on the way to their places (BrokerState.take_back).
         self.returning = 0
@@ -207,7 +207,7 @@ class Consumer:
         #: What it holds takes in memory.
         self.held_bytes = 0
         #: What the closed consumers of its connection hold; once it is ``retired``, what it holds is a part of that.
-        self.kept = Kept() if kept is None else kept
+        self.kept = HeldBytes() if kept is None else kept
         self.retired = False
         #: It holds a suspect alone and gets nothing more until then, or until it settled it.
         self.isolated_until_ms = 0
@@ -252,7 +252,7 @@ class Consumer:
     @property
     def slow(self) -> bool:
         """Its window is full and everything in it was given: the application is what others wait for."""
-        return self.prefetch > 0 and not self.returning and self.credit <= 0 and self.given_to >= self.next_tag - 1
+        return self.prefetch > 0 and not self.returning and self.credit <= 0 and self.delivered_to >= self.next_tag - 1
 
     # -- out ---------------------------------------------------------------------------------------------------------
 
@@ -263,9 +263,9 @@ class Consumer:
         for reference in references:
             reference.consumer = self
             reference.tag = tag
-            reference.assigned += 1
-            reference.assigned_at_ms = now_ms
-            reference.given_at_ms = None
+            reference.dispatched += 1
+            reference.dispatched_at_ms = now_ms
+            reference.delivered_at_ms = None
             unsettled[tag] = reference
             size += reference.message.size
             tag += 1
@@ -301,14 +301,14 @@ class Consumer:
     def given(self, tag: int, now_ms: int) -> None:
         """Everything up to ``tag`` has reached the application."""
         last = min(tag, self.next_tag - 1)
-        for number in range(self.given_to + 1, last + 1):
+        for number in range(self.delivered_to + 1, last + 1):
             reference = self.unsettled.get(number)
             if reference is not None:
-                reference.given_at_ms = now_ms
-        if last > self.given_to:
-            self.given_to = last
-            if self.oldest_given_ms is None:
-                self.oldest_given_ms = now_ms
+                reference.delivered_at_ms = now_ms
+        if last > self.delivered_to:
+            self.delivered_to = last
+            if self.oldest_delivered_ms is None:
+                self.oldest_delivered_ms = now_ms
 
     def held(self, ranges: Iterable[int]) -> tuple[list[MessageReference], list[int]]:
         """(references held in these tag ranges, ranges of tags that are not held). Ranges are flat first, last pairs."""
@@ -349,7 +349,7 @@ class Consumer:
             self.isolated_until_ms = 0
         if not self.unsettled:
             self.draining_until_ms = 0
-            self.oldest_given_ms = None
+            self.oldest_delivered_ms = None
 
     def expect_back(self, count: int) -> None:
         """So many that it gave back are on the way to their places."""
@@ -365,9 +365,9 @@ class Consumer:
         self.extension = min(self.extension + count, self.prefetch // 2)
 
     def split_unsettled(self) -> tuple[list[MessageReference], list[MessageReference]]:
-        """(given, unread), each in tag order."""
-        given: list[MessageReference] = []
+        """(delivered, unread), each in tag order."""
+        delivered: list[MessageReference] = []
         unread: list[MessageReference] = []
         for reference in self.unsettled.values():
-            (given if reference.given_at_ms is not None else unread).append(reference)
-        return given, unread
+            (delivered if reference.delivered_at_ms is not None else unread).append(reference)
+        return delivered, unread

@@ -1,6 +1,6 @@
 """Dead-letter and expiry resources: their names, the selector that keeps each source apart, hops and the loop guard.
 
-Artemis's rules (``DLQ.`` + address, one multicast queue per source on the dead-letter address), mended: every hop is kept, not only the
+Artemis's rules (``DLQ.`` + address, one multicast queue per source on the dead-letter address), fixed: every hop is kept, not only the
 last. Pure: the dead-letter office acts on what is said here.
 """
 

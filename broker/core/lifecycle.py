@@ -10,13 +10,13 @@ from .message import Where
 
 TRANSITIONS: Final[dict[Where, frozenset[Where]]] = {
     # Its change is on disk: it is placed. It never leaves for a consumer before.
-    Where.SETTLING: frozenset({Where.PENDING, Where.SCHEDULED, Where.PARKED, Where.GONE}),
-    Where.PENDING: frozenset({Where.DELIVERING, Where.SETTLING, Where.GONE}),
+    Where.IN_COMMIT: frozenset({Where.PENDING, Where.SCHEDULED, Where.PARKED, Where.GONE}),
+    Where.PENDING: frozenset({Where.DELIVERING, Where.IN_COMMIT, Where.GONE}),
     # What comes back is settled first, in whatever way; nothing goes from one consumer to the next.
-    Where.DELIVERING: frozenset({Where.SETTLING, Where.GONE}),
-    Where.SCHEDULED: frozenset({Where.SETTLING, Where.GONE}),
+    Where.DELIVERING: frozenset({Where.IN_COMMIT, Where.GONE}),
+    Where.SCHEDULED: frozenset({Where.IN_COMMIT, Where.GONE}),
     # It tries again to leave.
-    Where.PARKED: frozenset({Where.SETTLING, Where.GONE}),
+    Where.PARKED: frozenset({Where.IN_COMMIT, Where.GONE}),
     Where.GONE: frozenset(),
 }
 

@@ -32,7 +32,7 @@ REFERENCE_BYTES: Final = 400
 
 
 class HopFacts(TypedDict):
-    """What is said of a stay in a queue that ended; one for all that died alike, which never changes."""
+    """What is said of a queue entry that ended; one for all that died alike, which never changes."""
 
     reason: str
     queue: str
@@ -57,7 +57,7 @@ class HopFacts(TypedDict):
 
 
 class Hop(NamedTuple):
-    """One step of a message's way: the stay in a queue (its sequence) that ended, and what is said of that."""
+    """One step of a message's way: the queue entry (its sequence) that ended, and what is said of that."""
 
     sequence: int
     facts: HopFacts
@@ -67,7 +67,7 @@ class Where(IntEnum):
     """Where a reference stands. Exactly one of these at any time."""
 
     #: Waiting for the group with its last change to be on disk; not dispatched meanwhile.
-    SETTLING = 0
+    IN_COMMIT = 0
     PENDING = 1
     DELIVERING = 2
     SCHEDULED = 3
@@ -76,7 +76,7 @@ class Where(IntEnum):
 
 
 #: As names of this module, for what runs for every message: CPython 3.11 takes 100 ns to find a member in its enumeration.
-SETTLING, PENDING, DELIVERING, PARKED, GONE = Where.SETTLING, Where.PENDING, Where.DELIVERING, Where.PARKED, Where.GONE
+IN_COMMIT, PENDING, DELIVERING, PARKED, GONE = Where.IN_COMMIT, Where.PENDING, Where.DELIVERING, Where.PARKED, Where.GONE
 
 
 class Message:
@@ -148,17 +148,17 @@ class MessageReference:
     """One message in one queue. ``sequence`` is its place: queue order within its priority."""
 
     __slots__ = (
-        "assigned",
-        "assigned_at_ms",
         "consumer",
         "counted",
+        "delivered_at_ms",
         "delivery_count",
+        "dispatched",
+        "dispatched_at_ms",
         "due_at_ms",
         "durable",
         "entered_at_ms",
         "expires_at_ms",
         "failed",
-        "given_at_ms",
         "hops",
         "message",
         "park_reason",
@@ -172,7 +172,7 @@ class MessageReference:
     )
 
     def __init__(self, message: Message, queue: Queue, sequence: int, now_ms: int) -> None:
-        # From here to entered_at_ms nothing changes once it is on the books: its record may be made of it later (journal.records.Arrival).
+        # From here to entered_at_ms nothing changes once it is recorded: its record may be made of it later (journal.contract.Arrival).
         self.message = message
         self.queue = queue
         self.sequence = sequence
@@ -186,16 +186,16 @@ class MessageReference:
         self.due_at_ms: int | None = None
         self.delivery_count: int = 0
         self.failed = 0
-        self.assigned = 0
+        self.dispatched = 0
         self.hops: list[Hop] | None = None
         self.suspect = False
         #: Parked: what it died of and could not be moved for; "" otherwise.
         self.park_reason = ""
-        self.where = SETTLING
+        self.where = IN_COMMIT
         self.consumer: Consumer | None = None
         self.tag = 0
-        self.assigned_at_ms = 0
-        self.given_at_ms: int | None = None
+        self.dispatched_at_ms = 0
+        self.delivered_at_ms: int | None = None
         #: This delivery is in delivery_count already (persist-delivery-count-before-delivery).
         self.counted = False
         #: Acknowledged in a transaction that has not committed yet.
@@ -213,7 +213,7 @@ class MessageReference:
 
     def now_or_never(self) -> bool:
         """A time to live of 0: a consumer that waits for it when it comes may have it, as with RabbitMQ; else the next sweep takes it."""
-        return self.expires_at_ms is not None and self.expires_at_ms <= self.entered_at_ms and not self.assigned
+        return self.expires_at_ms is not None and self.expires_at_ms <= self.entered_at_ms and not self.dispatched
 
     def visible_properties(self) -> Properties | None:
         """The message's properties with the overlay of its last death on top; None when there are none."""

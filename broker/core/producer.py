@@ -19,8 +19,8 @@ class Producer:
         "address",
         "credit_bytes",
         "credit_messages",
+        "high_watermark",
         "key",
-        "mark",
         "name",
         "number",
         "settled_first",
@@ -35,7 +35,7 @@ class Producer:
         self.number = number
         self.address = address
         #: The highest number stored for this identity.
-        self.mark = mark
+        self.high_watermark = mark
         self.sink = sink
         #: The first frame after opening fixes where the numbering goes on.
         self.settled_first = False

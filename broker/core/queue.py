@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from .amqp.policy import Policy
 from .consumer import Consumer
 from .counts import none_yet
-from .message import DELIVERING, PENDING, SETTLING, Message, MessageReference, Where
+from .message import DELIVERING, IN_COMMIT, PENDING, Message, MessageReference, Where
 from .pending import PRIORITIES, Pending
 from .selector import Selector
 from .settings.address_settings import AddressSettings
@@ -46,11 +46,11 @@ class Queue:
         "arriving",
         "arriving_bytes",
         "auto_created",
-        "burying",
         "committing",
         "consumers",
         "counts",
         "created_at_ms",
+        "dead_lettering",
         "delivering",
         "due_horizon",
         "due_on_disk",
@@ -129,7 +129,7 @@ class Queue:
         #: Acknowledged by a commit that is on its way to the disk: shown as delivering until it is there.
         self.committing = 0
         #: Deaths whose messages are on their way elsewhere, and not there before that is on disk.
-        self.burying = 0
+        self.dead_lettering = 0
         #: New messages that become pending when the group with their arrival is on disk; length limits count them already.
         self.arriving = 0
         self.arriving_bytes = 0
@@ -239,12 +239,12 @@ class Queue:
         reference.where = to
 
     def release(self, consumer: Consumer, references: list[MessageReference]) -> None:
-        """Settled references leave a consumer's window; they stand in SETTLING until told otherwise."""
+        """Settled references leave a consumer's window; they stand in IN_COMMIT until told otherwise."""
         self._released(consumer)
         consumer.release(references)
         self.delivering -= len(references)
         for reference in references:
-            reference.where = SETTLING
+            reference.where = IN_COMMIT
 
     def _released(self, consumer: Consumer) -> None:
         if consumer.isolated_until_ms:
@@ -433,7 +433,7 @@ class Queue:
                 self._suspects_asked = number
                 break
             if reference.expired(now_ms):
-                self.withdraw(reference, Where.SETTLING)
+                self.withdraw(reference, Where.IN_COMMIT)
                 expired.append(reference)
                 continue
             taker = next((consumer for consumer in free if self._suits(consumer, reference)), None)
@@ -462,10 +462,10 @@ class Queue:
 
 
 def _is_over(reference: MessageReference, now_ms: int, expired: list[MessageReference]) -> bool:
-    """Whether its time to live ran out before anybody got it; it is among ``expired`` then, and stands in SETTLING."""
+    """Whether its time to live ran out before anybody got it; it is among ``expired`` then, and stands in IN_COMMIT."""
     if reference.expires_at_ms is None or reference.expires_at_ms > now_ms or reference.now_or_never():
         return False
-    reference.where = SETTLING
+    reference.where = IN_COMMIT
     expired.append(reference)
     return True
 

@@ -46,14 +46,14 @@ class Schedule:
         return self._heap[0][0] if self._heap else None
 
     def take_due(self, now_ms: int, limit: int) -> list[MessageReference]:
-        """Up to ``limit`` references that are due, earliest first; they stand in SETTLING until the caller places them."""
+        """Up to ``limit`` references that are due, earliest first; they stand in IN_COMMIT until the caller places them."""
         due: list[MessageReference] = []
         while len(due) < limit:
             earliest = self.next_ms()
             if earliest is None or earliest > now_ms:
                 break
             reference = heapq.heappop(self._heap)[2]
-            reference.queue.withdraw(reference, Where.SETTLING)
+            reference.queue.withdraw(reference, Where.IN_COMMIT)
             reference.due_at_ms = None
             due.append(reference)
         return due

@@ -11,16 +11,16 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
-from homing.journal.contract import MinuteColumn, ReferenceRecord
+from homing.journal.contract import QueueStat, ReferenceRecord
 
 from ..core import dead_letter
 from ..core.dead_letter import EXPIRED, MAX_LENGTH, Target
-from ..core.message import PARKED, SETTLING, Hop, MessageReference, PropertyValue, Where, lookup
+from ..core.message import IN_COMMIT, PARKED, Hop, MessageReference, PropertyValue, Where, lookup
 from ..core.queue import Queue
 from ..errors import Refused
 from ..steps import STEP, Steps
 from ..topology.amqp.arguments import is_temporary
-from ..topology.amqp.dead_letter_router import Burial, DeadLetterExchanges
+from ..topology.amqp.dead_letter_router import DeadLetterExchanges, DeadLetterRoute
 from ..topology.resources import Resources, makes_room, over_length
 from .references import Moved
 from .state import BrokerState
@@ -53,22 +53,22 @@ class DeadLetterOffice:
         self._retrying: Steps[None] | None = None
         self._retry_again = False
 
-    def bury(self, reference: MessageReference, reason: str) -> None:
+    def dead_letter(self, reference: MessageReference, reason: str) -> None:
         """Ends a message's stay: to its dead-letter (or expiry) address, parked, or removed where that is meant."""
-        self.bury_all(reference.queue, (reference,), reason)
+        self.dead_letter_all(reference.queue, (reference,), reason)
 
-    def bury_all(self, queue: Queue, references: Sequence[MessageReference], reason: str, in_turn: bool = True) -> None:
+    def dead_letter_all(self, queue: Queue, references: Sequence[MessageReference], reason: str, in_turn: bool = True) -> None:
         """The same for several of one queue that end for one reason.
 
         Those for several queues each that are more than this turn has room for (throttle.py) are parked until it is their turn.
         """
         state = self._state
         parked = {reference for reference in references if reference.where is PARKED and reference.park_reason == reason}
-        burials = self._burials(queue, references, reason)
+        routes = self._routes(queue, references, reason)
         for reference in references:
-            if reference.where is not SETTLING:
-                queue.withdraw(reference, SETTLING)
-        for moved, queues, removed_for in burials:
+            if reference.where is not IN_COMMIT:
+                queue.withdraw(reference, IN_COMMIT)
+        for moved, queues, removed_for in routes:
             if removed_for:
                 for reference, _ in moved:
                     self._drop(reference, reason, removed_for)
@@ -87,17 +87,17 @@ class DeadLetterOffice:
                 state.references.leave_all(queue, [reference for reference, _ in going], outcome, reason, queues)
                 state.arrive_when_safe(arrived)
                 self.trim_when_safe(queues)
-                queue.burying += 1
-                state.ledger.when_safe(partial(_buried, queue))
+                queue.dead_lettering += 1
+                state.recorder.when_safe(partial(_dead_lettered, queue))
 
-    def _burials(self, queue: Queue, references: Sequence[MessageReference], reason: str) -> list[Burial]:
+    def _routes(self, queue: Queue, references: Sequence[MessageReference], reason: str) -> list[DeadLetterRoute]:
         """Where they go, before anything of them changes. Whatever goes wrong in finding out, they are kept: parked, and tried again."""
         try:
-            burials = self._exchanges.burials(queue, references, reason)
-            return self._to_address(queue, references, reason) if burials is None else burials
+            routes = self._exchanges.routes(queue, references, reason)
+            return self._to_address(queue, references, reason) if routes is None else routes
         except Exception:
             log.exception("queue %s: it could not be decided where its dead letters go; they are kept", queue.name)
-            return [Burial([(reference, []) for reference in references], [])]
+            return [DeadLetterRoute([(reference, []) for reference in references], [])]
 
     def _expected(self, moved: list[Moved], queues: list[Queue]) -> int:
         """How many find room, the first of them; the queues expect these."""
@@ -118,7 +118,7 @@ class DeadLetterOffice:
         """The same for queues whose new messages become pending only once they are on disk."""
         for queue in queues:
             if queue.settings.overflow == "drop-head":
-                self._state.ledger.when_safe(partial(self.trim, queue))
+                self._state.recorder.when_safe(partial(self.trim, queue))
 
     def trim(self, queue: Queue) -> None:
         """drop-head: what is too much goes, oldest of the lowest priority first, in bounded steps."""
@@ -131,7 +131,7 @@ class DeadLetterOffice:
             if oldest is None:
                 self._fetch_oldest(queue)
                 return
-            self.bury(oldest, MAX_LENGTH)
+            self.dead_letter(oldest, MAX_LENGTH)
         # What is left goes in the next turns, whether more arrives or not (a limit may have been made smaller).
         self._untrimmed[queue] = None
         self._state.mark_ready(queue)
@@ -150,16 +150,16 @@ class DeadLetterOffice:
             for queue in queues:
                 self.trim(queue)
 
-    def _to_address(self, queue: Queue, references: Iterable[MessageReference], reason: str) -> list[Burial]:
+    def _to_address(self, queue: Queue, references: Iterable[MessageReference], reason: str) -> list[DeadLetterRoute]:
         """To the dead-letter (or expiry) address of the settings."""
         state, (target, shared) = self._state, self._target(queue, reason)
         if target is None:
             moved: list[Moved] = [(reference, []) for reference in references]
             if reason in (EXPIRED, MAX_LENGTH) or queue.settings.without_dead_letter_address == "drop":
-                return [Burial(moved, [], _NO_ADDRESS)]
+                return [DeadLetterRoute(moved, [], _NO_ADDRESS)]
             self._warn(queue, f"{_NO_ADDRESS}; its failed messages stay in it, parked ({reason})")
-            return [Burial(moved, [])]
-        burials: list[Burial] = []
+            return [DeadLetterRoute(moved, [])]
+        routes: list[DeadLetterRoute] = []
         hop: Hop | None = None
         asked: set[str] = set()
         queues: list[Queue] = []
@@ -170,10 +170,10 @@ class DeadLetterOffice:
             if not loops and (not queues or not asked <= dead_letter.SAID_BY_THE_DEATH):
                 queues = self._willing(target, reference, hops, asked)
             to = [] if loops else queues
-            if not burials or burials[-1].queues != to:
-                burials.append(Burial([], to))
-            burials[-1].moved.append((reference, hops))
-        return burials
+            if not routes or routes[-1].queues != to:
+                routes.append(DeadLetterRoute([], to))
+            routes[-1].moved.append((reference, hops))
+        return routes
 
     def _target(self, queue: Queue, reason: str) -> tuple[Target | None, str | None]:
         """Where its dead letters go, and, where it shares their queue with other temporary ones, that queue.
@@ -234,7 +234,7 @@ class DeadLetterOffice:
         reference.due_at_ms = None
         self.keep_parked(reference, reason)
         if not on_the_books:
-            self._state.ledger.changed((reference,))
+            self._state.recorder.changed((reference,))
 
     def keep_parked(self, reference: MessageReference, reason: str) -> None:
         """It stays in its queue, and nobody gets it, until it can go where it is to go."""
@@ -281,7 +281,7 @@ class DeadLetterOffice:
                         yield True
                     if reference.where is not Where.PARKED:
                         continue
-                    self.bury(reference, reference.park_reason)
+                    self.dead_letter(reference, reference.park_reason)
                     number += 1
                     if number % STEP == 0:
                         yield
@@ -299,11 +299,11 @@ class DeadLetterOffice:
 
         Raises Refused where such a queue is gone and cannot be made again; what went before that stays there.
         """
-        sent, up_to = 0, self._state.ledger.next_id()
+        sent, up_to = 0, self._state.recorder.next_id()
         for number, reference in enumerate(list(queue.references.values())):
             if number and number % STEP == 0:
                 yield
-            if reference.where not in (Where.DELIVERING, Where.SETTLING, Where.GONE):
+            if reference.where not in (Where.DELIVERING, Where.IN_COMMIT, Where.GONE):
                 sent += self._send_home(reference, message_ids, sent)
 
         def send_home(records: list[ReferenceRecord]) -> bool:
@@ -349,7 +349,7 @@ class DeadLetterOffice:
         self._move(reference, target, "moved", reference.delivery_count)
 
     def _move(self, reference: MessageReference, target: Queue, outcome: str, delivery_count: int) -> None:
-        references, moved_in = self._state.references, MinuteColumn.MOVED_IN
+        references, moved_in = self._state.references, QueueStat.MOVED_IN
         arrived = references.enter(reference.message, [target], moved_in, hops=reference.hops, delivery_count=delivery_count)
         references.leave(reference, outcome, targets=(target,))
         target.expect(1, reference.message.size)
@@ -357,6 +357,6 @@ class DeadLetterOffice:
         self.trim_when_safe([target])
 
 
-def _buried(queue: Queue) -> None:
+def _dead_lettered(queue: Queue) -> None:
     """What died together has come to where it went."""
-    queue.burying -= 1
+    queue.dead_lettering -= 1

@@ -1,4 +1,4 @@
-"""From the queues to the sessions: what one look at a queue decides is handed over, buried, counted."""
+"""From the queues to the sessions: what one look at a queue decides is handed over, dead-lettered, counted."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Dispatcher:
             else:
                 consumer.sink.deliver(consumer, references)
         for reference in result.expired:
-            self._office.bury(reference, EXPIRED)
+            self._office.dead_letter(reference, EXPIRED)
         if queue.pending.disk_count or queue.pending.overdue:
             self._state.pager.look(queue)
         return result
@@ -68,11 +68,11 @@ class Dispatcher:
         for reference in references:
             reference.delivery_count += 1
             reference.counted = True
-        self._state.ledger.changed(references)
+        self._state.recorder.changed(references)
 
         def deliver() -> None:
             held = [r for r, tag in zip(references, tags, strict=True) if r.consumer is consumer and r.tag == tag]
             if held:
                 consumer.sink.deliver(consumer, held)
 
-        self._state.ledger.when_safe(deliver)
+        self._state.recorder.when_safe(deliver)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from homing.journal.contract import MessageRecord, MinuteColumn, ReferenceRecord, make
+from homing.journal.contract import MessageRecord, QueueStat, ReferenceRecord, make
 
 from ..core.counts import SENT
 from ..core.message import Message
@@ -26,13 +26,13 @@ def fan_out(state: BrokerState, messages: list[Message], queues: list[Queue]) ->
     stay = _stay(state, messages, queues)
     if stay is None:
         return False
-    now_ms, group = state.now_ms(), state.ledger.group
+    now_ms, group = state.now_ms(), state.recorder.batch
     # In the first queue they have the messages' own numbers.
-    sequence = state.ledger.next_ids(len(messages) * len(queues))
+    sequence = state.recorder.next_ids(len(messages) * len(queues))
     records = state.references.share(messages, sequence, sum(stay))
     stored: dict[int, ReferenceRecord] = {}
     minute, durable = now_ms // _MINUTE_MS, sum([message.durable for message in messages])
-    counts, sent = group.counts, int(MinuteColumn.SENT)
+    counts, sent = group.counts, int(QueueStat.SENT)
     for queue, stays in zip(queues, stay, strict=True):
         if stays:
             _join(state, queue, messages, records, sequence, now_ms, stored)

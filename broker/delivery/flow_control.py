@@ -136,11 +136,11 @@ class FlowControl:
         state, references = self._state, self._state.references
         if self._disk_low():
             return "disk-low: free disk space is down to the reserve; producers wait until there is more"
-        unwritten = state.ledger.unwritten_bytes
+        unwritten = state.recorder.unwritten_bytes
         if unwritten >= (MOST_UNWRITTEN_BYTES // 2 if resuming else MOST_UNWRITTEN_BYTES):
             if not self._will_wake:
                 self._will_wake = True
-                state.ledger.when_safe(self._written)
+                state.recorder.when_safe(self._written)
             return f"disk-busy: {unwritten} bytes are on their way to the disk; producers wait until they are there"
         used = references.memory_bytes
         if used >= self._memory_limit * part:

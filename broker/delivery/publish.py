@@ -53,7 +53,7 @@ class Intake:
         if len(seen) > self._keep:
             seen.popitem(last=False)
         if message.durable:
-            self._state.ledger.group.duplicate(message.address, message.duplicate_id)
+            self._state.recorder.batch.duplicate(message.address, message.duplicate_id)
 
     # -- where to ----------------------------------------------------------------------------------------------------
 
@@ -107,7 +107,7 @@ class Intake:
     def _reject_to_dead_letters(self, queue: Queue, message: Message) -> None:
         """overflow reject-publish-dlx: the refused message itself goes to the dead letters."""
         copy = Message(
-            self._state.ledger.next_id(),
+            self._state.recorder.next_id(),
             message.address,
             message.body,
             message.properties,
@@ -118,7 +118,7 @@ class Intake:
             message.producer,
         )
         for reference in self._state.references.enter(copy, [queue]):
-            self._office.bury_all(queue, (reference,), MAX_LENGTH, in_turn=False)
+            self._office.dead_letter_all(queue, (reference,), MAX_LENGTH, in_turn=False)
             if reference.where is Where.PARKED:  # nobody takes it, and it was refused anyway: its sender knows
                 self._state.references.leave(reference, "dropped", MAX_LENGTH)
 
@@ -202,7 +202,7 @@ class Intake:
         """Joins one message to its queues. ``after_commit``: it may be dispatched only once its group is on disk."""
         state = self._state
         now_ms = state.now_ms()
-        message.message_id = state.ledger.next_id()
+        message.message_id = state.recorder.next_id()
         self._note_duplicate_id(message)
         due_at_ms = now_ms + message.delay_ms if message.delay_ms > 0 else None
         references = state.references.enter(message, queues, due_at_ms=due_at_ms, expires_at_ms=message.expires_at_ms)

@@ -1,7 +1,7 @@
-"""References: here every one begins, is counted in and out of memory, and ends; on the books too.
+"""References: here every one begins, is counted in and out of memory, is recorded, and ends.
 
-A reference that begins is in its queue's contents and stands in SETTLING until it is placed (state.py). What is read back from disk was on
-the books all the time, and so is what goes there: ``restore``, ``forget``.
+A reference that begins is in its queue's contents and stands in IN_COMMIT until it is placed (state.py). What is read back from disk was
+recorded all the time, and so is what goes there: ``restore``, ``forget``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from homing.journal.contract import MessageRecord, MinuteColumn, ReferenceRecord, ReferenceState
+from homing.journal.contract import MessageRecord, QueueStat, ReferenceRecord, ReferenceState
 
 from ..core.counts import MOVED_IN, SENT
 from ..core.message import GONE, REFERENCE_BYTES, Hop, Message, MessageReference, Where
@@ -17,7 +17,7 @@ from ..core.queue import Queue
 from ..core.scheduled import Expiries
 from ..core.settings.address_settings import AddressSettings
 from ..recording.mapping import message_of
-from ..recording.recorder import Ledger
+from ..recording.recorder import Recorder
 from ..recording.records import message_record
 
 _SUSPECT: Final = int(ReferenceState.SUSPECT)
@@ -26,8 +26,8 @@ Moved = tuple[MessageReference, list[Hop]]
 
 
 class References:
-    def __init__(self, ledger: Ledger, now_ms: Callable[[], int]) -> None:
-        self._ledger = ledger
+    def __init__(self, recorder: Recorder, now_ms: Callable[[], int]) -> None:
+        self._recorder = recorder
         self._now_ms = now_ms
         #: Those that expire.
         self.expiries = Expiries()
@@ -47,17 +47,17 @@ class References:
 
     def arrive(self, queue: Queue, messages: list[Message]) -> list[MessageReference]:
         """Those of fresh messages to one queue and no other."""
-        first = self._ledger.next_ids(len(messages))
+        first = self._recorder.next_ids(len(messages))
         durable, bodies = self._number(messages, first, 1, int(queue.durable))
         born = self._born(queue, messages, first, self._now_ms())
         if durable and queue.durable:
             stored = born if durable == len(born) else {sequence: each for sequence, each in born.items() if each.durable}
-            self._ledger.arrived(queue, stored, bodies)
+            self._recorder.arrived(queue, stored, bodies)
         return list(born.values())
 
     def share(self, messages: list[Message], first: int, queues: int) -> list[MessageRecord | None]:
         """Numbers fresh messages from ``first`` on, which so many durable queues keep in memory (``join``); none may. The bodies of durable
-        ones are on the books then, each once; returns what these are there.
+        ones are recorded then, each once; returns what these are there.
         """
         self._number(messages, first, queues, queues)
         records: list[MessageRecord | None] = []
@@ -66,12 +66,12 @@ class References:
             if message.durable:
                 message.shared = True
                 record = message_record(message)
-                self._ledger.group.add_message(record)
+                self._recorder.batch.add_message(record)
             records.append(record)
         return records
 
     def join(self, queue: Queue, messages: list[Message], first: int, now_ms: int) -> list[MessageReference]:
-        """Those of shared messages to one of their queues, numbered from ``first`` on; not on the books yet."""
+        """Those of shared messages to one of their queues, numbered from ``first`` on; not recorded yet."""
         return list(self._born(queue, messages, first, now_ms).values())
 
     def _number(self, messages: list[Message], first: int, queues: int, stored: int) -> tuple[int, int]:
@@ -116,7 +116,7 @@ class References:
         self,
         message: Message,
         queues: Iterable[Queue],
-        column: MinuteColumn = MinuteColumn.SENT,
+        column: QueueStat = QueueStat.SENT,
         *,
         hops: list[Hop] | None = None,
         due_at_ms: int | None = None,
@@ -124,34 +124,34 @@ class References:
         expires_at_ms: int | None = None,
     ) -> list[MessageReference]:
         """Those of one message, sent or moved, to whatever queues."""
-        now_ms, count = self._now_ms(), SENT if column is MinuteColumn.SENT else MOVED_IN
+        now_ms, count = self._now_ms(), SENT if column is QueueStat.SENT else MOVED_IN
         references: list[MessageReference] = []
         for queue in queues:
             queue.counts[count] += 1
             # The first reference of a message that was just sent takes the message's own number.
-            fresh = hops is None and not references and column is MinuteColumn.SENT
-            reference = MessageReference(message, queue, message.message_id if fresh else self._ledger.next_id(), now_ms)
+            fresh = hops is None and not references and column is QueueStat.SENT
+            reference = MessageReference(message, queue, message.message_id if fresh else self._recorder.next_id(), now_ms)
             reference.hops = hops
             reference.due_at_ms = due_at_ms
             reference.delivery_count = delivery_count
-            if column is MinuteColumn.SENT:
+            if column is QueueStat.SENT:
                 reference.expires_at_ms = expires_at(queue.settings, now_ms, expires_at_ms)
             else:
                 reference.expires_at_ms = _expires_when_moved(queue, now_ms)
             references.append(reference)
             self.restore(reference)
-        self._ledger.entered(references, column)
+        self._recorder.entered(references, column)
         return references
 
     def move(self, queues: list[Queue], moved: list[Moved]) -> list[MessageReference]:
         """Those of messages that died elsewhere, many at a time. What they were is still to leave."""
         if len(queues) > 1:
-            return [new for old, hops in moved for new in self.enter(old.message, queues, MinuteColumn.MOVED_IN, hops=hops)]
+            return [new for old, hops in moved for new in self.enter(old.message, queues, QueueStat.MOVED_IN, hops=hops)]
         queue, now_ms = queues[0], self._now_ms()
         contents, expires_at_ms = queue.references, _expires_when_moved(queue, now_ms)
         references: list[MessageReference] = []
         durable = 0
-        for sequence, (old, hops) in enumerate(moved, self._ledger.next_ids(len(moved))):
+        for sequence, (old, hops) in enumerate(moved, self._recorder.next_ids(len(moved))):
             message = old.message
             reference = MessageReference(message, queue, sequence, now_ms)
             reference.hops = hops
@@ -165,11 +165,11 @@ class References:
         self.durable_bytes += REFERENCE_BYTES * durable
         self.transient_bytes += REFERENCE_BYTES * (len(moved) - durable)
         self.memory_bytes += REFERENCE_BYTES * len(moved)
-        self._ledger.moved_in(queue, references)
+        self._recorder.moved_in(queue, references)
         return references
 
     def restore(self, reference: MessageReference) -> None:
-        """Counts one in that is on the books already, or about to be."""
+        """Counts one in that is recorded already, or about to be."""
         message = reference.message
         reference.queue.references[reference.sequence] = reference
         self.expiries.add(reference)
@@ -205,10 +205,10 @@ class References:
     ) -> None:
         """The same for those of one queue that are withdrawn from it already."""
         self.forget(queue, references)
-        self._ledger.left(queue, references, outcome, reason, targets)
+        self._recorder.left(queue, references, outcome, reason, targets)
 
     def leave_memory(self, reference: MessageReference) -> None:
-        """It stays in the queue and on the books, and is only on disk from here on."""
+        """It stays in the queue and in the journal, and is only on disk from here on."""
         message = reference.message
         message.stored -= 1
         self.forget(reference.queue, (reference,))
@@ -246,7 +246,7 @@ def reference_of(queue: Queue, record: ReferenceRecord) -> MessageReference:
     reference.priority = min(priority, len(queue.pending.on_disk) - 1)
     reference.delivery_count = delivery_count
     reference.failed = failed
-    reference.assigned = assigned
+    reference.dispatched = assigned
     reference.due_at_ms = due_at_ms
     reference.expires_at_ms = expires_at_ms
     reference.hops = None if hops is None else [Hop(*hop) for hop in hops]

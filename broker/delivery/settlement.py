@@ -31,7 +31,7 @@ class Settlement:
         """These are done. They leave for good; the window has room again. ``alone``: not as a part of a transaction."""
         state, queue = self._state, consumer.queue
         queue.release(consumer, references)
-        state.ledger.succeeded(queue, references, alone, consumer)
+        state.recorder.succeeded(queue, references, alone, consumer)
         state.references.forget(queue, references)
         state.mark_ready(queue)
 
@@ -46,7 +46,7 @@ class Settlement:
                 reference.counted = False
                 reference.delivery_count -= 1
                 uncounted.append(reference)
-        self._state.ledger.changed(uncounted)
+        self._state.recorder.changed(uncounted)
         self._state.take_back(consumer, references)
         self._state.mark_ready(queue)
 
@@ -78,15 +78,15 @@ class Settlement:
         report = report or {}
         if failure.counts:
             # What a client wrote is read before anything changes.
-            state.ledger.read_report(report, settings)
+            state.recorder.read_report(report, settings)
         queue.release(consumer, references)
         now_ms = state.now_ms()
         failed, expired = self._count(references, failure, now_ms)
         decisions = Verdicts(settings, consumer.policy, failure, now_ms, state.rng, apply_limit)
         verdicts = [(reference, decisions[reference.failed]) for reference in failed]
-        state.ledger.delivered(queue, failed, now_ms)
+        state.recorder.delivered(queue, failed, now_ms)
         if failure.counts:
-            state.ledger.failed(consumer, settings, verdicts, outcome, report, now_ms)
+            state.recorder.failed(consumer, settings, verdicts, outcome, report, now_ms)
         again: list[MessageReference] = []
         dead: dict[str, list[MessageReference]] = {}
         for reference, decision in verdicts:
@@ -98,10 +98,10 @@ class Settlement:
             reference.suspect = not apply_limit and limit_reached(settings, consumer.policy, reference.failed + 1)
             again.append(reference)
         for reason, gone in dead.items():
-            self._office.bury_all(queue, gone, reason)
+            self._office.dead_letter_all(queue, gone, reason)
         if expired:
-            self._office.bury_all(queue, expired, EXPIRED)
-        state.ledger.changed(again)
+            self._office.dead_letter_all(queue, expired, EXPIRED)
+        state.recorder.changed(again)
         state.take_back(consumer, again)
         state.mark_ready(queue)
 
@@ -128,45 +128,45 @@ class Settlement:
 
     def closed(self, consumer: Consumer) -> None:
         """A clean end: given messages come back counted but not blamed, unread ones as if nothing had been."""
-        given, unread = consumer.split_unsettled()
+        delivered, unread = consumer.split_unsettled()
         self.give_back(consumer, unread)
-        self.fail(consumer, given, UNCOUNTED, "closed")
+        self.fail(consumer, delivered, UNCOUNTED, "closed")
 
     def rolled_back(self, consumer: Consumer) -> None:
         """The session's transaction was undone: given messages failed once more, unread ones are released."""
-        given, unread = consumer.split_unsettled()
+        delivered, unread = consumer.split_unsettled()
         self.give_back(consumer, unread)
-        self.fail(consumer, given, COUNTED, "rollback")
+        self.fail(consumer, delivered, COUNTED, "rollback")
 
     def lost(self, consumers: Iterable[Consumer]) -> None:
         """Their connection is gone. Given messages failed; the limit is applied only to one that was its queue's only given one."""
         by_queue: dict[Queue, list[tuple[Consumer, list[MessageReference]]]] = {}
         for consumer in consumers:
-            given, unread = consumer.split_unsettled()
+            delivered, unread = consumer.split_unsettled()
             self.give_back(consumer, unread)
-            if given:
-                by_queue.setdefault(consumer.queue, []).append((consumer, given))
+            if delivered:
+                by_queue.setdefault(consumer.queue, []).append((consumer, delivered))
         for held in by_queue.values():
-            alone = sum(len(given) for _, given in held) == 1
-            for consumer, given in held:
-                self.fail(consumer, given, COUNTED, "connection-lost", apply_limit=alone)
+            alone = sum(len(delivered) for _, delivered in held) == 1
+            for consumer, delivered in held:
+                self.fail(consumer, delivered, COUNTED, "connection-lost", apply_limit=alone)
 
     def time_out(self, consumer: Consumer, now_ms: int) -> list[MessageReference]:
         """Messages given longer ago than ``consumer-timeout`` fail by themselves; the rest stays with the consumer."""
         timeout_ms = consumer.queue.settings.consumer_timeout_ms
-        if consumer.oldest_given_ms is None or now_ms - consumer.oldest_given_ms < timeout_ms:
+        if consumer.oldest_delivered_ms is None or now_ms - consumer.oldest_delivered_ms < timeout_ms:
             return []
         late: list[MessageReference] = []
         oldest: int | None = None
         for reference in consumer.unsettled.values():
-            given_ms = reference.given_at_ms
-            if given_ms is None:
+            delivered_ms = reference.delivered_at_ms
+            if delivered_ms is None:
                 continue
-            if now_ms - given_ms >= timeout_ms:
+            if now_ms - delivered_ms >= timeout_ms:
                 late.append(reference)
-            elif oldest is None or given_ms < oldest:
-                oldest = given_ms
+            elif oldest is None or delivered_ms < oldest:
+                oldest = delivered_ms
         if late:
             self.fail(consumer, late, _TIMED_OUT, "timeout", {"reason": f"not settled within {timeout_ms} ms of being given"})
-        consumer.oldest_given_ms = oldest
+        consumer.oldest_delivered_ms = oldest
         return late

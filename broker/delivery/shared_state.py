@@ -13,7 +13,7 @@ from ..core.queue import Queue
 from ..core.routing import PostOffice
 from ..core.scheduled import Schedule
 from ..core.settings.address_settings import AddressSettingsRepository
-from ..recording.recorder import Ledger
+from ..recording.recorder import Recorder
 from .references import References
 from .throttle import Throttle
 
@@ -23,7 +23,7 @@ class SharedState:
 
     def __init__(
         self,
-        ledger: Ledger,
+        recorder: Recorder,
         settings: AddressSettingsRepository,
         now_ms: Callable[[], int],
         rng: Random,
@@ -31,18 +31,18 @@ class SharedState:
         max_hops: int,
         max_memory_bytes: int,
     ) -> None:
-        self.ledger = ledger
+        self.recorder = recorder
         self.settings = settings
         self.now_ms = now_ms
         self.rng = rng
         self.max_hops = max_hops
         self.post_office = PostOffice()
         self.schedule = Schedule()
-        self.references = References(ledger, now_ms)
+        self.references = References(recorder, now_ms)
         #: Queues that may have something to dispatch, in the order they became so.
         self.ready: dict[Queue, None] = {}
         self.wake = wake
-        self.throttle = Throttle(ledger, wake, lambda: self.references.memory_bytes >= max_memory_bytes)
+        self.throttle = Throttle(recorder, wake, lambda: self.references.memory_bytes >= max_memory_bytes)
 
     def mark_ready(self, queue: Queue) -> None:
         """The queue may have become dispatchable; the loop will look."""

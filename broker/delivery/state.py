@@ -1,6 +1,6 @@
 """Where references go: into memory or to disk only, to a queue's end, its front, or a time of their own.
 
-A reference that has been changed stands in SETTLING until the group with its change is on disk; ``place_when_safe`` is the only way back
+A reference that has been changed stands in IN_COMMIT until the group with its change is on disk; ``place_when_safe`` is the only way back
 from there.
 """
 
@@ -12,12 +12,12 @@ from random import Random
 
 from ..core.consumer import Consumer
 from ..core.counts import SENT
-from ..core.message import SETTLING, Message, MessageReference
+from ..core.message import IN_COMMIT, Message, MessageReference
 from ..core.queue import Queue
 from ..core.settings.address_settings import AddressSettingsRepository
 from ..paging.page_reads import Reader
 from ..paging.pager import Pager, Windows
-from ..recording.recorder import Ledger
+from ..recording.recorder import Recorder
 from .references import expires_at
 from .shared_state import SharedState
 
@@ -25,7 +25,7 @@ from .shared_state import SharedState
 class BrokerState(SharedState):
     def __init__(
         self,
-        ledger: Ledger,
+        recorder: Recorder,
         settings: AddressSettingsRepository,
         now_ms: Callable[[], int],
         rng: Random,
@@ -34,7 +34,7 @@ class BrokerState(SharedState):
         reader: Reader,
         windows: Windows,
     ) -> None:
-        super().__init__(ledger, settings, now_ms, rng, wake, max_hops, windows.memory_bytes)
+        super().__init__(recorder, settings, now_ms, rng, wake, max_hops, windows.memory_bytes)
         self.pager = Pager(self, reader, windows, self.place)
 
     # -- in ----------------------------------------------------------------------------------------------------------
@@ -57,19 +57,19 @@ class BrokerState(SharedState):
         """There is no room in memory: they are in the open group, and nowhere else."""
         now_ms, settings, arrived = self.now_ms(), queue.settings, self.pager.arrived
         expiries: list[int | None] = []
-        for number, message in enumerate(messages, self.ledger.next_ids(len(messages))):
+        for number, message in enumerate(messages, self.recorder.next_ids(len(messages))):
             message.message_id = number
             expires_at_ms = expires_at(settings, now_ms, message.expires_at_ms)
             expiries.append(expires_at_ms)
             arrived(queue, queue.priority_of(message), number, message.size, expires_at_ms)
-        self.ledger.arrived_on_disk(queue, messages, expiries)
+        self.recorder.arrived_on_disk(queue, messages, expiries)
 
     def place(self, references: Iterable[MessageReference], fresh: bool = False) -> None:
-        """SETTLING references become pending, or scheduled when their time is still to come. ``fresh``: first arrivals."""
+        """IN_COMMIT references become pending, or scheduled when their time is still to come. ``fresh``: first arrivals."""
         now_ms = self.now_ms()
         ready: dict[Queue, tuple[list[MessageReference], list[MessageReference]]] = {}
         for reference in references:
-            if reference.where is not SETTLING:
+            if reference.where is not IN_COMMIT:
                 continue
             queue = reference.queue
             if reference.expires_at_ms is not None:
@@ -94,9 +94,9 @@ class BrokerState(SharedState):
             self.mark_ready(queue)
 
     def place_when_safe(self, references: list[MessageReference]) -> None:
-        """The same, once everything on the books so far is on disk."""
+        """The same, once everything recorded so far is on disk."""
         if references:
-            self.ledger.when_safe(lambda: self.place(references))
+            self.recorder.when_safe(lambda: self.place(references))
 
     def take_back(self, consumer: Consumer, references: list[MessageReference]) -> None:
         """The same for what a consumer gave back. The credit of what is to go out again at once is free when that stands in its place; of
@@ -106,11 +106,11 @@ class BrokerState(SharedState):
         if not soon:
             self.place_when_safe(references)
         elif not consumer.returning and not any(reference.durable for reference in references):
-            # None of it is on the books.
+            # None of it is recorded.
             self.place(references)
         else:
             consumer.expect_back(soon)
-            self.ledger.when_safe(lambda: self._put_back(consumer, references, soon))
+            self.recorder.when_safe(lambda: self._put_back(consumer, references, soon))
 
     def _put_back(self, consumer: Consumer, references: list[MessageReference], soon: int) -> None:
         """Whatever has become of some of them meanwhile: deleted with their queue, they are passed over."""
@@ -130,4 +130,4 @@ class BrokerState(SharedState):
                 reference.queue.expect(-1, -reference.message.size)
             self.place(references, fresh=True)
 
-        self.ledger.when_safe(arrive)
+        self.recorder.when_safe(arrive)

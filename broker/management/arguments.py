@@ -12,7 +12,7 @@ from ..errors import Refused
 MOST: Final = (1 << 63) - 1
 #: So many of an address's queues are named.
 _NAMED: Final = 5
-#: Stays that one call asks about.
+#: Queue entries that one call asks about.
 MOST_STAYS: Final = 100
 
 

@@ -33,7 +33,7 @@ def describe(reference: MessageReference) -> dict[str, Any]:
         "due_at_ms": reference.due_at_ms,
         "delivery_count": reference.delivery_count,
         "failed": reference.failed,
-        "assigned": reference.assigned,
+        "assigned": reference.dispatched,
         "suspect": reference.suspect,
         "hops": described(reference.hops or [], message.message_id),
     }

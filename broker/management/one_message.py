@@ -65,7 +65,7 @@ def _movable(broker: Broker, message_id: int, history: History, only: Queue | No
         if each.where is Where.DELIVERING:
             who = f"consumer {each.consumer.name}" if each.consumer is not None else "a consumer"
             raise Refused("message-held", f"message {message_id} is held by {who}", "wait until it is settled, or close the connection")
-        if each.where is Where.SETTLING:
+        if each.where is Where.IN_COMMIT:
             raise Refused("message-held", f"what happened last to message {message_id} is not on disk yet", "ask again")
     return places
 
@@ -132,7 +132,7 @@ def _reasons(broker: Broker, reference: MessageReference, ahead: int, first: int
             return [{"code": "waits-until", "at_ms": reference.due_at_ms}]
         case Where.PARKED:
             return [{"code": "parked", "reason": reference.park_reason}]
-        case Where.SETTLING:
+        case Where.IN_COMMIT:
             return [{"code": "being-written"}]
         case _:
             return _pending(broker, reference, ahead, first)
@@ -146,8 +146,8 @@ def _held(broker: Broker, reference: MessageReference) -> dict[str, Any]:
         "consumer": consumer.name if consumer is not None else None,
         "connection": consumer.connection if consumer is not None else None,
         "user": connection.user if connection is not None else None,
-        "since_ms": reference.assigned_at_ms,
-        "given_at_ms": reference.given_at_ms,
+        "since_ms": reference.dispatched_at_ms,
+        "given_at_ms": reference.delivered_at_ms,
         "in_transaction": reference.transaction is not None,
     }
 

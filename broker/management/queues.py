@@ -85,7 +85,7 @@ def _describe_consumer(consumer: Consumer) -> dict[str, Any]:
         "credit": consumer.credit,
         "unsettled": len(consumer.unsettled),
         "held_bytes": consumer.held_bytes,
-        "given": sum(reference.given_at_ms is not None for reference in consumer.unsettled.values()),
+        "given": sum(reference.delivered_at_ms is not None for reference in consumer.unsettled.values()),
         "selector": consumer.selector.text if consumer.selector else None,
         "slow": consumer.slow,
         "too_large": consumer.too_large,
@@ -129,7 +129,7 @@ def _set_paused(broker: Broker, arguments: dict[str, Any], paused: bool) -> dict
 
 
 STATE_OF = {
-    Where.SETTLING: "settling",
+    Where.IN_COMMIT: "settling",
     Where.PENDING: "ready",
     Where.DELIVERING: "delivering",
     Where.SCHEDULED: "scheduled",

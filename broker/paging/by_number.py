@@ -13,10 +13,10 @@ from ..steps import LOOK_STEP, Steps
 from .browsing import at_hand
 
 #: Where the journal says that it is: queue id, priority, sequence.
-Stay = tuple[int, int, int]
+QueueEntry = tuple[int, int, int]
 
 
-def find(state: BrokerState, message_id: int, stays: Iterable[Stay]) -> Steps[list[MessageReference]]:
+def find(state: BrokerState, message_id: int, stays: Iterable[QueueEntry]) -> Steps[list[MessageReference]]:
     """All places of the message: in memory anywhere, on disk only where ``stays`` say. What is from disk is there to be looked at."""
     found: list[MessageReference] = []
     for queue in list(state.post_office.queues.values()):
@@ -37,7 +37,7 @@ def act_on(state: BrokerState, place: MessageReference, act: Callable[[MessageRe
     """Does it to the message in that place, brought into memory where it is not; False where it has left, or somebody holds it."""
     reference = place.queue.references.get(place.sequence)
     if reference is not None:
-        if reference.where in (Where.DELIVERING, Where.SETTLING):
+        if reference.where in (Where.DELIVERING, Where.IN_COMMIT):
             return False
         act(reference)
         return True
@@ -50,7 +50,7 @@ def act_on(state: BrokerState, place: MessageReference, act: Callable[[MessageRe
             act(reference)
             done = True
         finally:
-            if reference.where is Where.SETTLING:
+            if reference.where is Where.IN_COMMIT:
                 state.place((reference,))
 
     yield from _read(state, place.queue, place.priority, place.sequence, adopt)

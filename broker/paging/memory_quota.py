@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Final
 
-from ..core.consumer import Kept
+from ..core.consumer import HeldBytes
 from ..core.message import REFERENCE_BYTES
 from ..delivery.shared_state import SharedState
 
@@ -20,7 +20,7 @@ _LEAST_PART: Final = 64
 _COUNT_EVERY_MS: Final = 250
 
 
-class Rations:
+class MemoryQuota:
     def __init__(self, state: SharedState, memory_limit: int) -> None:
         self._state = state
         self._limit = memory_limit
@@ -28,7 +28,7 @@ class Rations:
         #: Pages that are on their way, at what they may take.
         self.coming_bytes = 0
         #: What closed consumers hold, by connection: as it may have any number of those, they are one holder.
-        self.kept: set[Kept] = set()
+        self.kept: set[HeldBytes] = set()
         #: What each holder has that has anything, in order; counted now and then.
         self._held: list[int] = []
         self._held_bytes = 0

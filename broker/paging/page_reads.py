@@ -16,7 +16,7 @@ from ..core.message import REFERENCE_BYTES
 from ..core.queue import Queue
 from ..delivery.shared_state import SharedState
 from ..errors import Refused
-from .memory_quota import Rations
+from .memory_quota import MemoryQuota
 
 _AGAIN_MS: Final = 1_000
 #: Looks at what of a queue is only on disk; returns whether it wants more.
@@ -30,10 +30,10 @@ class Reader(Protocol):
 
 
 class PageReads:
-    def __init__(self, state: SharedState, reader: Reader, rations: Rations) -> None:
+    def __init__(self, state: SharedState, reader: Reader, quota: MemoryQuota) -> None:
         self._state = state
         self._reader = reader
-        self._rations = rations
+        self._quota = quota
         #: Pages that are on their way, by queue and kind, and what each may take of memory.
         self.reading: dict[tuple[int, str], int] = {}
         #: Queues of which a page could not be read, and when they are looked at again.
@@ -46,11 +46,11 @@ class PageReads:
             return False
         size = wanted.size + REFERENCE_BYTES * wanted.rows
         self.reading[queue.queue_id, kind] = size
-        self._rations.coming_bytes += size
+        self._quota.coming_bytes += size
 
         def lost(error: Exception) -> None:
             if (queue.queue_id, kind) not in self.reading:
-                # It had come, and was taken only in part: nobody knows what the books say of it, but the journal does.
+                # It had come, and was taken only in part: nobody knows what is recorded of it, but the journal does.
                 raise error
             self.ended(queue, kind)
             if self._state.post_office.queues_by_id.get(queue.queue_id) is queue:
@@ -64,7 +64,7 @@ class PageReads:
 
     def ended(self, queue: Queue, kind: str) -> None:
         """It is on its way no more."""
-        self._rations.coming_bytes -= self.reading.pop((queue.queue_id, kind))
+        self._quota.coming_bytes -= self.reading.pop((queue.queue_id, kind))
 
     def look_again(self, now_ms: int) -> None:
         """At least once a second: at queues of which a page could not be read."""

@@ -23,7 +23,7 @@ from ..core.settings.address_settings import AddressSettings
 from ..delivery.references import reference_of
 from ..delivery.shared_state import SharedState
 from ..steps import Steps
-from .memory_quota import Rations
+from .memory_quota import MemoryQuota
 from .page_reads import Look, PageReads, Reader, Scan
 
 log = logging.getLogger("homing")
@@ -61,8 +61,8 @@ class Pager:
         self._place = place
         self._references = state.references
         self._windows = windows
-        self.rations = Rations(state, windows.memory_bytes)
-        self.reads = PageReads(state, reader, self.rations)
+        self.quota = MemoryQuota(state, windows.memory_bytes)
+        self.reads = PageReads(state, reader, self.quota)
         #: Queues whose consumers hold too much to be given more while memory is short, and when they are looked at again.
         self._held_back: dict[Queue, None] = {}
         self._look_again_ms = self._warned_ms = 0
@@ -104,7 +104,7 @@ class Pager:
 
     def _in_force(self, settings: AddressSettings) -> tuple[int, int]:
         """Messages and bytes that a queue keeps in memory."""
-        windows, part = self._windows, self.rations.part()
+        windows, part = self._windows, self.quota.part()
         messages, size = windows.messages, windows.size
         if settings.overflow == "page":
             messages, size = min(messages, settings.max_length or messages), min(size, settings.max_length_bytes or size)
@@ -117,7 +117,7 @@ class Pager:
         self._expires(queue, expires_at_ms)
 
     def leave(self, reference: MessageReference) -> bool:
-        """A fresh reference that is on the books and about to be ready is forgotten if it has no place in memory; whether it was."""
+        """A fresh reference that is recorded and about to be ready is forgotten if it has no place in memory; whether it was."""
         queue, priority = reference.queue, reference.priority
         if not reference.durable or self.keeps(queue, priority):
             return False
@@ -134,7 +134,7 @@ class Pager:
         if not reference.durable or reference.suspect:
             return False
         if not queue.due_on_disk:
-            if queue.scheduled < int(self._windows.scheduled * self.rations.part()):
+            if queue.scheduled < int(self._windows.scheduled * self.quota.part()):
                 return False
             queue.due_horizon = (self._state.now_ms() + AHEAD_MS, _LAST)
         if (due_at_ms, reference.sequence) <= queue.due_horizon:
@@ -155,7 +155,7 @@ class Pager:
         self, queue: Queue, ready: dict[int, int], due: int, first_due_ms: int | None, first_expiry_ms: int | None, size: int
     ) -> None:
         """What the journal counted at the start and did not read."""
-        newest = self._state.ledger.next_id()
+        newest = self._state.recorder.next_id()
         for priority, count in ready.items():
             queue.pending.found_on_disk(priority, count, count * size, newest)
         queue.due_on_disk = due
@@ -203,7 +203,7 @@ class Pager:
         """Whether this consumer wants messages, and something may be read for it."""
         if not consumer.wants(now_ms):
             return False
-        if self.rations.allow(consumer.held_bytes + consumer.kept.bytes):
+        if self.quota.allow(consumer.held_bytes + consumer.kept.bytes):
             return True
         self._held_back[consumer.queue] = None
         if now_ms >= self._warned_ms + _WARN_EVERY_MS:
@@ -219,7 +219,7 @@ class Pager:
     def look_again(self) -> None:
         """At whoever was held back: when memory is no longer short, and once a second."""
         now_ms = self._state.now_ms()
-        if self._held_back and (now_ms >= self._look_again_ms or self.rations.part() > 0.0):
+        if self._held_back and (now_ms >= self._look_again_ms or self.quota.part() > 0.0):
             self._look_again_ms = now_ms + _LOOK_AGAIN_MS
             for queue in self._held_back:
                 self._state.mark_ready(queue)
@@ -235,7 +235,7 @@ class Pager:
         """Rows and bytes of its next page, or of so many read as one: no more than its windows, and little when memory is short."""
         windows, (rows, size) = self._windows, self._in_force(queue.settings)
         if rows < windows.messages:
-            least_rows, least_size = self.rations.least_page()
+            least_rows, least_size = self.quota.least_page()
             rows, size = max(rows, least_rows), max(size, least_size)
         return min(pages * PAGE_ROWS, windows.messages, rows), min(pages * PAGE_BYTES, windows.size, size)
 
@@ -281,16 +281,16 @@ class Pager:
         if references:
             queue.append_page(references)
         elif not page.more and pending.on_disk[priority]:
-            if not state.ledger.busy():
+            if not state.recorder.busy():
                 log.error("queue %s: %d messages were counted on disk and are not there", queue.name, pending.on_disk[priority])
                 pending.come_from_disk(priority, pending.on_disk[priority], pending.disk_bytes)
             # What there is stands in groups that are not on disk yet.
-            state.ledger.when_safe(lambda: state.mark_ready(queue))
+            state.recorder.when_safe(lambda: state.mark_ready(queue))
             return
         state.mark_ready(queue)
 
     def adopt(self, queue: Queue, record: ReferenceRecord) -> MessageReference:
-        """A message that was only on disk is in memory from here on; it stands in SETTLING until it is placed."""
+        """A message that was only on disk is in memory from here on; it stands in IN_COMMIT until it is placed."""
         reference = reference_of(queue, record)
         message = reference.message
         message.stored = 1
@@ -344,7 +344,7 @@ class Pager:
         queue.pending.overdue = queue.first_due_ms <= now_ms
         if queue.first_due_ms > now_ms + AHEAD_MS // 2:
             return
-        part, waiting = self.rations.part(), queue.scheduled + queue.pending.returned
+        part, waiting = self.quota.part(), queue.scheduled + queue.pending.returned
         room = part > 0.0 and waiting <= 4 * self._windows.scheduled * part
         if not room and not (queue.pending.overdue and self._starves(queue, now_ms)):
             return

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from homing.journal.commit.batch import Group
+from homing.journal.commit.batch import WriteBatch
 from homing.journal.read.pages import Page, Wanted
 
 
 class JournalPort(Protocol):
     """The part of journal.Journal that the broker writes through."""
 
-    group: Group
+    batch: WriteBatch
     #: Called on the loop after each commit.
     on_commit: Callable[[], None]
 

@@ -1,6 +1,6 @@
-"""The broker's books: what happens to references is entered here, and from here into the journal's open group.
+"""What happens to references is entered here, and from here into the journal's open batch.
 
-Every state change of a durable reference is one or two calls; all calls made in one step of the loop land in one group, so a move
+Every state change of a durable reference is one or two calls; all calls made in one step of the loop land in one batch, so a move
 (out of one queue, into another, with its attempt) is on disk as a whole or not at all. References that are not durable pass through
 without a trace.
 """
@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from homing.journal.commit.batch import Group
+from homing.journal.commit.batch import WriteBatch
 from homing.journal.contract import (
     AddressRecord,
     AttemptDetail,
     Attempts,
-    MinuteColumn,
     OutcomeDetail,
     Outcomes,
     PolicyRecord,
     QueueRecord,
+    QueueStat,
     ReferenceCounts,
     ReferenceRecord,
     make,
@@ -47,22 +47,22 @@ _FULL_FAULTS: Final = 100
 _KNOWN_POLICIES: Final = 500
 
 COLUMN_OF_OUTCOME: Final = {
-    "succeeded": MinuteColumn.SUCCEEDED,
-    "dead-lettered": MinuteColumn.DEAD_LETTERED,
-    "expired": MinuteColumn.EXPIRED,
-    "dropped": MinuteColumn.DROPPED,
-    "purged": MinuteColumn.PURGED,
-    "redriven": MinuteColumn.MOVED_OUT,
-    "moved": MinuteColumn.MOVED_OUT,
+    "succeeded": QueueStat.SUCCEEDED,
+    "dead-lettered": QueueStat.DEAD_LETTERED,
+    "expired": QueueStat.EXPIRED,
+    "dropped": QueueStat.DROPPED,
+    "purged": QueueStat.PURGED,
+    "redriven": QueueStat.MOVED_OUT,
+    "moved": QueueStat.MOVED_OUT,
 }
 
 
 _Verdicts = list[tuple[MessageReference, Decision]]
 #: What stays have in common -> (message_id, sequence) of each.
-_Stays = dict[tuple[Any, ...], list[tuple[int, int]]]
+_QueueEntries = dict[tuple[Any, ...], list[tuple[int, int]]]
 
 
-class Ledger:
+class Recorder:
     def __init__(self, journal: JournalPort, now_ms: Callable[[], int], keep_all_history: bool = False) -> None:
         self._journal = journal
         self._now_ms = now_ms
@@ -75,8 +75,8 @@ class Ledger:
         self._policy_of: dict[tuple[int, int], tuple[AddressSettings, ConsumerPolicy | None, str]] = {}
 
     @property
-    def group(self) -> Group:
-        return self._journal.group
+    def batch(self) -> WriteBatch:
+        return self._journal.batch
 
     def next_id(self) -> int:
         return self._journal.next_id()
@@ -98,14 +98,14 @@ class Ledger:
     def when_safe(self, callback: Callable[[], None]) -> None:
         """Calls back once everything entered so far is on disk; at once when it is already."""
         if self._journal.busy():
-            self._journal.group.after.append(callback)
+            self._journal.batch.after.append(callback)
         else:
             callback()
 
     def when_stored(self, callback: Callable[[], None]) -> None:
         """The same, for the confirm of a send: it may wait for the acknowledgement of what was sent (journal/commit/scheduler.py)."""
         if self._journal.busy():
-            self._journal.group.confirms.append(callback)
+            self._journal.batch.confirms.append(callback)
         else:
             callback()
 
@@ -125,20 +125,20 @@ class Ledger:
     def note_time(self, now_ms: int) -> None:
         """Broker time goes along with what is written anyway; an idle broker writes nothing."""
         if self._journal.busy():
-            self._journal.group.clock(now_ms)
+            self._journal.batch.clock(now_ms)
 
     # -- addresses and queues ----------------------------------------------------------------------------------------
 
     def address_made(self, address: Address) -> None:
-        self._journal.group.address(AddressRecord(address.name, int(address.routing_types), address.auto_created, address.created_at_ms))
+        self._journal.batch.address(AddressRecord(address.name, int(address.routing_types), address.auto_created, address.created_at_ms))
 
     def address_gone(self, address: Address) -> None:
-        self._journal.group.delete_address(address.name)
+        self._journal.batch.delete_address(address.name)
 
     def queue_changed(self, queue: Queue, deleted_at_ms: int | None = None) -> None:
-        """Made, paused, resumed or (with a time) deleted. Queues that are not durable are not in the books."""
+        """Made, paused, resumed or (with a time) deleted. Queues that are not durable are not recorded."""
         if queue.durable:
-            self._journal.group.queue(
+            self._journal.batch.queue(
                 QueueRecord(
                     queue.queue_id,
                     queue.name,
@@ -154,28 +154,28 @@ class Ledger:
                 )
             )
 
-    # -- a stay in a queue -------------------------------------------------------------------------------------------
+    # -- a queue entry -------------------------------------------------------------------------------------------
 
-    def entered(self, references: list[MessageReference], column: MinuteColumn = MinuteColumn.SENT) -> None:
+    def entered(self, references: list[MessageReference], column: QueueStat = QueueStat.SENT) -> None:
         """References of *one* message joined their queues. Several durable ones share one stored body."""
         durable = [reference for reference in references if reference.durable]
         if not durable:
             return
-        group, minute = self._journal.group, self._now_ms() // _MINUTE_MS
+        batch, minute = self._journal.batch, self._now_ms() // _MINUTE_MS
         message = durable[0].message
         record = message_record(message)
         # A shared body leaves the disk with its last durable reference; one that comes from a queue that is not durable brings it back.
         if (len(durable) > 1 and not message.shared) or (message.shared and not message.stored):
             message.shared = True
-            group.add_message(record)
+            batch.add_message(record)
         message.stored += len(durable)
         for reference in durable:
-            group.add(reference_record(reference, record))
-            group.counts(reference.queue.queue_id, minute)[column] += 1
+            batch.add(reference_record(reference, record))
+            batch.counts(reference.queue.queue_id, minute)[column] += 1
 
     def moved_in(self, queue: Queue, references: list[MessageReference]) -> None:
         """Fresh references to as many messages, which died elsewhere, joined one queue."""
-        group, size = self._journal.group, 0
+        batch, size = self._journal.batch, 0
         queue.counts[MOVED_IN] += len(references)
         records: dict[int, ReferenceRecord] = {}
         for reference in references:
@@ -185,22 +185,22 @@ class Ledger:
                 if not message.shared:
                     size += len(message.body)
                 elif not message.stored:
-                    group.add_message(record)
+                    batch.add_message(record)
                 message.stored += 1
                 records[reference.sequence] = reference_record(reference, record)
         if records:
-            group.add_fresh(records, size)
-            group.counts(queue.queue_id, self._now_ms() // _MINUTE_MS)[MinuteColumn.MOVED_IN] += len(records)
+            batch.add_fresh(records, size)
+            batch.counts(queue.queue_id, self._now_ms() // _MINUTE_MS)[QueueStat.MOVED_IN] += len(records)
 
     def arrived(self, queue: Queue, arrivals: dict[int, MessageReference], size: int) -> None:
         """The plain case of sending: fresh durable references, by sequence, of as many messages, with bodies of ``size``, in one queue."""
-        group = self._journal.group
-        group.add_arrivals(arrivals, size, arrival_record)
-        group.counts(queue.queue_id, self._now_ms() // _MINUTE_MS)[MinuteColumn.SENT] += len(arrivals)
+        batch = self._journal.batch
+        batch.add_arrivals(arrivals, size, arrival_record)
+        batch.counts(queue.queue_id, self._now_ms() // _MINUTE_MS)[QueueStat.SENT] += len(arrivals)
 
     def arrived_on_disk(self, queue: Queue, messages: list[Message], expiries: list[int | None]) -> None:
         """The same for durable messages of which there is no reference in memory."""
-        group, queue_id, now_ms = self._journal.group, queue.queue_id, self._now_ms()
+        batch, queue_id, now_ms = self._journal.batch, queue.queue_id, self._now_ms()
         for message, expires_at_ms in zip(messages, expiries, strict=True):
             values = (
                 queue_id,
@@ -217,8 +217,8 @@ class Ledger:
                 message_record(message),
                 False,
             )
-            group.add(make(ReferenceRecord, values))
-        group.counts(queue_id, now_ms // _MINUTE_MS)[MinuteColumn.SENT] += len(messages)
+            batch.add(make(ReferenceRecord, values))
+        batch.counts(queue_id, now_ms // _MINUTE_MS)[QueueStat.SENT] += len(messages)
 
     def changed(self, references: Iterable[MessageReference]) -> None:
         """Counts, due time or state of references that stay where they are."""
@@ -229,7 +229,7 @@ class Ledger:
                 counts = (
                     reference.delivery_count,
                     reference.failed,
-                    reference.assigned,
+                    reference.dispatched,
                     state_bits(reference),
                     reference.due_at_ms,
                     reference.expires_at_ms,
@@ -238,17 +238,17 @@ class Ledger:
                     last, sequences = counts, alike.setdefault(counts, [])
                 sequences.append(reference.sequence)
         for counts, sequences in alike.items():
-            self._journal.group.change(sequences, make(ReferenceCounts, counts))
+            self._journal.batch.change(sequences, make(ReferenceCounts, counts))
 
     def succeeded(self, queue: Queue, references: list[MessageReference], alone: bool = True, consumer: Consumer | None = None) -> None:
         """Acknowledged references of one queue leave it for good. ``alone``: not as a part of a transaction."""
-        group, now_ms, held_ms = self._journal.group, self._now_ms(), 0
+        batch, now_ms, held_ms = self._journal.batch, self._now_ms(), 0
         queue.counts[DELIVERED] += len(references)
         queue.counts[SUCCEEDED] += len(references)
         first_tries: set[int] = set()
         recorded: list[int] = []
         untried = recorded_ms = 0
-        told: _Stays = {}
+        told: _QueueEntries = {}
         for reference in references:
             if not reference.durable:
                 continue
@@ -256,21 +256,21 @@ class Ledger:
             if reference.failed or reference.hops or self._keep_all:
                 untried += not reference.failed
                 recorded.append(reference.sequence)
-                recorded_ms += now_ms - (reference.given_at_ms or reference.assigned_at_ms)
+                recorded_ms += now_ms - (reference.delivered_at_ms or reference.dispatched_at_ms)
                 reference.delivery_count += not reference.counted
                 self._outcome(reference, "succeeded", now_ms, None, (), told, consumer)
             else:
                 first_tries.add(reference.sequence)
-                held_ms += now_ms - (reference.given_at_ms or reference.assigned_at_ms)
+                held_ms += now_ms - (reference.delivered_at_ms or reference.dispatched_at_ms)
             message = reference.message
             message.stored -= 1
             if message.shared:
                 self._body_unused(message)
         minute, name = now_ms // _MINUTE_MS, consumer.served_as if consumer else ""
         if recorded:
-            group.remove(queue.queue_id, minute, recorded, untried, name, recorded_ms, now_ms)
+            batch.remove(queue.queue_id, minute, recorded, untried, name, recorded_ms, now_ms)
         if first_tries:
-            group.succeed(queue.queue_id, minute, first_tries, alone, name, held_ms, now_ms)
+            batch.succeed(queue.queue_id, minute, first_tries, alone, name, held_ms, now_ms)
 
     def left(
         self,
@@ -282,9 +282,9 @@ class Ledger:
     ) -> None:
         """References leave their queue otherwise: dead-lettered, expired, dropped, purged, redriven, moved; ``targets``: where to."""
         target_queues = tuple([target.name for target in targets])
-        group, queue_id, now_ms = self._journal.group, queue.queue_id, self._now_ms()
+        batch, queue_id, now_ms = self._journal.batch, queue.queue_id, self._now_ms()
         always = self._keep_all or outcome in ("dead-lettered", "expired", "redriven", "moved") or reason == DELETED
-        told: _Stays = {}
+        told: _QueueEntries = {}
         gone: list[int] = []
         number = 0
         for reference in references:
@@ -300,12 +300,12 @@ class Ledger:
                 self._body_unused(message)
         queue.counts[COUNT_OF_OUTCOME[outcome]] += number
         if gone:
-            group.delete_all(gone)
-            group.counts(queue_id, now_ms // _MINUTE_MS)[COLUMN_OF_OUTCOME[outcome]] += len(gone)
+            batch.delete_all(gone)
+            batch.counts(queue_id, now_ms // _MINUTE_MS)[COLUMN_OF_OUTCOME[outcome]] += len(gone)
 
     def _body_unused(self, message: Message) -> None:
         if not message.stored:
-            self._journal.group.delete_message(message.message_id)
+            self._journal.batch.delete_message(message.message_id)
 
     def _outcome(
         self,
@@ -314,7 +314,7 @@ class Ledger:
         now_ms: int,
         reason: str | None,
         target_queues: tuple[str, ...],
-        told: _Stays,
+        told: _QueueEntries,
         consumer: Consumer | None = None,
     ) -> None:
         """``told``: the stays of the same queue that ended alike and went to the same queues, as those of many do."""
@@ -338,7 +338,7 @@ class Ledger:
                 message.producer or None,
                 home,
             )
-            self._journal.group.outcome(Outcomes(reference.queue.queue_id, now_ms, outcome, detail, stays))
+            self._journal.batch.outcome(Outcomes(reference.queue.queue_id, now_ms, outcome, detail, stays))
         stays.append((message.message_id, reference.sequence))
 
     # -- attempts ----------------------------------------------------------------------------------------------------
@@ -350,7 +350,7 @@ class Ledger:
 
         Keeps, of each message, the first tenth and the last of at most max-redelivery-records.
         """
-        group, queue_id = self._journal.group, consumer.queue.queue_id
+        batch, queue_id = self._journal.batch, consumer.queue.queue_id
         counts = consumer.queue.counts
         counts[FAILED] += len(verdicts)
         counts[RETRIED] += sum([decision.action is Action.REDELIVER for _, decision in verdicts])
@@ -359,7 +359,7 @@ class Ledger:
         last = limit - limit // 10
         by_key = settings.message_key_property is not None
         # What is told of them is the same for most: those that went out together and were tried as often.
-        alike: _Stays = {}
+        alike: _QueueEntries = {}
         last_told, stays = None, None
         number = first = failed_ms = 0
         for reference, decision in verdicts:
@@ -367,17 +367,17 @@ class Ledger:
                 continue
             number += 1
             first += reference.failed == 1
-            failed_ms += now_ms - (reference.given_at_ms or reference.assigned_at_ms)
+            failed_ms += now_ms - (reference.delivered_at_ms or reference.dispatched_at_ms)
             message, sequence, failed = reference.message, reference.sequence, reference.failed
             if failed > limit:
                 if not limit:
                     continue
-                group.delete_attempt(message.message_id, sequence, failed - last)
+                batch.delete_attempt(message.message_id, sequence, failed - last)
             address = reference.hops[-1].facts["address"] if reference.hops else message.address
             key = message_key(reference) if by_key else None
-            counted, assigned_ms, given_ms = reference.delivery_count, reference.assigned_at_ms, reference.given_at_ms
+            counted, dispatched_ms, delivered_ms = reference.delivery_count, reference.dispatched_at_ms, reference.delivered_at_ms
             home = home_of(reference)
-            told = (address, assigned_ms, given_ms, counted, failed, decision, key, message.producer, home)
+            told = (address, dispatched_ms, delivered_ms, counted, failed, decision, key, message.producer, home)
             if told != last_told:
                 last_told, stays = told, alike.get(told)
             if stays is None:
@@ -387,8 +387,8 @@ class Ledger:
                     outcome=outcome,
                     consumer=consumer.name,
                     connection=consumer.connection,
-                    assigned_at_ms=assigned_ms,
-                    given_at_ms=given_ms,
+                    assigned_at_ms=dispatched_ms,
+                    given_at_ms=delivered_ms,
                     delivery_count=counted,
                     failed=failed,
                     delay_ms=decision.delay_ms if decision.action is Action.REDELIVER else None,
@@ -401,14 +401,14 @@ class Ledger:
                     producer=message.producer or None,
                     home=home,
                 )
-                group.attempt(Attempts(queue_id, failed, now_ms, detail, stays))
+                batch.attempt(Attempts(queue_id, failed, now_ms, detail, stays))
             stays.append((message.message_id, sequence))
         if number:
-            counts = group.counts(queue_id, now_ms // _MINUTE_MS)
-            counts[MinuteColumn.FAILED] += number
-            counts[MinuteColumn.FAILED_FIRST] += first
-            counts[MinuteColumn.FAILED_MS] += failed_ms
-            group.serve(queue_id, now_ms // _MINUTE_MS, consumer.served_as, [0, 0, number, failed_ms, now_ms, now_ms])
+            counts = batch.counts(queue_id, now_ms // _MINUTE_MS)
+            counts[QueueStat.FAILED] += number
+            counts[QueueStat.FAILED_FIRST] += first
+            counts[QueueStat.FAILED_MS] += failed_ms
+            batch.serve(queue_id, now_ms // _MINUTE_MS, consumer.served_as, [0, 0, number, failed_ms, now_ms, now_ms])
 
     def read_report(self, report: dict[str, Any], settings: AddressSettings) -> None:
         """Once for each report, however many messages it fails, and before any of them changes."""
@@ -430,7 +430,7 @@ class Ledger:
         queue.counts[DELIVERED] += len(references)
         number = sum([reference.durable for reference in references])
         if number:
-            self._journal.group.counts(queue.queue_id, now_ms // _MINUTE_MS)[MinuteColumn.DELIVERED] += number
+            self._journal.batch.counts(queue.queue_id, now_ms // _MINUTE_MS)[QueueStat.DELIVERED] += number
 
     def _policy(self, settings: AddressSettings, policy: ConsumerPolicy | None, now_ms: int) -> str:
         key = (id(settings), id(policy))
@@ -445,5 +445,5 @@ class Ledger:
             if len(self._known_policies) >= _KNOWN_POLICIES:
                 del self._known_policies[next(iter(self._known_policies))]
             self._known_policies[name] = None
-            self._journal.group.policy(PolicyRecord(name, now_ms, in_force))
+            self._journal.batch.policy(PolicyRecord(name, now_ms, in_force))
         return name

@@ -61,7 +61,7 @@ def message_record(message: Message) -> MessageRecord:
 
 
 def arrival_record(reference: MessageReference) -> ReferenceRecord:
-    """As it came, with a body of its own: what has become of it since then is on the books apart. Called on the writer's thread."""
+    """As it came, with a body of its own: what has become of it since then is recorded apart. Called on the writer's thread."""
     record = message_record(reference.message)
     queue_id, priority, expires_at_ms = reference.queue.queue_id, reference.priority, reference.expires_at_ms
     values = (queue_id, priority, reference.sequence, 0, 0, 0, 0, None, expires_at_ms, reference.entered_at_ms, None, record, False)
@@ -75,7 +75,7 @@ def reference_record(reference: MessageReference, message: MessageRecord) -> Ref
         reference.sequence,
         reference.delivery_count,
         reference.failed,
-        reference.assigned,
+        reference.dispatched,
         state_bits(reference),
         reference.due_at_ms,
         reference.expires_at_ms,

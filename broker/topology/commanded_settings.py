@@ -12,7 +12,7 @@ from ..core.settings.address_settings import AddressSettingsRepository, read_set
 from ..core.settings.units import known_duration_ms
 from ..core.settings.values import SettingError
 from ..core.settings.wildcard import pattern_problem
-from ..recording.recorder import Ledger
+from ..recording.recorder import Recorder
 
 log = logging.getLogger("homing")
 
@@ -22,8 +22,8 @@ Layers = Mapping[str, Mapping[str, Any]]
 
 
 class CommandedSettings:
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
         self.layers: Layers = {}
 
     def over(self, configured: AddressSettingsRepository) -> AddressSettingsRepository:
@@ -33,10 +33,10 @@ class CommandedSettings:
     def keep(self, layers: Layers) -> None:
         """These from now on; what has changed goes into the journal."""
         for pattern in self.layers.keys() - layers.keys():
-            self._ledger.group.delete_declaration(_KIND, pattern)
+            self._recorder.batch.delete_declaration(_KIND, pattern)
         for pattern, layer in layers.items():
             if self.layers.get(pattern) != layer:
-                self._ledger.group.declare(DeclarationRecord(_KIND, pattern, dict(layer)))
+                self._recorder.batch.declare(DeclarationRecord(_KIND, pattern, dict(layer)))
         self.layers = layers
 
     def restore(self, declarations: Iterable[DeclarationRecord]) -> None:

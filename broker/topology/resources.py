@@ -91,7 +91,7 @@ class Resources:
             address.auto_created = address.auto_created and auto_created
         else:
             return address
-        state.ledger.address_made(address)
+        state.recorder.address_made(address)
         return address
 
     def declare_address(self, name: str, routing_types: RoutingTypes) -> Address:
@@ -134,7 +134,7 @@ class Resources:
         queue.policy = policy
         state.post_office.add_queue(queue)
         self.idle.watch(queue)
-        state.ledger.queue_changed(queue)
+        state.recorder.queue_changed(queue)
         return queue
 
     def make_queue_for(self, name: str, address: str, routing_type: str) -> Queue | None:
@@ -228,7 +228,7 @@ class Resources:
         """What made itself and is declared by hand now does not remove itself any more."""
         if queue.auto_created:
             queue.auto_created = False
-            self._state.ledger.queue_changed(queue)
+            self._state.recorder.queue_changed(queue)
         self.make_address(queue.address, ROUTING_TYPE_OF[queue.routing_type], _comes_again(queue.routing_type))
 
     def read_selector(self, text: str | None) -> Selector | None:
@@ -284,14 +284,14 @@ class Resources:
         self._state.post_office.remove_queue(queue)
         self._state.ready.pop(queue, None)
         self.idle.forget(queue)
-        self._state.ledger.queue_changed(queue, deleted_at_ms=self._state.now_ms())
+        self._state.recorder.queue_changed(queue, deleted_at_ms=self._state.now_ms())
         for listener in self.queue_gone:
             listener(queue)
         return count
 
     def purge_steps(self, queue: Queue, outcome: str = "purged") -> Steps[int]:
         """Removes all messages that nobody holds, in steps: of what is there now, what is still there when its turn comes."""
-        up_to = self._state.ledger.next_id()
+        up_to = self._state.recorder.next_id()
         count = yield from self._purge_memory(queue, outcome)
 
         def leave(records: list[ReferenceRecord]) -> bool:
@@ -307,7 +307,7 @@ class Resources:
     def _purge_memory(self, queue: Queue, outcome: str, everything: bool = False) -> Steps[int]:
         count = 0
         for number, reference in enumerate(list(queue.references.values()), 1):
-            if reference.where is not Where.GONE and (everything or reference.where not in (Where.DELIVERING, Where.SETTLING)):
+            if reference.where is not Where.GONE and (everything or reference.where not in (Where.DELIVERING, Where.IN_COMMIT)):
                 self._state.references.leave(reference, outcome)
                 count += 1
             if number % STEP == 0:
@@ -347,7 +347,7 @@ class Resources:
     def remove_address(self, address: Address) -> None:
         """Nothing is bound to it; the duplicate ids that came to it go with it."""
         self._state.post_office.remove_address(address.name)
-        self._state.ledger.address_gone(address)
+        self._state.recorder.address_gone(address)
         for forget in self.address_gone:
             forget(address.name)
 

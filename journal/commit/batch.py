@@ -1,11 +1,11 @@
-"""The open group: what the next commit will write.
+"""The open batch: what the next commit will write.
 
-A group is a map from key to final state, so that add, change and delete of one thing within one group cannot collide, and
+A batch is a map from key to final state, so that add, change and delete of one thing within one batch cannot collide, and
 what was both added and deleted within it need not be written at all. Everything here is a few dict operations, because it
 runs for every message on the loop's thread; packing and SQL are the writer's, on its own thread (batch_writer.py).
 
-Groups that wait for the disk (scheduler.py) stand in a row, oldest first, and only ever go there as a prefix of it. A message that
-succeeds while its group still waits is taken out of that group, as if it had been consumed before the group was closed.
+WriteBatches that wait for the disk (scheduler.py) stand in a row, oldest first, and only ever go there as a prefix of it. A message that
+succeeds while its batch still waits is taken out of that batch, as if it had been consumed before the batch was closed.
 
 Records are handed over: neither they nor the maps and lists inside them may change after the turn of the loop that did so.
 """
@@ -21,17 +21,17 @@ from ..contract import (
     Attempts,
     DeclarationRecord,
     MessageRecord,
-    MinuteColumn,
     Outcomes,
     PolicyRecord,
     QueueRecord,
+    QueueStat,
     ReferenceCounts,
     ReferenceRecord,
     make,
 )
 
-MINUTE_COLUMNS = len(MinuteColumn)
-#: Maps of a group in which a later entry simply takes the place of an earlier one.
+QUEUE_STATS = len(QueueStat)
+#: Maps of a batch in which a later entry simply takes the place of an earlier one.
 _LAST_STATE_WINS = ("queues", "addresses", "declarations", "producers", "duplicates", "transactions", "policies", "settings_rows")
 
 
@@ -40,13 +40,13 @@ def _nothing() -> None:
 
 
 def _no_arrivals(arrival: Any) -> ReferenceRecord:
-    raise TypeError(f"{type(arrival).__name__} joined a group without a way to make its record")
+    raise TypeError(f"{type(arrival).__name__} joined a batch without a way to make its record")
 
 
-class Group:
+class WriteBatch:
     """Everything between two commits. ``wake`` is called at the first touch; ``elide``: add and delete cancel out.
 
-    ``older`` are the groups before this one that wait for the disk still, oldest first; it is shared and changes.
+    ``older`` are the batches before this one that wait for the disk still, oldest first; it is shared and changes.
     """
 
     __slots__ = (
@@ -61,6 +61,7 @@ class Group:
         "changed",
         "clock_ms",
         "closed_s",
+        "consumer_stats",
         "declarations",
         "deleted",
         "deleted_first",
@@ -70,12 +71,11 @@ class Group:
         "forgotten",
         "messages",
         "messages_deleted",
-        "minutes",
         "outcomes",
         "policies",
         "producers",
+        "queue_stats",
         "queues",
-        "served",
         "settings_rows",
         "size",
         "touched",
@@ -83,7 +83,7 @@ class Group:
         "urgent",
     )
 
-    def __init__(self, wake: Callable[[], None] = _nothing, elide: bool = True, older: Iterable[Group] = ()) -> None:
+    def __init__(self, wake: Callable[[], None] = _nothing, elide: bool = True, older: Iterable[WriteBatch] = ()) -> None:
         self._wake = wake
         self._older = older
         self.elide = elide
@@ -92,7 +92,7 @@ class Group:
         self.urgent = False
         #: When it was closed; it waits since then.
         self.closed_s = 0.0
-        #: References that were added and deleted within this group and so never reach the disk.
+        #: References that were added and deleted within this batch and so never reach the disk.
         self.elided = 0
         #: Bytes of the bodies in it, about.
         self.size = 0
@@ -109,9 +109,9 @@ class Group:
         #: (message_id, sequence, attempt) -> how many of ``attempts`` came before; of those, and on disk, it goes.
         self.attempts_deleted: dict[tuple[int, int, int], int] = {}
         self.outcomes: list[Outcomes] = []
-        self.minutes: dict[tuple[int, int], list[int]] = {}
+        self.queue_stats: dict[tuple[int, int], list[int]] = {}
         #: (queue_id, minute, consumer) -> [succeeded, held_ms, failed, failed_ms, first_ms, last_ms]
-        self.served: dict[tuple[int, int, str], list[int]] = {}
+        self.consumer_stats: dict[tuple[int, int, str], list[int]] = {}
         self.queues: dict[int, QueueRecord] = {}
         #: None: to be deleted.
         self.addresses: dict[str, AddressRecord | None] = {}
@@ -136,9 +136,9 @@ class Group:
 
     @property
     def after(self) -> list[Callable[[], None]]:
-        """Callbacks for the loop, called in order once this group, and so everything before it, is on disk.
+        """Callbacks for the loop, called in order once this batch, and so everything before it, is on disk.
 
-        One for a frame, never one for a message. A group that holds nothing else is not written, only waited for.
+        One for a frame, never one for a message. A batch that holds nothing else is not written, only waited for.
         """
         if not self.touched:
             self.touch()
@@ -191,7 +191,7 @@ class Group:
         return {each.message.message_id for each in self.added.values() if isinstance(each, ReferenceRecord) and each.shared}
 
     def change(self, sequences: Iterable[int], counts: ReferenceCounts) -> None:
-        """Set counts, state and times in place; where a reference was added in this group, in what will be written."""
+        """Set counts, state and times in place; where a reference was added in this batch, in what will be written."""
         if not self.touched:
             self.touch()
         self._change(dict.fromkeys(sequences, counts))
@@ -259,7 +259,7 @@ class Group:
     ) -> None:
         """First deliveries that ``consumer`` acknowledged: the references go, the minute counts them.
 
-        ``alone``: the acknowledgements stand for themselves (they are no part of a transaction), so a reference whose group still
+        ``alone``: the acknowledgements stand for themselves (they are no part of a transaction), so a reference whose batch still
         waits is taken out of that one, with its counts: whatever prefix of the row reaches the disk agrees with itself.
         """
         if alone and self.elide:
@@ -277,11 +277,11 @@ class Group:
     def remove(
         self, queue_id: int, minute: int, sequences: Collection[int], first_tries: int, consumer: str, held_ms: int, at_ms: int
     ) -> None:
-        """Deliveries that ``consumer`` acknowledged, so many of them first ones: the same, in this group and no older one."""
+        """Deliveries that ``consumer`` acknowledged, so many of them first ones: the same, in this batch and no older one."""
         counts, number = self.counts(queue_id, minute), len(sequences)
-        counts[MinuteColumn.DELIVERED] += number
-        counts[MinuteColumn.SUCCEEDED] += number
-        counts[MinuteColumn.FIRST_TRY] += first_tries
+        counts[QueueStat.DELIVERED] += number
+        counts[QueueStat.SUCCEEDED] += number
+        counts[QueueStat.FIRST_TRY] += first_tries
         self.serve(queue_id, minute, consumer, [number, held_ms, 0, 0, at_ms, at_ms])
         self.delete_all(sequences)
         if self.closed_s and not self.added:
@@ -292,9 +292,9 @@ class Group:
 
         The minute counts them as well (``counts``).
         """
-        row = self.served.get((queue_id, minute, consumer))
+        row = self.consumer_stats.get((queue_id, minute, consumer))
         if row is None:
-            self.served[queue_id, minute, consumer] = served
+            self.consumer_stats[queue_id, minute, consumer] = served
         else:
             row[:4] = map(sum, zip(row[:4], served[:4], strict=True))
             row[4], row[5] = min(row[4], served[4]), max(row[5], served[5])
@@ -329,12 +329,12 @@ class Group:
         self.outcomes.append(outcomes)
 
     def counts(self, queue_id: int, minute: int) -> list[int]:
-        """The row of increments of one queue and minute, indexed by MinuteColumn; add to it in place."""
+        """The row of increments of one queue and minute, indexed by QueueStat; add to it in place."""
         if not self.touched:
             self.touch()
-        row = self.minutes.get((queue_id, minute))
+        row = self.queue_stats.get((queue_id, minute))
         if row is None:
-            row = self.minutes[queue_id, minute] = [0] * MINUTE_COLUMNS
+            row = self.queue_stats[queue_id, minute] = [0] * QUEUE_STATS
         return row
 
     def queue(self, record: QueueRecord) -> None:
@@ -365,8 +365,8 @@ class Group:
         self.touch()
         self.declarations[kind, name] = None
 
-    def producer_mark(self, producer: str, mark: int, at_ms: int) -> None:
-        """The highest number stored for a producer. It may rise only together with what it stands for, in one group."""
+    def producer_high_watermark(self, producer: str, mark: int, at_ms: int) -> None:
+        """The highest number stored for a producer. It may rise only together with what it stands for, in one batch."""
         if not self.touched:
             self.touch()
         self.producers[producer] = (mark, at_ms)
@@ -401,8 +401,8 @@ class Group:
         if now_ms > self.clock_ms:
             self.clock_ms = now_ms
 
-    def absorb(self, later: Group) -> None:
-        """Everything that ``later`` holds happens in this group as well, after what is here. ``later`` is used up."""
+    def absorb(self, later: WriteBatch) -> None:
+        """Everything that ``later`` holds happens in this batch as well, after what is here. ``later`` is used up."""
         for sequence in later.deleted_first:
             self._delete(sequence)
         size = self.size + later.size
@@ -423,11 +423,11 @@ class Group:
         self.attempts_deleted.update({key: before + number for key, number in later.attempts_deleted.items()})
         self.attempts += later.attempts
         self.outcomes += later.outcomes
-        for minute, increments in later.minutes.items():
-            row = self.minutes.setdefault(minute, increments)
+        for minute, increments in later.queue_stats.items():
+            row = self.queue_stats.setdefault(minute, increments)
             if row is not increments:
                 row[:] = map(sum, zip(row, increments, strict=True))
-        for key, served in later.served.items():
+        for key, served in later.consumer_stats.items():
             self.serve(*key, served)
         if later.forgotten:
             self._forget_duplicates(later.forgotten)
@@ -439,11 +439,11 @@ class Group:
         self.elided += later.elided
         self._after += later._after
 
-    def drop_bodies_gone_in(self, later: Iterable[Group]) -> None:
-        """Shared bodies that nothing here points at any more, and that a later group deletes, need not be written."""
+    def drop_bodies_gone_in(self, later: Iterable[WriteBatch]) -> None:
+        """Shared bodies that nothing here points at any more, and that a later batch deletes, need not be written."""
         if not self.elide:
             return
-        unused = {message_id for group in later for message_id in group.messages_deleted if message_id in self.messages}
+        unused = {message_id for batch in later for message_id in batch.messages_deleted if message_id in self.messages}
         if unused:
             for message_id in unused - self.shared_bodies():
                 del self.messages[message_id]
@@ -454,7 +454,7 @@ class Group:
             self.added
             or self.changed
             or self.deleted
-            or self.minutes
+            or self.queue_stats
             or self.attempts
             or self.outcomes
             or self.messages

@@ -1,7 +1,7 @@
-"""Write one group: pack, BEGIN IMMEDIATE, statements in one table order, COMMIT. Runs on the store's thread.
+"""Write one batch: pack, BEGIN IMMEDIATE, statements in one table order, COMMIT. Runs on the store's thread.
 
-All or nothing: either the commit returned and the whole group is on disk, or WriteFailed is raised. What the writer carries from
-group to group (the number of the next duplicate, the size of history, the ids reserved) changes only after a commit.
+All or nothing: either the commit returned and the whole batch is on disk, or WriteFailed is raised. What the writer carries from
+batch to batch (the number of the next duplicate, the size of history, the ids reserved) changes only after a commit.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ..store.bulk_statements import LONG_RUN, delete_integers, run_keys, run_val
 from ..store.commits import commit
 from ..store.history_rows import NEAR, VALID_STAYS, as_json, close_together, one_as_json, rows
 from ..store.packing import counts_checksum, outcome_map, pack, pack_hops, pack_message, packer
-from ..upkeep import tombstones as gone
-from .batch import Group
+from ..upkeep import tombstones
+from .batch import WriteBatch
 from .changes import change_references
 from .counts import write_counts
 from .writer_state import WriterState
@@ -54,7 +54,7 @@ MOVE_RUN = (
 INSERT_MESSAGE = "INSERT OR REPLACE INTO message VALUES {values}"
 BODIES_IN_USE = (
     "SELECT message_id FROM reference r INDEXED BY reference_message"
-    f" WHERE message_blob IS NULL AND message_id IN ({{values}}) AND {gone.THERE}"
+    f" WHERE message_blob IS NULL AND message_id IN ({{values}}) AND {tombstones.THERE}"
 )
 INSERT_FAILURE = "INSERT INTO failure (queue_id, attempt, at_ms, first_message, last_message, stays, failure_blob) VALUES {values}"
 FAILURE_BYTES = "coalesce(sum(length(stays) + length(failure_blob)), 0)"
@@ -106,13 +106,13 @@ SET_META = "INSERT OR REPLACE INTO meta VALUES {values}"
 
 @dataclass(slots=True)
 class Written:
-    """What one group did, in rows and bytes."""
+    """What one batch did, in rows and bytes."""
 
     added: int = 0
     changed: int = 0
     deleted: int = 0
     #: Of those, the ones whose rows are still there.
-    gone: int = 0
+    tombstones: int = 0
     bytes: int = 0
     #: Changes and deletes of references that were not there: a fault of the caller's bookkeeping, harmless to the journal.
     not_found: int = 0
@@ -129,82 +129,82 @@ class _Inserts(NamedTuple):
     other: list[Any]
 
 
-class GroupWriter:
-    """Turns groups into transactions. ``duplicate_ids_per_address``: how many the trim leaves."""
+class BatchWriter:
+    """Turns batches into transactions. ``duplicate_ids_per_address``: how many the trim leaves."""
 
     def __init__(self, state: WriterState, duplicate_ids_per_address: int) -> None:
         self.state = state
         self._duplicate_limit = duplicate_ids_per_address
 
-    def write(self, connection: sqlite3.Connection, group: Group, reserve_up_to: int | None, history: bool = True) -> Written:
+    def write(self, connection: sqlite3.Connection, batch: WriteBatch, reserve_up_to: int | None, history: bool = True) -> Written:
         """Write and commit. ``reserve_up_to``: raise the block of reserved ids to this in the same transaction.
 
         ``history`` False: the retry on a full disk, acknowledgements first, attempts and outcomes left out.
         Raises whatever SQLite or packing raise, with the transaction still open if there is one: the caller decides.
         """
         connection.execute("BEGIN IMMEDIATE")
-        state = self.state.copy(bool(group.duplicates), bool(group.addresses))
-        written = self._statements(connection, group, state, reserve_up_to, history)
+        state = self.state.copy(bool(batch.duplicates), bool(batch.addresses))
+        written = self._statements(connection, batch, state, reserve_up_to, history)
         written.commits = commit(connection)
         self.state = state
         return written
 
     def _statements(
-        self, connection: sqlite3.Connection, group: Group, state: WriterState, reserve_up_to: int | None, history: bool
+        self, connection: sqlite3.Connection, batch: WriteBatch, state: WriterState, reserve_up_to: int | None, history: bool
     ) -> Written:
         written = Written()
         meta: list[Any] = []
-        if state.returned and (group.deleted or group.deleted_first):
-            returned.forget(connection, group.deleted | group.deleted_first)
+        if state.returned and (batch.deleted or batch.deleted_first):
+            returned.forget(connection, batch.deleted | batch.deleted_first)
         if not history:
-            _delete_references(connection, group.deleted - group.added.keys(), written, state.references)
-        _write_declarations(connection, group, state, meta)
-        deletes = group.deleted if history else group.deleted & group.added.keys()
-        _write_references(connection, group, written, deletes, state)
+            _delete_references(connection, batch.deleted - batch.added.keys(), written, state.references)
+        _write_declarations(connection, batch, state, meta)
+        deletes = batch.deleted if history else batch.deleted & batch.added.keys()
+        _write_references(connection, batch, written, deletes, state)
         if history:
-            _write_history(connection, group, state, meta)
-        elif group.attempts or group.outcomes:
-            meta += ["history_from_ms", max(group.clock_ms, state.clock_ms) + 1]
-        write_counts(connection, group)
-        self._write_marks(connection, group, state)
-        if group.clock_ms > state.clock_ms:
-            state.clock_ms = group.clock_ms
-            meta += ["clock_ms", group.clock_ms]
+            _write_history(connection, batch, state, meta)
+        elif batch.attempts or batch.outcomes:
+            meta += ["history_from_ms", max(batch.clock_ms, state.clock_ms) + 1]
+        write_counts(connection, batch)
+        self._write_marks(connection, batch, state)
+        if batch.clock_ms > state.clock_ms:
+            state.clock_ms = batch.clock_ms
+            meta += ["clock_ms", batch.clock_ms]
         if reserve_up_to is not None:
             meta += ["reserved_up_to", reserve_up_to]
         run_values(connection, SET_META, 2, meta)
-        state.references += written.added - (written.deleted - written.gone)
-        state.gone += written.gone
+        state.references += written.added - (written.deleted - written.tombstones)
+        state.tombstones += written.tombstones
         return written
 
-    def _write_marks(self, connection: sqlite3.Connection, group: Group, state: WriterState) -> None:
-        run_keys(connection, DELETE_PRODUCER, 1, [(name,) for name, mark in group.producers.items() if mark is None])
-        run_values(connection, SET_PRODUCER, 3, [v for name, mark in group.producers.items() if mark for v in (name, *mark)])
-        run_values(connection, SET_COMMITTED, 2, [value for row in group.transactions.items() for value in row])
-        if group.addresses:
-            _forget_duplicates(connection, group, state)
-        self._write_duplicates(connection, group, state)
+    def _write_marks(self, connection: sqlite3.Connection, batch: WriteBatch, state: WriterState) -> None:
+        run_keys(connection, DELETE_PRODUCER, 1, [(name,) for name, mark in batch.producers.items() if mark is None])
+        run_values(connection, SET_PRODUCER, 3, [v for name, mark in batch.producers.items() if mark for v in (name, *mark)])
+        run_values(connection, SET_COMMITTED, 2, [value for row in batch.transactions.items() for value in row])
+        if batch.addresses:
+            _forget_duplicates(connection, batch, state)
+        self._write_duplicates(connection, batch, state)
 
-    def _write_duplicates(self, connection: sqlite3.Connection, group: Group, state: WriterState) -> None:
-        if not group.duplicates:
+    def _write_duplicates(self, connection: sqlite3.Connection, batch: WriteBatch, state: WriterState) -> None:
+        if not batch.duplicates:
             return
         flat: list[Any] = []
-        for address, duplicate_id in group.duplicates:
+        for address, duplicate_id in batch.duplicates:
             flat += (address, duplicate_id, state.next_duplicate)
             state.next_duplicate += 1
             state.duplicates[address] = state.duplicates.get(address, 0) + 1
         run_values(connection, SET_DUPLICATE, 3, flat)
-        for address in {address for address, _ in group.duplicates}:
+        for address in {address for address, _ in batch.duplicates}:
             # Some slack, so that the trim runs once in a while and not for every message.
             if state.duplicates[address] > self._duplicate_limit + self._duplicate_limit // 16:
                 connection.execute(TRIM_DUPLICATE, {"address": address, "keep": self._duplicate_limit})
                 state.duplicates[address] = self._duplicate_limit
 
 
-def _forget_duplicates(connection: sqlite3.Connection, group: Group, state: WriterState) -> None:
+def _forget_duplicates(connection: sqlite3.Connection, batch: WriteBatch, state: WriterState) -> None:
     """Those of removed addresses go later; where the address is back they go now, since after a crash nothing tells them from its own."""
-    state.forgotten.update(dict.fromkeys(group.forgotten & state.duplicates.keys()))
-    back = {name for name in state.forgotten.keys() & group.addresses.keys() if group.addresses[name] is not None}
+    state.forgotten.update(dict.fromkeys(batch.forgotten & state.duplicates.keys()))
+    back = {name for name in state.forgotten.keys() & batch.addresses.keys() if batch.addresses[name] is not None}
     if back:
         run_keys(connection, FORGET_DUPLICATES, 1, [(name,) for name in back])
         state.duplicates = {name: count for name, count in state.duplicates.items() if name not in back}
@@ -212,39 +212,39 @@ def _forget_duplicates(connection: sqlite3.Connection, group: Group, state: Writ
             del state.forgotten[name]
 
 
-def _write_declarations(connection: sqlite3.Connection, group: Group, state: WriterState, meta: list[Any]) -> None:
-    run_keys(connection, DELETE_ADDRESS, 1, [(name,) for name, record in group.addresses.items() if record is None])
-    run_values(connection, SET_ADDRESS, 4, [value for record in group.addresses.values() if record for value in record])
-    if group.queues:
-        # Deleted ones first: a name may have gone to a new queue in the same group.
-        ordered = sorted(group.queues.values(), key=lambda record: record.deleted_at_ms is None)
+def _write_declarations(connection: sqlite3.Connection, batch: WriteBatch, state: WriterState, meta: list[Any]) -> None:
+    run_keys(connection, DELETE_ADDRESS, 1, [(name,) for name, record in batch.addresses.items() if record is None])
+    run_values(connection, SET_ADDRESS, 4, [value for record in batch.addresses.values() if record for value in record])
+    if batch.queues:
+        # Deleted ones first: a name may have gone to a new queue in the same batch.
+        ordered = sorted(batch.queues.values(), key=lambda record: record.deleted_at_ms is None)
         run_values(connection, SET_QUEUE, 11, [value for record in ordered for value in _queue_row(record)])
-        newest = max(group.queues)
+        newest = max(batch.queues)
         if newest >= state.next_queue_id:
             state.next_queue_id = newest + 1
             meta += ["next_queue_id", newest + 1]
-    run_keys(connection, DELETE_DECLARATION, 2, [key for key, record in group.declarations.items() if record is None])
-    declared = [record for record in group.declarations.values() if record is not None]
+    run_keys(connection, DELETE_DECLARATION, 2, [key for key, record in batch.declarations.items() if record is None])
+    declared = [record for record in batch.declarations.values() if record is not None]
     run_values(connection, SET_DECLARATION, 3, [v for each in declared for v in (each.kind, each.name, pack(each.content))])
     run_values(
-        connection, SET_POLICY, 3, [v for record in group.policies.values() for v in (record.from_ms, record.policy, pack(record.settings))]
+        connection, SET_POLICY, 3, [v for record in batch.policies.values() for v in (record.from_ms, record.policy, pack(record.settings))]
     )
-    run_values(connection, SET_SETTING, 2, [v for from_ms, settings in group.settings_rows.items() for v in (from_ms, pack(settings))])
+    run_values(connection, SET_SETTING, 2, [v for from_ms, settings in batch.settings_rows.items() for v in (from_ms, pack(settings))])
 
 
 def _queue_row(record: QueueRecord) -> tuple[Any, ...]:
     return (*record[:8], pack(record.options), record.created_at_ms, record.deleted_at_ms)
 
 
-def _write_references(connection: sqlite3.Connection, group: Group, written: Written, deletes: set[int], state: WriterState) -> None:
-    _remove_references(connection, sorted(group.deleted_first), written)
+def _write_references(connection: sqlite3.Connection, batch: WriteBatch, written: Written, deletes: set[int], state: WriterState) -> None:
+    _remove_references(connection, sorted(batch.deleted_first), written)
     bodies: list[Any] = []
     size = 0
     # Added and already unused: need not be written, unless a reference that is written points at it.
-    unused = group.messages_deleted & group.messages.keys() if group.elide else set[int]()
+    unused = batch.messages_deleted & batch.messages.keys() if batch.elide else set[int]()
     if unused:
-        unused -= group.shared_bodies()
-    for message in group.messages.values():
+        unused -= batch.shared_bodies()
+    for message in batch.messages.values():
         if message.message_id in unused:
             continue
         blob, checksum = pack_message(message)
@@ -255,8 +255,8 @@ def _write_references(connection: sqlite3.Connection, group: Group, written: Wri
             written.bytes, size, bodies = written.bytes + size, 0, []
     written.bytes += size
     run_values(connection, INSERT_MESSAGE, 3, bodies)
-    leaving = deletes - group.added.keys()
-    records = group.records()
+    leaving = deletes - batch.added.keys()
+    records = batch.records()
     while True:
         written.bytes += _append_references(inserts := _Inserts([], [], [], []), records, leaving)
         if not any(inserts):
@@ -265,13 +265,13 @@ def _write_references(connection: sqlite3.Connection, group: Group, written: Wri
         written.added += run_values(connection, INSERT_REFERENCE, _SHARING_WIDTH, inserts.shares, _SHARING_ROW)
         written.added += _move_references(connection, inserts.moved)
         written.added += run_values(connection, INSERT_REFERENCE, _REFERENCE_WIDTH, inserts.other)
-    if group.changed:
-        changed = change_references(connection, group.changed, state)
+    if batch.changed:
+        changed = change_references(connection, batch.changed, state)
         written.changed += changed
-        written.not_found += len(group.changed) - changed
+        written.not_found += len(batch.changed) - changed
     _delete_references(connection, deletes, written, state.references)
-    if group.messages_deleted:
-        _delete_bodies(connection, group.messages_deleted)
+    if batch.messages_deleted:
+        _delete_bodies(connection, batch.messages_deleted)
 
 
 def _delete_bodies(connection: sqlite3.Connection, message_ids: set[int]) -> None:
@@ -288,7 +288,7 @@ def _append_references(inserts: _Inserts, records: Iterator[ReferenceRecord], le
     """Add references to ``inserts`` until their bodies come to _PACKED_BYTES, and return the bytes of the bodies. The busiest loop of the
     journal.
 
-    ``leaving``: rows on disk that go in this group, after these have come. Records that take their body from one of them join ``moved``.
+    ``leaving``: rows on disk that go in this batch, after these have come. Records that take their body from one of them join ``moved``.
     """
     pack_one, size = packer(), 0
     fresh, shares, moved, other = inserts
@@ -317,7 +317,7 @@ def _append_references(inserts: _Inserts, records: Iterator[ReferenceRecord], le
 
 
 def _move_references(connection: sqlite3.Connection, moved: list[ReferenceRecord]) -> int:
-    """Messages whose old rows go in this group. Consecutive rows that move together, as those of messages that died together, take one
+    """Messages whose old rows go in this batch. Consecutive rows that move together, as those of messages that died together, take one
     statement.
     """
     flat: list[Any] = []
@@ -362,12 +362,12 @@ def _moving_together(moved: list[ReferenceRecord]) -> Iterator[list[ReferenceRec
 def _delete_references(connection: sqlite3.Connection, sequences: set[int], written: Written, references: int) -> None:
     """``references``: rows there are."""
     ordered = sorted(sequences)
-    if not (gone.scattered(ordered) and gone.scattered(ordered, gone.gap(connection, references))):
+    if not (tombstones.far_apart(ordered) and tombstones.far_apart(ordered, tombstones.gap(connection, references))):
         _remove_references(connection, ordered, written)
         return
-    gone.leave(connection, ordered)
+    tombstones.leave(connection, ordered)
     written.deleted += len(ordered)
-    written.gone += len(ordered)
+    written.tombstones += len(ordered)
 
 
 def _remove_references(connection: sqlite3.Connection, ordered: list[int], written: Written) -> None:
@@ -377,21 +377,21 @@ def _remove_references(connection: sqlite3.Connection, ordered: list[int], writt
         written.not_found += len(ordered) - deleted
 
 
-def _write_history(connection: sqlite3.Connection, group: Group, state: WriterState, meta: list[Any]) -> None:
+def _write_history(connection: sqlite3.Connection, batch: WriteBatch, state: WriterState, meta: list[Any]) -> None:
     before = state.history_bytes
-    if group.attempts_deleted:
-        _delete_attempts(connection, group.attempts_deleted, state)
+    if batch.attempts_deleted:
+        _delete_attempts(connection, batch.attempts_deleted, state)
     flat: list[Any] = []
     pack_one = packer()
-    for number, (queue_id, attempt, at_ms, detail, stays) in enumerate(group.attempts):
+    for number, (queue_id, attempt, at_ms, detail, stays) in enumerate(batch.attempts):
         blob = bytearray(pack_one(detail._asdict()))
-        if group.attempts_deleted:
-            stays = [stay for stay in stays if group.attempts_deleted.get((*stay, attempt), 0) <= number]
+        if batch.attempts_deleted:
+            stays = [stay for stay in stays if batch.attempts_deleted.get((*stay, attempt), 0) <= number]
         for first, last, text in rows(stays):
             state.history_bytes += len(blob) + len(text)
             flat += (queue_id, attempt, at_ms, first, last, text, blob)
     run_values(connection, INSERT_FAILURE, 7, flat)
-    write_outcomes(connection, group.outcomes, state)
+    write_outcomes(connection, batch.outcomes, state)
     if state.history_bytes != before:
         meta += ["history_bytes", state.history_bytes]
 

@@ -1,9 +1,9 @@
-"""Which of the groups that wait go to disk next.
+"""Which of the batches that wait go to disk next.
 
-A message that is acknowledged before it was written costs no row. Where consumers follow closely, a group is therefore better kept back for
-the few milliseconds in which its messages are acknowledged; a group without messages goes at once, and one in which somebody waits for
+A message that is acknowledged before it was written costs no row. Where consumers follow closely, a batch is therefore better kept back for
+the few milliseconds in which its messages are acknowledged; a batch without messages goes at once, and one in which somebody waits for
 anything but the confirm of a send takes everything with it. Nothing is confirmed any earlier for that, and order stays: what goes is
-always a prefix. Whether waiting pays, and how long, is not guessed but counted (figures: docs/decisions/0003-groups-that-wait.md).
+always a prefix. Whether waiting pays, and how long, is not guessed but counted (figures: docs/decisions/0003-batches-that-wait.md).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from .batch import Group
+from .batch import WriteBatch
 
-#: How long a group waits for acknowledgements: the first where they come soon, up to the second where they were seen to take longer.
+#: How long a batch waits for acknowledgements: the first where they come soon, up to the second where they were seen to take longer.
 PATIENCE_S = 0.010
 MOST_PATIENCE_S = 0.100
 #: Below so many messages a second nothing waits: then the disk is not what limits anybody, and a confirm is worth more than a row.
@@ -28,9 +28,9 @@ _WEIGHT = 0.3
 _TICK_S = 0.001
 
 
-class Gathering:
+class CommitScheduler:
     def __init__(self, elide: bool) -> None:
-        self.waiting: deque[Group] = deque()
+        self.waiting: deque[WriteBatch] = deque()
         self._elide = elide
         #: Messages of the last commit that were written; those acknowledged since then were written in vain.
         self._written: set[int] = set()
@@ -41,13 +41,13 @@ class Gathering:
         self._counted_since_s = 0.0
         self._per_s = 0.0
 
-    def close(self, group: Group, now_s: float) -> None:
-        """The open group joins the row."""
-        group.closed_s = now_s
-        self.waiting.append(group)
+    def close(self, batch: WriteBatch, now_s: float) -> None:
+        """The open batch joins the row."""
+        batch.closed_s = now_s
+        self.waiting.append(batch)
 
-    def take(self, now_s: float, open_group: Group) -> Group | None:
-        """What is due, as one group; None when it is better to wait."""
+    def take(self, now_s: float, open_batch: WriteBatch) -> WriteBatch | None:
+        """What is due, as one batch; None when it is better to wait."""
         count = self._due(now_s)
         if not count:
             return None
@@ -56,12 +56,12 @@ class Gathering:
         for _ in range(count - 1):
             taken.absorb(waiting.popleft())
         if taken.messages:
-            taken.drop_bodies_gone_in((*waiting, open_group))
-        self._learn(taken, now_s, (*waiting, open_group))
+            taken.drop_bodies_gone_in((*waiting, open_batch))
+        self._learn(taken, now_s, (*waiting, open_batch))
         return taken
 
     def look_again_s(self) -> float:
-        """When the oldest group has waited long enough."""
+        """When the oldest batch has waited long enough."""
         return self.waiting[0].closed_s + self._patience_s
 
     @property
@@ -69,24 +69,24 @@ class Gathering:
         return self._elide and self._hope > _HOPE and self._per_s > _BUSY_PER_S
 
     def _due(self, now_s: float) -> int:
-        """How many groups, from the oldest on."""
+        """How many batches, from the oldest on."""
         if not self._pays:
             return len(self.waiting)
         closed_before_s = now_s - self._patience_s + _TICK_S / 2
         count = 0
-        for number, group in enumerate(self.waiting, 1):
-            if group.urgent:
+        for number, batch in enumerate(self.waiting, 1):
+            if batch.urgent:
                 return len(self.waiting)
-            if count == number - 1 and (not group.added or group.closed_s <= closed_before_s):
+            if count == number - 1 and (not batch.added or batch.closed_s <= closed_before_s):
                 count = number
         return count
 
-    def _learn(self, taken: Group, now_s: float, later: Iterable[Group]) -> None:
+    def _learn(self, taken: WriteBatch, now_s: float, later: Iterable[WriteBatch]) -> None:
         """What came of the commit before this one, and how much there is to do."""
         written = len(self._written)
         before = written + self._elided
         if before:
-            in_vain = sum(len(self._written & group.deleted) for group in (taken, *later))
+            in_vain = sum(len(self._written & batch.deleted) for batch in (taken, *later))
             if self._pays:
                 too_soon = in_vain > _TOO_SOON * before
                 self._patience_s = min(MOST_PATIENCE_S, 2 * self._patience_s) if too_soon else max(PATIENCE_S, 0.97 * self._patience_s)

@@ -1,4 +1,4 @@
-"""What the writer carries from group to group."""
+"""What the writer carries from batch to batch."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class WriterState:
     duplicates: dict[str, int]
     #: Rows of table reference, about, and those among them that are gone.
     references: int
-    gone: int
+    tombstones: int
     #: Whether table ``returned`` may have rows (returned.py).
     returned: bool
     #: Addresses that were removed and have duplicate ids yet: these go in steps (leftovers.py), or at once where the address comes back.
     forgotten: dict[str, None] = field(default_factory=dict)
 
     def copy(self, duplicates: bool, forgotten: bool) -> WriterState:
-        """For a group that may fail; ``duplicates``: it adds some; ``forgotten``: it removes addresses, or adds some."""
+        """For a batch that may fail; ``duplicates``: it adds some; ``forgotten``: it removes addresses, or adds some."""
         copied = replace(self, duplicates=dict(self.duplicates)) if duplicates else replace(self)
         return replace(copied, forgotten=dict(self.forgotten)) if forgotten else copied

@@ -1,7 +1,7 @@
-"""What happens on the store's thread: commit a group, and the upkeep between groups. Decides what a failure means.
+"""What happens on the store's thread: commit a batch, and the upkeep between batches. Decides what a failure means.
 
 A failed write or sync leaves the outcome unknown (a commit reported as failed may be there after a restart), so it ends
-everything. A full disk does not: SQLite rolls back cleanly, and the same group is tried again without its history, then with the reserve
+everything. A full disk does not: SQLite rolls back cleanly, and the same batch is tried again without its history, then with the reserve
 spent.
 """
 
@@ -23,13 +23,13 @@ from ..store.directory import Disk, damaged
 from ..store.sqlite import PAGE_BYTES, WalMeter
 from ..upkeep.deleted_queues import Sweep
 from ..upkeep.retention import Retention
-from ..upkeep.tombstones import STEP_ROWS, Clearing, pressing
-from .batch import Group
-from .batch_writer import GroupWriter, Written
+from ..upkeep.tombstones import STEP_ROWS, Vacuum, pressing
+from .batch import WriteBatch
+from .batch_writer import BatchWriter, Written
 
 log = logging.getLogger("homing.journal")
 
-#: Room kept for "one group", however small the last ones were.
+#: Room kept for "one batch", however small the last ones were.
 _LEAST_GROUP_BYTES = 4 << 20
 _IDLE_CHECKPOINT_BYTES = 1 << 20
 #: How long a checkpoint that a reader held up is not tried again.
@@ -40,7 +40,7 @@ _LOW_LOOK_S = 0.1
 _FULL_S = 1.0
 #: A commit of fewer rows is little work: rows that are gone are removed between such commits too, a step a second.
 _LITTLE_ROWS = 128
-#: After so many rows and commits, or bytes, it is looked how things stand: much less than the room that is kept for one group.
+#: After so many rows and commits, or bytes, it is looked how things stand: much less than the room that is kept for one batch.
 UNSEEN_ROWS = 32
 UNSEEN_BYTES = 256 << 10
 _BETWEEN_S = 1.0
@@ -50,6 +50,7 @@ _BETWEEN_S = 1.0
 class Statistics:
     """Since the start. Times in milliseconds; read by anyone, written by the writer's thread."""
 
+    #: Commits.
     groups: int = 0
     references_added: int = 0
     references_changed: int = 0
@@ -80,54 +81,54 @@ class Standing:
 
 
 @dataclass
-class Committer:
-    writer: GroupWriter
+class WriterThread:
+    writer: BatchWriter
     disk: Disk
     meter: WalMeter
     mark: MarkFile
     options: JournalOptions
     statistics: Statistics = field(default_factory=Statistics)
-    #: Called on the store's thread as soon as a group is on disk, where something else is looked at before ``commit`` returns.
-    on_disk: Callable[[Group], object] = lambda group: None
+    #: Called on the store's thread as soon as a batch is on disk, where something else is looked at before ``commit`` returns.
+    on_disk: Callable[[WriteBatch], object] = lambda batch: None
 
     def __post_init__(self) -> None:
         self.backup = BackupWatch(self.meter)
         self.retention = Retention(self.options)
         self.sweep = Sweep()
-        self.clearing = Clearing()
-        self._group_bytes = _LEAST_GROUP_BYTES
+        self.vacuum = Vacuum()
+        self._batch_bytes = _LEAST_GROUP_BYTES
         self._low_look_s = 0.0
         self._checkpoint_next_s = 0.0
         self._put_off_s = 0.0
         #: The disk was found full, and history gives way until there is room.
         self._sparing = False
-        #: Rows of the last commit, those of them that are gone, and when there may be a step of clearing between two commits.
+        #: Rows of the last commit, those of them that are gone, and when there may be a step of vacuuming between two commits.
         self._rows = self._left = 0
         #: Rows and commits, and bytes, since it was looked how things stand.
         self._unseen_rows = self._unseen_bytes = 0
         self._between_s = time.monotonic() + _BETWEEN_S
 
-    def commit(self, connection: sqlite3.Connection, group: Group, reserve_up_to: int | None) -> Standing | None:
-        """Write the group and say how things stand; None: nobody looked after so little, nor called ``on_disk``.
+    def commit(self, connection: sqlite3.Connection, batch: WriteBatch, reserve_up_to: int | None) -> Standing | None:
+        """Write the batch and say how things stand; None: nobody looked after so little, nor called ``on_disk``.
 
         Raises JournalError when the broker must stop.
         """
         started = time.perf_counter()
-        written = self._attempt(connection, group, reserve_up_to)
+        written = self._attempt(connection, batch, reserve_up_to)
         self.mark.tell(written.commits, reserve_up_to)
-        looks = self._looks_after(written) or bool(group.queues)
+        looks = self._looks_after(written) or bool(batch.queues)
         if looks:
-            self.on_disk(group)
+            self.on_disk(batch)
         elapsed_ms = (time.perf_counter() - started) * 1000
-        if group.queues:
-            self.sweep.deleted([queue.queue_id for queue in group.queues.values() if queue.deleted_at_ms is not None])
-        self._count(group, written, elapsed_ms)
-        self._group_bytes = max(_LEAST_GROUP_BYTES, 2 * written.bytes, self._group_bytes * 7 // 8)
+        if batch.queues:
+            self.sweep.deleted([queue.queue_id for queue in batch.queues.values() if queue.deleted_at_ms is not None])
+        self._count(batch, written, elapsed_ms)
+        self._batch_bytes = max(_LEAST_GROUP_BYTES, 2 * written.bytes, self._batch_bytes * 7 // 8)
         return self.standing(connection) if looks else None
 
     def _looks_after(self, written: Written) -> bool:
         """To look takes as long as to write a message."""
-        self._rows, self._left = written.added + written.changed + written.deleted, written.gone
+        self._rows, self._left = written.added + written.changed + written.deleted, written.tombstones
         self._unseen_rows += 1 + self._rows
         self._unseen_bytes += written.bytes
         return self.disk.space_low or self._unseen_rows >= UNSEEN_ROWS or self._unseen_bytes >= UNSEEN_BYTES
@@ -136,22 +137,22 @@ class Committer:
         self.meter.close()
         self.mark.close()
 
-    def _attempt(self, connection: sqlite3.Connection, group: Group, reserve_up_to: int | None) -> Written:
+    def _attempt(self, connection: sqlite3.Connection, batch: WriteBatch, reserve_up_to: int | None) -> Written:
         try:
-            written = self.writer.write(connection, group, reserve_up_to, history=not self._sparing)
+            written = self.writer.write(connection, batch, reserve_up_to, history=not self._sparing)
         except sqlite3.DatabaseError as error:
             if not is_full(error):
                 raise _failure(connection, error) from error
-            written = self._retry(connection, group, reserve_up_to, error)
+            written = self._retry(connection, batch, reserve_up_to, error)
         except Exception as unforeseen:
             roll_back(connection)
             raise _bad_record(unforeseen) from unforeseen
         if self._sparing:
-            self.statistics.history_dropped += sum([len(each.stays) for each in group.attempts])
-            self.statistics.history_dropped += sum([len(each.stays) for each in group.outcomes])
+            self.statistics.history_dropped += sum([len(each.stays) for each in batch.attempts])
+            self.statistics.history_dropped += sum([len(each.stays) for each in batch.outcomes])
         return written
 
-    def _retry(self, connection: sqlite3.Connection, group: Group, reserve_up_to: int | None, first: Exception) -> Written:
+    def _retry(self, connection: sqlite3.Connection, batch: WriteBatch, reserve_up_to: int | None, first: Exception) -> Written:
         """Once more with acknowledgements first and history left out; if that does not fit either, with the reserve spent."""
         self.statistics.full_disk_retries += 1
         self.disk.space_low = True
@@ -160,7 +161,7 @@ class Committer:
             try:
                 roll_back(connection)
                 make_room(connection)
-                return self.writer.write(connection, group, reserve_up_to, history=False)
+                return self.writer.write(connection, batch, reserve_up_to, history=False)
             except sqlite3.DatabaseError as error:
                 if not is_full(error):
                     raise _failure(connection, error) from error
@@ -182,7 +183,7 @@ class Committer:
         self._checkpoint_if_it_fits(connection)
 
     def _checkpoint_if_it_fits(self, connection: sqlite3.Connection) -> None:
-        """What a checkpoint copies may make the file longer. On a full disk it would take the room that the next group needs, for half of
+        """What a checkpoint copies may make the file longer. On a full disk it would take the room that the next batch needs, for half of
         what it came for; where it fits, it gives all of the write-ahead log back.
         """
         pages = int(connection.execute("PRAGMA page_count").fetchone()[0])
@@ -212,7 +213,7 @@ class Committer:
             if not self._resting():
                 self._tolerating_full(connection, step)
         self._tolerating_full(connection, self._give_back)
-        if self._clearing_due(connection, idle):
+        if self._vacuum_due(connection, idle):
             self._tolerating_full(connection, self._clear)
 
     def _resting(self) -> bool:
@@ -231,16 +232,16 @@ class Committer:
     def _clear(self, connection: sqlite3.Connection) -> None:
         state, statistics = self.writer.state, self.statistics
         # Faster than they become more.
-        bits, rows = self.clearing.step(connection, max(STEP_ROWS, 2 * self._left))
+        bits, rows = self.vacuum.step(connection, max(STEP_ROWS, 2 * self._left))
         self._between_s = time.monotonic() + _BETWEEN_S
         # What left twice was counted twice.
-        state.gone = state.gone - bits if bits else 0
+        state.tombstones = state.tombstones - bits if bits else 0
         state.references -= rows
         statistics.references_cleared += rows
         statistics.references_not_found += bits - rows
 
     def _tolerating_full(self, connection: sqlite3.Connection, step: Callable[[sqlite3.Connection], Any]) -> None:
-        """Upkeep that finds the disk full is put off; the next group finds the same and deals with it."""
+        """Upkeep that finds the disk full is put off; the next batch finds the same and deals with it."""
         try:
             step(connection)
         except sqlite3.DatabaseError as error:
@@ -264,34 +265,34 @@ class Committer:
         _, _, copied = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         self.meter.note_checkpoint(max(copied, 0))
 
-    def _clearing_due(self, connection: sqlite3.Connection, idle: bool) -> bool:
+    def _vacuum_due(self, connection: sqlite3.Connection, idle: bool) -> bool:
         state = self.writer.state
-        if not state.gone or self._resting():
+        if not state.tombstones or self._resting():
             return False
         if idle or self.disk.space_low or (self._rows < _LITTLE_ROWS and time.monotonic() >= self._between_s):
             return True
-        return pressing(connection, state.references, state.gone)
+        return pressing(connection, state.references, state.tombstones)
 
     def standing(self, connection: sqlite3.Connection, idle: bool = False) -> Standing:
         self._unseen_rows = self._unseen_bytes = 0
         pending = self.meter.pending_bytes()
-        space_low = self.disk.look(pending, self._group_bytes, partial(_unused_bytes, connection))
+        space_low = self.disk.look(pending, self._batch_bytes, partial(_unused_bytes, connection))
         if self._sparing and not space_low:
             self._sparing = False
             log.info("there is room: history is written again; of %d attempts and outcomes none was kept", self.statistics.history_dropped)
         now_s = time.monotonic()
         due = pending >= self.options.checkpoint_every_bytes and now_s >= self._checkpoint_next_s
-        due = due or (space_low and now_s >= self._low_look_s) or self._clearing_due(connection, idle)
+        due = due or (space_low and now_s >= self._low_look_s) or self._vacuum_due(connection, idle)
         due = due or (not self._resting() and (self.retention.due() or self.sweep.due()))
         return Standing(space_low, self.meter.used_bytes(), due)
 
-    def _count(self, group: Group, written: Written, elapsed_ms: float) -> None:
+    def _count(self, batch: WriteBatch, written: Written, elapsed_ms: float) -> None:
         statistics = self.statistics
         statistics.groups += 1
         statistics.references_added += written.added
         statistics.references_changed += written.changed
         statistics.references_deleted += written.deleted
-        statistics.references_elided += group.elided
+        statistics.references_elided += batch.elided
         statistics.references_not_found += written.not_found
         statistics.bytes_written += written.bytes
         statistics.commit_ms += elapsed_ms
@@ -333,6 +334,6 @@ def _failure(connection: sqlite3.Connection, error: sqlite3.DatabaseError) -> Jo
 def _bad_record(error: BaseException) -> JournalError:
     return JournalError(
         "journal-bad-record",
-        f"A record that cannot be stored reached the journal ({type(error).__name__}: {error}); its group was rolled back whole.",
+        f"A record that cannot be stored reached the journal ({type(error).__name__}: {error}); its batch was rolled back whole.",
         "This is a fault of the broker: please report it with this text; a start goes on from the last commit.",
     )

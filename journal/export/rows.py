@@ -181,8 +181,8 @@ def dead_letters(snapshot: Snapshot) -> Iterator[Row]:
     deaths = ((row[0], row) for row in snapshot.select(_DEATHS))
     copies = ((row[0], row) for row in snapshot.select(_COPIES))
     attempts = _LastAttempts(snapshot)
-    for died, lying in _merge(deaths, copies):
-        yield from _deaths_of_one(snapshot, attempts, died, lying)
+    for died, remaining in _merge(deaths, copies):
+        yield from _deaths_of_one(snapshot, attempts, died, remaining)
 
 
 def _merge(left: Iterable[tuple[int, Row]], right: Iterable[tuple[int, Row]]) -> Iterator[tuple[list[Row], list[Row]]]:
@@ -215,13 +215,13 @@ class _Death:
     hops: list[HopRecord] = field(default_factory=list)
 
 
-def _deaths_of_one(snapshot: Snapshot, attempts: _LastAttempts, died: list[Row], lying: list[Row]) -> Iterator[Row]:
+def _deaths_of_one(snapshot: Snapshot, attempts: _LastAttempts, died: list[Row], remaining: list[Row]) -> Iterator[Row]:
     deaths: dict[int, _Death] = {}
     for _, sequence, outcome_id in died:
         queue_id, at_ms, blob = snapshot.connection.execute(_DEATH, (outcome_id,)).fetchone()
         deaths[sequence] = _Death(sequence, snapshot.queue_name(queue_id), at_ms, queue_id, unpack_outcome(blob))
-    message_id = died[0][0] if died else lying[0][0]
-    for _, queue_id, sequence, overlay in lying:
+    message_id = died[0][0] if died else remaining[0][0]
+    for _, queue_id, sequence, overlay in remaining:
         try:
             _add_hops(deaths, unpack_hops(overlay, sequence), snapshot.queue_name(queue_id))
         except Damaged as error:

@@ -1,4 +1,4 @@
-"""Pages: references that are only on disk, read back in delivery order or by time. Runs on the store's thread, between two groups.
+"""Pages: references that are only on disk, read back in delivery order or by time. Runs on the store's thread, between two batches.
 
 A whole page is one row: beside a busy loop a cursor that yields row by row waits for the interpreter's lock at each of them. Numbers come
 as one JSON array, hops and bodies joined end to end. How many rows fit is asked first, by their lengths, which touches no body.

@@ -1,6 +1,6 @@
 """Short reads by key through a connection of their own, read-only: the journal's writer never waits for them.
 
-What they see is what is on disk: up to one group behind the broker. For a thread (asyncio.to_thread) or the command line.
+What they see is what is on disk: up to one batch behind the broker. For a thread (asyncio.to_thread) or the command line.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from ..contract import MessageRecord, MinuteColumn
+from ..contract import MessageRecord, QueueStat
 from ..errors import JournalError
 from ..migrations import VERSION, version_of
 from ..store import returned
@@ -164,7 +164,7 @@ class JournalReader:
     def queues(self) -> list[dict[str, Any]]:
         """Live durable queues by name: the declaration, ``messages`` (durable ones, in any state), ``scheduled`` (those with a due
         time) and ``totals``, the minute counts added up under their column names."""
-        totals = ", ".join(f"coalesce(sum({column.name.lower()}), 0)" for column in MinuteColumn)
+        totals = ", ".join(f"coalesce(sum({column.name.lower()}), 0)" for column in QueueStat)
         with self._snapshot() as connection:
             found = []
             for row in connection.execute("SELECT * FROM queue WHERE deleted_at_ms IS NULL ORDER BY name").fetchall():
@@ -184,7 +184,7 @@ class JournalReader:
                         "created_at_ms": created_at_ms,
                         "messages": _count(connection, "queue_id = ?", queue_id),
                         "scheduled": _count(connection, "queue_id = ? AND due_at_ms IS NOT NULL", queue_id),
-                        "totals": {column.name.lower(): total for column, total in zip(MinuteColumn, sums, strict=True)},
+                        "totals": {column.name.lower(): total for column, total in zip(QueueStat, sums, strict=True)},
                     }
                 )
             return found

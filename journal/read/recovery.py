@@ -23,7 +23,7 @@ from ..store.commits import Mark, commit
 from ..store.directory import damaged
 from ..store.packing import FIRST_RANK, Damaged, check_counts, unpack, unpack_hops, unpack_message
 from ..store.sqlite import PAGE_BYTES
-from ..upkeep import tombstones as gone
+from ..upkeep import tombstones
 from .quarantine import REFERENCE, REFERENCE_COLUMNS, sentence, set_aside
 
 _PAGE_ROWS = 2_000
@@ -33,7 +33,7 @@ _LOAD_BYTES = 64 << 20
 _PRIME = 1_000_000_007
 _INDEXED = (
     f"SELECT count(*), coalesce(sum(abs(queue_id * 10 + rank + sequence * 7) % {_PRIME}), 0)"
-    f" FROM reference r INDEXED BY reference_order WHERE {gone.THERE}"
+    f" FROM reference r INDEXED BY reference_order WHERE {tombstones.THERE}"
 )
 
 
@@ -67,8 +67,8 @@ def _recover(
 ) -> tuple[Recovered, WriterState, int]:
     meta = dict(connection.execute("SELECT key, value FROM meta"))
     reader = _References(connection, quarantine, now_ms)
-    reader.check_gone()
-    left = gone.count(connection)
+    reader.check_tombstones()
+    left = tombstones.count(connection)
     counted = _counted(connection, _there(left))
     rows_there = left + sum(counted.values())
     whole = rows_there <= load_limit and _body_bytes(connection) <= _LOAD_BYTES
@@ -150,7 +150,7 @@ def rows(connection: sqlite3.Connection, sql: str) -> Iterator[tuple[Any, ...]]:
 
 def _there(left: int) -> str:
     """What is not gone. Where nothing is, nothing is looked up."""
-    return gone.THERE if left else "true"
+    return tombstones.THERE if left else "true"
 
 
 def _counted(connection: sqlite3.Connection, where: str) -> dict[tuple[int, int], int]:
@@ -259,9 +259,9 @@ class _References:
         self._used: set[int] = set()
         self.quarantined: list[str] = []
 
-    def check_gone(self) -> None:
+    def check_tombstones(self) -> None:
         """Where it cannot be told which of 32 rows are gone, none of them can be served."""
-        for (block,) in self._connection.execute(gone.DAMAGED).fetchall():
+        for (block,) in self._connection.execute(tombstones.DAMAGED).fetchall():
             first = block << 5
             if not self._quarantine:
                 raise damaged(f"which messages are gone of rows {first} to {first + 31} of table reference fails its checksum")
@@ -275,7 +275,7 @@ class _References:
         found: list[ReferenceRecord] = []
         bad: list[tuple[tuple[Any, ...], Damaged]] = []
         keys = 0
-        for row in rows(self._connection, f"SELECT {REFERENCE} WHERE {gone.THERE} ORDER BY sequence"):
+        for row in rows(self._connection, f"SELECT {REFERENCE} WHERE {tombstones.THERE} ORDER BY sequence"):
             try:
                 keys += abs(row[0] * 10 + row[1] + row[2] * 7) % _PRIME
                 found.append(self._reference(row))
@@ -297,7 +297,8 @@ class _References:
     def read_apart(self) -> list[ReferenceRecord]:
         """Only what is parked or suspect. Bodies without a reference are left to the check of a stopped journal."""
         found: list[ReferenceRecord] = []
-        sql = f"SELECT {REFERENCE_COLUMNS} FROM reference r INDEXED BY reference_apart {returned.JOIN} WHERE state <> 0 AND {gone.THERE}"
+        apart = f"reference r INDEXED BY reference_apart {returned.JOIN}"
+        sql = f"SELECT {REFERENCE_COLUMNS} FROM {apart} WHERE state <> 0 AND {tombstones.THERE}"
         for row in self._connection.execute(sql).fetchall():
             try:
                 if row[12] is None:

@@ -194,14 +194,14 @@ class Disk:
             self._reserve.unlink()
         self.has_reserve = False
 
-    def look(self, pending_wal_bytes: int, group_bytes: int, unused_bytes: Callable[[], int]) -> bool:
-        """Update ``space_low``: below un-checkpointed WAL + one group + reserve; back above it by half the reserve, at least 1 MiB.
+    def look(self, pending_wal_bytes: int, batch_bytes: int, unused_bytes: Callable[[], int]) -> bool:
+        """Update ``space_low``: below un-checkpointed WAL + one batch + reserve; back above it by half the reserve, at least 1 MiB.
 
         What a checkpoint will need may also come out of pages that lie unused in the database (``unused_bytes``, asked for only
-        when it matters); a group and the reserve may not.
+        when it matters); a batch and the reserve may not.
         """
         free = self.free_bytes()
-        least = group_bytes + self._reserve_bytes
+        least = batch_bytes + self._reserve_bytes
         if self.space_low:
             least += max(self._reserve_bytes // 2, 1 << 20)
         if free >= least + pending_wal_bytes or (free >= least and free + unused_bytes() >= least + pending_wal_bytes):

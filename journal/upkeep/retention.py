@@ -13,7 +13,7 @@ import time
 
 from ..commit.batch_writer import FAILURE_BYTES
 from ..commit.writer_state import WriterState
-from ..contract import MinuteColumn
+from ..contract import QueueStat
 from ..options import JournalOptions
 from ..store.commits import commit
 from ..store.history_rows import VALID_STAYS
@@ -38,7 +38,7 @@ _FOLDS = ((1, 60), (8, 1_440), (104, 43_200))
 _SERVED_ROWS = 500_000
 #: Queues whose counts are folded in one step.
 _FOLD_QUEUES = 64
-_COLUMNS = [column.name.lower() for column in MinuteColumn]
+_COLUMNS = [column.name.lower() for column in QueueStat]
 _FOLD = (
     "INSERT INTO minute SELECT queue_id, minute - minute % :width, " + ", ".join(f"sum({name})" for name in _COLUMNS) + " FROM minute"
     " WHERE queue_id = :queue_id AND minute <= :last AND minute % :width != 0 GROUP BY 2"
@@ -57,7 +57,7 @@ _ALIVE = (
 
 
 class Retention:
-    """Where the sweep stands. ``due`` is cheap and may be asked after every group."""
+    """Where the sweep stands. ``due`` is cheap and may be asked after every batch."""
 
     def __init__(self, options: JournalOptions) -> None:
         self._options = options

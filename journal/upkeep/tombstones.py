@@ -39,13 +39,13 @@ NO_ROW: Final = (
 _LEAST: Final = 32
 #: As many of 32 rows, on the average, lie close enough to be removed at once.
 _TOGETHER: Final = 4
-#: Rows removed in one step of clearing, about.
+#: Rows removed in one step of vacuuming, about.
 STEP_ROWS: Final = 2_048
 #: Rows that are gone are removed also while there is other work, once they are as many as those that are not and take so much of the file.
 _MOST_BYTES: Final = 2 << 30
 
 
-def scattered(ordered: list[int], gap: int = 1) -> bool:
+def far_apart(ordered: list[int], gap: int = 1) -> bool:
     """Whether these sequences, in ascending order, are better left than removed at once. ``gap``: from one row to the next."""
     number = len(ordered)
     if number < _LEAST or ordered[-1] - ordered[0] < 32 // _TOGETHER * number * gap:
@@ -76,7 +76,7 @@ def pressing(connection: sqlite3.Connection, references: int, gone: int) -> bool
     return (pages - unused) * PAGE_BYTES // max(1, references) * gone > _MOST_BYTES
 
 
-class Clearing:
+class Vacuum:
     """Removes the rows of what is gone, a step at a time, from the lowest sequence to the highest and again."""
 
     def __init__(self) -> None:

@@ -60,7 +60,7 @@ def test_the_truth_lies_where_it_says_and_the_control_does_not(spark: SparkSessi
 
 
 def test_order_is_told_of_neighbours_of_one_key(spark: SparkSession, tmp_path: Path) -> None:
-    """Sent a b a b a, in this order: the first a fails and comes home last of all, the first b dies, all others succeed at once."""
+    """Sent a b a b a, in this order: the first a fails and succeeds last of all, the first b dies, all others succeed at once."""
     from pyspark.sql import functions as F
 
     world = sample.World(random.Random(0), sample.START_US, sample.START_US + 3_600_000_000, "b-1")

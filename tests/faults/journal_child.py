@@ -12,7 +12,7 @@ import os
 import sys
 from pathlib import Path
 
-from homing.journal.contract import MinuteColumn
+from homing.journal.contract import QueueStat
 from homing.journal.errors import JournalError
 from homing.journal.journal import Journal, JournalOptions
 from tests.unit.journal_support import attempt, counted, message, queue, reference
@@ -45,11 +45,11 @@ def expected(steps: int) -> dict[int, int]:
 
 
 def append(journal: Journal, step: int, body_bytes: int) -> None:
-    group = journal.group
+    group = journal.batch
     counts = group.counts(1, 1)
     for sequence in sequences_of(step):
         group.add(reference(sequence, of=message(sequence, body(sequence, body_bytes))))
-        counts[MinuteColumn.SENT] += 1
+        counts[QueueStat.SENT] += 1
     if step > 1:
         failed = sequences_of(step - 1)[-1]
         group.change([failed], counted(failed=step))
@@ -57,7 +57,7 @@ def append(journal: Journal, step: int, body_bytes: int) -> None:
     if step > 2:
         for sequence in sequences_of(step - 2)[:SETTLED_OF_STEP]:
             group.delete(1, 4, sequence)
-            counts[MinuteColumn.SUCCEEDED] += 1
+            counts[QueueStat.SUCCEEDED] += 1
     group.clock(step)
     group.after.append(lambda: say(f"done {step}"))
 
@@ -74,7 +74,7 @@ async def write(directory: Path, steps: int, body_bytes: int, options: JournalOp
         return error.exit_code
     try:
         if not recovered.queues:
-            journal.group.queue(queue(1))
+            journal.batch.queue(queue(1))
         say(f"opened {recovered.clock_ms}")
         for step in range(recovered.clock_ms + 1, recovered.clock_ms + 1 + steps):
             append(journal, step, body_bytes)

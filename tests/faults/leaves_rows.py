@@ -1,4 +1,4 @@
-"""A broker whose messages all leave their rows behind for a while, as only those that leave scattered do (journal/upkeep/tombstones.py).
+"""A broker whose messages all leave their rows behind for a while, as only those that leave far apart do (journal/upkeep/tombstones.py).
 ``python -m tests.faults.leaves_rows serve …``
 """
 
@@ -7,8 +7,8 @@ from __future__ import annotations
 from unittest.mock import patch
 
 from homing.broker.cli.main import main
-from homing.journal.upkeep import tombstones as gone
+from homing.journal.upkeep import tombstones
 
 if __name__ == "__main__":
-    with patch.object(gone, "scattered", lambda ordered, gap=1: bool(ordered)):
+    with patch.object(tombstones, "far_apart", lambda ordered, gap=1: bool(ordered)):
         main()

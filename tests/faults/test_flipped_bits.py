@@ -19,7 +19,7 @@ from homing.journal.journal import Journal, JournalOptions
 from homing.journal.read.check import check
 from homing.journal.read.pages import Wanted, read_page
 from homing.journal.store.packing import Damaged, check_counts, counts_checksum
-from homing.journal.upkeep import tombstones as gone
+from homing.journal.upkeep import tombstones
 from tests.unit.journal_support import NOW_MS, OPTIONS, counted, message, opened, query, queue, send, settle
 from tests.unit.test_journal_paging import page
 
@@ -33,15 +33,15 @@ Expected = list[ReferenceRecord]
 
 async def fill(journal: Journal) -> None:
     """Messages that failed, alone and together, that are due later or never expire, and tombstones between them."""
-    journal.group.queue(queue())
+    journal.batch.queue(queue())
     for n in range(1, NUMBER + 1):
         send(journal, n, of=message(n, body=b"%03d" % n * 40), expires_at_ms=NOW_MS + 9_000 + n if n % 5 == 0 else None)
         if n % 10 == 0:
             await journal.flush()
-    journal.group.change(range(1, 40), counted())
-    journal.group.change([50, 53, 56], counted(delivery_count=3, failed=2, due_at_ms=None))
+    journal.batch.change(range(1, 40), counted())
+    journal.batch.change([50, 53, 56], counted(delivery_count=3, failed=2, due_at_ms=None))
     await journal.flush()
-    with patch.object(gone, "scattered", lambda ordered, gap=1: bool(ordered)):
+    with patch.object(tombstones, "far_apart", lambda ordered, gap=1: bool(ordered)):
         for n in range(3, NUMBER, 7):
             settle(journal, n)
         await journal.flush()

@@ -193,7 +193,7 @@ async def test_a_first_start_on_a_full_disk_says_so(small_disk: Path) -> None:
 async def test_a_start_on_a_full_disk_has_the_reserve_for_the_first_look_too(small_disk: Path, tmp_path: Path) -> None:
     """A power cut leaves no shared memory file that the look for missing commits could open."""
     async with opened(small_disk / "j", **SMALL) as (journal, _):
-        journal.group.queue(queue())
+        journal.batch.queue(queue())
         send(journal, journal.next_id())
         await journal.flush()
         shutil.copytree(small_disk / "j", tmp_path / "killed", ignore=shutil.ignore_patterns("*-shm", "*.reserve"))
@@ -208,7 +208,7 @@ async def test_producers_wait_in_time_consumers_drain_and_service_resumes(small_
     told: list[bool] = []
     async with opened(small_disk / "j", **SMALL) as (journal, _):
         journal.on_space = told.append
-        journal.group.queue(queue())
+        journal.batch.queue(queue())
         for round_number in range(3):
             sent = []
             while not journal.space_low:
@@ -231,7 +231,7 @@ async def test_producers_wait_in_time_consumers_drain_and_service_resumes(small_
 
 async def test_a_disk_filled_by_somebody_else_still_takes_acknowledgements(small_disk: Path) -> None:
     async with opened(small_disk / "j", **SMALL) as (journal, _):
-        journal.group.queue(queue())
+        journal.batch.queue(queue())
         for sequence in range(1, 401):
             send(journal, sequence, of=message(sequence, os.urandom(10_000)))
         await journal.flush()
@@ -248,7 +248,7 @@ async def test_a_disk_filled_by_somebody_else_still_takes_acknowledgements(small
 
 async def test_a_group_that_does_not_fit_stops_with_journal_full_and_all_before_it_is_there(small_disk: Path) -> None:
     journal, _ = await Journal.open(small_disk / "j", JournalOptions(**SMALL), NOW_MS)
-    journal.group.queue(queue())
+    journal.batch.queue(queue())
     confirmed: list[int] = []
 
     async def fill() -> None:
@@ -287,7 +287,7 @@ async def test_flipped_bits_are_found_or_harmless(tmp_path: Path, seed: int) -> 
     """Never a wrong body: either the journal opens with exactly what was written, or it says that it is damaged."""
     chance = random.Random(seed)
     async with opened(tmp_path, elide=True) as (journal, _):
-        journal.group.queue(queue())
+        journal.batch.queue(queue())
         for sequence in range(1, 301):
             send(journal, sequence, of=message(sequence, body(sequence, 700)))
     path = tmp_path / "homing.db"
@@ -313,7 +313,7 @@ async def _reopened(directory: Path) -> JournalError | list[ReferenceRecord]:
 
 async def test_damaged_rows_can_be_set_aside(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
-        journal.group.queue(queue())
+        journal.batch.queue(queue())
         for sequence in range(1, 11):
             send(journal, sequence, of=message(sequence, b"precious" * 40))
     path = tmp_path / "homing.db"

@@ -40,7 +40,7 @@ def test_a_dead_letter_left_in_its_queue_is_found_in_two_queues(tmp_path: Path) 
 
 
 def test_a_confirm_of_a_group_that_the_journal_dropped_is_found_as_a_loss(tmp_path: Path) -> None:
-    assert _found(tmp_path, "group_dropped", Kind.LOST)
+    assert _found(tmp_path, "batch_dropped", Kind.LOST)
 
 
 def test_a_page_that_shows_what_is_being_deleted_is_found_as_a_duplicate(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from homing.broker.protocols.amqp091.codec import (
 from homing.broker.protocols.amqp091.codec_methods import METHODS, NUMBER, write_arguments
 from homing.broker.protocols.amqp091.options import AmqpOptions
 from homing.broker.protocols.amqp091.session import AmqpSession
-from tests.fuzz.journal_words import check_group
+from tests.fuzz.journal_words import check_batch
 from tests.model.world import World
 
 Item = TypeVar("Item")
@@ -252,13 +252,13 @@ class Attack:
             self.world.time_ms += self.chance.choice((1, 100, 5000))
             self.world.turn()
         elif doing < 4:
-            check_group(self.world.journal.group)
+            check_batch(self.world.journal.batch)
             self.world.commit()
-        self.world.check_books()
+        self.world.check_balance()
 
     def check(self) -> None:
         """Nobody holds anything, and the good client's messages are as it left them."""
-        self.world.check_books()
+        self.world.check_balance()
         state = self.world.broker.state
         assert all(not queue.delivering for queue in state.post_office.queues.values())
         assert state.references.memory_bytes >= 0
@@ -271,7 +271,7 @@ def _let_in(user: str, password: str, done: Any) -> None:
 
 
 def attack(data: bytes) -> None:
-    """Whatever hostile clients send: nothing is raised, the books stay in order, the journal can write them."""
+    """Whatever hostile clients send: nothing is raised, what is counted agrees, the journal can write them."""
     Attack(data).run()
 
 

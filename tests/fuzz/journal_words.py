@@ -7,7 +7,7 @@ from typing import Any
 INT64 = range(-(2**63), 2**63)
 
 
-def check_group(value: Any) -> None:
+def check_batch(value: Any) -> None:
     """Every number on its way to the journal fits into 64 bits, every text can be written as UTF-8."""
     if isinstance(value, bool) or value is None:
         return
@@ -17,12 +17,12 @@ def check_group(value: Any) -> None:
         value.encode()
     elif isinstance(value, dict):
         for key, each in value.items():
-            check_group(key)
-            check_group(each)
+            check_batch(key)
+            check_batch(each)
     elif isinstance(value, list | tuple):
         for each in value:
-            check_group(each)
-    elif type(value).__name__ == "Group":
+            check_batch(each)
+    elif type(value).__name__ == "WriteBatch":
         for name in (
             "added",
             "changed",
@@ -33,6 +33,6 @@ def check_group(value: Any) -> None:
             "producers",
             "transactions",
             "outcomes",
-            "minutes",
+            "queue_stats",
         ):
-            check_group(getattr(value, name))
+            check_batch(getattr(value, name))

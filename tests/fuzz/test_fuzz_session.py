@@ -1,4 +1,4 @@
-"""Random frames into a whole broker in this process: whatever comes, only ProtocolError may escape a session, the books stay such
+"""Random frames into a whole broker in this process: whatever comes, only ProtocolError may escape a session, what is recorded stays such
 that the journal can write them, and another client's messages stay where they are.
 
 ``scripts/fuzz SECONDS`` runs this for as long as it is told, from a fresh seed that it prints; HOMING_SEED repeats a run.
@@ -20,7 +20,7 @@ from homing.broker.management.calls import Calls
 from homing.broker.protocols.native.codec import FrameDecoder, Op, ProtocolError, encode
 from homing.broker.protocols.native.session import NativeOptions, NativeSession
 from tests.faults.hostile import check_words
-from tests.fuzz.journal_words import check_group
+from tests.fuzz.journal_words import check_batch
 from tests.fuzz.native_frames import Frames
 from tests.model.world import DictJournal
 
@@ -114,7 +114,7 @@ class House:
         self.now_ms += self.chance.choice((0, 1, 10, 2000))
         self.broker.drain()
         self.broker.tick()
-        check_group(self.journal.group)
+        check_batch(self.journal.batch)
         self.journal.commit()
 
     async def step(self) -> None:
@@ -137,7 +137,7 @@ class House:
     def next_sequence(self) -> int:
         connection = self.hostile._connection
         producer = connection.producers.get(1) if connection is not None else None
-        return producer.mark + 1 if producer is not None else 1
+        return producer.high_watermark + 1 if producer is not None else 1
 
     def check(self) -> None:
         queue = self.broker.state.post_office.queues.get("good")

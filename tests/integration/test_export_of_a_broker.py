@@ -309,7 +309,7 @@ def test_counts_by_minute_and_by_consumer(exported: tuple[Path, Account]) -> Non
     assert all(sums.pop("failed_ms") >= 0 for sums in counted.values())
     nothing = dict.fromkeys(counted["orders"], 0)
     assert counted == {
-        # Four were sent; three came home, one at once and one when it had been sent back; five deliveries failed and three did not.
+        # Four were sent; three succeeded, one at once and one when it had been sent back; five deliveries failed and three did not.
         "orders": nothing
         | {"sent": 4, "moved_in": 1, "delivered": 8, "succeeded": 3, "first_try": 2}
         | {"failed": 5, "failed_first": 3, "dead_lettered": 2},

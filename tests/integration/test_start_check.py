@@ -79,7 +79,7 @@ async def test_a_broker_that_was_killed_says_that_its_journal_is_not_whole(start
 
 async def test_a_whole_journal_is_not_spoken_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with opened(tmp_path) as (journal, _):
-        journal.group.queue(queue())
+        journal.batch.queue(queue())
         send(journal, 1)
         await journal.flush()
         looking = StartCheck(tmp_path)
@@ -100,7 +100,7 @@ async def test_a_journal_that_cannot_be_read_is_a_line_too(tmp_path: Path, caplo
 
 async def _fill(journal: Journal) -> None:
     """With more than a check reads at once."""
-    journal.group.queue(queue())
+    journal.batch.queue(queue())
     for sequence in range(1, 3_001):
         send(journal, sequence)
     await journal.flush()
@@ -167,13 +167,13 @@ async def test_a_check_is_ended_in_the_middle_of_a_statement(tmp_path: Path) -> 
 async def test_pages_of_a_check_hold_few_bodies_and_miss_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("homing.journal.read.check._PAGE_BODY_BYTES", 10_000)
     async with opened(tmp_path) as (journal, _):
-        journal.group.queue(queue())
+        journal.batch.queue(queue())
         for sequence in range(1, 41):
             send(journal, sequence, of=message(sequence, b"x" * (50_000 if sequence % 7 == 0 else 900)))
         for sequence in range(41, 44):
-            journal.group.add_message(message(sequence, b"y" * 30_000))
-            journal.group.add(reference(sequence, of=message(sequence), shared=True))
-            journal.group.counts(1, 1)[0] += 1
+            journal.batch.add_message(message(sequence, b"y" * 30_000))
+            journal.batch.add(reference(sequence, of=message(sequence), shared=True))
+            journal.batch.counts(1, 1)[0] += 1
         await journal.flush()
         report = check(tmp_path)
     assert report.problems == []

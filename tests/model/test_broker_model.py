@@ -75,11 +75,11 @@ class BrokerModel(RuleBasedStateMachine):
 
     def _until_safe(self, key: str) -> None:
         self.unsafe.add(key)
-        self.world.broker.ledger.when_safe(lambda: self.unsafe.discard(key))
+        self.world.broker.recorder.when_safe(lambda: self.unsafe.discard(key))
 
     def _comes_back(self, consumer: Consumer, held: list[MessageReference]) -> None:
         """These were given back just now: those that are to go out again at once hold their credit until they are in place."""
-        keys = {each.message.body.decode() for each in held if each.where is Where.SETTLING and each.due_at_ms is None}
+        keys = {each.message.body.decode() for each in held if each.where is Where.IN_COMMIT and each.due_at_ms is None}
         on_the_way = self.returning.setdefault(consumer, set())
         if not on_the_way:
             self.returned_at[consumer] = consumer.next_tag
@@ -90,7 +90,7 @@ class BrokerModel(RuleBasedStateMachine):
             on_the_way.difference_update(keys)
             self.returned.setdefault(consumer, set()).update(keys)
 
-        self.world.broker.ledger.when_safe(there)
+        self.world.broker.recorder.when_safe(there)
 
     def _nothing_is_overtaken(self, delivery: Delivery) -> None:
         """A consumer that has the queue to itself gets nothing but what it gave back as long as something of that is on the way.
@@ -126,7 +126,7 @@ class BrokerModel(RuleBasedStateMachine):
         assert self.world.send(producer, messages) is None
         if delay_ms:
             self.not_before.update(dict.fromkeys(keys, self.world.time_ms + delay_ms))
-        self.world.broker.ledger.when_safe(lambda: self.confirmed.update(dict.fromkeys(keys, address)))
+        self.world.broker.recorder.when_safe(lambda: self.confirmed.update(dict.fromkeys(keys, address)))
 
     @rule(who=st.integers(0, 1), again=st.booleans())
     def send_twice(self, who: int, again: bool) -> None:
@@ -136,10 +136,10 @@ class BrokerModel(RuleBasedStateMachine):
         producer = client.producers.get("a")
         if producer is None:
             producer = client.producers["a"] = self.world.broker.open_producer(client.connection, len(client.producers) + 1, "a")
-        first = producer.mark + 1
+        first = producer.high_watermark + 1
         for _ in range(2 if again else 1):
             self.world.broker.send(producer, first, [Message(0, "a", key.encode())])
-        self.world.broker.ledger.when_safe(lambda: self.confirmed.__setitem__(key, "a"))
+        self.world.broker.recorder.when_safe(lambda: self.confirmed.__setitem__(key, "a"))
 
     # -- consuming ---------------------------------------------------------------------------------------------------
 
@@ -186,7 +186,7 @@ class BrokerModel(RuleBasedStateMachine):
         if held:
             assert not missing
             self.perhaps_gone.add(delivery.key)
-            self.world.broker.ledger.when_safe(lambda: self.done.add(delivery.key))
+            self.world.broker.recorder.when_safe(lambda: self.done.add(delivery.key))
 
     @rule(data=st.data(), delay_ms=st.sampled_from([None, 300]), counts=st.booleans(), poison=st.sampled_from([False, False, False, True]))
     def fail(self, data: Any, delay_ms: int | None, counts: bool, poison: bool) -> None:
@@ -209,7 +209,7 @@ class BrokerModel(RuleBasedStateMachine):
         if held and delay_ms and not poison and not (counts and failed >= 3):
             due = self.world.time_ms + delay_ms
             # Until the group is on disk a crash brings it back without the delay.
-            self.world.broker.ledger.when_safe(lambda: self.not_before.__setitem__(delivery.key, due))
+            self.world.broker.recorder.when_safe(lambda: self.not_before.__setitem__(delivery.key, due))
 
     # -- transactions ------------------------------------------------------------------------------------------------
 
@@ -252,7 +252,7 @@ class BrokerModel(RuleBasedStateMachine):
             if held:
                 self.done.add(delivery.key)
 
-        broker.ledger.when_safe(answered)
+        broker.recorder.when_safe(answered)
 
     @rule(who=st.integers(0, 1), writable=st.booleans())
     def socket_is_full_or_not(self, who: int, writable: bool) -> None:
@@ -310,7 +310,7 @@ class BrokerModel(RuleBasedStateMachine):
     @invariant()
     def nothing_is_lost_or_doubled(self) -> None:
         self.world.turn()
-        self.world.check_books()
+        self.world.check_balance()
         there: dict[str, int] = {}
         for queue in self.world.broker.state.post_office.queues.values():
             for reference in queue.references.values():

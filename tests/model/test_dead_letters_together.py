@@ -1,4 +1,4 @@
-"""Messages that die together become, on the books and in the queues, what they would have become one after the other."""
+"""Messages that die together become, in the journal and in the queues, what they would have become one after the other."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from homing.broker.core.message import MessageReference, Properties
 from homing.broker.core.queue import Queue
 from homing.broker.core.redelivery import Failure
 from homing.broker.delivery.dead_lettering import DeadLetterOffice
-from tests.model.test_regressions import Life
+from tests.model.test_interleavings import Life
 
-_together = DeadLetterOffice.bury_all
+_together = DeadLetterOffice.dead_letter_all
 
 
 def _one_by_one(office: DeadLetterOffice, queue: Queue, references: Sequence[MessageReference], reason: str) -> None:
@@ -52,8 +52,8 @@ def declare(life: Life, connection: Any, name: str, arguments: dict[str, Any]) -
     life.world.broker.declared_queues.declare(connection, name, durable=True, exclusive=False, auto_delete=False, arguments=arguments)
 
 
-def dead(monkeypatch: pytest.MonkeyPatch, setting: Any, bury_all: Any) -> dict[str, Any]:
-    monkeypatch.setattr(DeadLetterOffice, "bury_all", bury_all)
+def dead(monkeypatch: pytest.MonkeyPatch, setting: Any, dead_letter_all: Any) -> dict[str, Any]:
+    monkeypatch.setattr(DeadLetterOffice, "dead_letter_all", dead_letter_all)
     life = Life({"dead-letter-address": "DLA", "auto-create-dead-letter-resources": False, "max-delivery-attempts": 1})
     setting(life)
     client = life.client()
@@ -64,11 +64,11 @@ def dead(monkeypatch: pytest.MonkeyPatch, setting: Any, bury_all: Any) -> dict[s
     life.world.commit()
     life.world.time_ms += 1000
     life.world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
-    life.world.check_books()
+    life.world.check_balance()
     state = life.world.broker.state
     memory = (state.references.memory_bytes, state.references.durable_bytes, state.references.transient_bytes)
     life.world.commit()
-    life.world.check_books()
+    life.world.check_balance()
     return {"queues": {name: contents(life.queue(name)) for name in ("a", "red", "blue", "all")}, "memory": memory}
 
 

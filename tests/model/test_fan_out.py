@@ -1,4 +1,4 @@
-"""Messages that go to several queues as one list are, on the books and in the queues, what they would have been one at a time."""
+"""Messages that go to several queues as one list are, in the journal and in the queues, what they would have been one at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from homing.broker.delivery import publish as broker_sending
 from homing.broker.delivery.fan_out import fan_out
 from homing.broker.delivery.state import BrokerState
 from homing.broker.limits import BrokerLimits
-from tests.model.test_regressions import Life
+from tests.model.test_interleavings import Life
 from tests.model.world import World
 from tests.unit.test_amqp_methods import declared, opened, published
 
@@ -25,7 +25,7 @@ def sent(messages: Callable[[Life], None], settings: dict[str, Any] | None = Non
     for name in QUEUES:
         life.world.broker.resources.declare({"queue": name, "address": "news", "routing_type": routing_type})
     messages(life)
-    life.world.check_books()
+    life.world.check_balance()
     return life
 
 
@@ -40,7 +40,7 @@ def told(life: Life) -> dict[str, Any]:
     held = life.world.broker.state.references
     memory = (held.memory_bytes, held.durable_bytes, held.transient_bytes)
     bodies = sorted(record.body for record in journal.messages.values())
-    life.world.check_books()
+    life.world.check_balance()
     return {"rows": sorted(map(repr, rows)), "bodies": bodies, "in order": in_order, "memory": memory}
 
 
@@ -88,7 +88,7 @@ def test_a_start_finds_all_of_them() -> None:
     life.world.commit()
     life.world.crash()
     assert {name: life.queue(name).ready for name in QUEUES} == dict.fromkeys(QUEUES, 5)
-    life.world.check_books()
+    life.world.check_balance()
 
 
 @pytest.mark.parametrize("settings", [{"max-length": 2, "overflow": "drop-head"}, {"persist-delivery-count-before-delivery": True}])
@@ -116,7 +116,7 @@ def test_what_finds_no_room_in_memory_goes_to_disk_as_before() -> None:
         life.send(client, "news", *[str(number) for number in range(start, start + 500)])
     assert all(life.queue(name).pending.disk_count for name in QUEUES)
     life.world.commit()
-    life.world.check_books()
+    life.world.check_balance()
 
 
 def test_priorities_that_queues_do_not_tell_apart_count_as_the_nearest_on_disk_too() -> None:
@@ -132,4 +132,4 @@ def test_priorities_that_queues_do_not_tell_apart_count_as_the_nearest_on_disk_t
         pending = world.broker.state.post_office.queues[name].pending
         assert (pending.count, pending.on_disk[5], pending.disk_count) == (3, 9, 9)
     assert {record.priority for record in world.journal.rows().values()} == {5}
-    world.check_books()
+    world.check_balance()

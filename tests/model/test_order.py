@@ -11,7 +11,7 @@ from homing.broker.core.consumer import Consumer, SharedWindow
 from homing.broker.core.message import MessageReference
 from homing.broker.core.redelivery import Failure
 from homing.broker.steps import at_once
-from tests.model.test_regressions import Life
+from tests.model.test_interleavings import Life
 from tests.model.world import Client
 
 AT_ONCE = {"redelivery-delay": 0, "max-delivery-attempts": -1}
@@ -205,7 +205,7 @@ def test_credit_is_never_lost(fate: Callable[[Reader], str]) -> None:
     wanted = fate(reader)
     assert reader.turn() + reader.commit() == wanted
     assert (reader.consumer.returning, len(reader.consumer.unsettled)) == (0, 1)
-    reader.world.check_books()
+    reader.world.check_balance()
 
 
 def test_a_queue_that_is_deleted_and_a_connection_that_is_lost_meanwhile() -> None:

@@ -16,7 +16,7 @@ from homing.broker.limits import BrokerLimits
 from homing.broker.management.messages import peek
 from homing.broker.management.queues import delete
 from homing.broker.steps import Steps
-from tests.model.test_regressions import AT_ONCE, Life
+from tests.model.test_interleavings import AT_ONCE, Life
 from tests.model.world import Client, World
 
 WINDOW = 3
@@ -45,7 +45,7 @@ class LongLife(Life):
         (consumer,) = client.consumers.values()
         while True:
             self.world.commit()
-            self.world.check_books()
+            self.world.check_balance()
             look()
             if not (came := self.keys()):
                 return keys
@@ -128,7 +128,7 @@ def test_what_waits_for_a_far_time_waits_on_disk_and_is_never_early_and_hardly_l
     while len(came) < 40:
         life.world.time_ms += 20
         life.world.commit()
-        life.world.check_books()
+        life.world.check_balance()
         came |= dict.fromkeys(life.keys(), life.world.time_ms - start_ms)
     assert all(0 <= came_ms - int(due_ms) <= 20 for due_ms, came_ms in came.items())
 
@@ -165,7 +165,7 @@ def test_what_expires_on_disk_leaves_for_the_expiry_address() -> None:
     for _ in range(6):
         life.world.time_ms += 1_000
         life.world.commit()
-        life.world.check_books()
+        life.world.check_balance()
     assert life.queue("a").count == 7
     dead = next(queue for name, queue in life.world.broker.state.post_office.queues.items() if name != "a")
     assert (dead.count, dead.pending.disk_count > 0) == (13, True)
@@ -190,7 +190,7 @@ def test_purge_redrive_and_deletion_reach_what_is_on_disk(load_limit: int) -> No
     life.world.crash()
     assert life.run(life.world.broker.office.redrive(life.queue("DLQ.a"), None)) == 9
     assert (life.queue("a").count, life.queue("DLQ.a").count) == (9, 0)
-    life.world.check_books()
+    life.world.check_balance()
     life.send(life.client(), "b", *numbers(9))
     life.world.commit()
     assert life.run(life.world.broker.resources.purge_steps(life.queue("a"))) == 9
@@ -207,7 +207,7 @@ def test_redriving_some_leaves_the_others_where_they_are() -> None:
     life.world.commit()
     wanted = {record.message.message_id for record in life.world.journal.references.values() if record.message.body in (b"m1", b"m10")}
     assert life.run(life.world.broker.office.redrive(life.queue("a"), wanted)) == 2
-    life.world.check_books()
+    life.world.check_balance()
     receiver = life.client()
     life.subscribe(receiver, "a", prefetch=1)
     assert sorted(life.acknowledge_all(receiver), key=lambda key: int(key[1:])) == numbers(12)
@@ -219,7 +219,7 @@ def test_drop_head_drops_the_oldest_wherever_it_is() -> None:
     for number in range(20):
         life.send(sender, "a", f"m{number}")
         life.world.commit()
-        life.world.check_books()
+        life.world.check_balance()
     life.subscribe(receiver, "a", prefetch=1)
     assert life.acknowledge_all(receiver) == numbers(8, 12)
 
@@ -256,7 +256,7 @@ def test_a_peek_shows_memory_and_disk_in_delivery_order() -> None:
         if after is None:
             break
     assert found == [*[f"high{n}" for n in range(5)], *numbers(8), "later"]
-    life.world.check_books()
+    life.world.check_balance()
 
 
 def test_one_message_in_two_queues_keeps_its_body_until_both_are_done() -> None:
@@ -296,11 +296,11 @@ def test_a_transaction_joins_a_long_queue_at_its_place() -> None:
     held: list[MessageReference] = []
     life.world.commit()
     broker.intake.store(_message("t"), [life.queue("a")], after_commit=True)
-    held += [reference for reference in life.queue("a").references.values() if reference.where is Where.SETTLING]
+    held += [reference for reference in life.queue("a").references.values() if reference.where is Where.IN_COMMIT]
     life.send(sender, "a", *numbers(3, 6))
     life.world.commit()
     assert [reference.where for reference in held] == [Where.GONE]
-    life.world.check_books()
+    life.world.check_balance()
     life.subscribe(receiver, "a", prefetch=2)
     assert life.acknowledge_all(receiver) == [*numbers(6), "t", *numbers(3, 6)]
 
@@ -360,7 +360,7 @@ def test_single_gets_of_one_connection_hold_no_more_of_a_short_memory_than_a_con
         life.send(sender, "a", *numbers(10, start))
         life.world.commit()
     got = get_until_refused(life, hog)
-    life.world.check_books()
+    life.world.check_balance()
     assert 0 < len(got) < 100
     assert hog.connection is not None
     life.queue("a").paused = True
@@ -377,7 +377,7 @@ def test_single_gets_of_one_connection_hold_no_more_of_a_short_memory_than_a_con
     life.world.time_ms += 1_000
     life.world.commit()
     assert 0 < len(get_until_refused(life, hog)) <= 40, "what it settles makes room for more"
-    life.world.check_books()
+    life.world.check_balance()
 
 
 def test_closed_consumers_that_keep_what_they_were_given_hold_together_no_more_than_one() -> None:
@@ -392,8 +392,8 @@ def test_closed_consumers_that_keep_what_they_were_given_hold_together_no_more_t
         consumer = life.subscribe(hog, "a", prefetch=4)
         life.world.commit()
         consumer.given(consumer.next_tag - 1, life.world.time_ms)
-        life.world.broker.unsubscribe(hog.connection, consumer, keep_given=True)
-        life.world.check_books()
+        life.world.broker.unsubscribe(hog.connection, consumer, keep_delivered=True)
+        life.world.check_balance()
     assert 0 < len(hog.connection.retired) < 100
     assert life.world.broker.state.references.memory_bytes < 40_000
 
@@ -412,7 +412,7 @@ def test_many_long_queues_read_no_more_into_memory_than_there_is_room_for() -> N
     came = 0
     while any(life.queue(f"q{number}").count for number in range(30)):
         life.world.commit()
-        life.world.check_books()
+        life.world.check_balance()
         most = max(most, life.world.broker.state.references.memory_bytes)
         assert life.world.broker.flow._reason(False) is None, "producers go on"
         settled = came
@@ -533,7 +533,7 @@ def _disk_fails_for(life: LongLife, time_ms: int) -> None:
     for _ in range(4):
         life.world.turn()
         life.world.journal.commit()
-    life.world.check_books()
+    life.world.check_balance()
     life.world.journal.read_error = None
     life.world.time_ms += time_ms
 
@@ -556,7 +556,7 @@ def test_pages_that_could_not_be_read_are_read_a_second_later() -> None:
     assert sorted(life.keys()) == sorted(in_memory)
     for _ in range(3):
         life.world.commit()
-        life.world.check_books()
+        life.world.check_balance()
         life.world.time_ms += 1_000
     assert Counter(life.keys()) == Counter([*numbers(9), *numbers(9), "m8"]) - Counter(in_memory)
     assert life.queue("short").count == 0
@@ -580,7 +580,7 @@ def test_a_call_that_cannot_read_is_refused_and_everything_stays_as_it_was() -> 
             life.run(work())
         assert refused.value.code == "journal-unreadable"
         life.world.journal.read_error = None
-        life.world.check_books()
+        life.world.check_balance()
         assert not queue.paused
         assert queue.count == before - (WINDOW if name == "delete" else 0)
     assert life.run(works["delete"]()) == {"messages": 9 - WINDOW}
@@ -617,7 +617,7 @@ def test_dead_letters_that_may_not_go_home_stay_where_they_are() -> None:
         life.run(life.world.broker.office.redrive(dead, None))
     life.world.broker.delete_queue(life.queue("b"))
     life.world.commit()
-    life.world.check_books()
+    life.world.check_balance()
     assert dead.count == 9
     assert life.run(life.world.broker.office.redrive(dead, None)) == 9
     assert life.queue("a").count == 9

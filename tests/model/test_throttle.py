@@ -14,7 +14,7 @@ from homing.broker.protocols.amqp091.codec import method_frame
 from homing.broker.protocols.native.codec import FrameDecoder, Op, encode
 from homing.broker.protocols.native.session import NativeOptions, NativeSession
 from homing.broker.steps import at_once
-from tests.model.test_regressions import Life
+from tests.model.test_interleavings import Life
 from tests.model.world import World
 from tests.unit.test_amqp_session import Peer
 
@@ -111,7 +111,7 @@ def test_a_frame_for_many_queues_is_stored_in_steps_and_others_come_between() ->
     assert confirms == sorted(confirms)
     expected = [str(number).encode() for number in range(1, MESSAGES + 6)]
     assert all(bodies(world, name) == expected for name in names)
-    world.check_books()
+    world.check_balance()
 
 
 def test_acknowledgements_do_not_wait_behind_what_the_same_connection_sends() -> None:
@@ -211,7 +211,7 @@ def test_what_is_not_durable_waits_for_room_in_memory() -> None:
         at_once(world.broker.resources.purge_steps(world.broker.state.post_office.queues[name]))
     world.commit()
     assert client.of(Op.CONFIRM)[-1][2] > done
-    world.check_books()
+    world.check_balance()
 
 
 def test_what_finds_no_room_in_memory_goes_to_disk_in_the_same_steps() -> None:
@@ -222,7 +222,7 @@ def test_what_finds_no_room_in_memory_goes_to_disk_in_the_same_steps() -> None:
     while not client.of(Op.CONFIRM) or client.of(Op.CONFIRM)[-1][2] < MESSAGES:
         assert a_turn(world) <= REFERENCES_A_TURN
     assert {world.broker.state.post_office.queues[name].pending.disk_count for name in names} == {MESSAGES - 10}
-    world.check_books()
+    world.check_balance()
     consumer = Client(world, "two")
     consumer.say([Op.SUBSCRIBE, 1, 1, names[7], {"prefetch": 1000}])
     world.journal.page_rows = 100
@@ -253,7 +253,7 @@ def test_dead_letters_for_many_queues_move_in_steps() -> None:
     assert max(made) <= REFERENCES_A_TURN
     assert len(made) > 3
     assert all(sorted(bodies(world, name), key=int) == [str(number).encode() for number in range(MESSAGES)] for name in names)
-    world.check_books()
+    world.check_balance()
 
 
 def test_a_kill_while_dead_letters_move_leaves_each_in_one_place() -> None:
@@ -317,7 +317,7 @@ def test_a_redrive_whose_home_cannot_be_made_again_is_refused_and_loses_nothing(
         assert "queue home is gone" in told[0].message
         assert "then redrive what is left" in told[0].fix
         assert dead.ready == 50
-        world.check_books()
+        world.check_balance()
     world.broker.delete_queue(life.queue("one"))
     world.commit()
     work = world.broker.office.redrive(life.queue("DLQ.home"), None)

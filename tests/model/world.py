@@ -1,6 +1,6 @@
 """A whole broker without a process: a clock that is told the time, a journal that is a dict, and clients that only remember.
 
-The journal uses the real open group, elision included, so that a crash keeps exactly what had been committed.
+The journal uses the real open batch, elision included, so that a crash keeps exactly what had been committed.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from homing.broker.core.settings.address_settings import AddressSettingsReposito
 from homing.broker.errors import Refused
 from homing.broker.limits import BrokerLimits
 from homing.broker.recording.recovery import recover
-from homing.journal.commit.batch import Group
+from homing.journal.commit.batch import WriteBatch
 from homing.journal.contract import AddressRecord, MessageRecord, OnDisk, QueueRecord, Recovered, ReferenceRecord
 from homing.journal.read.pages import Page, Wanted
 
 
 class DictJournal:
-    """What SQLite would hold, and the group that is not on disk yet."""
+    """What SQLite would hold, and the batch that is not on disk yet."""
 
     def __init__(self) -> None:
         self.references: dict[int, ReferenceRecord] = {}
@@ -37,9 +37,9 @@ class DictJournal:
         self.producers: dict[str, tuple[int, int]] = {}
         self.transactions: dict[str, int] = {}
         self.outcomes: dict[tuple[int, int], str] = {}
-        self.minutes: dict[int, list[int]] = {}
+        self.queue_stats: dict[int, list[int]] = {}
         self._next_id = 1
-        self.group = Group()
+        self.batch = WriteBatch()
         self.on_commit: Callable[[], None] = lambda: None
         #: Numbers from here on are not reserved on disk before the next commit.
         self.reserved_up_to = 1 << 62
@@ -57,7 +57,7 @@ class DictJournal:
         first = self._next_id + 1
         self._next_id += count
         if self._next_id > self.reserved_up_to:
-            self.group.touch()
+            self.batch.touch()
         return first
 
     @property
@@ -69,25 +69,25 @@ class DictJournal:
         return self._next_id <= self.reserved_up_to
 
     def busy(self) -> bool:
-        return self.group.touched
+        return self.batch.touched
 
     @property
     def unwritten_bytes(self) -> int:
-        return self.group.size
+        return self.batch.size
 
     @property
     def unwritten_references(self) -> int:
-        return len(self.group.added)
+        return len(self.batch.added)
 
     def rows(self) -> dict[int, ReferenceRecord]:
-        """What the disk will hold when the open group is there."""
-        rows = self.references | {record.sequence: record for record in self.group.records()}
-        return {sequence: record for sequence, record in rows.items() if sequence not in self.group.deleted}
+        """What the disk will hold when the open batch is there."""
+        rows = self.references | {record.sequence: record for record in self.batch.records()}
+        return {sequence: record for sequence, record in rows.items() if sequence not in self.batch.deleted}
 
     def read(self, wanted: Wanted, take: Callable[[Page], None], failed: Callable[[Exception], None]) -> None:
         assert all(-(1 << 63) <= value < 1 << 63 for value in wanted if isinstance(value, int)), "no number for SQLite"
         if wanted.kind not in ("ready", "due") and self.busy():
-            self.group.after.append(lambda: self.reads.append((wanted, take, failed)))
+            self.batch.after.append(lambda: self.reads.append((wanted, take, failed)))
         else:
             self.reads.append((wanted, take, failed))
 
@@ -117,50 +117,50 @@ class DictJournal:
         fitting = _fitting(rows[: min(self.page_rows, wanted.rows)], wanted.size)
         if wanted.kind in ("due", "expired"):
             next_ms = next((each[0] for each in beyond[fitting:]), None)
-        there = [record for record in rows[:fitting] if record.sequence not in self.group.deleted]
+        there = [record for record in rows[:fitting] if record.sequence not in self.batch.deleted]
         return Page(there, len(rows) > fitting, next_ms)
 
     def commit(self) -> None:
-        """The open group is on disk; what waited for that is told, in order."""
-        group, self.group = self.group, Group()
-        leaving = group.deleted - group.added.keys()
-        records = list(group.records())
+        """The open batch is on disk; what waited for that is told, in order."""
+        batch, self.batch = self.batch, WriteBatch()
+        leaving = batch.deleted - batch.added.keys()
+        records = list(batch.records())
         for added in records:
             old = added.hops[0][0] if added.hops and not added.shared else None
             assert old not in leaving or self.references[old].message == added.message, "it takes a body along that is not its own"
-        for sequence in group.deleted_first:
+        for sequence in batch.deleted_first:
             self.references.pop(sequence, None)
-        self.messages.update(group.messages)
+        self.messages.update(batch.messages)
         self.references.update((record.sequence, record) for record in records)
-        for sequence, changed in group.changed.items():
+        for sequence, changed in batch.changed.items():
             self.references[sequence] = self.references[sequence]._replace(**changed._asdict())
-        for sequence in group.deleted:
+        for sequence in batch.deleted:
             self.references.pop(sequence, None)
-        for message_id in group.messages_deleted - {each.message.message_id for each in self.references.values() if each.shared}:
+        for message_id in batch.messages_deleted - {each.message.message_id for each in self.references.values() if each.shared}:
             self.messages.pop(message_id, None)
         assert all(each.message.message_id in self.messages for each in self.references.values() if each.shared), "a body is missing"
         assert self.messages.keys() <= {each.message.message_id for each in self.references.values()}, "a body that nobody needs"
-        self.queues.update(group.queues)
-        for name, record in group.addresses.items():
+        self.queues.update(batch.queues)
+        for name, record in batch.addresses.items():
             if record is None:
                 self.addresses.pop(name, None)
             else:
                 self.addresses[name] = record
-        self.producers.update({key: mark for key, mark in group.producers.items() if mark is not None})
-        self.transactions.update(group.transactions)
-        self.outcomes.update({stay: each.outcome for each in group.outcomes for stay in each.stays})
-        for (queue_id, _), counts in group.minutes.items():
-            total = self.minutes.setdefault(queue_id, [0] * len(counts))
+        self.producers.update({key: mark for key, mark in batch.producers.items() if mark is not None})
+        self.transactions.update(batch.transactions)
+        self.outcomes.update({stay: each.outcome for each in batch.outcomes for stay in each.stays})
+        for (queue_id, _), counts in batch.queue_stats.items():
+            total = self.queue_stats.setdefault(queue_id, [0] * len(counts))
             for column, count in enumerate(counts):
                 total[column] += count
         self.reserved_up_to = max(self.reserved_up_to, self._next_id)
-        for callback in group.after:
+        for callback in batch.after:
             callback()
         self.on_commit()
 
     def crash(self) -> Recovered:
         """What is left when the process dies now."""
-        self.group = Group()
+        self.batch = WriteBatch()
         self.reads = []
         live = [queue for queue in self.queues.values() if queue.deleted_at_ms is None]
         deleted = self.queues.keys() - {queue.queue_id for queue in live}
@@ -276,13 +276,13 @@ class World:
 
     def send(self, producer: Producer, messages: list[Message]) -> tuple[int, Refused] | None:
         """All of them, in as many turns as that takes (and a commit, where nothing goes on without one)."""
-        first, last, refused = producer.mark + 1, producer.mark + len(messages), None
-        while producer.mark < last and refused is None:
-            before = producer.mark
+        first, last, refused = producer.high_watermark + 1, producer.high_watermark + len(messages), None
+        while producer.high_watermark < last and refused is None:
+            before = producer.high_watermark
             refused = self.broker.send(producer, first, messages)
-            if producer.mark == before and refused is None:
+            if producer.high_watermark == before and refused is None:
                 self.journal.commit()
-            if producer.mark < last:
+            if producer.high_watermark < last:
                 self.broker.drain()
         return refused
 
@@ -330,7 +330,7 @@ class World:
         self.broker = self._broker()
         recover(self.broker, recovered)
 
-    def check_books(self) -> None:
+    def check_balance(self) -> None:
         """What each queue counts is what stands in it, and memory is the sum of what is there."""
         memory = 0
         messages = set()
@@ -352,7 +352,7 @@ class World:
             assert len(queue.parked) == by_place.get(Where.PARKED, 0), f"{queue.name}: parked"
             assert not by_place.get(Where.GONE)
         pager = self.broker.state.pager
-        assert pager.rations.coming_bytes == sum(pager.reads.reading.values())
+        assert pager.quota.coming_bytes == sum(pager.reads.reading.values())
         # An estimate after a start that only counted; of nothing it is nothing.
         if not any(queue.pending.disk_count + queue.due_on_disk for queue in self.broker.state.post_office.queues.values()):
             assert self.broker.state.references.disk_bytes == 0 or self.journal.load_limit == 0
@@ -365,7 +365,7 @@ class World:
             assert consumer.held_bytes == sum(400 + reference.message.size for reference in consumer.unsettled.values())
         for each in self.broker.connections.values():
             assert each.kept.bytes == sum(consumer.held_bytes for consumer in each.retired.values())
-        assert pager.rations.kept == {each.kept for each in self.broker.connections.values()}
+        assert pager.quota.kept == {each.kept for each in self.broker.connections.values()}
         held = sum(t.bytes for c in self.broker.connections.values() for t in c.transactions.values())
         assert self.broker.state.references.memory_bytes == memory + held
 

@@ -39,7 +39,7 @@ class Failure(NamedTuple):
 
 
 @dataclass
-class Stay:
+class QueueEntry:
     """One message in one queue."""
 
     message: int
@@ -60,33 +60,33 @@ class Stay:
 
 @dataclass
 class Account:
-    stays: list[Stay] = field(default_factory=list)
+    stays: list[QueueEntry] = field(default_factory=list)
     #: number in the body -> the broker's number, as the clients were told
     ids: dict[int, int] = field(default_factory=dict)
     #: queue -> its limits one after the other, and from when on
     limits: dict[str, list[tuple[int, Between]]] = field(default_factory=dict)
 
-    def enter(self, message: int, queue: str, at: Between, came: str = "sent") -> Stay:
-        stay = Stay(message, queue, at, came)
+    def enter(self, message: int, queue: str, at: Between, came: str = "sent") -> QueueEntry:
+        stay = QueueEntry(message, queue, at, came)
         self.stays.append(stay)
         return stay
 
-    def here(self, queue: str) -> list[Stay]:
+    def here(self, queue: str) -> list[QueueEntry]:
         return [stay for stay in self.stays if stay.queue == queue and stay.outcome is None]
 
-    def ready(self, queue: str) -> list[Stay]:
+    def ready(self, queue: str) -> list[QueueEntry]:
         return [stay for stay in self.here(queue) if not stay.parked]
 
-    def of(self, message: int) -> list[Stay]:
+    def of(self, message: int) -> list[QueueEntry]:
         return [stay for stay in self.stays if stay.message == message]
 
-    def at(self, message: int, queue: str) -> Stay:
+    def at(self, message: int, queue: str) -> QueueEntry:
         """Where a client has just got it. Raises where it cannot be."""
         (stay,) = (each for each in self.here(queue) if each.message == message)
         return stay
 
     def end(
-        self, stay: Stay, outcome: str, at: Between, reason: str | None = None, target: str | None = None, client: str | None = None
+        self, stay: QueueEntry, outcome: str, at: Between, reason: str | None = None, target: str | None = None, client: str | None = None
     ) -> None:
         stay.outcome, stay.ended, stay.reason, stay.target, stay.client = outcome, at, reason, target, client
         if target is not None:

@@ -8,7 +8,7 @@ from datetime import datetime
 from math import ceil
 from typing import Any
 
-from tests.truth.account import Account, Between, Failure, Stay
+from tests.truth.account import Account, Between, Failure, QueueEntry
 
 Row = dict[str, Any]
 #: key of a row -> what is to stand in it
@@ -48,7 +48,7 @@ def last(times: Iterable[Between]) -> Within:
 class Life:
     """One message from its sending on: what it came to in its own queue, and what became of it when it died there."""
 
-    def __init__(self, stays: list[Stay]) -> None:
+    def __init__(self, stays: list[QueueEntry]) -> None:
         self.stays = stays
         self.queue = stays[0].queue
         self.home = [stay for stay in stays if stay.queue == self.queue]
@@ -69,7 +69,7 @@ class Life:
         return [failure for stay in self.home for failure in on_record(stay)]
 
 
-def on_record(stay: Stay) -> list[Failure]:
+def on_record(stay: QueueEntry) -> list[Failure]:
     if not stay.failures:
         return []
     most = stay.failures[0].records
@@ -77,15 +77,15 @@ def on_record(stay: Stay) -> list[Failure]:
     return [each for number, each in enumerate(stay.failures) if number < most // 10 or number >= len(stay.failures) - kept]
 
 
-def by_queue(account: Account) -> dict[str, list[Stay]]:
-    found: dict[str, list[Stay]] = defaultdict(list)
+def by_queue(account: Account) -> dict[str, list[QueueEntry]]:
+    found: dict[str, list[QueueEntry]] = defaultdict(list)
     for stay in account.stays:
         found[stay.queue].append(stay)
     return found
 
 
 def lives(account: Account) -> list[Life]:
-    of_message: dict[int, list[Stay]] = defaultdict(list)
+    of_message: dict[int, list[QueueEntry]] = defaultdict(list)
     for stay in account.stays:
         of_message[stay.message].append(stay)
     return [Life(stays) for stays in of_message.values()]
@@ -170,7 +170,7 @@ def near(value: float) -> Within:
 
 def deaths(account: Account) -> Rows:
     """By queue, outcome, reason and error class."""
-    groups: dict[tuple[Any, ...], list[Stay]] = defaultdict(list)
+    groups: dict[tuple[Any, ...], list[QueueEntry]] = defaultdict(list)
     for stay in account.stays:
         if stay.outcome in ("dead-lettered", "dropped", "expired"):
             kind = stay.reason
@@ -179,16 +179,16 @@ def deaths(account: Account) -> Rows:
             groups[stay.queue, stay.outcome, stay.reason, kind].append(stay)
     rows: Rows = {}
     for key, stays in groups.items():
-        lying = sum(stay.target is not None and lies(account, stay) for stay in stays)
+        remaining = sum(stay.target is not None and lies(account, stay) for stay in stays)
         times = [stay.ended for stay in stays if stay.ended]
-        row: Row = {"deaths": len(stays), "lying": lying, "age_rank": 0}
+        row: Row = {"deaths": len(stays), "remaining": remaining, "age_rank": 0}
         if key[1] != "dropped" or all(stay.failures for stay in stays):  # of what is only counted the minute is known
             row |= {"first_died_at": first(times), "last_died_at": last(times)}
         rows[key] = row
     return rows
 
 
-def lies(account: Account, death: Stay) -> bool:
+def lies(account: Account, death: QueueEntry) -> bool:
     """Whether the copy that died this death is still where it was put."""
     stays = account.of(death.message)
     after = stays[stays.index(death) + 1 :]
@@ -305,7 +305,7 @@ def poison_clusters(account: Account) -> Rows:
 
 
 def flow(account: Account) -> Rows:
-    ways: dict[tuple[Any, ...], list[Stay]] = defaultdict(list)
+    ways: dict[tuple[Any, ...], list[QueueEntry]] = defaultdict(list)
     for stay in account.stays:
         if stay.target is not None:
             ways[stay.queue, stay.target, stay.outcome].append(stay)

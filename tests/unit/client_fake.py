@@ -78,7 +78,7 @@ class FakeBroker:
         self.frames: list[Frame] = []
         self.peers: list[Peer] = []
         self.news = asyncio.Event()
-        self.marks: dict[int, int] = {}
+        self.high_watermarks: dict[int, int] = {}
         self.credit = (4000, 4 * 1024 * 1024)
         self.heartbeat_ms = 0
         #: Said in WELCOME besides.
@@ -114,14 +114,14 @@ class FakeBroker:
 
     def on_producer(self, peer: Peer, frame: Frame) -> None:
         _, request, number, _ = frame
-        peer.send([Op.RESULT, request, {"mark": self.marks.get(number, 0)}], [Op.CREDIT, number, *self.credit])
+        peer.send([Op.RESULT, request, {"mark": self.high_watermarks.get(number, 0)}], [Op.CREDIT, number, *self.credit])
 
     def on_send(self, peer: Peer, frame: Frame) -> None:
         _, number, first, messages, *session = frame
         peer.send([Op.CREDIT, number, len(messages), sum(len(each[0]) + 400 for each in messages)])
         if not session:
-            self.marks[number] = first + len(messages) - 1
-            peer.send([Op.CONFIRM, number, self.marks[number]])
+            self.high_watermarks[number] = first + len(messages) - 1
+            peer.send([Op.CONFIRM, number, self.high_watermarks[number]])
 
     def on_send_bodies(self, peer: Peer, frame: Frame) -> None:
         _, number, first, said, bodies = frame

@@ -14,10 +14,10 @@ from homing.journal.contract import (
     HopFacts,
     HopRecord,
     MessageRecord,
-    MinuteColumn,
     OutcomeDetail,
     Outcomes,
     QueueRecord,
+    QueueStat,
     Recovered,
     ReferenceCounts,
     ReferenceRecord,
@@ -79,14 +79,14 @@ def outcome(message_id: int, sequence: int, at_ms: int = NOW_MS, **fields: Any) 
 def send(journal: Journal, sequence: int, queue_id: int = 1, **fields: Any) -> ReferenceRecord:
     """Add a reference and count it in, as the broker does."""
     record = reference(sequence, queue_id, **fields)
-    journal.group.add(record)
-    journal.group.counts(queue_id, 1)[MinuteColumn.SENT] += 1
+    journal.batch.add(record)
+    journal.batch.counts(queue_id, 1)[QueueStat.SENT] += 1
     return record
 
 
 def settle(journal: Journal, sequence: int, queue_id: int = 1) -> None:
-    journal.group.delete(queue_id, 4, sequence)
-    journal.group.counts(queue_id, 1)[MinuteColumn.SUCCEEDED] += 1
+    journal.batch.delete(queue_id, 4, sequence)
+    journal.batch.counts(queue_id, 1)[QueueStat.SUCCEEDED] += 1
 
 
 def query(directory: Path, sql: str, *values: Any) -> list[tuple[Any, ...]]:

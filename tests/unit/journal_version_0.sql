@@ -56,7 +56,7 @@ CREATE TABLE message (
   checksum     INTEGER NOT NULL
 ) STRICT;
 
--- One row for each time a delivery ended badly. sequence: the stay in a queue that it belongs to.
+-- One row for each time a delivery ended badly. sequence: the queue entry that it belongs to.
 CREATE TABLE attempt (
   message_id   INTEGER NOT NULL,
   sequence     INTEGER NOT NULL,
@@ -68,7 +68,7 @@ CREATE TABLE attempt (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX attempt_at ON attempt (at_ms);
 
--- How a stay in a queue ended, for messages that failed at least once (history: full keeps every one).
+-- How a queue entry ended, for messages that failed at least once (history: full keeps every one).
 CREATE TABLE outcome (
   message_id   INTEGER NOT NULL,
   sequence     INTEGER NOT NULL,

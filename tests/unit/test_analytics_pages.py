@@ -103,7 +103,7 @@ def test_advice_says_how_many_attempts_it_would_take() -> None:
     told = sentence(ADVICE).replace(NB, " ")
     assert told.startswith(
         "orders.eu (settings of orders.*): 93 % of what succeeds after Timeout does so within 40 s; 10 attempts at 5 s give up after 50 s; "
-        "Timeout would need about 1 min 30 s for 99 of 100 to come home: max-delivery-attempts: 18 with the delays as they are, or "
+        "Timeout would need about 1 min 30 s for 99 of 100 to succeed: max-delivery-attempts: 18 with the delays as they are, or "
         "6 with redelivery-delay-multiplier: 2. 20.0 % of the successes came with one of the last two attempts."
     )
 
@@ -122,7 +122,7 @@ def test_attempts_take_as_long_as_they_did() -> None:
 def test_settings_of_another_kind_are_left_out_of_the_sentence() -> None:
     told = sentence(ADVICE | {"settings_json": '{"redelivery_back_off": "later"}', "pattern": None}).replace(NB, " ")
     assert told.startswith("orders.eu: 93 %")
-    assert "10 attempts give up after 50 s; Timeout would need about 1 min 30 s for 99 of 100 to come home. 20.0 %" in told
+    assert "10 attempts give up after 50 s; Timeout would need about 1 min 30 s for 99 of 100 to succeed. 20.0 %" in told
     assert "homing simulate" in sentence(ADVICE | {"needs_ms": None})
 
 

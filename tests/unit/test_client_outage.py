@@ -60,13 +60,13 @@ async def _through_an_outage(caplog: pytest.LogCaptureFixture) -> None:
 
     def store(peer: Peer, frame: Frame) -> None:
         _, number, first, _said, bodies = frame
-        new = bodies[max(0, broker.marks.get(number, 0) - first + 1) :]
-        assert first <= broker.marks.get(number, 0) + 1, "a gap"
+        new = bodies[max(0, broker.high_watermarks.get(number, 0) - first + 1) :]
+        assert first <= broker.high_watermarks.get(number, 0) + 1, "a gap"
         stored.extend(new)
-        broker.marks[number] = first + len(bodies) - 1
+        broker.high_watermarks[number] = first + len(bodies) - 1
         peer.send([Op.CREDIT, number, len(bodies), sum(len(each) + 400 for each in bodies)])
         if len(stored) != 50:  # the last confirm before the outage is lost on its way
-            peer.send([Op.CONFIRM, number, broker.marks[number]])
+            peer.send([Op.CONFIRM, number, broker.high_watermarks[number]])
 
     broker.handlers[Op.SEND_BODIES] = store
     broker.welcome = {"joins_bodies": True}

@@ -208,7 +208,7 @@ async def test_reconnect_drops_what_was_stored_and_resends_the_rest_with_the_sam
         producer = session.producer("orders")
         confirmations = [producer.send_nowait(b"%d" % number) for number in range(1, 6)]
         await broker.seen(Op.SEND)
-        broker.marks[1] = 2  # numbers 1 and 2 reached the disk, their confirm did not come back
+        broker.high_watermarks[1] = 2  # numbers 1 and 2 reached the disk, their confirm did not come back
         broker.handlers[Op.SEND] = broker.on_send
         broker.peer.drop()
         await asyncio.gather(*confirmations)
@@ -220,7 +220,7 @@ async def test_reconnect_drops_what_was_stored_and_resends_the_rest_with_the_sam
 @on_both_loops
 async def test_a_number_used_before_goes_on_behind_its_mark() -> None:
     async with connected() as (broker, connection), connection.session() as session:
-        broker.marks[1] = 41
+        broker.high_watermarks[1] = 41
         await session.producer("orders").send(b"x")
         assert broker.of(Op.SEND)[0][2] == 42
 

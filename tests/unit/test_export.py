@@ -35,7 +35,7 @@ T0 = 1_790_000_000_000
 DAY_MS = 86_400_000
 ORDERS, DLQ, GRAVEYARD = 1, 2, 3
 #: (message_id, sequence)
-Stays = Sequence[tuple[int, int]]
+QueueEntries = Sequence[tuple[int, int]]
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def add_reference(journal: sqlite3.Connection, queue_id: int, message_id: int, s
 
 
 def add_attempt(
-    journal: sqlite3.Connection, message_id: int, sequence: int, attempt: int, at_ms: int, together: Stays = (), **fault: Any
+    journal: sqlite3.Connection, message_id: int, sequence: int, attempt: int, at_ms: int, together: QueueEntries = (), **fault: Any
 ) -> None:
     """``together``: further stays that failed alike."""
     detail = AttemptDetail(
@@ -106,7 +106,7 @@ def a_hop(queue: str, sequence: int, reason: str, at_ms: int, attempts: int) -> 
 
 
 def add_outcome(
-    journal: sqlite3.Connection, message_id: int, sequence: int, outcome: str, at_ms: int, together: Stays = (), **detail: Any
+    journal: sqlite3.Connection, message_id: int, sequence: int, outcome: str, at_ms: int, together: QueueEntries = (), **detail: Any
 ) -> None:
     blob = pack({"address": "orders", "sent_at_ms": T0, "entered_at_ms": T0, "attempts": 1, "delivery_count": 1} | detail)
     stays = [(message_id, sequence), *together]

@@ -71,7 +71,7 @@ def test_publishing_is_no_use_and_what_is_in_it_goes_too() -> None:
     life.passes(60)
     life.peer.send(published("q"))
     life.lasts(40)
-    life.world.check_books()
+    life.world.check_balance()
 
 
 @pytest.mark.parametrize("how", ["a closed channel", "a lost connection"])

@@ -20,7 +20,7 @@ async def _stopped(directory: Path) -> Path:
     """A journal with a message in it; returns a copy as a kill leaves one."""
     killed = directory.with_name("killed")
     async with opened(directory) as (journal, _):
-        journal.group.queue(queue())
+        journal.batch.queue(queue())
         send(journal, journal.next_id())
         await journal.flush()
         shutil.copytree(directory, killed)

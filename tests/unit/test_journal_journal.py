@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from homing.journal.commit.writer_thread import UNSEEN_ROWS
-from homing.journal.contract import AddressRecord, DeclarationRecord, MinuteColumn, PolicyRecord
+from homing.journal.contract import AddressRecord, DeclarationRecord, PolicyRecord, QueueStat
 from homing.journal.errors import JournalError
 from homing.journal.journal import Journal, JournalOptions
 from homing.journal.read.check import check
@@ -64,20 +64,20 @@ async def test_everything_comes_back_as_it_was(tmp_path: Path) -> None:
         reference(14, 2, shared, shared=True),
     ]
     async with opened(tmp_path) as (journal, _):
-        group = journal.group
-        group.address(AddressRecord("orders", 3, True, NOW_MS))
-        group.queue(queue(1))
-        group.queue(queue(2, name="other", selector="k = 'v'", paused=True, options={}))
-        group.add_message(shared)
+        batch = journal.batch
+        batch.address(AddressRecord("orders", 3, True, NOW_MS))
+        batch.queue(queue(1))
+        batch.queue(queue(2, name="other", selector="k = 'v'", paused=True, options={}))
+        batch.add_message(shared)
         for record in records:
-            group.add(record)
-        group.producer_mark("client/1", 17, NOW_MS)
-        group.duplicate("orders", "first")
-        group.duplicate("orders", "second")
-        group.committed("t-1", NOW_MS)
-        group.policy(PolicyRecord("abc", NOW_MS, {"max": 3}))
-        group.settings(NOW_MS, {"#": {"a": 1}})
-        group.clock(NOW_MS + 77)
+            batch.add(record)
+        batch.producer_high_watermark("client/1", 17, NOW_MS)
+        batch.duplicate("orders", "first")
+        batch.duplicate("orders", "second")
+        batch.committed("t-1", NOW_MS)
+        batch.policy(PolicyRecord("abc", NOW_MS, {"max": 3}))
+        batch.settings(NOW_MS, {"#": {"a": 1}})
+        batch.clock(NOW_MS + 77)
     async with opened(tmp_path) as (_, recovered):
         by_order = [records[1], records[0], records[3], records[2], records[4]]
         assert recovered.references == by_order
@@ -91,17 +91,17 @@ async def test_everything_comes_back_as_it_was(tmp_path: Path) -> None:
         assert recovered.clock_ms == NOW_MS + 77
 
 
-async def test_a_group_is_on_disk_before_its_callbacks_and_they_come_in_order(tmp_path: Path) -> None:
+async def test_a_batch_is_on_disk_before_its_callbacks_and_they_come_in_order(tmp_path: Path) -> None:
     seen: list[tuple[int, bool]] = []
 
     def note(number: int) -> None:
         seen.append((number, number in sequences(tmp_path)))
 
     async with opened(tmp_path) as (journal, _):
-        journal.group.queue(queue())
+        journal.batch.queue(queue())
         for number in range(1, 41):
             send(journal, number)
-            journal.group.after.append(lambda number=number: note(number))  # type: ignore[misc]
+            journal.batch.after.append(lambda number=number: note(number))  # type: ignore[misc]
             if number % 3 == 0:
                 await asyncio.sleep(0)
         await journal.flush()
@@ -110,19 +110,19 @@ async def test_a_group_is_on_disk_before_its_callbacks_and_they_come_in_order(tm
 
 
 @pytest.mark.plain
-async def test_flush_waits_for_the_group_in_flight_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_flush_waits_for_the_batch_in_flight_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with opened(tmp_path) as (journal, _):
-        commit, released = journal._committer.commit, threading.Event()
+        commit, released = journal._writer_thread.commit, threading.Event()
 
         def late(*arguments: Any) -> Any:
             released.wait(30)
             return commit(*arguments)
 
-        monkeypatch.setattr(journal._committer, "commit", late)
-        journal.group.queue(queue())
+        monkeypatch.setattr(journal._writer_thread, "commit", late)
+        journal.batch.queue(queue())
         send(journal, 1)
         async with asyncio.timeout(30):
-            while journal.group.touched:  # noqa: ASYNC110 - until the writer takes it
+            while journal.batch.touched:  # noqa: ASYNC110 - until the writer takes it
                 await asyncio.sleep(0)
         assert journal.busy()
         flushing = asyncio.create_task(journal.flush())
@@ -135,10 +135,10 @@ async def test_flush_waits_for_the_group_in_flight_too(tmp_path: Path, monkeypat
         await journal.flush()
 
 
-async def test_a_group_of_callbacks_only_is_answered_without_a_commit(tmp_path: Path) -> None:
+async def test_a_batch_of_callbacks_only_is_answered_without_a_commit(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
         called = asyncio.Event()
-        journal.group.after.append(called.set)
+        journal.batch.after.append(called.set)
         await asyncio.wait_for(called.wait(), 20)
         assert journal.statistics.groups == 0
 
@@ -149,7 +149,7 @@ async def test_a_failing_callback_does_not_keep_the_next_from_its_answer(tmp_pat
 
     async with opened(tmp_path) as (journal, _):
         called = asyncio.Event()
-        journal.group.after.extend([broken, called.set])
+        journal.batch.after.extend([broken, called.set])
         await asyncio.wait_for(called.wait(), 20)
         assert not journal.failed.done()
     assert "a callback after a commit failed" in caplog.text
@@ -157,12 +157,12 @@ async def test_a_failing_callback_does_not_keep_the_next_from_its_answer(tmp_pat
 
 async def test_what_was_consumed_before_it_was_written_is_not_written(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
-        journal.group.queue(queue())
+        journal.batch.queue(queue())
         for sequence in range(1, 101):
             send(journal, sequence)
             settle(journal, sequence)
-        journal.group.duplicate("orders", "kept")
-        journal.group.attempt(attempt(5, 5, 1))
+        journal.batch.duplicate("orders", "kept")
+        journal.batch.attempt(attempt(5, 5, 1))
         await journal.flush()
         statistics = journal.statistics
         assert (statistics.references_added, statistics.references_deleted, statistics.references_elided) == (0, 0, 100)
@@ -173,7 +173,7 @@ async def test_what_was_consumed_before_it_was_written_is_not_written(tmp_path: 
 
 async def test_without_elision_the_row_is_written_and_removed(tmp_path: Path) -> None:
     async with opened(tmp_path, elide=False) as (journal, _):
-        journal.group.queue(queue())
+        journal.batch.queue(queue())
         send(journal, 1)
         settle(journal, 1)
         await journal.flush()
@@ -181,14 +181,14 @@ async def test_without_elision_the_row_is_written_and_removed(tmp_path: Path) ->
         assert sequences(tmp_path) == []
 
 
-async def test_changes_and_deletes_reach_rows_of_earlier_groups(tmp_path: Path) -> None:
+async def test_changes_and_deletes_reach_rows_of_earlier_batches(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
-        journal.group.queue(queue())
+        journal.batch.queue(queue())
         for sequence in range(1, 1_001):
             send(journal, sequence)
         await journal.flush()
         for sequence in range(1, 1_001):
-            journal.group.change([sequence], counted(failed=sequence, due_at_ms=None if sequence % 2 else sequence))
+            journal.batch.change([sequence], counted(failed=sequence, due_at_ms=None if sequence % 2 else sequence))
         for sequence in (1, 2, *range(100, 200), 333, 1_000):
             settle(journal, sequence)
         await journal.flush()
@@ -200,13 +200,13 @@ async def test_changes_and_deletes_reach_rows_of_earlier_groups(tmp_path: Path) 
 
 async def test_what_changes_alike_is_changed_in_runs_and_nothing_between_them(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
-        journal.group.queue(queue())
+        journal.batch.queue(queue())
         for sequence in range(1, 201):
             send(journal, sequence)
         await journal.flush()
         first, second = [*range(10, 60), *range(80, 120), 150], [*range(60, 70), *range(130, 150)]
-        journal.group.change(first, counted(failed=1))
-        journal.group.change(second, counted(failed=2, due_at_ms=None))
+        journal.batch.change(first, counted(failed=1))
+        journal.batch.change(second, counted(failed=2, due_at_ms=None))
         await journal.flush()
         failed = dict.fromkeys(range(1, 201), 0) | dict.fromkeys(first, 1) | dict.fromkeys(second, 2)
         assert dict(query(tmp_path, f"SELECT sequence, {returned.FAILED} FROM reference {returned.JOIN}")) == failed
@@ -217,10 +217,10 @@ async def test_what_changes_alike_is_changed_in_runs_and_nothing_between_them(tm
 async def test_attempts_that_are_alike_are_a_row_each_and_one_deleted_before_it_was_written_is_not(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
         several = attempt(1, 1, 1)._replace(stays=[(number, number) for number in range(1, 6)])
-        journal.group.delete_attempt(5, 5, 1)  # what is said after it counts
-        journal.group.attempt(several)
-        journal.group.delete_attempt(2, 2, 1)
-        journal.group.delete_attempt(3, 3, 7)  # of another number
+        journal.batch.delete_attempt(5, 5, 1)  # what is said after it counts
+        journal.batch.attempt(several)
+        journal.batch.delete_attempt(2, 2, 1)
+        journal.batch.delete_attempt(3, 3, 7)  # of another number
         await journal.flush()
         assert query(tmp_path, "SELECT message_id, sequence, attempt FROM attempts") == [(n, n, 1) for n in (1, 3, 4, 5)]
         assert query(tmp_path, "SELECT first_message, last_message, stays FROM failure") == [(1, 5, "[[1,1],[3,3],[4,4],[5,5]]")]
@@ -228,41 +228,41 @@ async def test_attempts_that_are_alike_are_a_row_each_and_one_deleted_before_it_
 
 async def test_a_change_of_what_is_not_there_is_counted_not_hidden(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
-        journal.group.change([1], counted())
-        journal.group.delete(1, 4, 2)
+        journal.batch.change([1], counted())
+        journal.batch.delete(1, 4, 2)
         await journal.flush()
         assert journal.statistics.references_not_found == 2
 
 
-async def test_a_row_replaced_within_one_group(tmp_path: Path) -> None:
+async def test_a_row_replaced_within_one_batch(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
-        journal.group.queue(queue())
+        journal.batch.queue(queue())
         send(journal, 1)
         await journal.flush()
-        journal.group.delete(1, 4, 1)
-        journal.group.add(reference(1, failed=9))
+        journal.batch.delete(1, 4, 1)
+        journal.batch.add(reference(1, failed=9))
         await journal.flush()
         assert query(tmp_path, "SELECT failed FROM reference") == [(9,)]
 
 
-async def test_minute_counts_add_up_over_groups(tmp_path: Path) -> None:
+async def test_minute_counts_add_up_over_batches(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
         for _ in range(3):
-            journal.group.counts(4, 10)[MinuteColumn.MOVED_OUT] += 2
-            journal.group.counts(4, 10)[MinuteColumn.SENT] += 1
+            journal.batch.counts(4, 10)[QueueStat.MOVED_OUT] += 2
+            journal.batch.counts(4, 10)[QueueStat.SENT] += 1
             await journal.flush()
         assert query(tmp_path, "SELECT queue_id, minute, sent, moved_out, failed FROM minute") == [(4, 10, 3, 6, 0)]
 
 
-async def test_a_name_passes_to_a_new_queue_in_one_group_and_ids_are_not_reused(tmp_path: Path) -> None:
+async def test_a_name_passes_to_a_new_queue_in_one_batch_and_ids_are_not_reused(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
-        journal.group.queue(queue(1, name="orders"))
+        journal.batch.queue(queue(1, name="orders"))
         await journal.flush()
-        journal.group.queue(queue(2, name="orders"))
-        journal.group.queue(queue(1, name="orders", deleted_at_ms=NOW_MS))
-        journal.group.queue(queue(3, name="passing"))
+        journal.batch.queue(queue(2, name="orders"))
+        journal.batch.queue(queue(1, name="orders", deleted_at_ms=NOW_MS))
+        journal.batch.queue(queue(3, name="passing"))
         await journal.flush()
-        journal.group.queue(queue(3, name="passing", deleted_at_ms=NOW_MS))
+        journal.batch.queue(queue(3, name="passing", deleted_at_ms=NOW_MS))
     async with opened(tmp_path) as (_, recovered):
         assert [(record.queue_id, record.name) for record in recovered.queues] == [(2, "orders")]
         assert recovered.next_queue_id == 4
@@ -270,14 +270,14 @@ async def test_a_name_passes_to_a_new_queue_in_one_group_and_ids_are_not_reused(
 
 async def test_addresses_producers_and_shared_bodies_can_go(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
-        journal.group.address(AddressRecord("a", 1, True, 1))
-        journal.group.producer_mark("p", 4, NOW_MS)
-        journal.group.add_message(message(9))
+        journal.batch.address(AddressRecord("a", 1, True, 1))
+        journal.batch.producer_high_watermark("p", 4, NOW_MS)
+        journal.batch.add_message(message(9))
         await journal.flush()
         assert query(tmp_path, "SELECT count(*) FROM message") == [(1,)]
-        journal.group.delete_address("a")
-        journal.group.forget_producer("p")
-        journal.group.delete_message(9)
+        journal.batch.delete_address("a")
+        journal.batch.forget_producer("p")
+        journal.batch.delete_message(9)
         await journal.flush()
         assert query(
             tmp_path, "SELECT (SELECT count(*) FROM message), (SELECT count(*) FROM address), (SELECT count(*) FROM producer)"
@@ -287,12 +287,12 @@ async def test_addresses_producers_and_shared_bodies_can_go(tmp_path: Path) -> N
 async def test_the_newest_duplicates_of_an_address_stay(tmp_path: Path) -> None:
     async with opened(tmp_path, duplicate_ids_per_address=100) as (journal, _):
         for name in ("orders", "other"):
-            journal.group.address(AddressRecord(name, 1, True, 1))
+            journal.batch.address(AddressRecord(name, 1, True, 1))
         for number in range(250):
-            journal.group.duplicate("orders", f"id-{number}")
+            journal.batch.duplicate("orders", f"id-{number}")
             if number % 10 == 0:
                 await journal.flush()
-        journal.group.duplicate("other", "one")
+        journal.batch.duplicate("other", "one")
         await journal.flush()
         assert 100 <= query(tmp_path, "SELECT count(*) FROM duplicate WHERE address = 'orders'")[0][0] <= 117
     async with opened(tmp_path, duplicate_ids_per_address=100) as (_, recovered):
@@ -301,10 +301,10 @@ async def test_the_newest_duplicates_of_an_address_stay(tmp_path: Path) -> None:
 
 async def test_a_body_that_nothing_refers_to_is_swept_at_start(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
-        journal.group.queue(queue())
-        journal.group.add_message(message(1))
-        journal.group.add_message(message(2))
-        journal.group.add(reference(3, of=message(2), shared=True))
+        journal.batch.queue(queue())
+        journal.batch.add_message(message(1))
+        journal.batch.add_message(message(2))
+        journal.batch.add(reference(3, of=message(2), shared=True))
         await journal.flush()
     async with opened(tmp_path) as (_, recovered):
         assert [record.message.message_id for record in recovered.references] == [2]
@@ -336,7 +336,7 @@ async def test_ids_are_reserved_on_disk_ahead_of_their_use(tmp_path: Path) -> No
     async with opened(tmp_path, id_block=10) as (journal, _):
         for _ in range(20):
             highest = max(journal.next_id() for _ in range(7))
-            journal.group.clock(NOW_MS + highest)
+            journal.batch.clock(NOW_MS + highest)
             await journal.flush()
             assert query(tmp_path, "SELECT value FROM meta WHERE key = 'reserved_up_to'")[0][0] > highest + 1
 
@@ -345,8 +345,8 @@ async def test_more_ids_than_reserved_are_given_and_the_next_commit_reserves_the
     async with opened(tmp_path, id_block=10) as (journal, _):
         assert [journal.next_id() for _ in range(50)] == list(range(1, 51))
         assert not journal.ids_reserved, "nobody may see them yet"
-        journal.group.queue(queue())
-        journal.group.add(reference(journal.next_ids(1000)))
+        journal.batch.queue(queue())
+        journal.batch.add(reference(journal.next_ids(1000)))
         commits: list[bool] = []
         journal.on_commit = lambda: commits.append(journal.ids_reserved)
         await journal.flush()
@@ -391,15 +391,15 @@ def test_a_directory_that_others_use_keeps_its_mode(tmp_path: Path, caplog: pyte
 
 
 @pytest.mark.parametrize("bad", [{"n": 2**70}, {"text": "\ud800"}, {"set": {1}}])
-async def test_a_record_that_cannot_be_stored_rolls_its_group_back_and_stops(tmp_path: Path, bad: dict[str, Any]) -> None:
+async def test_a_record_that_cannot_be_stored_rolls_its_batch_back_and_stops(tmp_path: Path, bad: dict[str, Any]) -> None:
     answered: list[str] = []
     journal, _ = await Journal.open(tmp_path, JournalOptions(**OPTIONS), NOW_MS)
-    journal.group.queue(queue())
+    journal.batch.queue(queue())
     send(journal, 1)
     await journal.flush()
     send(journal, 2)
     send(journal, 3, of=message(3, properties=bad))
-    journal.group.after.append(lambda: answered.append("too early"))
+    journal.batch.after.append(lambda: answered.append("too early"))
     with pytest.raises(JournalError) as caught:
         await journal.flush()
     assert caught.value.code == "journal-bad-record"
@@ -414,8 +414,8 @@ async def test_a_record_that_cannot_be_stored_rolls_its_group_back_and_stops(tmp
 
 async def test_a_number_that_sqlite_refuses_at_bind_time_rolls_back_too(tmp_path: Path) -> None:
     journal, _ = await Journal.open(tmp_path, JournalOptions(**OPTIONS), NOW_MS)
-    journal.group.queue(queue())
-    journal.group.outcome(outcome(1, 1, queue_id=2**63))
+    journal.batch.queue(queue())
+    journal.batch.outcome(outcome(1, 1, queue_id=2**63))
     send(journal, 1)
     with pytest.raises(JournalError) as caught:
         await journal.flush()
@@ -432,12 +432,12 @@ async def test_little_room_tells_producers_to_wait_and_room_lets_them_go_on(tmp_
         journal.on_space = told.append
         free[0] = 3 << 20
         for _ in range(UNSEEN_ROWS):
-            journal.group.touch()
-            journal.group.clock(NOW_MS + 1)
+            journal.batch.touch()
+            journal.batch.clock(NOW_MS + 1)
             await journal.flush()
         assert journal.space_low, "it is looked at least once in so many commits, however small"
         free[0] = 1 << 40
-        journal.group.clock(NOW_MS + 3)
+        journal.batch.clock(NOW_MS + 3)
         await journal.flush()
         await asyncio.sleep(0)
         assert told == [True, False]
@@ -474,8 +474,8 @@ def test_the_reserve_is_taken_released_and_taken_again(tmp_path: Path) -> None:
 async def test_a_broker_in_doubt_stops_the_journal_and_nobody_is_answered(tmp_path: Path) -> None:
     answered: list[str] = []
     journal, _ = await Journal.open(tmp_path, JournalOptions(**OPTIONS), NOW_MS)
-    journal.group.queue(queue())
-    journal.group.after.append(lambda: answered.append("yes"))
+    journal.batch.queue(queue())
+    journal.batch.after.append(lambda: answered.append("yes"))
     waiting = asyncio.create_task(journal.flush())
     await asyncio.sleep(0)
     journal.failed.set_exception(RuntimeError("a broken turn"))
@@ -491,19 +491,19 @@ async def test_declarations_come_back_and_go(tmp_path: Path) -> None:
     kept = DeclarationRecord("exchange", "orders", {"kind": "topic", "arguments": {"n": [1, {"deep": b"x"}]}})
     async with opened(tmp_path) as (journal, recovered):
         assert recovered.declarations == ()
-        journal.group.declare(kept._replace(content={}))
-        journal.group.declare(DeclarationRecord("binding", "1", {}))
+        journal.batch.declare(kept._replace(content={}))
+        journal.batch.declare(DeclarationRecord("binding", "1", {}))
         await journal.flush()
-        journal.group.declare(kept)
-        journal.group.delete_declaration("binding", "1")
+        journal.batch.declare(kept)
+        journal.batch.delete_declaration("binding", "1")
     async with opened(tmp_path) as (_, recovered):
         assert recovered.declarations == (kept,)
 
 
 async def test_a_message_that_goes_on_takes_its_body_along_from_the_row_it_leaves(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
-        journal.group.queue(queue())
-        journal.group.queue(queue(2))
+        journal.batch.queue(queue())
+        journal.batch.queue(queue(2))
         for sequence in (1, 2, 3):
             send(journal, sequence)
         await journal.flush()
@@ -528,7 +528,7 @@ async def test_a_message_that_goes_on_takes_its_body_along_from_the_row_it_leave
 
 async def test_a_message_whose_old_row_is_gone_is_written_from_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with opened(tmp_path) as (journal, _):
-        journal.group.queue(queue())
+        journal.batch.queue(queue())
         send(journal, 2)
         await journal.flush()
         for old in (1, 2):  # 1 was set aside meanwhile
@@ -543,7 +543,7 @@ async def test_a_message_whose_old_row_is_gone_is_written_from_memory(tmp_path: 
 
 async def test_a_hop_that_names_a_row_of_another_message_takes_no_body_from_there(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
-        journal.group.queue(queue())
+        journal.batch.queue(queue())
         for sequence in (1, 2):
             send(journal, sequence)
         await journal.flush()
@@ -557,7 +557,7 @@ async def test_a_hop_that_names_a_row_of_another_message_takes_no_body_from_ther
 async def test_bodies_that_go_on_are_taken_along_some_megabytes_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("homing.journal.commit.batch_writer._PACKED_BYTES", 100)
     async with opened(tmp_path) as (journal, _):
-        journal.group.queue(queue())
+        journal.batch.queue(queue())
         for sequence in range(1, 8):
             send(journal, sequence, of=message(sequence, b"x" * 40))
         await journal.flush()
@@ -574,8 +574,8 @@ async def test_messages_that_go_on_together_keep_their_places_and_ways(tmp_path:
     ways = [(old, [(old, alike)]) for old in range(1, 41)]
     ways += [(41, [(41, other)]), (42, [(42, alike), (7, other)]), *((old, [(old, alike)]) for old in range(60, 42, -1))]
     async with opened(tmp_path) as (journal, _):
-        journal.group.queue(queue())
-        journal.group.queue(queue(2))
+        journal.batch.queue(queue())
+        journal.batch.queue(queue(2))
         for sequence in range(1, 61):
             send(journal, sequence)
         await journal.flush()
@@ -595,7 +595,7 @@ async def test_messages_that_go_on_together_keep_their_places_and_ways(tmp_path:
 
 async def test_hops_that_an_older_journal_holds_are_read(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
-        journal.group.queue(queue())
+        journal.batch.queue(queue())
         send(journal, 8, of=message(3), hops=[hop(3)])
     with closing(sqlite3.connect(tmp_path / "homing.db", isolation_level=None)) as connection:
         facts = hop(3, message_id=3)[1]
@@ -624,7 +624,7 @@ FOREIGN: dict[str, Any] = {
 
 async def test_hops_that_are_none_are_damage(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
-        journal.group.queue(queue())
+        journal.batch.queue(queue())
         send(journal, 8, hops=[hop(3)])
     with closing(sqlite3.connect(tmp_path / "homing.db", isolation_level=None)) as connection:
         facts = hop(3)[1]

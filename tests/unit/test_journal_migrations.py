@@ -57,7 +57,7 @@ async def test_version_0_comes_up_with_everything_in_it(tmp_path: Path) -> None:
         # Counts that had no checksum have one now, of what they were.
         ((two,),) = query(tmp_path, "SELECT counts_checksum FROM reference WHERE sequence = 6")
         assert two == counts_checksum(1, 0, 6, 2, 1, 3, 0, None, None)
-        assert journal._committer.writer.state.history_bytes == 3 * (len(NACK) + len("[[5,5]]")) + len(DETAIL) + len("[[7,7]]")
+        assert journal._writer_thread.writer.state.history_bytes == 3 * (len(NACK) + len("[[5,5]]")) + len(DETAIL) + len("[[7,7]]")
     assert check(tmp_path).problems == ["Queue 1 holds messages that were never counted in."]
     with JournalReader(tmp_path) as reader:
         here, gone = reader.history(5), reader.history(7)
@@ -123,7 +123,7 @@ async def _refused(directory: Path) -> JournalError:
 
 async def test_a_journal_of_the_future_is_refused_untouched(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
-        journal.group.queue(queue())
+        journal.batch.queue(queue())
     path = tmp_path / "homing.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(f"PRAGMA user_version = {VERSION + 1}")

@@ -32,7 +32,7 @@ def sequences(found: Page) -> list[int]:
 
 async def test_a_page_is_what_was_written_in_order_of_one_priority(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
-        journal.group.queue(queue())
+        journal.batch.queue(queue())
         written = [send(journal, n, of=message(n, b"%d" % n * n), hops=[hop(0, reason="expired")] if n % 2 else None) for n in range(1, 8)]
         for n in (20, 21):
             send(journal, n, priority=9)
@@ -46,7 +46,7 @@ async def test_a_page_is_what_was_written_in_order_of_one_priority(tmp_path: Pat
 
 async def test_a_page_ends_with_the_bytes_it_may_have_and_has_at_least_one_row(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
-        journal.group.queue(queue())
+        journal.batch.queue(queue())
         for n in (1, 2, 3):
             send(journal, n, of=message(n, bytes(1000)))
         await journal.flush()
@@ -57,7 +57,7 @@ async def test_a_page_ends_with_the_bytes_it_may_have_and_has_at_least_one_row(t
 
 async def test_pages_by_time_go_on_where_the_last_one_ended(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
-        journal.group.queue(queue())
+        journal.batch.queue(queue())
         for n, due_ms in ((1, 50), (2, 30), (3, 30), (4, None), (5, 90)):
             send(journal, n, due_at_ms=due_ms, expires_at_ms=None if due_ms is None else due_ms + 1)
         assert sequences(await page(journal, Wanted(1, "due", until_ms=60))) == []  # nothing of it is on disk, and nothing is waited for
@@ -73,7 +73,7 @@ async def test_pages_by_time_go_on_where_the_last_one_ended(tmp_path: Path) -> N
 
 async def test_what_is_being_deleted_is_left_out_of_a_page(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
-        journal.group.queue(queue())
+        journal.batch.queue(queue())
         for n in (1, 2, 3):
             send(journal, n)
         await journal.flush()
@@ -86,7 +86,7 @@ async def test_what_is_being_deleted_is_left_out_of_a_page(tmp_path: Path) -> No
 async def test_pages_come_in_turn_and_none_waits_for_ever(tmp_path: Path) -> None:
     order: list[str] = []
     async with opened(tmp_path) as (journal, _):
-        journal.group.queue(queue())
+        journal.batch.queue(queue())
         send(journal, 1)
         await journal.flush()
         journal.read(Wanted(1, "all", 4), lambda _: order.append("look"), raise_)
@@ -100,24 +100,24 @@ async def test_pages_come_in_turn_and_none_waits_for_ever(tmp_path: Path) -> Non
 async def test_a_shared_body_stays_while_a_reference_on_disk_needs_it(tmp_path: Path) -> None:
     shared = message(50, b"shared")
     async with opened(tmp_path) as (journal, _):
-        journal.group.queue(queue())
-        journal.group.queue(queue(2))
-        journal.group.add_message(shared)
+        journal.batch.queue(queue())
+        journal.batch.queue(queue(2))
+        journal.batch.add_message(shared)
         send(journal, 1, of=shared, shared=True)
         send(journal, 2, queue_id=2, of=shared, shared=True)
         # Consumed before it was written, by a caller who knows nothing of the other reference.
         settle(journal, 1)
-        journal.group.delete_message(50)
+        journal.batch.delete_message(50)
         await journal.flush()
         assert query(tmp_path, "SELECT count(*) FROM message") == [(1,)]
         (record,) = (await page(journal, Wanted(2, "ready", 4))).records
         assert (record.message, record.shared) == (shared, True)
         settle(journal, 2, queue_id=2)
-        journal.group.delete_message(50)
+        journal.batch.delete_message(50)
         await journal.flush()
         assert query(tmp_path, "SELECT count(*) FROM message") == [(0,)]
-        journal.group.add_message(shared)
-        journal.group.delete_message(50)
+        journal.batch.add_message(shared)
+        journal.batch.delete_message(50)
         await journal.flush()
         assert query(tmp_path, "SELECT count(*) FROM message") == [(0,)]
 
@@ -125,7 +125,7 @@ async def test_a_shared_body_stays_while_a_reference_on_disk_needs_it(tmp_path: 
 async def test_a_large_journal_is_counted_and_only_what_stands_apart_is_read(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
         for queue_id in (1, 2):
-            journal.group.queue(queue(queue_id))
+            journal.batch.queue(queue(queue_id))
         for n in range(1, 6):
             send(journal, n)
         send(journal, 10, priority=7, expires_at_ms=NOW_MS + 9)
@@ -146,7 +146,7 @@ async def test_a_large_journal_is_counted_and_only_what_stands_apart_is_read(tmp
 
 async def test_few_large_bodies_are_not_read_at_the_start_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with opened(tmp_path) as (journal, _):
-        journal.group.queue(queue())
+        journal.batch.queue(queue())
         send(journal, 1)
         send(journal, 2, of=message(2, body=b"x" * 100_000))
         await journal.flush()
@@ -161,11 +161,11 @@ async def test_few_large_bodies_are_not_read_at_the_start_either(tmp_path: Path,
 async def test_bodies_beyond_what_is_packed_at_a_time_are_written_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("homing.journal.commit.batch_writer._PACKED_BYTES", 250)
     async with opened(tmp_path) as (journal, _):
-        journal.group.queue(queue())
+        journal.batch.queue(queue())
         for n in range(1, 8):
             send(journal, n, of=message(n, body=bytes([n]) * 100), priority=n % 2)
         for n in range(8, 15):
-            journal.group.add_message(message(n, body=bytes([n]) * 100))
+            journal.batch.add_message(message(n, body=bytes([n]) * 100))
             send(journal, n, of=message(n, body=bytes([n]) * 100), shared=True)
         await journal.flush()
     async with opened(tmp_path) as (_, recovered):
@@ -174,7 +174,7 @@ async def test_bodies_beyond_what_is_packed_at_a_time_are_written_all_the_same(t
 
 async def test_a_damaged_row_ends_the_broker_or_is_set_aside(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
-        journal.group.queue(queue())
+        journal.batch.queue(queue())
         for n in (1, 2, 3):
             send(journal, n)
         await journal.flush()
@@ -195,16 +195,16 @@ async def test_a_damaged_row_ends_the_broker_or_is_set_aside(tmp_path: Path) -> 
 async def test_what_a_deleted_queue_held_is_purged_in_steps_and_counted(tmp_path: Path) -> None:
     shared = message(9000, b"shared")
     async with opened(tmp_path) as (journal, _):
-        journal.group.queue(queue())
-        journal.group.queue(queue(2))
+        journal.batch.queue(queue())
+        journal.batch.queue(queue(2))
         for n in range(1, 2501):
             send(journal, n)
         send(journal, 2600, failed=2, delivery_count=3)
-        journal.group.add_message(shared)
+        journal.batch.add_message(shared)
         for queue_id in (1, 2):
             send(journal, 2700 + queue_id, queue_id=queue_id, of=shared, shared=True)
         await journal.flush()
-        journal.group.queue(queue(deleted_at_ms=NOW_MS + 1))
+        journal.batch.queue(queue(deleted_at_ms=NOW_MS + 1))
         await journal.flush()
         async with asyncio.timeout(40):
             while journal._upkeep_due:  # noqa: ASYNC110 - the journal's own work, of which nobody is told
@@ -217,9 +217,9 @@ async def test_what_a_deleted_queue_held_is_purged_in_steps_and_counted(tmp_path
 
 async def test_references_of_deleted_queues_are_not_recovered(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
-        journal.group.queue(queue())
+        journal.batch.queue(queue())
         send(journal, 1)
-        journal.group.queue(queue(deleted_at_ms=NOW_MS + 1))
+        journal.batch.queue(queue(deleted_at_ms=NOW_MS + 1))
         await journal.flush()
     async with opened(tmp_path) as (_, recovered):
         assert (recovered.references, recovered.queues) == ([], [])
@@ -230,7 +230,7 @@ async def test_a_page_that_cannot_be_read_or_taken_fails_alone(tmp_path: Path) -
         raise KeyError("the caller's own affair")
 
     async with opened(tmp_path) as (journal, _):
-        journal.group.queue(queue())
+        journal.batch.queue(queue())
         send(journal, 1)
         await journal.flush()
         errors: list[Exception] = []
@@ -245,7 +245,7 @@ async def test_a_page_that_cannot_be_read_or_taken_fails_alone(tmp_path: Path) -
 
 async def test_a_page_that_is_to_be_set_aside_on_a_full_disk_leaves_nothing_half_done(tmp_path: Path) -> None:
     async with opened(tmp_path, on_damage="quarantine") as (journal, _):
-        journal.group.queue(queue())
+        journal.batch.queue(queue())
         for n in (1, 2):
             send(journal, n, of=message(n, bytes(20_000)))
         await journal.flush()

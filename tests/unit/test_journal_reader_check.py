@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from homing.journal.contract import MinuteColumn
+from homing.journal.contract import QueueStat
 from homing.journal.errors import JournalError
 from homing.journal.journal import Journal
 from homing.journal.migrations import VERSION
@@ -19,21 +19,21 @@ from tests.unit.journal_support import NOW_MS, attempt, hop, message, opened, ou
 
 async def _a_life(journal: Journal) -> None:
     """Message 1 failed twice in q1 and went to the dead-letter queue 2 as stay 10; message 2 waits untouched; message 3 is shared."""
-    journal.group.queue(queue(1, name="orders"))
-    journal.group.queue(queue(2, name="DLQ.orders"))
+    journal.batch.queue(queue(1, name="orders"))
+    journal.batch.queue(queue(2, name="DLQ.orders"))
     send(journal, 1)
     send(journal, 2, of=message(2, b"waiting"))
-    journal.group.add_message(message(3))
+    journal.batch.add_message(message(3))
     send(journal, 3, 1, of=message(3), shared=True)
     send(journal, 4, 2, of=message(3), shared=True)
     await journal.flush()
     for number in (1, 2):
-        journal.group.attempt(attempt(1, 1, number, NOW_MS + number))
-    journal.group.delete(1, 4, 1)
-    journal.group.counts(1, 1)[MinuteColumn.DEAD_LETTERED] += 1
-    journal.group.outcome(outcome(1, 1, NOW_MS + 3, outcome="dead-lettered"))
-    journal.group.add(reference(10, 2, message(1), hops=[hop(1, queue="orders")], due_at_ms=NOW_MS + 10))
-    journal.group.counts(2, 1)[MinuteColumn.MOVED_IN] += 1
+        journal.batch.attempt(attempt(1, 1, number, NOW_MS + number))
+    journal.batch.delete(1, 4, 1)
+    journal.batch.counts(1, 1)[QueueStat.DEAD_LETTERED] += 1
+    journal.batch.outcome(outcome(1, 1, NOW_MS + 3, outcome="dead-lettered"))
+    journal.batch.add(reference(10, 2, message(1), hops=[hop(1, queue="orders")], due_at_ms=NOW_MS + 10))
+    journal.batch.counts(2, 1)[QueueStat.MOVED_IN] += 1
     await journal.flush()
 
 
@@ -161,7 +161,7 @@ def test_check_spells_out_a_few_findings_and_counts_the_rest(tmp_path: Path) -> 
 
     async def fill() -> None:
         async with opened(tmp_path) as (journal, _):
-            journal.group.queue(queue())
+            journal.batch.queue(queue())
             for sequence in range(1, 51):
                 send(journal, sequence)
 

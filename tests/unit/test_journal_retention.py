@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from homing.journal.commit.writer_thread import UNSEEN_ROWS
-from homing.journal.contract import AddressRecord, MinuteColumn, PolicyRecord
+from homing.journal.contract import AddressRecord, PolicyRecord, QueueStat
 from homing.journal.journal import Journal
 from homing.journal.read.check import check
 from tests.unit.journal_support import NOW_MS, attempt, hop, message, opened, outcome, query, queue, reference, send, settle
@@ -26,12 +26,12 @@ def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def _sweep(journal: Journal) -> None:
     """Run upkeep as often as it says it is due: bounded steps, so several."""
-    committer = journal._committer
-    committer.retention._next_s = 0.0
+    writer_thread = journal._writer_thread
+    writer_thread.retention._next_s = 0.0
     for _ in range(200):
-        if not committer.retention.due():
+        if not writer_thread.retention.due():
             return
-        await journal._store.run(committer.upkeep, False)
+        await journal._store.run(writer_thread.upkeep, False)
     raise AssertionError("the sweep does not come to an end")
 
 
@@ -47,16 +47,16 @@ def _history_bytes(directory: Path) -> tuple[int, int]:
 
 async def test_history_goes_by_age_but_not_while_its_message_is_here(tmp_path: Path) -> None:
     async with opened(tmp_path, history_retention_ms=7 * DAY_MS) as (journal, _):
-        journal.group.queue(queue())
-        journal.group.add_message(message(3_000))
+        journal.batch.queue(queue())
+        journal.batch.add_message(message(3_000))
         send(journal, 1_000)
-        journal.group.add(reference(2_001, of=message(2_000), hops=[hop(2_000)]))
-        journal.group.add(reference(3_001, of=message(3_000), shared=True))
+        journal.batch.add(reference(2_001, of=message(2_000), hops=[hop(2_000)]))
+        journal.batch.add(reference(3_001, of=message(3_000), shared=True))
         for message_id in (1_000, 2_000, 3_000, *range(1, 41)):
-            journal.group.attempt(attempt(message_id, message_id, 1))
-            journal.group.outcome(outcome(message_id, message_id))
-        journal.group.attempt(attempt(41, 41, 1, NOW_MS + 7 * DAY_MS))
-        journal.group.clock(NOW_MS + 7 * DAY_MS + 1)
+            journal.batch.attempt(attempt(message_id, message_id, 1))
+            journal.batch.outcome(outcome(message_id, message_id))
+        journal.batch.attempt(attempt(41, 41, 1, NOW_MS + 7 * DAY_MS))
+        journal.batch.clock(NOW_MS + 7 * DAY_MS + 1)
         await journal.flush()
         await _sweep(journal)
         assert [row[0] for row in query(tmp_path, "SELECT message_id FROM attempts ORDER BY 1")] == [41, 1_000, 2_000, 3_000]
@@ -70,11 +70,11 @@ async def test_history_goes_by_age_but_not_while_its_message_is_here(tmp_path: P
 
 async def test_what_attempts_share_goes_with_the_last_of_them(tmp_path: Path) -> None:
     async with opened(tmp_path, history_retention_ms=7 * DAY_MS) as (journal, _):
-        journal.group.queue(queue())
+        journal.batch.queue(queue())
         send(journal, 1_000)
         together = [*range(1, 31), 1_000]
-        journal.group.attempt(attempt(0, 0, 1)._replace(stays=[(number, number) for number in together]))
-        journal.group.clock(NOW_MS + 7 * DAY_MS + 1)
+        journal.batch.attempt(attempt(0, 0, 1)._replace(stays=[(number, number) for number in together]))
+        journal.batch.clock(NOW_MS + 7 * DAY_MS + 1)
         await journal.flush()
         await _sweep(journal)
         assert query(tmp_path, "SELECT message_id FROM attempts") == [(1_000,)]
@@ -91,7 +91,7 @@ async def test_shared_history_above_its_size_goes_in_steps(tmp_path: Path) -> No
     async with opened(tmp_path, history_max_bytes=3_000) as (journal, _):
         for at in range(1, 5):
             stays = [(number, number) for number in range(100 * at, 100 * at + 35)]
-            journal.group.attempt(attempt(0, 0, 1, NOW_MS + at)._replace(stays=stays))
+            journal.batch.attempt(attempt(0, 0, 1, NOW_MS + at)._replace(stays=stays))
         await journal.flush()
         await _sweep(journal)
         kept, counted = _history_bytes(tmp_path)
@@ -104,8 +104,8 @@ async def test_shared_history_above_its_size_goes_in_steps(tmp_path: Path) -> No
 async def test_history_above_its_size_loses_the_oldest_first(tmp_path: Path) -> None:
     async with opened(tmp_path, history_max_bytes=4_000) as (journal, _):
         for number in range(1, 101):
-            journal.group.attempt(attempt(number, number, 1, NOW_MS + number))
-            journal.group.outcome(outcome(number, number, NOW_MS + number))
+            journal.batch.attempt(attempt(number, number, 1, NOW_MS + number))
+            journal.batch.outcome(outcome(number, number, NOW_MS + number))
         await journal.flush()
         await _sweep(journal)
         kept, counted = _history_bytes(tmp_path)
@@ -121,14 +121,14 @@ async def test_history_above_its_size_loses_the_oldest_first(tmp_path: Path) -> 
 async def test_the_size_survives_a_restart_and_deleted_attempts(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
         for number in range(1, 31):
-            journal.group.attempt(attempt(1, 1, number))
+            journal.batch.attempt(attempt(1, 1, number))
         await journal.flush()
         for number in range(11, 21):
-            journal.group.delete_attempt(1, 1, number)
+            journal.batch.delete_attempt(1, 1, number)
         await journal.flush()
     async with opened(tmp_path) as (journal, _):
         kept, counted = _history_bytes(tmp_path)
-        assert journal._committer.writer.state.history_bytes == kept == counted
+        assert journal._writer_thread.writer.state.history_bytes == kept == counted
         assert query(tmp_path, "SELECT count(*) FROM attempts") == [(20,)]
 
 
@@ -136,12 +136,12 @@ async def test_attempts_that_share_a_row_are_deleted_one_by_one(tmp_path: Path) 
     far = [1, 2, 1_500, 1_501, 9_000]
     async with opened(tmp_path) as (journal, _):
         for number in (1, 2):
-            journal.group.attempt(attempt(0, 0, number)._replace(stays=[(message_id, 7 * message_id) for message_id in far]))
+            journal.batch.attempt(attempt(0, 0, number)._replace(stays=[(message_id, 7 * message_id) for message_id in far]))
         await journal.flush()
         assert query(tmp_path, "SELECT first_message, last_message FROM failure WHERE attempt = 2") == [(1, 2), (1500, 1501), (9000, 9000)]
         for message_id in (2, 1_500, 1_501, 9_000):
-            journal.group.delete_attempt(message_id, 7 * message_id, 1)
-        journal.group.delete_attempt(1, 8, 1)  # another stay of that message
+            journal.batch.delete_attempt(message_id, 7 * message_id, 1)
+        journal.batch.delete_attempt(1, 8, 1)  # another stay of that message
         await journal.flush()
         assert query(tmp_path, "SELECT message_id, sequence FROM attempts WHERE attempt = 1") == [(1, 7)]
         assert query(tmp_path, "SELECT count(*) FROM attempts WHERE attempt = 2") == [(5,)]
@@ -153,30 +153,30 @@ async def test_attempts_that_share_a_row_are_deleted_one_by_one(tmp_path: Path) 
 async def test_a_damaged_row_of_history_hurts_nobody(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
         for number in (1, 2):
-            journal.group.attempt(attempt(0, 0, number)._replace(stays=[(1, 1), (2, 2)]))
-        journal.group.outcome(outcome(1, 1))
+            journal.batch.attempt(attempt(0, 0, number)._replace(stays=[(1, 1), (2, 2)]))
+        journal.batch.outcome(outcome(1, 1))
         await journal.flush()
         for table, stays in (("failure", "[[1,1],[2"), ("outcome", "{")):
             sql = f"UPDATE {table} SET stays = ? WHERE {table}_id = 1"
             await journal._store.run(lambda connection, sql=sql, stays=stays: connection.execute(sql, (stays,)))  # type: ignore[misc]
-        journal.group.delete_attempt(1, 1, 1)
-        journal.group.delete_attempt(1, 1, 2)
+        journal.batch.delete_attempt(1, 1, 1)
+        journal.batch.delete_attempt(1, 1, 2)
         await journal.flush()
         assert query(tmp_path, "SELECT stays FROM failure") == [("[[1,1],[2",), ("[[2,2]]",)]
     assert len(check(tmp_path).problems) == 2
     async with opened(tmp_path, now_ms=NOW_MS + 8 * DAY_MS) as (journal, _):
         await _sweep(journal)
         assert query(tmp_path, "SELECT count(*) FROM failure") == query(tmp_path, "SELECT count(*) FROM outcome") == [(0,)]
-        assert (await journal._store.run(lambda _: journal._committer.writer.state.history_bytes)) >= 0
+        assert (await journal._store.run(lambda _: journal._writer_thread.writer.state.history_bytes)) >= 0
 
 
 async def test_marks_and_transactions_go_after_a_day(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
-        journal.group.producer_mark("old", 1, NOW_MS)
-        journal.group.producer_mark("new", 1, NOW_MS + DAY_MS)
-        journal.group.committed("old", NOW_MS)
-        journal.group.committed("new", NOW_MS + DAY_MS)
-        journal.group.clock(NOW_MS + DAY_MS + 1)
+        journal.batch.producer_high_watermark("old", 1, NOW_MS)
+        journal.batch.producer_high_watermark("new", 1, NOW_MS + DAY_MS)
+        journal.batch.committed("old", NOW_MS)
+        journal.batch.committed("new", NOW_MS + DAY_MS)
+        journal.batch.clock(NOW_MS + DAY_MS + 1)
         await journal.flush()
         await _sweep(journal)
         assert query(tmp_path, "SELECT producer FROM producer") == [("new",)]
@@ -185,14 +185,14 @@ async def test_marks_and_transactions_go_after_a_day(tmp_path: Path) -> None:
 
 async def test_a_deleted_queue_stays_while_history_may_speak_of_it(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
-        journal.group.queue(queue(1, deleted_at_ms=NOW_MS))
-        journal.group.queue(queue(2))
-        journal.group.counts(1, 1)[0] += 1
-        journal.group.clock(NOW_MS + 6 * DAY_MS)
+        journal.batch.queue(queue(1, deleted_at_ms=NOW_MS))
+        journal.batch.queue(queue(2))
+        journal.batch.counts(1, 1)[0] += 1
+        journal.batch.clock(NOW_MS + 6 * DAY_MS)
         await journal.flush()
         await _sweep(journal)
         assert query(tmp_path, "SELECT queue_id FROM queue") == [(1,), (2,)]
-        journal.group.clock(NOW_MS + 8 * DAY_MS)
+        journal.batch.clock(NOW_MS + 8 * DAY_MS)
         await journal.flush()
         await _sweep(journal)
         assert query(tmp_path, "SELECT queue_id FROM queue") == [(2,)]
@@ -204,19 +204,19 @@ async def test_a_deleted_queue_stays_while_history_may_speak_of_it(tmp_path: Pat
 async def test_free_pages_go_back_in_bounded_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("homing.journal.upkeep.retention._VACUUM_LEAST_PAGES", 100)
     async with opened(tmp_path) as (journal, _):
-        journal.group.queue(queue())
+        journal.batch.queue(queue())
         for sequence in range(1, 501):
             send(journal, sequence, of=message(sequence, b"x" * 12_000))
         await journal.flush()
         for sequence in range(1, 501):
-            journal.group.delete(1, 4, sequence)
+            journal.batch.delete(1, 4, sequence)
         await journal.flush()
-        committer = journal._committer
+        writer_thread = journal._writer_thread
         before = query(tmp_path, "PRAGMA page_count")[0][0]
         sizes = [before]
         for _ in range(12):
-            committer.retention._vacuum_next_s = 0.0
-            await journal._store.run(committer.upkeep, False)
+            writer_thread.retention._vacuum_next_s = 0.0
+            await journal._store.run(writer_thread.upkeep, False)
             sizes.append(query(tmp_path, "PRAGMA page_count")[0][0])
         assert all(0 <= earlier - later <= 65 for earlier, later in pairwise(sizes))
         assert sizes[-1] < before - 300
@@ -225,7 +225,7 @@ async def test_free_pages_go_back_in_bounded_steps(tmp_path: Path, monkeypatch: 
 
 async def test_checkpoints_come_every_so_much_wal_and_it_is_used_again(tmp_path: Path) -> None:
     async with opened(tmp_path, checkpoint_every_bytes=1 << 20) as (journal, _):
-        journal.group.queue(queue())
+        journal.batch.queue(queue())
         for sequence in range(1, 401):
             send(journal, sequence, of=message(sequence, b"x" * 12_000))
             if sequence % 10 == 0:
@@ -240,7 +240,7 @@ async def test_a_reader_that_holds_the_wal_is_told_of_and_nobody_waits(tmp_path:
     told: list[bool] = []
     async with opened(tmp_path, checkpoint_every_bytes=1 << 20, wal_limit_bytes=2 << 20) as (journal, _):
         journal.on_wal_limit = told.append
-        journal.group.queue(queue())
+        journal.batch.queue(queue())
         send(journal, 1)
         await journal.flush()
         reader = sqlite3.connect(f"{(tmp_path / 'homing.db').as_uri()}?mode=ro", uri=True, isolation_level=None)
@@ -257,7 +257,7 @@ async def test_a_reader_that_holds_the_wal_is_told_of_and_nobody_waits(tmp_path:
             await journal.flush()
         assert journal.statistics.checkpoints <= held_up + 5
         reader.close()
-        journal._committer._checkpoint_next_s = 0.0
+        journal._writer_thread._checkpoint_next_s = 0.0
         for sequence in range(500, 500 + 2 * UNSEEN_ROWS):
             send(journal, sequence)
             await journal.flush()
@@ -275,11 +275,11 @@ async def test_counts_get_coarser_with_age_and_keep_their_sums(tmp_path: Path, m
     spread = [now - week * weeks - age for weeks in (0, 1, 8, 104) for age in ages]
     async with opened(tmp_path, history_retention_ms=week * 60_000) as (journal, _):
         for queue_id in range(1, 6):
-            journal.group.queue(queue(queue_id))
+            journal.batch.queue(queue(queue_id))
             for place, minute in enumerate(spread):
-                counts = journal.group.counts(queue_id, minute)
+                counts = journal.batch.counts(queue_id, minute)
                 counts[0], counts[3] = 10**place % 997, 10**place % 997
-        journal.group.clock(NOW_MS + 3_600_000)
+        journal.batch.clock(NOW_MS + 3_600_000)
         before = {queue_id: sum(sent for one, _, sent, _ in _counted(journal) if one == queue_id) for queue_id in range(1, 6)}
         await journal.flush()
         await _sweep(journal)
@@ -292,7 +292,7 @@ async def test_counts_get_coarser_with_age_and_keep_their_sums(tmp_path: Path, m
 
 
 def _counted(journal: Journal) -> list[tuple[int, int, int, int]]:
-    return [(queue_id, minute, counts[0], counts[3]) for (queue_id, minute), counts in journal.group.minutes.items()]
+    return [(queue_id, minute, counts[0], counts[3]) for (queue_id, minute), counts in journal.batch.queue_stats.items()]
 
 
 def _expected(minutes: list[int], now: int, week: int) -> set[int]:
@@ -311,23 +311,23 @@ async def test_folding_goes_on_in_bounded_steps_and_rests_for_an_hour(tmp_path: 
     old = NOW_MS // 60_000 - 8 * 1_440
     async with opened(tmp_path) as (journal, _):
         for minute in range(old - 300, old):
-            journal.group.counts(1, minute)[0] += 1
-        journal.group.queue(queue())
-        journal.group.clock(NOW_MS + 3_600_000)
+            journal.batch.counts(1, minute)[0] += 1
+        journal.batch.queue(queue())
+        journal.batch.clock(NOW_MS + 3_600_000)
         await journal.flush()
-        committer, sizes = journal._committer, [300]
-        while committer.retention.due() or len(sizes) == 1:
-            committer.retention._next_s = min(committer.retention._next_s, 0.0)
-            await journal._store.run(committer.upkeep, False)
+        writer_thread, sizes = journal._writer_thread, [300]
+        while writer_thread.retention.due() or len(sizes) == 1:
+            writer_thread.retention._next_s = min(writer_thread.retention._next_s, 0.0)
+            await journal._store.run(writer_thread.upkeep, False)
             sizes.append(query(tmp_path, "SELECT count(*) FROM minute")[0][0])
         assert all(0 <= earlier - later <= 10 for earlier, later in pairwise(sizes))
         assert sizes[-1] in (5, 6)
         assert query(tmp_path, "SELECT sum(sent) FROM minute") == [(300,)]
-        journal.group.counts(1, old - 1)[0] += 1
+        journal.batch.counts(1, old - 1)[0] += 1
         await journal.flush()
         await _sweep(journal)
         assert query(tmp_path, "SELECT sent FROM minute WHERE minute = ?", old - 1) == [(1,)]
-        journal.group.clock(NOW_MS + 7_200_000)
+        journal.batch.clock(NOW_MS + 7_200_000)
         await journal.flush()
         await _sweep(journal)
         assert query(tmp_path, "SELECT sum(sent), count(*) FROM minute") == [(301, sizes[-1])]
@@ -340,14 +340,14 @@ async def test_queues_that_come_and_go_leave_a_bounded_number_of_rows(tmp_path: 
     async with opened(tmp_path) as (journal, _):
         for queue_id in range(1, 10_001):
             ended_ms = NOW_MS + queue_id * 1_000
-            journal.group.queue(queue(queue_id, created_at_ms=ended_ms - 500, deleted_at_ms=ended_ms))
+            journal.batch.queue(queue(queue_id, created_at_ms=ended_ms - 500, deleted_at_ms=ended_ms))
             if queue_id % 3:
                 # Two of three had a message; one of ten is still told of.
-                journal.group.counts(queue_id, ended_ms // 60_000)[MinuteColumn.SENT] += 1
+                journal.batch.counts(queue_id, ended_ms // 60_000)[QueueStat.SENT] += 1
             if queue_id % 10 == 1:
-                journal.group.counts(queue_id, ended_ms // 60_000)[MinuteColumn.FAILED] += 1
-                journal.group.attempt(attempt(queue_id, queue_id, 1, ended_ms)._replace(queue_id=queue_id))
-        journal.group.clock(NOW_MS + 10_000_000)
+                journal.batch.counts(queue_id, ended_ms // 60_000)[QueueStat.FAILED] += 1
+                journal.batch.attempt(attempt(queue_id, queue_id, 1, ended_ms)._replace(queue_id=queue_id))
+        journal.batch.clock(NOW_MS + 10_000_000)
         await journal.flush()
         await _sweep(journal)
         assert query(tmp_path, "SELECT count(*) FROM queue WHERE queue_id % 10 = 1") == [(1_000,)]
@@ -355,7 +355,7 @@ async def test_queues_that_come_and_go_leave_a_bounded_number_of_rows(tmp_path: 
         assert plain <= 500
         assert query(tmp_path, "SELECT count(*) FROM minute")[0][0] <= 1_000 + 500
         assert query(tmp_path, "SELECT count(*) FROM minute WHERE queue_id NOT IN (SELECT queue_id FROM queue)") == [(0,)]
-        journal.group.clock(NOW_MS + 9 * DAY_MS)
+        journal.batch.clock(NOW_MS + 9 * DAY_MS)
         await journal.flush()
         await _sweep(journal)
         for table in ("queue", "minute", "failure"):
@@ -367,24 +367,24 @@ async def test_duplicate_ids_go_with_their_address_in_bounded_steps(tmp_path: Pa
     address = AddressRecord("a", 1, True, NOW_MS)
     async with opened(tmp_path) as (journal, _):
         for name in ("a", "b", "back"):
-            journal.group.address(address._replace(name=name))
+            journal.batch.address(address._replace(name=name))
             for number in range(25):
-                journal.group.duplicate(name, f"old {number}")
+                journal.batch.duplicate(name, f"old {number}")
         await journal.flush()
         for name in ("a", "back"):
-            journal.group.delete_address(name)
+            journal.batch.delete_address(name)
         await journal.flush()
-        journal.group.address(address._replace(name="back"))
+        journal.batch.address(address._replace(name="back"))
         for number in (0, 99):
-            journal.group.duplicate("back", f"old {number}")
+            journal.batch.duplicate("back", f"old {number}")
         await journal.flush()
         await _sweep(journal)
         assert query(tmp_path, "SELECT address, count(*) FROM duplicate GROUP BY address") == [("b", 25), ("back", 2)]
         # One that was removed and is there again in one commit keeps what came since.
-        journal.group.delete_address("b")
-        journal.group.address(address._replace(name="b"))
-        journal.group.duplicate("b", "new")
-        journal.group.delete_address("back")
+        journal.batch.delete_address("b")
+        journal.batch.address(address._replace(name="b"))
+        journal.batch.duplicate("b", "new")
+        journal.batch.delete_address("back")
         await journal.flush()
     async with opened(tmp_path) as (journal, recovered):
         assert "back" not in recovered.duplicates
@@ -397,15 +397,15 @@ async def test_duplicate_ids_of_an_address_that_was_removed_do_not_come_back_aft
     """A message would be taken for one that was sent to the address of that name before, and confirmed without being kept."""
     address = AddressRecord("a", 1, True, NOW_MS)
     async with opened(tmp_path / "j") as (journal, _):
-        journal.group.address(address)
-        journal.group.duplicate("a", "old")
+        journal.batch.address(address)
+        journal.batch.duplicate("a", "old")
         if apart:
             await journal.flush()
-        journal.group.delete_address("a")
+        journal.batch.delete_address("a")
         if apart:
             await journal.flush()
-        journal.group.address(address)
-        journal.group.duplicate("a", "new")
+        journal.batch.address(address)
+        journal.batch.duplicate("a", "new")
         await journal.flush()
         shutil.copytree(tmp_path / "j", tmp_path / "killed")
     async with opened(tmp_path / "killed") as (_, recovered):
@@ -417,9 +417,9 @@ async def test_policies_that_clients_bring_are_a_bounded_number(tmp_path: Path, 
     monkeypatch.setattr("homing.journal.upkeep.leftovers._STEP_ROWS", 10)
     async with opened(tmp_path) as (journal, _):
         for number in range(40):
-            journal.group.policy(PolicyRecord(f"p{number}", NOW_MS + number, {"max": number}))
+            journal.batch.policy(PolicyRecord(f"p{number}", NOW_MS + number, {"max": number}))
         await journal.flush()
-        journal.group.policy(PolicyRecord("p3", NOW_MS + 99, {"max": 3}))
+        journal.batch.policy(PolicyRecord("p3", NOW_MS + 99, {"max": 3}))
         await journal.flush()
         await _sweep(journal)
         kept = query(tmp_path, "SELECT policy, from_ms - ? FROM policy ORDER BY from_ms", NOW_MS)
@@ -428,13 +428,13 @@ async def test_policies_that_clients_bring_are_a_bounded_number(tmp_path: Path, 
 
 async def test_counts_that_come_after_their_queue_has_gone_go_too(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
-        journal.group.queue(queue(1, deleted_at_ms=NOW_MS))
-        journal.group.clock(NOW_MS)
+        journal.batch.queue(queue(1, deleted_at_ms=NOW_MS))
+        journal.batch.clock(NOW_MS)
         await journal.flush()
         await _sweep(journal)
         assert query(tmp_path, "SELECT count(*) FROM queue") == [(0,)]
-        journal.group.counts(1, NOW_MS // 60_000)[MinuteColumn.PURGED] += 1
-        journal.group.clock(NOW_MS + 3_600_000)
+        journal.batch.counts(1, NOW_MS // 60_000)[QueueStat.PURGED] += 1
+        journal.batch.clock(NOW_MS + 3_600_000)
         await journal.flush()
         await _sweep(journal)
         assert query(tmp_path, "SELECT count(*) FROM minute") == [(0,)]

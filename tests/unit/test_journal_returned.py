@@ -24,12 +24,12 @@ FAILED_TWICE = ReferenceCounts(delivery_count=2, failed=2, assigned=3, state=0, 
 async def make(directory: Path) -> None:
     """Messages 1 to 40, of which 5 to 30 came back twice."""
     async with opened(directory) as (journal, _):
-        journal.group.queue(queue())
+        journal.batch.queue(queue())
         for sequence in range(1, 41):
             send(journal, sequence)
         await journal.flush()
         for failed in (1, 2):
-            journal.group.change(range(5, 31), FAILED_TWICE._replace(failed=failed))
+            journal.batch.change(range(5, 31), FAILED_TWICE._replace(failed=failed))
             await journal.flush()
 
 
@@ -53,15 +53,15 @@ async def test_rows_stay_as_they_are_and_every_reader_finds_the_counts(tmp_path:
 async def test_any_other_change_and_the_end_of_a_message_take_them_away(tmp_path: Path) -> None:
     await make(tmp_path)
     async with opened(tmp_path) as (journal, _):
-        journal.group.change(range(5, 25), FAILED_TWICE._replace(failed=3, due_at_ms=NOW_MS))
-        journal.group.change([25], FAILED_TWICE._replace(failed=4))
+        journal.batch.change(range(5, 25), FAILED_TWICE._replace(failed=3, due_at_ms=NOW_MS))
+        journal.batch.change([25], FAILED_TWICE._replace(failed=4))
         for sequence in range(26, 29):
             settle(journal, sequence)
         await journal.flush()
         assert query(tmp_path, "SELECT sequence FROM returned") == [(29,), (30,)]
         assert query(tmp_path, "SELECT sequence, failed FROM reference WHERE failed") == [*((n, 3) for n in range(5, 25)), (25, 4)]
-        journal.group.change(range(5, 25), FAILED_TWICE)  # their time has come: more than counts changes
-        journal.group.queue(queue(deleted_at_ms=NOW_MS))
+        journal.batch.change(range(5, 25), FAILED_TWICE)  # their time has come: more than counts changes
+        journal.batch.queue(queue(deleted_at_ms=NOW_MS))
         await journal.flush()
         assert query(tmp_path, "SELECT sequence FROM returned") == [(29,), (30,)]
     async with opened(tmp_path) as (_, recovered):
@@ -76,7 +76,7 @@ async def test_whatever_changes_is_there_after_a_start(tmp_path: Path, seed: int
     for _ in range(4):
         async with opened(tmp_path) as (journal, recovered):
             assert {each.sequence: ReferenceCounts(*each[3:9]) for each in recovered.references} == there
-            journal.group.queue(queue())
+            journal.batch.queue(queue())
             for _ in range(8):
                 begin = random.randrange(1, 300)
                 run = range(begin, begin + random.choice([1, 15, 16, 40, 90]))
@@ -87,14 +87,14 @@ async def test_whatever_changes_is_there_after_a_start(tmp_path: Path, seed: int
                             send(journal, sequence)
                             there[sequence] = untried
                     case 1:
-                        journal.group.delete_all(some)
+                        journal.batch.delete_all(some)
                         for sequence in some:
                             del there[sequence]
                     case kind:
                         due_at_ms = NOW_MS if kind == 4 and random.random() < 0.5 else None
                         tried = random.randrange(1, 9)
                         counts = ReferenceCounts(tried, tried, tried + 1, random.choice([0, 0, 0, 2]), due_at_ms, None)
-                        journal.group.change(some, counts)
+                        journal.batch.change(some, counts)
                         there |= dict.fromkeys(some, counts)
                 if random.random() < 0.7:
                     await journal.flush()

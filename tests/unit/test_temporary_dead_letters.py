@@ -47,7 +47,7 @@ def test_queues_that_come_and_go_share_one_for_their_dead_letters(kind: str) -> 
     for name in names:
         life.die(life.declare(name, exclusive=kind == "exclusive", auto_delete=kind == "auto-deleted"))
     assert life.dead == {"DLQ.temporary": 5}
-    life.world.check_books()
+    life.world.check_balance()
 
 
 def test_every_other_queue_has_its_own() -> None:

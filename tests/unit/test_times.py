@@ -179,10 +179,10 @@ async def test_longer_times_that_an_earlier_version_took_hold_as_ten_years(tmp_p
         life = Life(journal)
         recover(life.broker, recovered)
         queue = life.broker.resources.declare({"queue": "native", "message_ttl_ms": 5})
-        journal.group.queue(journal.group.queues[queue.queue_id]._replace(options={"message_ttl_ms": 2**53}))
+        journal.batch.queue(journal.batch.queues[queue.queue_id]._replace(options={"message_ttl_ms": 2**53}))
         life.broker.policies.set(read_policy("p", "^native", {"expires": 5}))
-        (record,) = [each for each in journal.group.declarations.values() if each is not None and each.kind == "policy"]
-        journal.group.declare(record._replace(content={**record.content, "definition": {"expires": 2**53}}))
+        (record,) = [each for each in journal.batch.declarations.values() if each is not None and each.kind == "policy"]
+        journal.batch.declare(record._replace(content={**record.content, "definition": {"expires": 2**53}}))
     async with opened(tmp_path) as (journal, recovered):
         life = Life(journal)
         recover(life.broker, recovered)

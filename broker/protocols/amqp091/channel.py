@@ -228,7 +228,7 @@ class Channel(Confirming):
             return
         session, consumer = self.session, subscription.consumer
         session.subscribers.pop(consumer.number, None)
-        session.broker.unsubscribe(session.connection, consumer, keep_given=True)
+        session.broker.unsubscribe(session.connection, consumer, keep_delivered=True)
         if local_name(consumer.queue.name) == self.reply_queue:
             # The queue ends with its consumer; another one may be asked for.
             self.reply_queue = ""

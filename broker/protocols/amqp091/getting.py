@@ -48,7 +48,7 @@ def _get_again(channel: Channel, queue: Queue, no_ack: bool) -> None:
 
 
 def _handed_out(channel: Channel, queue: Queue, reference: MessageReference, no_ack: bool) -> bytes:
-    """The answer with a message, whose delivery is on the books."""
+    """The answer with a message, whose delivery is recorded."""
     consumer, redelivered = reference.consumer, reference.delivery_count > reference.counted
     assert consumer is not None, "a message that was handed out has a consumer"
     tag = channel.hold(consumer, reference, no_ack)

@@ -112,21 +112,21 @@ class Sends:
         """Whether the whole frame is done: stored, refused from some message on, or ignored."""
         if not connection.open:
             return True
-        broker, before = self._broker, producer.mark
+        broker, before = self._broker, producer.high_watermark
         refused = broker.send(producer, first, messages)
         last = first + len(messages) - 1
-        if refused is None and refusal is not None and producer.mark == last:
+        if refused is None and refusal is not None and producer.high_watermark == last:
             refused = last + 1, refusal
-        done = refused is not None or producer.mark >= last or first > producer.mark + 1
-        if refused is not None or producer.mark >= last or producer.mark > before:
-            up_to = min(producer.mark, last) if refused is None else refused[0] - 1
+        done = refused is not None or producer.high_watermark >= last or first > producer.high_watermark + 1
+        if refused is not None or producer.high_watermark >= last or producer.high_watermark > before:
+            up_to = min(producer.high_watermark, last) if refused is None else refused[0] - 1
             answer: list[Any] = [int(Op.CONFIRM), producer.number, up_to]
             if refused is not None:
                 answer.append([refused[0], refused[1].code, shown(refused[1].message), shown(refused[1].fix)])
             broker.when_stored(lambda: self._write(answer))
         if not done:
             broker.tell_why(producer)
-            if producer.mark > before:
+            if producer.high_watermark > before:
                 # It had room, and took none of it where messages had come before: nothing else brings about the next turn then.
                 broker.wake()
         elif connection.producers.get(producer.number) is producer:

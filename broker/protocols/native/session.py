@@ -89,7 +89,7 @@ class NativeSession:
             Op.SEND: self._on_send,
             Op.SEND_BODIES: self._on_send_bodies,
             Op.ACK: self._on_ack,
-            Op.GIVEN: self._on_given,
+            Op.GIVEN: self._on_delivered,
             Op.PULL: self._on_pull,
             Op.TOUCH: self._on_touch,
             Op.PRODUCER: self._on_producer,
@@ -241,7 +241,7 @@ class NativeSession:
             return
 
         def answer() -> None:
-            self._write([int(Op.RESULT), request, {"mark": producer.mark}])
+            self._write([int(Op.RESULT), request, {"mark": producer.high_watermark}])
             if connection.producers.get(number) is producer:
                 self._broker.give_credit(producer)
 
@@ -286,7 +286,7 @@ class NativeSession:
             self._broker.unsubscribe(connection, consumer)
         self._answer_when_safe(request, None)
 
-    def _on_given(self, connection: Connection, frame: Frame) -> None:
+    def _on_delivered(self, connection: Connection, frame: Frame) -> None:
         number, tag = take(frame, "GIVEN", int, int)
         consumer = self._consumer(connection, number)
         if consumer is not None:

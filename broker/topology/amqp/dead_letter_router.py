@@ -1,4 +1,4 @@
-"""Dead-letter exchanges: where an AMQP queue's dead messages go, as RabbitMQ documents it, and mended where RabbitMQ loses them."""
+"""Dead-letter exchanges: where an AMQP queue's dead messages go, as RabbitMQ documents it, and not lost where RabbitMQ loses them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .policies import dead_letter_exchange
 from .virtual_hosts import VirtualHosts
 
 
-class Burial(NamedTuple):
+class DeadLetterRoute(NamedTuple):
     """Where messages that died together go on. Without queues they stay, parked, until somebody takes them, unless they are removed."""
 
     moved: list[Moved]
@@ -33,25 +33,25 @@ class DeadLetterExchanges:
         self._resources = resources
         self._virtual_hosts = virtual_hosts
 
-    def burials(self, queue: Queue, references: Iterable[MessageReference], reason: str) -> list[Burial] | None:
+    def routes(self, queue: Queue, references: Iterable[MessageReference], reason: str) -> list[DeadLetterRoute] | None:
         """What the queue's dead-letter exchange makes of them; None for a queue without one: its address's settings hold."""
         exchange, replaced = dead_letter_exchange(queue)
-        return None if exchange is None else self._burials(references, reason, exchange, replaced)
+        return None if exchange is None else self._routes(references, reason, exchange, replaced)
 
-    def _burials(self, references: Iterable[MessageReference], reason: str, exchange: str, replaced: str | None) -> list[Burial]:
-        burials: list[Burial] = []
-        known: Burial | None = None
+    def _routes(self, references: Iterable[MessageReference], reason: str, exchange: str, replaced: str | None) -> list[DeadLetterRoute]:
+        routes: list[DeadLetterRoute] = []
+        known: DeadLetterRoute | None = None
         for reference in references:
             if known is not None and not reference.hops and _came_alike(reference.message, known.moved[0][0].message):
                 # Most die for the first time, and came the same way: they go on the same way.
                 known.moved.append((reference, [dead_letter.hop_like(known.moved[0][1][0], reference)]))
                 continue
-            burial = self._burial(reference, reason, exchange, replaced)
-            burials.append(burial)
-            known = None if reference.hops else burial
-        return burials
+            route = self._route(reference, reason, exchange, replaced)
+            routes.append(route)
+            known = None if reference.hops else route
+        return routes
 
-    def _burial(self, reference: MessageReference, reason: str, exchange: str, replaced: str | None) -> Burial:
+    def _route(self, reference: MessageReference, reason: str, exchange: str, replaced: str | None) -> DeadLetterRoute:
         came = last_way(reference)
         to = Way(exchange, came.keys, came.hidden) if replaced is None else Way(exchange, (replaced,))
         hop = dead_letter.hop(reference, reason, self._state.now_ms())
@@ -59,11 +59,11 @@ class DeadLetterExchanges:
         hops = bounded([through_exchange(hop, before, came, to, replaced is not None), *before], self._state.max_hops)
         moved = [(reference, hops)]
         if len(hops) > self._state.max_hops:
-            return Burial(moved, [])
+            return DeadLetterRoute(moved, [])
         queues = self._queues(to, reference)
         willing = [queue for queue in queues if not is_cycle(queue.name, hops)]
         # Nobody rejected it on its way round.
-        return Burial(moved, [], "it would go round for ever") if queues and not willing else Burial(moved, willing)
+        return DeadLetterRoute(moved, [], "it would go round for ever") if queues and not willing else DeadLetterRoute(moved, willing)
 
     def _queues(self, to: Way, reference: MessageReference) -> list[Queue]:
         exchanges = self._virtual_hosts.of(reference.queue).exchanges

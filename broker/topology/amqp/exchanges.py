@@ -82,7 +82,7 @@ class Exchanges:
         self._changed()
         if durable:
             content = {"kind": kind, "auto_delete": auto_delete, "internal": internal, "arguments": arguments}
-            self._state.ledger.group.declare(DeclarationRecord(self._exchange_kind, name, content))
+            self._state.recorder.batch.declare(DeclarationRecord(self._exchange_kind, name, content))
         return exchange
 
     def _take_in(self, exchange: Exchange) -> None:
@@ -114,7 +114,7 @@ class Exchanges:
         for binding in list(exchange.bindings.values()):
             self._forget(exchange, binding)
         if exchange.durable:
-            self._state.ledger.group.delete_declaration(self._exchange_kind, name)
+            self._state.recorder.batch.delete_declaration(self._exchange_kind, name)
         self._unbind_all(Destination(name, False))
         self._changed()
 
@@ -130,7 +130,7 @@ class Exchanges:
         self._changed()
         if self._lasts(exchange, destination):
             content = {"source": source, "to": destination.name, "queue": destination.is_queue, "key": key, "arguments": arguments}
-            self._state.ledger.group.declare(DeclarationRecord(self._binding_kind, _binding_name(binding), content))
+            self._state.recorder.batch.declare(DeclarationRecord(self._binding_kind, _binding_name(binding), content))
 
     def unbind(self, source: str, destination: Destination, key: str, arguments: dict[str, Any]) -> None:
         """Removes a binding; one that is not there is no error, nor are ends that are not there, as with RabbitMQ."""
@@ -160,7 +160,7 @@ class Exchanges:
 
     def _forget(self, exchange: Exchange, binding: Binding) -> None:
         if exchange.durable:
-            self._state.ledger.group.delete_declaration(self._binding_kind, _binding_name(binding))
+            self._state.recorder.batch.delete_declaration(self._binding_kind, _binding_name(binding))
 
     def _after_unbind(self, exchange: Exchange) -> None:
         self._changed()
@@ -215,7 +215,7 @@ class Exchanges:
             for binding in exchange.bindings.values():
                 self._forget(exchange, binding)
             if exchange.durable and exchange.name not in _PREDECLARED:
-                self._state.ledger.group.delete_declaration(self._exchange_kind, exchange.name)
+                self._state.recorder.batch.delete_declaration(self._exchange_kind, exchange.name)
         self.exchanges.clear()
         self._changed()
 

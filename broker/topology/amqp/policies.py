@@ -85,7 +85,7 @@ class Policies:
             raise Refused("too-many-policies", f"there are {_MOST} policies, as many as there may be", "clear some")
         replaced, self._set[key] = self._set.get(key), policy
         content = {**policy.describe(), "definition": dict(policy.definition)}
-        self._state.ledger.group.declare(DeclarationRecord(_KIND, json.dumps(key), content))
+        self._state.recorder.batch.declare(DeclarationRecord(_KIND, json.dumps(key), content))
         self._gone(replaced)
         self._came(policy)
         self._tell()
@@ -102,7 +102,7 @@ class Policies:
 
     def _forget(self, key: tuple[str, str]) -> None:
         self._gone(self._set.pop(key))
-        self._state.ledger.group.delete_declaration(_KIND, json.dumps(key))
+        self._state.recorder.batch.delete_declaration(_KIND, json.dumps(key))
 
     def forget_virtual_host(self, name: str) -> None:
         for key in [key for key in self._set if key[0] == name]:

@@ -69,7 +69,7 @@ class VirtualHosts:
         if known is not None:
             return known
         self.check_room()
-        self._state.ledger.group.declare(DeclarationRecord(_KIND, name, {}))
+        self._state.recorder.batch.declare(DeclarationRecord(_KIND, name, {}))
         return self._make(name)
 
     def check(self, name: str) -> bool:
@@ -113,7 +113,7 @@ class VirtualHosts:
         for address in [each for each in self._state.post_office.addresses.values() if split(each.name)[0] == virtual_host.prefix]:
             self._resources.remove_address(address)
         del self._by_prefix[virtual_host.prefix]
-        self._state.ledger.group.delete_declaration(_KIND, virtual_host.name)
+        self._state.recorder.batch.delete_declaration(_KIND, virtual_host.name)
 
     # -- for all -----------------------------------------------------------------------------------------------------
 

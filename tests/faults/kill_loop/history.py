@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from tests.faults.kill_loop.events import FAIL, OK, UNKNOWN, VOID, Event
 
-Stay = tuple[int, str]
+QueueEntry = tuple[int, str]
 _STRENGTH = {UNKNOWN: 0, FAIL: 1, OK: 2}
 
 
@@ -101,7 +101,7 @@ class History:
 
     def __init__(self, events: Iterable[Event]) -> None:
         self.sends: dict[str, Send] = {}
-        self.lives: dict[Stay, Life] = {}
+        self.lives: dict[QueueEntry, Life] = {}
         self.ids: dict[str, set[int]] = {}
         self.commits: dict[str, Commit] = {}
         self.lives_of: dict[int, list[Life]] = {}

@@ -1,4 +1,4 @@
-"""A broker with a planted fault: it answers before the group is on disk. ``python -m tests.faults.planted.ack_before_commit serve …``
+"""A broker with a planted fault: it answers before the batch is on disk. ``python -m tests.faults.planted.ack_before_commit serve …``
 
 The disk is slow as well, so that there is time to be killed between the answer and the commit.
 """
@@ -17,7 +17,7 @@ _commit = Journal._commit
 
 
 async def _answer_then_commit(journal: Journal) -> None:
-    callbacks, journal.group._after = journal.group._after, []
+    callbacks, journal.batch._after = journal.batch._after, []
     for callback in callbacks:
         callback()
     await asyncio.sleep(SLOW_DISK_S)

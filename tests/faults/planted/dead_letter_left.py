@@ -11,16 +11,16 @@ from unittest.mock import patch
 from homing.broker.cli.main import main
 from homing.broker.core.message import MessageReference
 from homing.broker.core.queue import Queue
-from homing.broker.recording.recorder import Ledger
+from homing.broker.recording.recorder import Recorder
 
-_left = Ledger.left
+_left = Recorder.left
 
 
-def _left_unless_dead(ledger: Ledger, queue: Queue, references: Iterable[MessageReference], outcome: str, *more: Any) -> None:
+def _left_unless_dead(recorder: Recorder, queue: Queue, references: Iterable[MessageReference], outcome: str, *more: Any) -> None:
     if outcome != "dead-lettered":
-        _left(ledger, queue, references, outcome, *more)
+        _left(recorder, queue, references, outcome, *more)
 
 
 if __name__ == "__main__":
-    with patch.object(Ledger, "left", _left_unless_dead):
+    with patch.object(Recorder, "left", _left_unless_dead):
         main()

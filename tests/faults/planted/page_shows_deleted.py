@@ -1,4 +1,4 @@
-"""A broker with a planted fault: a page of a long queue begins at its first row, and shows also what a group that is not on disk yet
+"""A broker with a planted fault: a page of a long queue begins at its first row, and shows also what a batch that is not on disk yet
 deletes.
 ``python -m tests.faults.planted.page_shows_deleted serve …``
 """

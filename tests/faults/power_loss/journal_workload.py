@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from homing.journal.contract import MinuteColumn, ReferenceRecord
+from homing.journal.contract import QueueStat, ReferenceRecord
 from homing.journal.journal import Journal, JournalOptions
 from tests.faults.power_loss.recording import ROOT, Claims, Recording
 from tests.unit.journal_support import attempt, counted, hop, message, outcome, queue, reference
@@ -43,7 +43,7 @@ class Workload:
 
     def declare(self) -> None:
         for queue_id, name in NAMES.items():
-            self.journal.group.queue(queue(queue_id, name))
+            self.journal.batch.queue(queue(queue_id, name))
 
     def step(self) -> None:
         self._minute += MINUTES_A_STEP
@@ -60,25 +60,25 @@ class Workload:
         added = [self._new(ORDERS) for _ in range(self._chance.randint(1, 4))]
         self._claim(added[-1][1].sequence, sends=[key for key, _ in added])
         for key, record in added:
-            self._add(key, record, MinuteColumn.SENT)
+            self._add(key, record, QueueStat.SENT)
 
     def _send_to_two(self) -> None:
         key, record = self._new(LEFT, "fan")
         other = record._replace(queue_id=RIGHT, sequence=self.journal.next_id(), shared=True)
         self._claim(other.sequence, sends=[f"{key}@left", f"{key}@right"])
-        self.journal.group.add_message(record.message)
+        self.journal.batch.add_message(record.message)
         self._fans[record.message.message_id] = 2
-        self._add(f"{key}@left", record._replace(shared=True), MinuteColumn.SENT)
-        self._add(f"{key}@right", other, MinuteColumn.SENT)
+        self._add(f"{key}@left", record._replace(shared=True), QueueStat.SENT)
+        self._add(f"{key}@right", other, QueueStat.SENT)
 
     def _fail(self, orders: list[str]) -> None:
         key = self._chance.choice(orders)
         count = self._here[key].delivery_count + 1
         found = self._here[key] = self._here[key]._replace(delivery_count=count, failed=count)
         self._claim(0, counts={key: count})
-        self.journal.group.change([found.sequence], counted(delivery_count=count, failed=count))
-        self.journal.group.attempt(attempt(found.message.message_id, found.sequence, count))
-        self._count(ORDERS, MinuteColumn.FAILED)
+        self.journal.batch.change([found.sequence], counted(delivery_count=count, failed=count))
+        self.journal.batch.attempt(attempt(found.message.message_id, found.sequence, count))
+        self._count(ORDERS, QueueStat.FAILED)
 
     def _dead_letter(self, orders: list[str]) -> None:
         key = self._chance.choice(orders)
@@ -86,15 +86,15 @@ class Workload:
         moved = found._replace(queue_id=DEAD, sequence=self.journal.next_id(), delivery_count=0, failed=0)
         moved = moved._replace(hops=[hop(found.sequence)])
         self._claim(moved.sequence, dead=[key])
-        self._remove(key, MinuteColumn.DEAD_LETTERED)
-        self.journal.group.outcome(outcome(found.message.message_id, found.sequence, outcome="dead-lettered"))
-        self._add(key, moved, MinuteColumn.MOVED_IN)
+        self._remove(key, QueueStat.DEAD_LETTERED)
+        self.journal.batch.outcome(outcome(found.message.message_id, found.sequence, outcome="dead-lettered"))
+        self._add(key, moved, QueueStat.MOVED_IN)
 
     def _acknowledge(self) -> None:
         keys = self._chance.sample(sorted(self._here), self._chance.randint(1, min(3, len(self._here))))
         for key in keys:
             self._claim(0, acks=[key])
-            self._remove(key, MinuteColumn.SUCCEEDED)
+            self._remove(key, QueueStat.SUCCEEDED)
 
     def _transaction(self, orders: list[str]) -> None:
         taken = self._chance.sample(orders, self._chance.randint(1, 2))
@@ -103,17 +103,17 @@ class Workload:
         name = f"transaction-{self._names}"
         self._claim(added[-1][1].sequence, acks=taken, sends=[key for key, _ in added], transaction=name)
         for key in taken:
-            self._remove(key, MinuteColumn.SUCCEEDED)
+            self._remove(key, QueueStat.SUCCEEDED)
         for key, record in added:
-            self._add(key, record, MinuteColumn.SENT)
-        self.journal.group.committed(name, self._minute * MINUTE_MS)
+            self._add(key, record, QueueStat.SENT)
+        self.journal.batch.committed(name, self._minute * MINUTE_MS)
 
     # -- their parts -------------------------------------------------------------------------------------------------
 
     def _claim(self, highest_id: int, **effects: Any) -> None:
         operation = self._claims.begin(highest_id=highest_id, **effects)
-        self.journal.group.clock(self._minute * MINUTE_MS)
-        self.journal.group.after.append(partial(self._claims.done, operation))
+        self.journal.batch.clock(self._minute * MINUTE_MS)
+        self.journal.batch.after.append(partial(self._claims.done, operation))
 
     def _new(self, queue_id: int, stem: str = "m") -> tuple[str, ReferenceRecord]:
         self._names += 1
@@ -122,23 +122,23 @@ class Workload:
         sequence = self.journal.next_id()
         return key, reference(sequence, queue_id, of=message(sequence, key.encode() + b"|" + self._chance.randbytes(size)))
 
-    def _add(self, key: str, record: ReferenceRecord, how: MinuteColumn) -> None:
-        self.journal.group.add(record)
+    def _add(self, key: str, record: ReferenceRecord, how: QueueStat) -> None:
+        self.journal.batch.add(record)
         self._count(record.queue_id, how)
         self._here[key] = record
 
-    def _remove(self, key: str, how: MinuteColumn) -> None:
+    def _remove(self, key: str, how: QueueStat) -> None:
         found = self._here.pop(key)
-        self.journal.group.delete(found.queue_id, found.priority, found.sequence)
+        self.journal.batch.delete(found.queue_id, found.priority, found.sequence)
         self._count(found.queue_id, how)
         message_id = found.message.message_id
         if message_id in self._fans:
             self._fans[message_id] -= 1
             if not self._fans[message_id]:
-                self.journal.group.delete_message(message_id)
+                self.journal.batch.delete_message(message_id)
 
-    def _count(self, queue_id: int, how: MinuteColumn) -> None:
-        self.journal.group.counts(queue_id, self._minute)[how] += 1
+    def _count(self, queue_id: int, how: QueueStat) -> None:
+        self.journal.batch.counts(queue_id, self._minute)[how] += 1
 
 
 def record(recording: Recording, steps: int, seed: int, *launcher: str) -> None:

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from homing.journal.commit import batch_writer as group_write
-from homing.journal.commit.batch_writer import GroupWriter
+from homing.journal.commit import batch_writer as batch_writer
+from homing.journal.commit.batch_writer import BatchWriter
 from homing.journal.journal import Journal
 from homing.journal.store import directory as disk
 from homing.journal.store import sqlite as sqlite_store
@@ -34,7 +34,7 @@ def early() -> None:
     commit = Journal._commit
 
     async def hasty(self: Journal) -> None:
-        callbacks, self.group._after = self.group._after, []
+        callbacks, self.batch._after = self.batch._after, []
         for callback in callbacks:
             callback()
         await commit(self)
@@ -43,7 +43,7 @@ def early() -> None:
 
 
 def torn() -> None:
-    delete = group_write._delete_references
+    delete = batch_writer._delete_references
 
     def apart(connection: sqlite3.Connection, sequences: set[int], written: Any, references: int) -> None:
         if sequences:
@@ -51,7 +51,7 @@ def torn() -> None:
             connection.execute("BEGIN IMMEDIATE")
         delete(connection, sequences, written, references)
 
-    group_write._delete_references = apart
+    batch_writer._delete_references = apart
 
 
 def unsynced() -> None:
@@ -59,12 +59,12 @@ def unsynced() -> None:
 
 
 def reused() -> None:
-    write = GroupWriter.write
+    write = BatchWriter.write
 
-    def forgetful(self: GroupWriter, connection: sqlite3.Connection, group: Any, reserve_up_to: int | None, history: bool = True) -> Any:
-        return write(self, connection, group, None, history)
+    def forgetful(self: BatchWriter, connection: sqlite3.Connection, batch: Any, reserve_up_to: int | None, history: bool = True) -> Any:
+        return write(self, connection, batch, None, history)
 
-    GroupWriter.write = forgetful  # type: ignore[method-assign]
+    BatchWriter.write = forgetful  # type: ignore[method-assign]
 
 
 FAULTS: dict[str, Callable[[], None]] = {fault.__name__: fault for fault in (normal, early, torn, unsynced, reused)}

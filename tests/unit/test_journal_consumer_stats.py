@@ -7,40 +7,40 @@ from pathlib import Path
 
 import pytest
 
-from homing.journal.commit.batch import Group
-from homing.journal.contract import MinuteColumn
+from homing.journal.commit.batch import WriteBatch
+from homing.journal.contract import QueueStat
 from homing.journal.journal import Journal
 from tests.unit.journal_support import NOW_MS, opened, query, queue, reference
 
 HOUR = NOW_MS // 3_600_000
 
 
-def test_it_goes_to_the_group_whose_minute_counts_the_success() -> None:
-    waiting: deque[Group] = deque()
-    older, now = Group(older=waiting), Group(older=waiting)
+def test_it_goes_to_the_batch_whose_minute_counts_the_success() -> None:
+    waiting: deque[WriteBatch] = deque()
+    older, now = WriteBatch(older=waiting), WriteBatch(older=waiting)
     older.add(reference(1))
     older.closed_s = 1.0
     waiting.append(older)
     now.succeed(1, 7, {1, 9}, True, "c1/1", 50)
     now.succeed(1, 7, {10}, True, "c1/2", 3)
-    assert older.served == {(1, 7, "c1/1"): [1, 50, 0, 0, 0, 0]}
-    assert now.served == {(1, 7, "c1/1"): [1, 0, 0, 0, 0, 0], (1, 7, "c1/2"): [1, 3, 0, 0, 0, 0]}
-    for group in (older, now):
-        assert sum(number for number, *_ in group.served.values()) == group.minutes[1, 7][MinuteColumn.SUCCEEDED]
+    assert older.consumer_stats == {(1, 7, "c1/1"): [1, 50, 0, 0, 0, 0]}
+    assert now.consumer_stats == {(1, 7, "c1/1"): [1, 0, 0, 0, 0, 0], (1, 7, "c1/2"): [1, 3, 0, 0, 0, 0]}
+    for batch in (older, now):
+        assert sum(number for number, *_ in batch.consumer_stats.values()) == batch.queue_stats[1, 7][QueueStat.SUCCEEDED]
     older.absorb(now)
-    assert older.served == {(1, 7, "c1/1"): [2, 50, 0, 0, 0, 0], (1, 7, "c1/2"): [1, 3, 0, 0, 0, 0]}
+    assert older.consumer_stats == {(1, 7, "c1/1"): [2, 50, 0, 0, 0, 0], (1, 7, "c1/2"): [1, 3, 0, 0, 0, 0]}
 
 
 def serve(journal: Journal, minute: int, consumer: str, number: int, held_ms: int) -> None:
-    journal.group.serve(1, minute, consumer, [number, held_ms, 0, 0, 0, 0])
-    journal.group.counts(1, minute)[MinuteColumn.SUCCEEDED] += number
+    journal.batch.serve(1, minute, consumer, [number, held_ms, 0, 0, 0, 0])
+    journal.batch.counts(1, minute)[QueueStat.SUCCEEDED] += number
 
 
 async def test_it_is_kept_by_the_hour_until_history_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("homing.journal.upkeep.retention._STEP_ROWS", 10)
     monkeypatch.setattr("homing.journal.upkeep.retention._HISTORY_ROWS", 10)
     async with opened(tmp_path, history_retention_ms=3_600_000) as (journal, _):
-        journal.group.queue(queue())
+        journal.batch.queue(queue())
         for minute in (0, 1, 59, 60, 240):
             serve(journal, HOUR * 60 + minute, "c1/1", 2, 30)
         for number in range(25):
@@ -50,7 +50,7 @@ async def test_it_is_kept_by_the_hour_until_history_goes(tmp_path: Path, monkeyp
         await journal.flush()
         rows = query(tmp_path, "SELECT hour, succeeded, held_ms FROM served WHERE consumer = 'c1/1' ORDER BY 1")
         assert rows == [(HOUR, 7, 95), (HOUR + 1, 2, 30), (HOUR + 4, 2, 30)]
-        journal.group.clock((HOUR + 3) * 3_600_000)
+        journal.batch.clock((HOUR + 3) * 3_600_000)
         await journal.flush()
         await _sweep(journal)
         assert query(tmp_path, "SELECT hour FROM served") == [(HOUR + 4,)]
@@ -68,7 +68,7 @@ async def test_where_there_are_very_many_the_oldest_go(tmp_path: Path, monkeypat
 
 
 async def _sweep(journal: Journal) -> None:
-    committer = journal._committer
-    committer.retention._next_s = 0.0
-    while committer.retention.due():
-        await journal._store.run(committer.upkeep, False)
+    writer_thread = journal._writer_thread
+    writer_thread.retention._next_s = 0.0
+    while writer_thread.retention.due():
+        await journal._store.run(writer_thread.upkeep, False)

@@ -1,4 +1,4 @@
-"""What leaves scattered is gone for everybody at once, though its rows go later, in the order in which they lie."""
+"""What leaves far apart is gone for everybody at once, though its rows go later, in the order in which they lie."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from unittest.mock import patch
 
 import pytest
 
-from homing.journal.commit import writer_thread as committer
+from homing.journal.commit import writer_thread
 from homing.journal.export.export import export
 from homing.journal.journal import Journal
 from homing.journal.read.check import check
 from homing.journal.read.pages import Wanted
 from homing.journal.read.queries import JournalReader
-from homing.journal.upkeep import tombstones as gone
+from homing.journal.upkeep import tombstones
 from tests.unit.journal_support import NOW_MS, message, opened, query, queue, send, settle
 from tests.unit.test_journal_paging import page
 from tests.unit.test_journal_paging import sequences as on_page
@@ -30,7 +30,7 @@ STAY = [n for n in range(1, NUMBER + 1) if n not in LEFT]
 
 async def fill(journal: Journal) -> None:
     """``NUMBER`` messages, each tenth of which then leaves."""
-    journal.group.queue(queue())
+    journal.batch.queue(queue())
     for n in range(1, NUMBER + 1):
         send(journal, n, due_at_ms=NOW_MS + n)
     await journal.flush()
@@ -49,13 +49,13 @@ def bits(directory: Path) -> int:
 
 async def clear(journal: Journal, idle: bool = True) -> None:
     """Upkeep until it wants no more."""
-    while (await journal._store.run(journal._committer.upkeep, idle)).upkeep_due:
+    while (await journal._store.run(journal._writer_thread.upkeep, idle)).upkeep_due:
         pass
 
 
 @pytest.fixture
 def everything_is_scattered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gone, "scattered", lambda ordered, gap=1: bool(ordered))
+    monkeypatch.setattr(tombstones, "far_apart", lambda ordered, gap=1: bool(ordered))
 
 
 @pytest.mark.parametrize(
@@ -74,11 +74,11 @@ def everything_is_scattered(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_what_is_scattered(sequences: list[int], expected: bool) -> None:
-    assert gone.scattered(list(sequences)) is expected
-    assert gone.scattered([20 * sequence for sequence in sequences], 20) is expected
+    assert tombstones.far_apart(list(sequences)) is expected
+    assert tombstones.far_apart([20 * sequence for sequence in sequences], 20) is expected
 
 
-async def test_what_left_scattered_is_gone_for_every_reader_and_its_rows_stay(tmp_path: Path) -> None:
+async def test_what_left_far_apart_is_gone_for_every_reader_and_its_rows_stay(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
         await fill(journal)
         assert (rows(tmp_path), bits(tmp_path)) == (NUMBER, len(LEFT))
@@ -120,81 +120,81 @@ async def test_a_start_brings_nothing_back(tmp_path: Path, load_limit: int) -> N
 
 @pytest.mark.plain
 async def test_rows_go_when_there_is_time_in_the_order_in_which_they_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(committer, "STEP_ROWS", 50)
-    monkeypatch.setattr(committer, "_LITTLE_ROWS", 0)
+    monkeypatch.setattr(writer_thread, "STEP_ROWS", 50)
+    monkeypatch.setattr(writer_thread, "_LITTLE_ROWS", 0)
     async with opened(tmp_path) as (journal, _):
         await fill(journal)
         await clear(journal, idle=False)
         assert bits(tmp_path) == len(LEFT)
         before = rows(tmp_path)
-        journal._committer._left = 0
-        standing = await journal._store.run(journal._committer.upkeep, True)
+        journal._writer_thread._left = 0
+        standing = await journal._store.run(journal._writer_thread.upkeep, True)
         assert standing.upkeep_due
         (block,) = query(tmp_path, "SELECT min(block) FROM gone")[0]
         first = {n for n in LEFT if n < 32 * block}
         assert 50 <= before - rows(tmp_path) == len(first) < 60
         # What is behind has its turn when the end was reached.
         with closing(sqlite3.connect(tmp_path / "homing.db", isolation_level=None)) as connection:
-            gone.leave(connection, [3])
-        journal._committer.writer.state.gone += 1
-        await journal._store.run(journal._committer.upkeep, True)
+            tombstones.leave(connection, [3])
+        journal._writer_thread.writer.state.tombstones += 1
+        await journal._store.run(journal._writer_thread.upkeep, True)
         assert query(tmp_path, "SELECT min(block) FROM gone") == [(0,)]
         await clear(journal)
         assert (rows(tmp_path), bits(tmp_path)) == (len(STAY) - 1, 0)
         assert journal.statistics.references_cleared == len(LEFT) + 1
-        state = journal._committer.writer.state
-        assert (state.references, state.gone) == (len(STAY) - 1, 0)
+        state = journal._writer_thread.writer.state
+        assert (state.references, state.tombstones) == (len(STAY) - 1, 0)
 
 
 async def test_what_leaves_twice_through_a_fault_of_the_caller_does_no_harm(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with opened(tmp_path) as (journal, _):
         await fill(journal)
         for n in LEFT:
-            journal.group.delete(1, 4, n)
+            journal.batch.delete(1, 4, n)
         await journal.flush()
         await clear(journal)
         for n in LEFT:
-            journal.group.delete(1, 4, n)
+            journal.batch.delete(1, 4, n)
         await journal.flush()
         await clear(journal)
-        state = journal._committer.writer.state
-        assert (state.references, state.gone) == (rows(tmp_path), bits(tmp_path)) == (len(STAY), 0)
+        state = journal._writer_thread.writer.state
+        assert (state.references, state.tombstones) == (rows(tmp_path), bits(tmp_path)) == (len(STAY), 0)
         assert journal.statistics.references_not_found == len(LEFT)
         assert "rows of messages that had left were not there" in caplog.text
     assert check(tmp_path).problems == []
 
 
 async def life_of_a_queue(journal: Journal, spacing: int, per_commit: int, rounds: int) -> None:
-    """First in, first out: each group leaves two groups later."""
-    groups: list[list[int]] = []
+    """First in, first out: each batch leaves two batches later."""
+    batches: list[list[int]] = []
     for number in range(rounds):
         first = 1 + number * per_commit * spacing
-        groups.append([send(journal, n).sequence for n in range(first, first + per_commit * spacing, spacing)])
+        batches.append([send(journal, n).sequence for n in range(first, first + per_commit * spacing, spacing)])
         if number > 1:
-            for n in groups[number - 2]:
+            for n in batches[number - 2]:
                 settle(journal, n)
         await journal.flush()
         while journal._upkeep_due:
-            journal._take(await journal._store.run(journal._committer.upkeep, False))
+            journal._take(await journal._store.run(journal._writer_thread.upkeep, False))
 
 
 @pytest.mark.usefixtures("everything_is_scattered")
 async def test_rows_go_while_there_is_work_and_faster_than_they_become_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gone, "_MOST_BYTES", 10_000)
-    monkeypatch.setattr(committer, "STEP_ROWS", 10)
+    monkeypatch.setattr(tombstones, "_MOST_BYTES", 10_000)
+    monkeypatch.setattr(writer_thread, "STEP_ROWS", 10)
     async with opened(tmp_path) as (journal, _):
-        journal.group.queue(queue())
+        journal.batch.queue(queue())
         await life_of_a_queue(journal, 10, 100, 30)
-        state = journal._committer.writer.state
+        state = journal._writer_thread.writer.state
         assert journal.statistics.references_cleared > 2_000
-        assert 2 * state.gone < state.references
-        assert (state.references, state.gone) == (rows(tmp_path), bits(tmp_path))
+        assert 2 * state.tombstones < state.references
+        assert (state.references, state.tombstones) == (rows(tmp_path), bits(tmp_path))
     assert check(tmp_path).problems == []
 
 
 async def test_what_leaves_in_order_is_removed_at_once_however_far_apart_its_numbers_are(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
-        journal.group.queue(queue())
+        journal.batch.queue(queue())
         await life_of_a_queue(journal, 50, 100, 10)
         assert (rows(tmp_path), bits(tmp_path)) == (200, 0)
 
@@ -202,11 +202,11 @@ async def test_what_leaves_in_order_is_removed_at_once_however_far_apart_its_num
 async def test_rows_go_between_commits_of_a_few_messages(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
         await fill(journal)
-        journal._committer._between_s = math.inf
+        journal._writer_thread._between_s = math.inf
         send(journal, NUMBER + 1)
         await journal.flush()
         assert not journal._upkeep_due, "not before its time"
-        journal._committer._between_s = 0.0
+        journal._writer_thread._between_s = 0.0
         settle(journal, NUMBER + 1)
         await journal.flush()
         await clear(journal, idle=False)
@@ -221,11 +221,11 @@ async def test_clearing_that_finds_the_disk_full_rests(tmp_path: Path) -> None:
 
     async with opened(tmp_path) as (journal, _):
         await fill(journal)
-        clearing = journal._committer.clearing
-        with patch.object(clearing, "step", full):
-            await journal._store.run(journal._committer.upkeep, True)
-            assert not journal._committer._clearing_due(journal._store._conn, idle=True)
-        journal._committer._put_off_s = 0.0
+        vacuuming = journal._writer_thread.vacuum
+        with patch.object(vacuuming, "step", full):
+            await journal._store.run(journal._writer_thread.upkeep, True)
+            assert not journal._writer_thread._vacuum_due(journal._store._conn, idle=True)
+        journal._writer_thread._put_off_s = 0.0
         await clear(journal)
         assert bits(tmp_path) == 0
 
@@ -233,15 +233,15 @@ async def test_clearing_that_finds_the_disk_full_rests(tmp_path: Path) -> None:
 async def test_little_space_is_a_reason_too(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
         await fill(journal)
-        journal._committer.disk.space_low = True
-        await journal._store.run(journal._committer.upkeep, False)
+        journal._writer_thread.disk.space_low = True
+        await journal._store.run(journal._writer_thread.upkeep, False)
         assert bits(tmp_path) < len(LEFT)
 
 
 async def test_a_deleted_queue_purges_what_was_still_there(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
         await fill(journal)
-        journal.group.queue(queue(deleted_at_ms=NOW_MS))
+        journal.batch.queue(queue(deleted_at_ms=NOW_MS))
         await journal.flush()
         await clear(journal)
         assert query(tmp_path, "SELECT sum(purged), sum(succeeded) FROM minute") == [(len(STAY), len(LEFT))]
@@ -253,17 +253,17 @@ async def test_a_deleted_queue_purges_what_was_still_there(tmp_path: Path) -> No
 async def test_a_shared_body_goes_with_the_last_that_left(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
         for number in (1, 2):
-            journal.group.queue(queue(number))
+            journal.batch.queue(queue(number))
         for n in range(1, NUMBER, EVERY):
             body = message(n + 100_000)
-            journal.group.add_message(body)
+            journal.batch.add_message(body)
             for number in (1, 2):
                 send(journal, n + number, number, of=body, shared=True)
         await journal.flush()
         for number, left in ((1, len(LEFT)), (2, 0)):
             for n in range(1, NUMBER, EVERY):
                 settle(journal, n + number, number)
-                journal.group.delete_message(n + 100_000)
+                journal.batch.delete_message(n + 100_000)
             await journal.flush()
             assert bits(tmp_path) == number * len(LEFT)
             assert query(tmp_path, "SELECT count(*) FROM message") == [(left,)]
@@ -280,7 +280,7 @@ async def test_a_bit_without_a_row_is_found(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
         await fill(journal)
     with closing(sqlite3.connect(tmp_path / "homing.db", isolation_level=None)) as connection:
-        gone.leave(connection, [NUMBER + 31])
+        tombstones.leave(connection, [NUMBER + 31])
     assert check(tmp_path).problems == [f"Row {NUMBER + 31} of table reference is said to be gone and is not there."]
 
 
@@ -292,7 +292,7 @@ async def test_whatever_happens_in_whichever_order_the_journal_holds_what_is_the
         async with opened(tmp_path, load_limit=chance.choice((0, 10_000))) as (journal, recovered):
             if not recovered.on_disk:
                 assert {record.sequence for record in recovered.references} == there
-            journal.group.queue(queue())
+            journal.batch.queue(queue())
             for _ in range(12):
                 for _ in range(chance.randrange(60)):
                     send(journal, next_sequence)
@@ -303,6 +303,6 @@ async def test_whatever_happens_in_whichever_order_the_journal_holds_what_is_the
                     there.discard(sequence)
                 await journal.flush()
                 if chance.random() < 0.3:
-                    await journal._store.run(journal._committer.upkeep, True)
+                    await journal._store.run(journal._writer_thread.upkeep, True)
                 assert on_page(await page(journal, Wanted(1, "ready", 4))) == sorted(there)
         assert check(tmp_path).problems == []

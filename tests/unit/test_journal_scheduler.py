@@ -1,4 +1,4 @@
-"""Groups that wait for the disk: what goes, in which order, and that a message acknowledged meanwhile is not written."""
+"""Batches that wait for the disk: what goes, in which order, and that a message acknowledged meanwhile is not written."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from homing.journal.commit.batch import Group
-from homing.journal.commit.scheduler import MOST_PATIENCE_S, PATIENCE_S, Gathering
-from homing.journal.contract import MinuteColumn
+from homing.journal.commit.batch import WriteBatch
+from homing.journal.commit.scheduler import MOST_PATIENCE_S, PATIENCE_S, CommitScheduler
+from homing.journal.contract import QueueStat
 from tests.unit.journal_support import attempt, counted, message, reference
 
 STEP_S = 0.001
@@ -19,31 +19,31 @@ Operation = tuple[str, int]
 NAMES = ("add", "change", "delete", "message", "delete-message", "attempt", "delete-attempt", "count", "duplicate", "mark", "address")
 
 
-def apply(group: Group, operation: Operation) -> None:
+def apply(batch: WriteBatch, operation: Operation) -> None:
     what, number = operation
     match what:
         case "add":
-            group.add(reference(number))
+            batch.add(reference(number))
         case "change":
-            group.change([number], counted(failed=number))
+            batch.change([number], counted(failed=number))
         case "delete":
-            group.delete(1, 4, number)
+            batch.delete(1, 4, number)
         case "message":
-            group.add_message(message(number))
+            batch.add_message(message(number))
         case "delete-message":
-            group.delete_message(number)
+            batch.delete_message(number)
         case "attempt":
-            group.attempt(attempt(number, number, 1))
+            batch.attempt(attempt(number, number, 1))
         case "delete-attempt":
-            group.delete_attempt(number, number, 1)
+            batch.delete_attempt(number, number, 1)
         case "count":
-            group.counts(1, number)[MinuteColumn.SENT] += 1
+            batch.counts(1, number)[QueueStat.SENT] += 1
         case "duplicate":
-            group.duplicate("a", str(number))
+            batch.duplicate("a", str(number))
         case "mark":
-            group.producer_mark("p", number, number)
+            batch.producer_high_watermark("p", number, number)
         case "address":
-            group.delete_address(str(number))
+            batch.delete_address(str(number))
 
 
 def possible(operations: list[Operation]) -> list[Operation]:
@@ -60,16 +60,16 @@ def possible(operations: list[Operation]) -> list[Operation]:
     return kept
 
 
-def content(group: Group) -> dict[str, Any]:
-    names = ("added", "changed", "deleted", "deleted_first", "messages", "messages_deleted", "attempts", "attempts_deleted", "minutes")
-    content = {name: getattr(group, name) for name in names}
-    return content | {"duplicates": list(group.duplicates), "producers": group.producers, "addresses": group.addresses}
+def content(batch: WriteBatch) -> dict[str, Any]:
+    names = ("added", "changed", "deleted", "deleted_first", "messages", "messages_deleted", "attempts", "attempts_deleted", "queue_stats")
+    content = {name: getattr(batch, name) for name in names}
+    return content | {"duplicates": list(batch.duplicates), "producers": batch.producers, "addresses": batch.addresses}
 
 
 @example([("delete-attempt", 1), ("attempt", 1)], 0, True)
 @given(st.lists(st.tuples(st.sampled_from(NAMES), st.integers(1, 4)), max_size=40), st.integers(0, 40), st.booleans())
-def test_two_groups_absorbed_are_as_one(operations: list[Operation], cut: int, elide: bool) -> None:
-    alone, first, second = (Group(elide=elide) for _ in range(3))
+def test_two_batches_absorbed_are_as_one(operations: list[Operation], cut: int, elide: bool) -> None:
+    alone, first, second = (WriteBatch(elide=elide) for _ in range(3))
     operations = possible(operations)
     for operation in operations:
         apply(alone, operation)
@@ -81,101 +81,101 @@ def test_two_groups_absorbed_are_as_one(operations: list[Operation], cut: int, e
     assert content(first) == content(alone)
 
 
-def row(groups: deque[Group], *sequences: int) -> Group:
-    """One more group that waits, with these messages."""
-    group = Group(older=groups)
+def row(batches: deque[WriteBatch], *sequences: int) -> WriteBatch:
+    """One more batch that waits, with these messages."""
+    batch = WriteBatch(older=batches)
     for sequence in sequences:
-        group.add(reference(sequence))
-    group.closed_s = 1.0
-    groups.append(group)
-    return group
+        batch.add(reference(sequence))
+    batch.closed_s = 1.0
+    batches.append(batch)
+    return batch
 
 
 def test_success_is_booked_where_the_message_still_waits() -> None:
-    waiting: deque[Group] = deque()
+    waiting: deque[WriteBatch] = deque()
     first, second = row(waiting, 1, 2), row(waiting, 3)
-    now = Group(older=waiting)
+    now = WriteBatch(older=waiting)
     now.succeed(1, 7, {1, 3, 9}, alone=True)
     assert (set(first.added), set(second.added), now.deleted) == ({2}, set(), {9})
-    assert [group.minutes[1, 7][MinuteColumn.FIRST_TRY] for group in (first, second, now)] == [1, 1, 1]
+    assert [batch.queue_stats[1, 7][QueueStat.FIRST_TRY] for batch in (first, second, now)] == [1, 1, 1]
 
 
-def test_a_transaction_takes_nothing_out_of_older_groups() -> None:
-    waiting: deque[Group] = deque()
+def test_a_transaction_takes_nothing_out_of_older_batches() -> None:
+    waiting: deque[WriteBatch] = deque()
     first = row(waiting, 1)
-    now = Group(older=waiting)
+    now = WriteBatch(older=waiting)
     now.succeed(1, 7, {1}, alone=False)
     assert (set(first.added), now.deleted) == ({1}, {1})
 
 
-def test_without_elision_nothing_is_taken_out_of_older_groups() -> None:
-    waiting: deque[Group] = deque()
+def test_without_elision_nothing_is_taken_out_of_older_batches() -> None:
+    waiting: deque[WriteBatch] = deque()
     first = row(waiting, 1)
-    now = Group(elide=False, older=waiting)
+    now = WriteBatch(elide=False, older=waiting)
     now.succeed(1, 7, {1}, alone=True)
     assert (set(first.added), now.deleted) == ({1}, {1})
 
 
-def test_a_group_that_became_empty_wakes_the_writer() -> None:
+def test_a_batch_that_became_empty_wakes_the_writer() -> None:
     woken: list[int] = []
-    waiting: deque[Group] = deque()
-    group = Group(wake=lambda: woken.append(1), older=waiting)
-    group.add(reference(1))
-    group.closed_s = 1.0
-    waiting.append(group)
-    Group(older=waiting).succeed(1, 7, {1}, alone=True)
+    waiting: deque[WriteBatch] = deque()
+    batch = WriteBatch(wake=lambda: woken.append(1), older=waiting)
+    batch.add(reference(1))
+    batch.closed_s = 1.0
+    waiting.append(batch)
+    WriteBatch(older=waiting).succeed(1, 7, {1}, alone=True)
     assert woken == [1, 1]
 
 
 def test_a_shared_body_goes_unwritten_with_its_last_reference() -> None:
-    waiting: deque[Group] = deque()
+    waiting: deque[WriteBatch] = deque()
     first = row(waiting, 2)
     first.add_message(message(5))
-    later = Group(older=waiting)
+    later = WriteBatch(older=waiting)
     later.delete_message(5)
     first.drop_bodies_gone_in([later])
     assert first.messages == {}
 
 
 def test_a_shared_body_stays_while_something_points_at_it() -> None:
-    waiting: deque[Group] = deque()
+    waiting: deque[WriteBatch] = deque()
     first = row(waiting)
     first.add_message(message(5))
     first.add(reference(5, of=message(5), shared=True))
-    later = Group(older=waiting)
+    later = WriteBatch(older=waiting)
     later.delete_message(5)
     first.drop_bodies_gone_in([later])
     assert set(first.messages) == {5}
 
 
 class Flow:
-    """A producer and a consumer beside a Gathering, in steps of a millisecond."""
+    """A producer and a consumer beside a CommitScheduler, in steps of a millisecond."""
 
     def __init__(self, per_step: int = 100, elide: bool = True) -> None:
-        self.gathering = Gathering(elide)
+        self.scheduler = CommitScheduler(elide)
         self.now_s = 100.0
         self.sequence = 0
         self.per_step = per_step
         self.elide = elide
-        self.group = self._new()
+        self.batch = self._new()
         self.unacknowledged: deque[int] = deque()
 
-    def _new(self) -> Group:
-        return Group(elide=self.elide, older=self.gathering.waiting)
+    def _new(self) -> WriteBatch:
+        return WriteBatch(elide=self.elide, older=self.scheduler.waiting)
 
-    def step(self, acknowledge: int, busy: bool = False) -> Group | None:
+    def step(self, acknowledge: int, busy: bool = False) -> WriteBatch | None:
         """Some messages come, some older ones are acknowledged, and the writer looks, unless it is busy."""
         for _ in range(acknowledge):
-            self.group.succeed(1, 1, {self.unacknowledged.popleft()}, alone=True)
+            self.batch.succeed(1, 1, {self.unacknowledged.popleft()}, alone=True)
         for _ in range(self.per_step):
             self.sequence += 1
             self.unacknowledged.append(self.sequence)
-            self.group.add(reference(self.sequence))
+            self.batch.add(reference(self.sequence))
         self.now_s += STEP_S
-        if self.group.touched:
-            self.gathering.close(self.group, self.now_s)
-            self.group = self._new()
-        return None if busy else self.gathering.take(self.now_s, self.group)
+        if self.batch.touched:
+            self.scheduler.close(self.batch, self.now_s)
+            self.batch = self._new()
+        return None if busy else self.scheduler.take(self.now_s, self.batch)
 
     def follow(self, steps: int) -> int:
         """A consumer one step behind; returns how many messages were written in the last ten steps."""
@@ -207,12 +207,12 @@ def test_a_consumer_that_falls_silent_is_not_waited_for_long() -> None:
     assert None not in taken[-20:]
 
 
-def test_no_group_waits_beyond_the_patience() -> None:
+def test_no_batch_waits_beyond_the_patience() -> None:
     flow = Flow()
     flow.follow(40)
     for _ in range(30):
         flow.step(0)
-        assert all(flow.now_s - group.closed_s < PATIENCE_S for group in flow.gathering.waiting)
+        assert all(flow.now_s - batch.closed_s < PATIENCE_S for batch in flow.scheduler.waiting)
 
 
 def slow_acknowledgements(flow: Flow, steps: int) -> int:
@@ -236,10 +236,10 @@ def test_grown_patience_has_an_end_and_shrinks_again() -> None:
     slow_acknowledgements(flow, 400)
     for number in range(300):
         flow.step(0, busy=number % 8 != 0)
-        assert all(flow.now_s - group.closed_s < MOST_PATIENCE_S + 8 * STEP_S for group in flow.gathering.waiting)
+        assert all(flow.now_s - batch.closed_s < MOST_PATIENCE_S + 8 * STEP_S for batch in flow.scheduler.waiting)
     flow.follow(400)
     assert flow.step(0) is None
-    assert flow.gathering.look_again_s() - flow.now_s < 2 * PATIENCE_S
+    assert flow.scheduler.look_again_s() - flow.now_s < 2 * PATIENCE_S
 
 
 def test_at_the_time_it_names_itself_something_goes() -> None:
@@ -249,26 +249,26 @@ def test_at_the_time_it_names_itself_something_goes() -> None:
         flow.now_s = start_ms / 1000
         flow.follow(40)
         assert flow.step(0) is None
-        assert flow.gathering.take(round(flow.gathering.look_again_s(), 3), flow.group) is not None
+        assert flow.scheduler.take(round(flow.scheduler.look_again_s(), 3), flow.batch) is not None
 
 
 def test_few_messages_are_few_however_close_their_acknowledgements_follow() -> None:
     flow = Flow(per_step=1)
     for _ in range(100):
         assert flow.step(0) is not None
-        flow.group.succeed(1, 1, {flow.unacknowledged.popleft()}, alone=True)
-        flow.gathering.close(flow.group, flow.now_s)
-        flow.group = Group(older=flow.gathering.waiting)
-        assert flow.gathering.take(flow.now_s + 0.0001, flow.group) is not None
+        flow.batch.succeed(1, 1, {flow.unacknowledged.popleft()}, alone=True)
+        flow.scheduler.close(flow.batch, flow.now_s)
+        flow.batch = WriteBatch(older=flow.scheduler.waiting)
+        assert flow.scheduler.take(flow.now_s + 0.0001, flow.batch) is not None
 
 
 def test_whoever_waits_for_the_disk_takes_all_along() -> None:
     flow = Flow()
     flow.follow(40)
     assert flow.step(0) is None
-    flow.gathering.waiting[-1].after.append(lambda: None)
-    assert flow.gathering.take(flow.now_s, flow.group) is not None
-    assert not flow.gathering.waiting
+    flow.scheduler.waiting[-1].after.append(lambda: None)
+    assert flow.scheduler.take(flow.now_s, flow.batch) is not None
+    assert not flow.scheduler.waiting
 
 
 def test_a_prefix_goes_and_confirms_leave_in_order() -> None:
@@ -276,10 +276,10 @@ def test_a_prefix_goes_and_confirms_leave_in_order() -> None:
     flow.follow(40)
     called: list[int] = []
     for number in range(5):
-        flow.group.confirms.append(lambda number=number: called.append(number))  # type: ignore[misc]
+        flow.batch.confirms.append(lambda number=number: called.append(number))  # type: ignore[misc]
         flow.step(0)
-    while flow.gathering.waiting:
-        taken = flow.step(len(flow.unacknowledged)) or Group()
+    while flow.scheduler.waiting:
+        taken = flow.step(len(flow.unacknowledged)) or WriteBatch()
         for callback in taken.confirms:
             callback()
         flow.per_step = 0

@@ -273,7 +273,7 @@ def test_a_message_that_went_back_and_was_acknowledged_again_makes_the_transacti
         broker.transactions.commit(client.connection, 1, "t", 1)
     life.world.commit()
     assert "b" not in broker.state.post_office.queues
-    life.world.check_books()
+    life.world.check_balance()
 
 
 def test_a_suspect_that_no_consumer_takes_does_not_hold_up_the_others() -> None:
@@ -324,7 +324,7 @@ def test_thousands_of_parked_messages_look_again_in_steps() -> None:
     life.world.commit()
     assert not life.queue("a").parked
     assert life.queue("dead").ready == 3500
-    life.world.check_books()
+    life.world.check_balance()
 
 
 def test_a_resend_of_messages_that_are_not_durable_is_recognised_while_the_broker_lives() -> None:
@@ -486,7 +486,7 @@ def test_consumers_are_served_by_turns_however_messages_come(pieces: list[int]) 
 @pytest.mark.plain
 def test_dead_letters_of_which_it_cannot_be_decided_where_they_go_are_parked_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken:
-        def burials(self, *_: object) -> None:
+        def routes(self, *_: object) -> None:
             raise OSError("too many open files")
 
     life = Life({"max-delivery-attempts": 1})
@@ -497,12 +497,12 @@ def test_dead_letters_of_which_it_cannot_be_decided_where_they_go_are_parked_and
     monkeypatch.setattr(broker.office, "_exchanges", Broken())
     broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
     life.world.commit()
-    life.world.check_books()
+    life.world.check_balance()
     assert len(life.queue("a").parked) == 2
     monkeypatch.undo()
     broker.office.retry_parked()
     life.world.commit()
-    life.world.check_books()
+    life.world.check_balance()
     assert (life.queue("a").count, life.queue("DLQ.a").count) == (0, 2)
 
 
@@ -518,7 +518,7 @@ def test_a_report_that_cannot_be_read_leaves_what_failed_with_its_consumer(monke
     monkeypatch.setattr("homing.broker.recording.recorder.keep", broken)
     with pytest.raises(MemoryError):
         life.world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {"reason": "no"})
-    life.world.check_books()
+    life.world.check_balance()
     assert (len(consumer.unsettled), life.queue("a").delivering) == (2, 2)
 
 
@@ -558,7 +558,7 @@ def test_a_policy_in_use_is_on_the_books_however_many_others_clients_bring() -> 
         life.world.commit()
         consumer.policy = policy
         life.world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(delay_ms=0), "nack", {})
-        entered.extend(life.world.journal.group.policies)
+        entered.extend(life.world.journal.batch.policies)
 
     fails(usual)
     (name,) = entered
