@@ -136,6 +136,7 @@ def test_queues_and_statistics_count_what_became_of_messages(shell: HomingComman
     shell("send", "counted", "--body", "x", "--non-durable")
     shell("receive", "counted", "--count", "2")
     shell("receive", "counted", "--fail", "no")
+    wait_until("it is back", lambda: queue(shell, "counted")["pending"] == 3)
     shell("receive", "counted", "--timeout", "20s", "--fail", "no")
     wait_until("it is dead", lambda: queue(shell, "DLQ.counted").get("messages") == 1)
     found = queue(shell, "counted")
