@@ -6,11 +6,13 @@ last. Pure: the dead-letter office acts on what is said here.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import product
 from typing import Final, NamedTuple
 
 from .amqp.vhost import split
 from .message import SHARED_QUEUE, Hop, HopFacts, MessageReference
-from .settings.address_settings import AddressSettings
+from .settings.address_settings import AddressSettings, AddressSettingsRepository
 
 #: Why a message left its queue without success.
 DELIVERY_LIMIT: Final = "delivery_limit"
@@ -60,6 +62,20 @@ def target(settings: AddressSettings, source_address: str, reason: str) -> Targe
         return None
     host, source = split(source_address)
     return Target(host + address, f"{host}{prefix}{source}{suffix}" if create and source != address else None, source_address)
+
+
+def targets_named(queue: str, settings: AddressSettingsRepository) -> Iterator[Target]:
+    """Where messages go that die or expire and for which a queue of this name would be made; of several sources that it could be named
+    after the one first that more of the name speaks for.
+    """
+    for reason, kind in ((DELIVERY_LIMIT, "dead_letter"), (EXPIRED, "expiry")):
+        prefixes, suffixes = settings.values_of(f"{kind}_queue_prefix"), settings.values_of(f"{kind}_queue_suffix")
+        for prefix, suffix in sorted(product(prefixes, suffixes), key=lambda pair: -len(pair[0] + pair[1])):
+            source = queue[len(prefix) : len(queue) - len(suffix)]
+            if source and queue == f"{prefix}{source}{suffix}":
+                found = target(settings.resolve(source), source, reason)
+                if found is not None and found.queue == queue:
+                    yield found
 
 
 def origin_selector(source_address: str, queue: str, shared: bool) -> str:

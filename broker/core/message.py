@@ -66,7 +66,7 @@ class Hop(NamedTuple):
 class Where(IntEnum):
     """Where a reference stands. Exactly one of these at any time."""
 
-    #: Waiting for the group with its last change to be on disk; not dispatched meanwhile.
+    #: Waiting for the batch with its last change to be on disk; not dispatched meanwhile.
     IN_COMMIT = 0
     PENDING = 1
     DELIVERING = 2

@@ -206,26 +206,20 @@ class Pending:
 
     def _take_stretch(self, taken: list[MessageReference], to: Where, limit: int, size: int) -> bool:
         """Adds what comes next from one place, the fresh ones or a run, until another goes on; False when what comes next is not here."""
-        while self.count and not (self._fresh[self._top] or self._returned[self._top]):
-            if self.on_disk[self._top]:
-                return False
-            self._top -= 1
-        if not self.count:
+        if not self._find_top():
             return False
         top = self._top
         fresh, runs = self._fresh[top], self._returned[top]
-        end = self.cursor[top] if self.on_disk[top] else _NEVER
         run = runs[0][2] if runs and (not fresh or runs[0][0] <= fresh[0].sequence) else None
+        if run is None and self.overdue and not runs:
+            return False
+        end = self._end_of_stretch(top, of_run=run is not None)
         entries: deque[MessageReference] | list[MessageReference]
         drop: Callable[[], MessageReference]
         if run is not None:
             entries, head, drop = run, -1, run.pop
-            end = min(end, fresh[0].sequence if fresh else _NEVER, *(each[0] for each in runs[1:3]))
-        elif self.overdue and not runs:
-            return False
         else:
             entries, head, drop = fresh, 0, fresh.popleft
-            end = min(end, runs[0][0] if runs else _NEVER)
         passed, number, left = 0, len(taken), size
         while entries and len(taken) < limit and left > 0:
             reference = entries[head]
@@ -244,6 +238,22 @@ class Pending:
             self._came_back[top] -= passed
             self._head_has_changed(runs)
         return passed > 0
+
+    def _find_top(self) -> bool:
+        """``_top`` becomes the highest priority with something in it; False where nothing is, or only on disk."""
+        while self.count and not (self._fresh[self._top] or self._returned[self._top]):
+            if self.on_disk[self._top]:
+                return False
+            self._top -= 1
+        return self.count > 0
+
+    def _end_of_stretch(self, top: int, of_run: bool) -> int:
+        """The sequence up to which the first run, or what is fresh, goes on before another place has the next."""
+        fresh, runs = self._fresh[top], self._returned[top]
+        end = self.cursor[top] if self.on_disk[top] else _NEVER
+        if of_run:
+            return min(end, fresh[0].sequence if fresh else _NEVER, *(each[0] for each in runs[1:3]))
+        return min(end, runs[0][0] if runs else _NEVER)
 
     @staticmethod
     def _head_has_changed(runs: list[_Run]) -> None:

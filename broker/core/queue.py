@@ -37,6 +37,20 @@ class Dispatch(NamedTuple):
     cost: int
 
 
+class _Look:
+    """One dispatch, as far as it has come. ``unasked``: the first consumer that there was no time for."""
+
+    __slots__ = ("budget", "by_consumer", "expired", "more", "now_ms", "unasked")
+
+    def __init__(self, now_ms: int, budget: int, expired: list[MessageReference]) -> None:
+        self.now_ms = now_ms
+        self.budget = budget
+        self.expired = expired
+        self.by_consumer: dict[Consumer, list[MessageReference]] = {}
+        self.more = False
+        self.unasked: Consumer | None = None
+
+
 class Queue:
     __slots__ = (
         "_cost",
@@ -130,7 +144,7 @@ class Queue:
         self.committing = 0
         #: Deaths whose messages are on their way elsewhere, and not there before that is on disk.
         self.dead_lettering = 0
-        #: New messages that become pending when the group with their arrival is on disk; length limits count them already.
+        #: New messages that become pending when the batch with their arrival is on disk; length limits count them already.
         self.arriving = 0
         self.arriving_bytes = 0
         #: Since when the queue has been unused; None while it is in use or not looked at yet.
@@ -291,47 +305,45 @@ class Queue:
         if self._are_few(ready, budget):
             deliveries += self._deal(ready, now_ms, expired)
             return Dispatch(deliveries, expired, False, self._cost)
-        by_consumer: dict[Consumer, list[MessageReference]] = {}
-        more = False
-        unasked: Consumer | None = None
+        look = _Look(now_ms, budget, expired)
         for level in by_priority(ready):
-            while level and self.pending.count and budget > 0:
-                share = max(1, min(budget, self.pending.count) // len(level))
-                still: list[Consumer] = []
-                for consumer in level:
-                    if consumer.selector is not None and self._cost >= SCAN_BUDGET:
-                        unasked = unasked or consumer
-                        continue
-                    limit, gone = min(consumer.credit, share, budget), len(expired)
-                    if consumer.shared is not None:
-                        limit = min(limit, consumer.shared.part_for(consumer))
-                    taken = self._take(consumer, limit, now_ms, expired)
-                    budget -= len(taken)
-                    if not taken:
-                        # Nothing but expired ones, as many as one look takes: what is behind them follows in the next turn.
-                        more = more or (consumer.selector is None and self.pending.count > 0 and len(expired) > gone)
-                        continue
-                    sent = by_consumer.setdefault(consumer, [])
-                    sent += taken
-                    if sum([reference.message.size for reference in sent]) >= DISPATCH_BYTES:
-                        more = True
-                    elif consumer.shared is not None and consumer.shared.limit:
-                        # Those of other queues that share its window have their turn first.
-                        more = more or (self.pending.count > 0 and consumer.wants(now_ms))
-                    # A consumer with a selector has looked at as much as it may for now; what is left follows in the next turn.
-                    elif consumer.selector is None and consumer.wants(now_ms):
-                        still.append(consumer)
-                    if budget <= 0:
-                        break
-                level = still
-            if more:
+            while level and self.pending.count and look.budget > 0:
+                share = max(1, min(look.budget, self.pending.count) // len(level))
+                level = [consumer for consumer in level if look.budget > 0 and self._serve(consumer, share, look)]
+            if look.more:
                 break
-        if unasked is not None:
-            self._turn = self.consumers.index(unasked)
-        elif by_consumer:
+        if look.unasked is not None:
+            self._turn = self.consumers.index(look.unasked)
+        elif look.by_consumer:
             self._turn = begin + 1
-        more = more or (self.pending.count > 0 and budget <= 0) or any(c.candidates and c.wants(now_ms) for c in turn)
-        return Dispatch([*deliveries, *by_consumer.items()], expired, more, self._cost)
+        more = look.more or (self.pending.count > 0 and look.budget <= 0) or any(c.candidates and c.wants(now_ms) for c in turn)
+        return Dispatch([*deliveries, *look.by_consumer.items()], expired, more, self._cost)
+
+    def _serve(self, consumer: Consumer, share: int, look: _Look) -> bool:
+        """Up to ``share`` messages for one consumer; whether it is to be asked again in this look."""
+        if consumer.selector is not None and self._cost >= SCAN_BUDGET:
+            look.unasked = look.unasked or consumer
+            return False
+        limit, gone, shared = min(consumer.credit, share, look.budget), len(look.expired), consumer.shared
+        if shared is not None:
+            limit = min(limit, shared.part_for(consumer))
+        taken = self._take(consumer, limit, look.now_ms, look.expired)
+        look.budget -= len(taken)
+        if not taken:
+            # Nothing but expired ones, as many as one look takes: what is behind them follows in the next turn.
+            look.more = look.more or (consumer.selector is None and self.pending.count > 0 and len(look.expired) > gone)
+            return False
+        sent = look.by_consumer.setdefault(consumer, [])
+        sent += taken
+        if sum([reference.message.size for reference in sent]) >= DISPATCH_BYTES:
+            look.more = True
+            return False
+        if shared is not None and shared.limit:
+            # Those of other queues that share its window have their turn first.
+            look.more = look.more or (self.pending.count > 0 and consumer.wants(look.now_ms))
+            return False
+        # A consumer with a selector has looked at as much as it may for now; what is left follows in the next turn.
+        return consumer.selector is None and consumer.wants(look.now_ms)
 
     def _are_few(self, ready: list[Consumer], budget: int) -> bool:
         """Whether there are several consumers that take whatever comes, and for each of them not more than a few of what is here."""
@@ -471,7 +483,7 @@ def _is_over(reference: MessageReference, now_ms: int, expired: list[MessageRefe
 
 
 def by_priority(consumers: list[Consumer]) -> list[list[Consumer]]:
-    """The consumers in groups of one priority, the highest first: a group is served when those before it want nothing more."""
+    """The consumers in batches of one priority, the highest first: a batch is served when those before it want nothing more."""
     if not any(consumer.priority for consumer in consumers):
         return [consumers]
     levels = sorted({consumer.priority for consumer in consumers}, reverse=True)

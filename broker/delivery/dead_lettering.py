@@ -1,6 +1,6 @@
 """The dead-letter office: where messages go that cannot be delivered, and how they come back.
 
-A death is one step: out of one queue, into another, with its attempt, in one journal group. Where the target is missing,
+A death is one step: out of one queue, into another, with its attempt, in one journal batch. Where the target is missing,
 matches no queue or is full, the message is *parked* in its queue: kept, counted, visible, not dispatched, and looked at again.
 """
 

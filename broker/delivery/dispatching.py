@@ -63,7 +63,7 @@ class Dispatcher:
         return result
 
     def _deliver_when_counted(self, consumer: Consumer, references: list[MessageReference]) -> None:
-        """persist-delivery-count-before-delivery: the count is on disk one group before the frame leaves."""
+        """persist-delivery-count-before-delivery: the count is on disk one batch before the frame leaves."""
         tags = [reference.tag for reference in references]
         for reference in references:
             reference.delivery_count += 1

@@ -26,13 +26,13 @@ def fan_out(state: BrokerState, messages: list[Message], queues: list[Queue]) ->
     stay = _stay(state, messages, queues)
     if stay is None:
         return False
-    now_ms, group = state.now_ms(), state.recorder.batch
+    now_ms, batch = state.now_ms(), state.recorder.batch
     # In the first queue they have the messages' own numbers.
     sequence = state.recorder.next_ids(len(messages) * len(queues))
     records = state.references.share(messages, sequence, sum(stay))
     stored: dict[int, ReferenceRecord] = {}
     minute, durable = now_ms // _MINUTE_MS, sum([message.durable for message in messages])
-    counts, sent = group.counts, int(QueueStat.SENT)
+    counts, sent = batch.counts, int(QueueStat.SENT)
     for queue, stays in zip(queues, stay, strict=True):
         if stays:
             _join(state, queue, messages, records, sequence, now_ms, stored)
@@ -45,7 +45,7 @@ def fan_out(state: BrokerState, messages: list[Message], queues: list[Queue]) ->
         if queue.consumers:
             state.mark_ready(queue)
     if stored:
-        group.add_fresh(stored, 0)
+        batch.add_fresh(stored, 0)
     return True
 
 

@@ -199,7 +199,7 @@ class Intake:
         return cost < budget
 
     def store(self, message: Message, queues: list[Queue], *, after_commit: bool = False) -> None:
-        """Joins one message to its queues. ``after_commit``: it may be dispatched only once its group is on disk."""
+        """Joins one message to its queues. ``after_commit``: it may be dispatched only once its batch is on disk."""
         state = self._state
         now_ms = state.now_ms()
         message.message_id = state.recorder.next_id()

@@ -1,6 +1,6 @@
 """Where references go: into memory or to disk only, to a queue's end, its front, or a time of their own.
 
-A reference that has been changed stands in IN_COMMIT until the group with its change is on disk; ``place_when_safe`` is the only way back
+A reference that has been changed stands in IN_COMMIT until the batch with its change is on disk; ``place_when_safe`` is the only way back
 from there.
 """
 
@@ -54,7 +54,7 @@ class BrokerState(SharedState):
                 self._arrive_on_disk(list(run), queue)
 
     def _arrive_on_disk(self, messages: list[Message], queue: Queue) -> None:
-        """There is no room in memory: they are in the open group, and nowhere else."""
+        """There is no room in memory: they are in the open batch, and nowhere else."""
         now_ms, settings, arrived = self.now_ms(), queue.settings, self.pager.arrived
         expiries: list[int | None] = []
         for number, message in enumerate(messages, self.recorder.next_ids(len(messages))):

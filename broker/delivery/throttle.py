@@ -2,7 +2,7 @@
 
 One message for 3,000 queues is 3,000 references, and one frame may hold thousands of such messages. So what arrives is counted in
 references: when a turn has made as many as it may, what is left waits in line, and everybody else is served in between. A step ends
-between two messages: all references of one message belong to one group of the journal, else a kill and its producer's resend would
+between two messages: all references of one message belong to one batch of the journal, else a kill and its producer's resend would
 double it.
 
 Each reference takes a number of the journal's own, so the numbers taken since the turn began are the work done in it, whoever did it.

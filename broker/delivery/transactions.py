@@ -90,7 +90,7 @@ class Transactions:
         transaction.fail(code, message, fix)
 
     def commit(self, connection: Connection, session: int, transaction_id: str, sends: int) -> None:
-        """Everything as one group. Raises Refused with everything rolled back; the caller answers through ``when_safe``."""
+        """Everything as one batch. Raises Refused with everything rolled back; the caller answers through ``when_safe``."""
         transaction = self.of(connection, session)
         try:
             if transaction.broken is not None:
@@ -133,7 +133,7 @@ class Transactions:
         acknowledged: list[tuple[Consumer, list[MessageReference]]],
         producer: Producer | None = None,
     ) -> None:
-        """In one step of the loop, and so in one group of the journal."""
+        """In one step of the loop, and so in one batch of the journal."""
         for message, queues in sends:
             self._intake.offer(producer, queues, message, after_commit=True)
         for consumer, references in acknowledged:
@@ -161,7 +161,7 @@ class Transactions:
                     )
 
     def _check_references(self, routes: Iterable[list[Queue]]) -> None:
-        """A commit is one step and one group of the journal, however much it is. Raises Refused where that is too much."""
+        """A commit is one step and one batch of the journal, however much it is. Raises Refused where that is too much."""
         references, most = sum([len(queues) for queues in routes]), self._limits.transaction_references
         if references > most:
             raise Refused(

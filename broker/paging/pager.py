@@ -111,7 +111,7 @@ class Pager:
         return (messages, size) if part == 1.0 else (int(messages * part), int(size * part))
 
     def arrived(self, queue: Queue, priority: int, sequence: int, size: int, expires_at_ms: int | None) -> None:
-        """A new arrival is in the open group and nowhere else."""
+        """A new arrival is in the open batch and nowhere else."""
         self._references.count_on_disk(1, size)
         queue.pending.left_on_disk(priority, sequence, size)
         self._expires(queue, expires_at_ms)
@@ -284,7 +284,7 @@ class Pager:
             if not state.recorder.busy():
                 log.error("queue %s: %d messages were counted on disk and are not there", queue.name, pending.on_disk[priority])
                 pending.come_from_disk(priority, pending.on_disk[priority], pending.disk_bytes)
-            # What there is stands in groups that are not on disk yet.
+            # What there is stands in batches that are not on disk yet.
             state.recorder.when_safe(lambda: state.mark_ready(queue))
             return
         state.mark_ready(queue)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from itertools import product
 from typing import Any, Final, NamedTuple
 
 from homing.journal.contract import ReferenceRecord
@@ -20,7 +19,6 @@ from ..core.selector import Selector, SelectorError, compile_selector
 from ..core.settings.address_settings import (
     DECLARABLE_SETTINGS,
     DEFAULT_ORIGIN,
-    DEFAULTS,
     EVERYWHERE,
     AddressSettings,
     AddressSettingsRepository,
@@ -162,19 +160,9 @@ class Resources:
 
         ``of_known``: only of an address that is there, because the name may mean ``address::queue`` too.
         """
-        settings = self._state.settings
-        layers: list[dict[str, Any]] = [{}, *settings.layers.values()]
-        for reason, kind in ((dead_letter.DELIVERY_LIMIT, "dead_letter"), (dead_letter.EXPIRED, "expiry")):
-            prefixes = {layer.get(f"{kind}_queue_prefix", getattr(DEFAULTS, f"{kind}_queue_prefix")) for layer in layers}
-            suffixes = {layer.get(f"{kind}_queue_suffix", getattr(DEFAULTS, f"{kind}_queue_suffix")) for layer in layers}
-            # Where two sources could be meant, the one that more of the name speaks for.
-            for prefix, suffix in sorted(product(prefixes, suffixes), key=lambda pair: -len(pair[0] + pair[1])):
-                source = name[len(prefix) : len(name) - len(suffix)]
-                if name != f"{prefix}{source}{suffix}" or not source or (of_known and source not in self._state.post_office.addresses):
-                    continue
-                target = dead_letter.target(settings.resolve(source), source, reason)
-                if target is not None and target.queue == name:
-                    return self.make_dead_letter_queue(name, target)
+        for target in dead_letter.targets_named(name, self._state.settings):
+            if not of_known or target.source in self._state.post_office.addresses:
+                return self.make_dead_letter_queue(name, target)
         return None
 
     def declare(self, arguments: dict[str, Any]) -> Queue:

@@ -34,6 +34,12 @@ QUEUE_STATS = len(QueueStat)
 #: Maps of a batch in which a later entry simply takes the place of an earlier one.
 _LAST_STATE_WINS = ("queues", "addresses", "declarations", "producers", "duplicates", "transactions", "policies", "settings_rows")
 
+#: All that is for the disk, beside what is added, deleted, and the clock.
+_CONTENT = (
+    *("changed", "queue_stats", "attempts", "outcomes", "messages", "deleted_first", "messages_deleted", "attempts_deleted"),
+    *_LAST_STATE_WINS,
+)
+
 
 def _nothing() -> None:
     """Stands for "already awake"."""
@@ -403,6 +409,19 @@ class WriteBatch:
 
     def absorb(self, later: WriteBatch) -> None:
         """Everything that ``later`` holds happens in this batch as well, after what is here. ``later`` is used up."""
+        self._absorb_references(later)
+        self._absorb_history(later)
+        if later.forgotten:
+            self._forget_duplicates(later.forgotten)
+        for name in _LAST_STATE_WINS:
+            theirs = getattr(later, name)
+            if theirs:
+                getattr(self, name).update(theirs)
+        self.clock_ms = max(self.clock_ms, later.clock_ms)
+        self.elided += later.elided
+        self._after += later._after
+
+    def _absorb_references(self, later: WriteBatch) -> None:
         for sequence in later.deleted_first:
             self._delete(sequence)
         size = self.size + later.size
@@ -419,6 +438,8 @@ class WriteBatch:
         self.messages.update(later.messages)
         for message_id in later.messages_deleted:
             self.delete_message(message_id)
+
+    def _absorb_history(self, later: WriteBatch) -> None:
         before = len(self.attempts)
         self.attempts_deleted.update({key: before + number for key, number in later.attempts_deleted.items()})
         self.attempts += later.attempts
@@ -429,15 +450,6 @@ class WriteBatch:
                 row[:] = map(sum, zip(row, increments, strict=True))
         for key, served in later.consumer_stats.items():
             self.serve(*key, served)
-        if later.forgotten:
-            self._forget_duplicates(later.forgotten)
-        for name in _LAST_STATE_WINS:
-            theirs = getattr(later, name)
-            if theirs:
-                getattr(self, name).update(theirs)
-        self.clock_ms = max(self.clock_ms, later.clock_ms)
-        self.elided += later.elided
-        self._after += later._after
 
     def drop_bodies_gone_in(self, later: Iterable[WriteBatch]) -> None:
         """Shared bodies that nothing here points at any more, and that a later batch deletes, need not be written."""
@@ -450,24 +462,4 @@ class WriteBatch:
 
     def writes(self) -> bool:
         """Whether there is anything for the disk, as against only callbacks."""
-        return bool(
-            self.added
-            or self.changed
-            or self.deleted
-            or self.queue_stats
-            or self.attempts
-            or self.outcomes
-            or self.messages
-            or self.producers
-            or self.deleted_first
-            or self.messages_deleted
-            or self.attempts_deleted
-            or self.queues
-            or self.addresses
-            or self.declarations
-            or self.duplicates
-            or self.transactions
-            or self.policies
-            or self.settings_rows
-            or self.clock_ms
-        )
+        return bool(self.added or self.deleted or self.clock_ms) or any(getattr(self, name) for name in _CONTENT)

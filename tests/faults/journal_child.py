@@ -19,7 +19,7 @@ from tests.unit.journal_support import attempt, counted, message, queue, referen
 
 PER_STEP = 5
 SETTLED_OF_STEP = 3
-#: Steps that may be under way at once, so that groups overlap.
+#: Steps that may be under way at once, so that batches overlap.
 AHEAD = 3
 
 
@@ -45,21 +45,21 @@ def expected(steps: int) -> dict[int, int]:
 
 
 def append(journal: Journal, step: int, body_bytes: int) -> None:
-    group = journal.batch
-    counts = group.counts(1, 1)
+    batch = journal.batch
+    counts = batch.counts(1, 1)
     for sequence in sequences_of(step):
-        group.add(reference(sequence, of=message(sequence, body(sequence, body_bytes))))
+        batch.add(reference(sequence, of=message(sequence, body(sequence, body_bytes))))
         counts[QueueStat.SENT] += 1
     if step > 1:
         failed = sequences_of(step - 1)[-1]
-        group.change([failed], counted(failed=step))
-        group.attempt(attempt(failed, failed, step))
+        batch.change([failed], counted(failed=step))
+        batch.attempt(attempt(failed, failed, step))
     if step > 2:
         for sequence in sequences_of(step - 2)[:SETTLED_OF_STEP]:
-            group.delete(1, 4, sequence)
+            batch.delete(1, 4, sequence)
             counts[QueueStat.SUCCEEDED] += 1
-    group.clock(step)
-    group.after.append(lambda: say(f"done {step}"))
+    batch.clock(step)
+    batch.after.append(lambda: say(f"done {step}"))
 
 
 def say(line: str) -> None:

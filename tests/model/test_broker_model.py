@@ -208,7 +208,7 @@ class BrokerModel(RuleBasedStateMachine):
             self._comes_back(consumer, held)
         if held and delay_ms and not poison and not (counts and failed >= 3):
             due = self.world.time_ms + delay_ms
-            # Until the group is on disk a crash brings it back without the delay.
+            # Until the batch is on disk a crash brings it back without the delay.
             self.world.broker.recorder.when_safe(lambda: self.not_before.__setitem__(delivery.key, due))
 
     # -- transactions ------------------------------------------------------------------------------------------------

@@ -177,7 +177,7 @@ def test_an_error_while_an_answer_is_held_back_ends_the_waiting(world: World) ->
     peer = Peer(world)
     peer.log_in()
     peer.call(1, "channel.open", "")
-    peer.session.hold()
+    peer.session.defer()
     peer.send(method_frame(1, "channel.close", 200, "", 0, 0))
     peer.session.end("broker-stopping", "the broker is stopping", "")
     assert codes(peer.methods()) == [("connection.close", 320)]

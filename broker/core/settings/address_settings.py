@@ -238,6 +238,10 @@ class AddressSettingsRepository:
         """pattern -> {field name: value}, read; a copy."""
         return {pattern: dict(layer) for pattern, layer in self._layers.items()}
 
+    def values_of(self, field: str) -> set[Any]:
+        """What a setting is, by default or in some layer."""
+        return {getattr(DEFAULTS, field)} | {layer[field] for layer in self._layers.values() if field in layer}
+
     def laid_over(self, commanded: Mapping[str, Mapping[str, Any]]) -> AddressSettingsRepository:
         """The same with what commands set on top: pattern -> {key: value}. Under one pattern their value of a key holds.
 

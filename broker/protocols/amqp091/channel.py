@@ -59,7 +59,7 @@ _REFUSALS: Final = {
 }
 
 #: An unacknowledged delivery: who holds it, under which of the consumer's own tags, and the channel's tag.
-_Held = tuple[Consumer, int, int]
+_Unacked = tuple[Consumer, int, int]
 
 
 class Subscription(Subscriber):
@@ -104,9 +104,9 @@ class Channel(Confirming):
         #: None: what is published and settled takes effect at once.
         self.transaction: Transaction[PublishEvent] | None = None
         #: Deliveries settled in it, and what is to become of each.
-        self._settled: list[tuple[_Held, str]] = []
+        self._settled: list[tuple[_Unacked, str]] = []
         self.closed = False
-        self._unacked: dict[int, _Held] = {}
+        self._unacked: dict[int, _Unacked] = {}
         self._next_tag = 1
         self._oldest_tag = 1
 
@@ -295,7 +295,7 @@ class Channel(Confirming):
         subscription.shapes[wire] = shape
         return shape
 
-    def hold(self, consumer: Consumer, reference: MessageReference, no_ack: bool) -> int:
+    def deliver_one(self, consumer: Consumer, reference: MessageReference, no_ack: bool) -> int:
         """A single get has brought this; the channel's tag of it. ``no_ack``: it is acknowledged by the caller."""
         tag = self._next_tag
         self._next_tag += 1
@@ -320,11 +320,11 @@ class Channel(Confirming):
             return
         pop, acknowledged = self._unacked.pop, self.session.turn.acknowledged
         for tag in event.tags:
-            held = pop(tag, None)
-            if held is None:
+            entry = pop(tag, None)
+            if entry is None:
                 raise _unknown_tag(tag)
-            consumer = held[0]
-            reference = consumer.unsettled.get(held[1])
+            consumer = entry[0]
+            reference = consumer.unsettled.get(entry[1])
             if reference is not None:
                 acknowledged[consumer].append(reference)
 
@@ -334,13 +334,13 @@ class Channel(Confirming):
     def refuse_each(self, tags: list[int], requeue: bool, method: int) -> None:
         """One after the other, each by itself, all with ``basic.nack`` or all with ``basic.reject``."""
         pop = self._unacked.pop
-        taken: list[_Held] = []
+        taken: list[_Unacked] = []
         try:
             for tag in tags:
-                held = pop(tag, None)
-                if held is None:
+                entry = pop(tag, None)
+                if entry is None:
                     raise _unknown_tag(tag)
-                taken.append(held)
+                taken.append(entry)
         finally:
             self._settle(taken, REJECTED if not requeue else "reject" if method == _REJECT else "nack")
 
@@ -350,14 +350,14 @@ class Channel(Confirming):
         self._unacked.clear()
         self._end(entries, "recover")
 
-    def _take(self, tag: int, multiple: bool) -> list[_Held]:
+    def _take(self, tag: int, multiple: bool) -> list[_Unacked]:
         """The deliveries an acknowledgement names; tag 0 with ``multiple`` is all of them."""
         unacked = self._unacked
         if not multiple:
-            held = unacked.pop(tag, None)
-            if held is None:
+            entry = unacked.pop(tag, None)
+            if entry is None:
                 raise _unknown_tag(tag)
-            return [held]
+            return [entry]
         last = tag or self._next_tag - 1
         if tag and tag not in unacked:
             raise _unknown_tag(tag)
@@ -367,18 +367,18 @@ class Channel(Confirming):
         self._oldest_tag = max(self._oldest_tag, last + 1)
         return taken
 
-    def _settle(self, taken: list[_Held], how: str) -> None:
+    def _settle(self, taken: list[_Unacked], how: str) -> None:
         if self.transaction is not None:
-            self._settled += [(held, how) for held in taken]
+            self._settled += [(entry, how) for entry in taken]
             self.session.broker.hold(self.transaction, [], 0, len(taken))
             _check(self.transaction)
         else:
             self._end(taken, how)
 
-    def _end(self, ended: list[_Held], how: str) -> None:
+    def _end(self, ended: list[_Unacked], how: str) -> None:
         """One fate for all, those of one consumer together."""
         broker = self.session.broker
-        for consumer, references in _held_still(ended).items():
+        for consumer, references in _still_unacked(ended).items():
             if how == "ack":
                 self.session.turn.acknowledged[consumer] += references
             else:
@@ -412,11 +412,11 @@ class Channel(Confirming):
         self._settled = []
 
     def commit(self) -> None:
-        """Everything that was held, in one step of the loop and so in one group of the journal."""
-        session, transaction, fates = self.session, self._in_transaction("tx.commit"), dict[str, list[_Held]]()
-        for held, how in self._settled:
-            fates.setdefault(how, []).append(held)
-        acknowledged = _held_still(fates.pop("ack", []))
+        """Everything that was held, in one step of the loop and so in one batch of the journal."""
+        session, transaction, fates = self.session, self._in_transaction("tx.commit"), dict[str, list[_Unacked]]()
+        for entry, how in self._settled:
+            fates.setdefault(how, []).append(entry)
+        acknowledged = _still_unacked(fates.pop("ack", []))
         # What cannot be published any more, or is too much, is found before anything is.
         patterns = [pattern_of(session, event) for event in transaction.sends]
         messages = [message_of(session, event, pattern) for event, pattern in zip(transaction.sends, patterns, strict=True)]
@@ -471,7 +471,7 @@ class Channel(Confirming):
         session.broker.consumers_gone(queues)
 
 
-def _held_still(entries: list[_Held]) -> dict[Consumer, list[MessageReference]]:
+def _still_unacked(entries: list[_Unacked]) -> dict[Consumer, list[MessageReference]]:
     """The deliveries of each consumer; what the broker took back meanwhile is passed over."""
     found: dict[Consumer, list[MessageReference]] = {}
     last: Consumer | None = None

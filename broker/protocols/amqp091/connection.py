@@ -72,7 +72,7 @@ class AmqpConnection:
     def write(self, data: bytes) -> None:
         raise NotImplementedError
 
-    def hold(self) -> None:
+    def defer(self) -> None:
         """Nothing further is acted on until ``go_on``: an answer waits for the disk, and what was asked later comes after it."""
         raise NotImplementedError
 

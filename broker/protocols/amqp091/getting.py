@@ -32,7 +32,7 @@ def _get(channel: Channel, queue: Queue, no_ack: bool) -> None:
         answer = _handed_out(channel, queue, reference, no_ack)
         _answer(channel, answer, at_once=broker.may_tell(queue, reference))
     elif broker.when_read(queue, lambda: _get_again(channel, queue, no_ack)):
-        session.hold()
+        session.defer()
     else:
         _answer(channel, method_frame(channel.number, "basic.get-empty", ""), at_once=broker.may_tell(queue))
 
@@ -51,7 +51,7 @@ def _handed_out(channel: Channel, queue: Queue, reference: MessageReference, no_
     """The answer with a message, whose delivery is recorded."""
     consumer, redelivered = reference.consumer, reference.delivery_count > reference.counted
     assert consumer is not None, "a message that was handed out has a consumer"
-    tag = channel.hold(consumer, reference, no_ack)
+    tag = channel.deliver_one(consumer, reference, no_ack)
     target, properties = wire_of(reference, counts_deliveries(queue))
     payload = b"".join((_GET_OK, _DELIVERY.pack(tag, redelivered), target, queue.ready.to_bytes(4, "big")))
     answer = b"".join(content_frames(channel.number, payload, properties, reference.message.body, channel.session.frame_max))
@@ -74,5 +74,5 @@ def _answer(channel: Channel, answer: bytes, at_once: bool) -> None:
             session.write(answer)
         session.go_on()
 
-    session.hold()
+    session.defer()
     session.broker.when_safe(safe)

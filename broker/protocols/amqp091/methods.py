@@ -161,7 +161,7 @@ def _queue_purge(channel: Channel, values: _Values) -> None:
             _reply(channel, no_wait, "queue.purge-ok", count)
         session.go_on()
 
-    session.hold()
+    session.defer()
     session.broker.in_steps(steps, purged, session.broken)
 
 
@@ -263,7 +263,7 @@ def _tx_commit(channel: Channel, values: _Values) -> None:
             channel.write("tx.commit-ok")
         session.go_on()
 
-    session.hold()
+    session.defer()
     session.broker.when_safe(committed)
 
 

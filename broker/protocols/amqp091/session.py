@@ -74,7 +74,7 @@ class AmqpSession(AmqpConnection):
         self._header = b""
         self._waiting: bytes | None = None
         #: What came behind a method whose answer waits for the disk; None: nothing does.
-        self._held: list[Event] | None = None
+        self._deferred: list[Event] | None = None
         #: How often deliveries were given back that are not on disk yet, and whether a method waits for that.
         self._giving_back = 0
         self._waits_for_returns = False
@@ -116,15 +116,15 @@ class AmqpSession(AmqpConnection):
         self.write(method_frame(0, "connection.start", 0, 9, server_properties(self.options), b"PLAIN AMQPLAIN", b"en_US"))
         return self._header[8:]
 
-    def hold(self) -> None:
-        self._held, self._waiting = [], b""
+    def defer(self) -> None:
+        self._deferred, self._waiting = [], b""
         self._output.pause_reading()
 
     def go_on(self) -> None:
-        if self._ended or self._held is None or self._waiting is None:
+        if self._ended or self._deferred is None or self._waiting is None:
             return
-        events, data = self._held, self._waiting
-        self._held = self._waiting = None
+        events, data = self._deferred, self._waiting
+        self._deferred = self._waiting = None
         self._act_on(events)
         if data:
             self.receive(data)
@@ -133,14 +133,14 @@ class AmqpSession(AmqpConnection):
 
     @property
     def postponed(self) -> bool:
-        return self._held is not None
+        return self._deferred is not None
 
     def postpone(self, event: PublishEvent | PublishRun) -> None:
-        if self._held is None:
-            self.hold()
+        if self._deferred is None:
+            self.defer()
             self.broker.wait_for_room(self._in_turn)
-        assert self._held is not None, "hold() made it"
-        self._held.append(event)
+        assert self._deferred is not None, "defer() made it"
+        self._deferred.append(event)
 
     def _in_turn(self) -> None:
         try:
@@ -155,8 +155,8 @@ class AmqpSession(AmqpConnection):
             if self._closed_by_us:
                 self._after_our_close(event)
                 continue
-            if self._held is not None:
-                self._held += events[place:]
+            if self._deferred is not None:
+                self._deferred += events[place:]
                 break
             try:
                 self._event(event)
@@ -203,8 +203,8 @@ class AmqpSession(AmqpConnection):
         else:
             channel = self._channels.at(event.channel)
             if self._giving_back and number in _SHOWING:
-                self.hold()
-                self._held, self._waits_for_returns = [event], True
+                self.defer()
+                self._deferred, self._waits_for_returns = [event], True
                 return
             handler = HANDLERS.get(number)
             if handler is None:
@@ -325,7 +325,7 @@ class AmqpSession(AmqpConnection):
         self._let_go(lost=False)
         self.write(method_frame(0, "connection.close", error.code, error.text, number >> 16, number & 0xFFFF))
         self._closed_by_us = True
-        self._held = self._waiting = None
+        self._deferred = self._waiting = None
         self._output.leave()
 
     def _after_our_close(self, event: Event) -> None:
@@ -383,7 +383,7 @@ class AmqpSession(AmqpConnection):
         """Credit, which AMQP has not: a connection that may not publish is not read, and told so where it understands."""
         if reason is None:
             if producer.waiting:
-                if self._held is None:
+                if self._deferred is None:
                     self._output.resume_reading()
                 if self._tells_blocked:
                     self.write(method_frame(0, "connection.unblocked"))

@@ -107,7 +107,7 @@ class VirtualHosts:
         self._resources.prefixes.add(virtual_host.prefix)
 
     def forget(self, virtual_host: VirtualHost) -> None:
-        """Its queues are gone; now its exchanges, addresses and the virtual host itself, in one group."""
+        """Its queues are gone; now its exchanges, addresses and the virtual host itself, in one batch."""
         virtual_host.exchanges.forget_all()
         self._policies.forget_virtual_host(virtual_host.name)
         for address in [each for each in self._state.post_office.addresses.values() if split(each.name)[0] == virtual_host.prefix]:

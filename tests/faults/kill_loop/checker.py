@@ -121,7 +121,7 @@ def _stored_twice(history: History, snapshots: Sequence[Snapshot], rules: Rules)
 
 
 def ghosts(history: History, snapshots: Sequence[Snapshot]) -> set[int]:
-    """Messages that were perhaps never on disk: delivered for the first time before their group was, as they may be, and then the
+    """Messages that were perhaps never on disk: delivered for the first time before their batch was, as they may be, and then the
     broker was killed, their sender not having been told anything. It sends them again, and they get another number."""
     stored = {entry.id for snapshot in snapshots for entry in snapshot.entries}
     kills = sorted(snapshot.t for snapshot in snapshots)

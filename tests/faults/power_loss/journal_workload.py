@@ -30,7 +30,7 @@ OPTIONS = JournalOptions(disk_reserve_bytes=0, id_block=24, checkpoint_every_byt
 
 
 class Workload:
-    """What the broker would know: which messages are where. One operation at a time joins the open group; several share one."""
+    """What the broker would know: which messages are where. One operation at a time joins the open batch; several share one."""
 
     def __init__(self, claims: Claims, chance: Random) -> None:
         self._claims = claims
@@ -155,7 +155,7 @@ async def run(directory: Path, claims: Claims, steps: int, chance: Random) -> No
             workload.declare()
         for _ in range(steps):
             workload.step()
-            # Some operations share a group, some have one to themselves, some join while another is being written.
+            # Some operations share a batch, some have one to themselves, some join while another is being written.
             await asyncio.sleep(0)
             if chance.random() < 0.5:
                 await workload.journal.flush()
