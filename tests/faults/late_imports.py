@@ -22,8 +22,7 @@ def _load_and_note(config: Config) -> None:
 
 
 async def _stopped_and_told(*arguments: object) -> int:
-    stop = arguments[-1]
-    assert isinstance(stop, asyncio.Event)
+    (stop,) = [each for each in arguments if isinstance(each, asyncio.Event)]
     await stop.wait()
     print("loaded late:", *sorted(sys.modules.keys() - _before), file=sys.stderr)
     return await _until_stopped(*arguments)  # type: ignore[arg-type]

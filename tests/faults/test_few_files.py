@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ DEAD: dict[str, Any] = {
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    server = Server(tmp_path / "broker", {**AMQP, **DEAD})
+    server = Server(tmp_path / "broker", {**AMQP, **DEAD, "http": {"port": 0}})
     yield server
     server.close()
 
@@ -82,6 +83,9 @@ def test_nothing_is_loaded_once_clients_are_let_in(server: Server) -> None:
     fail_over_amqp(server)
     with Raw(server.url) as raw:
         raw.raw(b"\xff" * 64)
+    for path in ("livez", "readyz", "metrics"):
+        with urllib.request.urlopen(f"http://{server.ready['http']}/{path}", timeout=20) as answer:
+            assert answer.status == 200
     calls: dict[str, dict[str, Any]] = {
         "queues": {},
         "peek": {"queue": "DLQ.work"},
