@@ -37,7 +37,8 @@ class Life:
     @property
     def dead(self) -> dict[str, int]:
         queues = self.world.broker.state.post_office.queues
-        return {name: queue.count for name, queue in queues.items() if "DLQ" in name or "EXP" in name or "dead" in name}
+        named = {name: queue.count for name, queue in queues.items() if not name.startswith("amq.gen-")}
+        return {name: count for name, count in named.items() if "DLQ" in name or "EXP" in name or "dead" in name}
 
 
 @pytest.mark.parametrize("kind", ["exclusive", "auto-deleted", "server-named"])
