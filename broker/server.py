@@ -268,7 +268,7 @@ class Server:
         return self._journal_reader().history(message_id)
 
     def last_attempts(self, stays: list[tuple[int, int]]) -> list[dict[str, Any] | None]:
-        """The same."""
+        """In a thread: of each queue entry (message_id, sequence) the last attempt, None where there was none."""
         return self._journal_reader().last_attempts(stays)
 
     def committed(self, transaction_id: str) -> bool:

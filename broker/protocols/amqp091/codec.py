@@ -124,7 +124,7 @@ class PublishRun(NamedTuple):
         return self._replace(bodies=self.bodies[number:])
 
     def each(self) -> list[PublishEvent]:
-        """The same one by one."""
+        """One event for each message of the run."""
         return [PublishEvent(*self[:6], body, self.size) for body in self.bodies]
 
 
