@@ -131,7 +131,7 @@ class HopFacts(TypedDict):
     keys_replaced: NotRequired[bool]
 
 
-#: (sequence of a stay that ended, what is said of that)
+#: (sequence of a queue entry that ended, what is said of that)
 HopRecord = tuple[int, HopFacts]
 
 

@@ -43,7 +43,7 @@ _JOURNAL: Final = {
 
 
 class BrokerCollector(Collector):
-    """``statistics``: the server's, with the journal's figures. ``space``: bytes of the write-ahead log, and whether the disk is low."""
+    """``statistics``: the server's, with the journal's figures. ``disk_low``: whether the disk's reserve is all that is left."""
 
     def __init__(
         self, broker: Broker, meter: Meter, version: str, statistics: Callable[[], dict[str, Any]], disk_low: Callable[[], bool]
