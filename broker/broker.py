@@ -319,7 +319,7 @@ class Broker(Administration):
         """
         now_ms = self.now_ms()
         queue.used_at_ms = now_ms
-        if queue.paused:
+        if queue.paused or self.stopping:
             return None
         while (reference := queue.take_next()) is not None:
             if reference.expired(now_ms):
@@ -350,11 +350,12 @@ class Broker(Administration):
 
     def when_read(self, queue: Queue, callback: Callable[[], None]) -> bool:
         """Calls back when more of the queue has come from disk; False, and never, where there is nothing on disk to hand out."""
-        return not queue.paused and self.state.pager.when_read(queue, callback)
+        return not (queue.paused or self.stopping) and self.state.pager.when_read(queue, callback)
 
     def serve(self, queue: Queue) -> None:
         """See Dispatcher.serve."""
-        self.dispatcher.serve(queue)
+        if not self.stopping:
+            self.dispatcher.serve(queue)
 
     def pull(self, connection: Connection, consumer: Consumer, timeout_ms: int) -> None:
         """One credit; without a message within ``timeout_ms`` (-1: without end) it is taken back and answered."""

@@ -87,6 +87,8 @@ class Engine:
         self.pulls = Pulls()
         #: Long work that is under way; each returns whether there is more to do.
         self.work = Work(wake)
+        #: Nothing is handed out any more.
+        self.stopping = False
         self._next_second_ms = 0
         self._next_parked_ms = 0
 
@@ -98,7 +100,7 @@ class Engine:
         self.office.retry_if_bindings_changed()
         self.office.go_on()
         state.pager.look_again()
-        if state.throttle.may_hand_out():
+        if not self.stopping and state.throttle.may_hand_out():
             self.dispatcher.ready()
         if self.flow.waiting:
             self.flow.relieve()

@@ -43,6 +43,7 @@ from .protocols.native.session import NativeOptions, NativeSession
 from .protocols.transport import NativeTransport, SocketTransport, TransportLimits
 from .recording.recovery import recover
 from .reload import read_again, take_up, tell
+from .shutdown import close_in_time, until_stopped
 from .start_check import StartCheck
 
 if TYPE_CHECKING:
@@ -53,7 +54,6 @@ log = logging.getLogger("homing")
 #: The writer's thread must win the interpreter's lock back often: the default of 5 ms starves it beside a busy loop
 #: (docs/performance-budget.md).
 _SWITCH_INTERVAL_S: Final = 0.0002
-_SHUTDOWN_S: Final = 5.0
 #: A page of an answer, where frames are not smaller.
 _ANSWER_BYTES: Final = 512 * 1024
 
@@ -410,36 +410,10 @@ async def _serve(config: Config, json_ready: bool, health: Health, http: HttpLis
         preload.load(config)
         if not clean_stop:
             server.look_for_damage()
-        return await _until_stopped(server, journal, [each for each in (listener, amqp) if each is not None], stop, health)
+        return await until_stopped(server, journal, [each for each in (listener, amqp) if each is not None], stop, health)
     finally:
         server.close()
-        await journal.close()
-
-
-async def _until_stopped(server: Server, journal: Journal, listeners: list[asyncio.Server], stop: asyncio.Event, health: Health) -> int:
-    stopping: asyncio.Future[Any] = asyncio.get_running_loop().create_task(stop.wait())
-    await asyncio.wait({stopping, journal.failed}, return_when=asyncio.FIRST_COMPLETED)
-    health.state = "failed" if journal.failed.done() else "stopping"
-    for listener in listeners:
-        listener.close()
-    if journal.failed.done():
-        stopping.cancel()
-        error = journal.failed.exception()
-        log.critical("stopped: %s", error, exc_info=None if isinstance(error, JournalError) else error)
-        # Answer nobody: sockets are cut, not closed in order, so that nobody takes silence for an answer.
-        return error.exit_code if isinstance(error, JournalError) else 70
-    await _flush_in_time(journal)
-    server.stop_clients()
-    await _flush_in_time(journal)
-    return 0
-
-
-async def _flush_in_time(journal: Journal) -> None:
-    """So that clients get their last answers. What takes longer is written all the same, when the journal closes."""
-    try:
-        await asyncio.wait_for(journal.flush(), _SHUTDOWN_S)
-    except TimeoutError:
-        log.warning("the disk is slow: clients are left without answers to what they did last")
+        await close_in_time(journal)
 
 
 def _place(listener: asyncio.Server) -> str:

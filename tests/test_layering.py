@@ -57,6 +57,7 @@ ALLOWED: dict[str, set[str]] = {
     "broker/declarations": {"broker/broker", "broker/config", "broker/core", "broker/errors"},
     "broker/reload": {"broker/broker", "broker/config", "broker/declarations", "broker/errors"},
     "broker/preload": {"broker/auth", "broker/config", "broker/core"},
+    "broker/shutdown": {"broker/broker", "broker/http", "journal", "journal/errors"},
     "broker/start_check": {"journal/errors", "journal/read"},
     "broker/start_notes": {"broker/config", "broker/core", "broker/errors", "broker/topology"},
     "codec": set(),
@@ -71,6 +72,7 @@ ALLOWED: dict[str, set[str]] = {
             "broker/preload",
             "broker/protocols",
             "broker/reload",
+            "broker/shutdown",
             "broker/start_check",
             "broker/start_notes",
         ),
@@ -121,6 +123,7 @@ HEAVY = ("aiosqlite", "argon2", "jinja2", "lark", "pyarrow", "pydantic", "pyspar
 SHARED_PRIVATE: dict[str, set[str]] = {
     "client": {"_end", "_scope", "_settlement", "_state", "_tag"},
     "broker/config": {"_outline"},
+    "broker/shutdown": {"_exit"},
     "journal/store": {"_STOP_RUNNING_SENTINEL", "_thread"},
     "analytics": {"_gateway", "_jsc", "_jsparkSession", "_jvm"},
 }

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from ..broker import Broker
 from ..core.counts import COUNTED
 from ..core.queue import Queue
-from ..management.statistics import Meter
+from ..management.statistics import Meter, states
 
 #: Queues with figures of their own; those of all others stand together under the name ``""``, which no queue has.
 SHOWN_QUEUES: Final = 200
@@ -79,16 +79,16 @@ class BrokerCollector(Collector):
         shown = heapq.nlargest(SHOWN_QUEUES, queues, key=_busyness)
         names = [queue.name for queue in shown]
         rest = set(queues).difference(shown)
-        states = GaugeMetricFamily("homing_queue_messages", "Messages that stand in a queue.", labels=["queue", "state"])
+        messages = GaugeMetricFamily("homing_queue_messages", "Messages that stand in a queue.", labels=["queue", "state"])
         counts = CounterMetricFamily("homing_queue_events", "What has come of a queue's messages.", labels=["queue", "event"])
         consumers = GaugeMetricFamily("homing_queue_consumers", "Consumers of a queue.", labels=["queue"])
         for name, group in (*zip(names, ([queue] for queue in shown), strict=True), *([(_REST, list(rest))] if rest else [])):
-            for state, number in _states(group).items():
-                states.add_metric([name, state], number)
+            for state, number in states(group).items():
+                messages.add_metric([name, state], number)
             for at, event in enumerate(COUNTED):
                 counts.add_metric([name, event], sum(queue.counts[at] for queue in group))
             consumers.add_metric([name], sum(len(queue.consumers) for queue in group))
-        yield from (states, counts, consumers)
+        yield from (messages, counts, consumers)
 
     def _open(self) -> Iterator[Metric]:
         for name, number in self._meter.open().items():
@@ -103,15 +103,6 @@ class BrokerCollector(Collector):
 
 def _busyness(queue: Queue) -> tuple[int, int]:
     return queue.count, sum(queue.counts)
-
-
-def _states(queues: list[Queue]) -> dict[str, int]:
-    return {
-        "ready": sum(queue.ready for queue in queues),
-        "delivering": sum(queue.delivering + queue.committing for queue in queues),
-        "scheduled": sum(queue.waiting for queue in queues),
-        "parked": sum(len(queue.parked) for queue in queues),
-    }
 
 
 def _gauge(name: str, help_text: str, value: float, **labels: str) -> GaugeMetricFamily:

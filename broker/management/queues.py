@@ -16,7 +16,7 @@ from ..errors import Refused
 from ..steps import Steps
 from . import arguments as read
 from .pages import listed
-from .statistics import Meter
+from .statistics import Meter, states
 
 
 def describe(queue: Queue) -> dict[str, Any]:
@@ -34,10 +34,7 @@ def describe(queue: Queue) -> dict[str, Any]:
         "options": queue.options,
         "ignored_arguments": ignored(queue),
         "messages": queue.count + queue.committing,
-        "pending": queue.ready,
-        "delivering": queue.delivering + queue.committing,
-        "scheduled": queue.waiting,
-        "parked": len(queue.parked),
+        **states((queue,)),
         "suspects": len(queue.suspects),
         "pending_bytes": queue.ready_bytes,
         "consumers": len(queue.consumers),

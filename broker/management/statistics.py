@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from ..broker import Broker
@@ -91,10 +91,7 @@ class Meter:
         """Of all queues: what stands in them now, and what became of messages ``since_ms``, with rates."""
         queues, total = self._broker.queues().values(), self._total_now()
         return {
-            "pending": sum(queue.ready for queue in queues),
-            "delivering": sum(queue.delivering + queue.committing for queue in queues),
-            "scheduled": sum(queue.waiting for queue in queues),
-            "parked": sum(len(queue.parked) for queue in queues),
+            **states(queues),
             "since_ms": self.since_ms,
             **named(total),
             "rates": self._per_second(total, self._totals.before, self._totals.before_ms),
@@ -109,6 +106,17 @@ class Meter:
             "producers": sum(len(each.producers) for each in connections),
             "consumers": sum(len(each.consumers) for each in connections),
         }
+
+
+def states(queues: Iterable[Queue]) -> dict[str, int]:
+    """How many messages stand in these now, by state."""
+    pending = delivering = scheduled = parked = 0
+    for queue in queues:
+        pending += queue.ready
+        delivering += queue.delivering + queue.committing
+        scheduled += queue.waiting
+        parked += len(queue.parked)
+    return {"pending": pending, "delivering": delivering, "scheduled": scheduled, "parked": parked}
 
 
 def _add(total: list[int], counts: Sequence[int], less: Sequence[int]) -> None:

@@ -8,11 +8,11 @@ import asyncio
 import sys
 from unittest.mock import patch
 
-from homing.broker import preload, server
+from homing.broker import preload, server, shutdown
 from homing.broker.cli.main import main
 from homing.broker.config.config import Config
 
-_load, _until_stopped = preload.load, server._until_stopped
+_load, _until_stopped = preload.load, shutdown.until_stopped
 _before: set[str] = set()
 
 
@@ -29,5 +29,5 @@ async def _stopped_and_told(*arguments: object) -> int:
 
 
 if __name__ == "__main__":
-    with patch.object(preload, "load", _load_and_note), patch.object(server, "_until_stopped", _stopped_and_told):
+    with patch.object(preload, "load", _load_and_note), patch.object(server, "until_stopped", _stopped_and_told):
         main()

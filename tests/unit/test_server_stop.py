@@ -1,13 +1,17 @@
-"""Stopping beside a disk that does not come back in time."""
+"""Stopping: nothing more is handed out; beside a disk that does not come back in time clients are told all the same."""
 
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from homing.broker import server
+from homing.broker import shutdown
+from tests.model.world import World
+from tests.unit.test_amqp_session import Peer
+from tests.unit.test_expiries import bodies, publish
 
 
 class SlowJournal:
@@ -16,8 +20,28 @@ class SlowJournal:
 
 
 async def test_a_slow_disk_does_not_break_an_orderly_stop(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(server, "_SHUTDOWN_S", 0.01)
+    monkeypatch.setattr(shutdown, "_ANSWERS_S", 0.01)
+    told: list[bool] = []
+    broker = SimpleNamespace(stopping=False)
+    server = SimpleNamespace(broker=broker, stop_clients=lambda: told.append(broker.stopping), sockets=dict)
     # What came out of here would end the process with another exit code.
-    await server._flush_in_time(cast(Any, SlowJournal()))
+    await shutdown._drain(cast(Any, server), cast(Any, SlowJournal()))
     (warning,) = caplog.records
     assert warning.getMessage() == "the disk is slow: clients are left without answers to what they did last"
+    assert told == [True]
+
+
+def test_a_broker_that_stops_hands_out_nothing_more() -> None:
+    world = World({})
+    peer = Peer(world)
+    peer.log_in()
+    peer.call(1, "channel.open", "")
+    peer.call(1, "queue.declare", 0, "q", False, False, False, False, False, {})
+    peer.call(1, "basic.consume", 0, "q", "tag", False, False, False, False, {})
+    publish(peer, b"first")
+    assert bodies(peer) == [b"first"]
+    world.broker.stopping = True
+    publish(peer, b"second")
+    assert bodies(peer) == []
+    assert [name for name, _ in peer.call(1, "basic.get", 0, "q", True)] == ["basic.get-empty"]
+    assert world.broker.state.post_office.queues["q"].ready == 1

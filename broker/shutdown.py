@@ -1,0 +1,82 @@
+"""How a broker stops: nothing more is handed out, what was asked for is answered, clients are told; all of it within a time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Collection
+from typing import Any, Final, Protocol
+
+from homing.journal.errors import JournalError
+from homing.journal.journal import Journal
+
+from .broker import Broker
+from .http.health import Health
+
+log = logging.getLogger("homing")
+
+#: For the last answers.
+_ANSWERS_S: Final = 5.0
+#: For clients to read the goodbye and hang up.
+_GOODBYE_S: Final = 1.0
+#: For the journal to close. systemd's own patience is 90 s.
+_CLOSE_S: Final = 60.0
+_LOOK_S: Final = 0.01
+
+
+class Serving(Protocol):
+    """What of the server is to be stopped."""
+
+    broker: Broker
+
+    def stop_clients(self) -> None: ...
+
+    def sockets(self) -> Collection[object]: ...
+
+
+async def until_stopped(server: Serving, journal: Journal, listeners: list[asyncio.Server], stop: asyncio.Event, health: Health) -> int:
+    """Waits for ``stop``, or for the journal to fail, and drains; returns the exit code."""
+    stopping: asyncio.Future[Any] = asyncio.get_running_loop().create_task(stop.wait())
+    await asyncio.wait({stopping, journal.failed}, return_when=asyncio.FIRST_COMPLETED)
+    health.state = "failed" if journal.failed.done() else "stopping"
+    for listener in listeners:
+        listener.close()
+    if journal.failed.done():
+        stopping.cancel()
+        error = journal.failed.exception()
+        log.critical("stopped: %s", error, exc_info=None if isinstance(error, JournalError) else error)
+        # Answer nobody: sockets are cut, not closed in order, so that nobody takes silence for an answer.
+        return error.exit_code if isinstance(error, JournalError) else 70
+    await _drain(server, journal)
+    return 0
+
+
+async def _drain(server: Serving, journal: Journal) -> None:
+    server.broker.stopping = True
+    until_s = asyncio.get_running_loop().time() + _ANSWERS_S
+    try:
+        async with asyncio.timeout_at(until_s):
+            await journal.flush()
+            server.stop_clients()
+            await journal.flush()
+    except TimeoutError:
+        log.warning("the disk is slow: clients are left without answers to what they did last")
+        server.stop_clients()
+    try:
+        async with asyncio.timeout(_GOODBYE_S):
+            while server.sockets():  # noqa: ASYNC110 - nobody tells of the last one
+                await asyncio.sleep(_LOOK_S)
+    except TimeoutError:
+        log.info("%d connections did not hang up within %d s of being told, and are cut", len(server.sockets()), _GOODBYE_S)
+
+
+async def close_in_time(journal: Journal) -> None:
+    """Closes it. Where the disk does not answer the process ends here: in order it would wait for the thread that waits for the disk."""
+    try:
+        async with asyncio.timeout(_CLOSE_S):
+            await journal.close()
+    except TimeoutError:
+        log.critical("the disk has not answered for %d s: the process ends, and the next start recovers", _CLOSE_S)
+        logging.shutdown()
+        os._exit(70)
