@@ -43,6 +43,7 @@ from .protocols.native.session import NativeOptions, NativeSession
 from .protocols.transport import NativeTransport, SocketTransport, TransportLimits
 from .recording.recovery import recover
 from .reload import read_again, take_up, tell
+from .service_manager import ServiceManager
 from .shutdown import close_in_time, until_stopped
 from .start_check import StartCheck
 
@@ -63,6 +64,7 @@ class Server:
 
     def __init__(self, config: Config, journal: Journal, clock: BrokerClock) -> None:
         self.config = config
+        self.manager = ServiceManager()
         self._journal = journal
         self._clock = clock
         self._loop = asyncio.get_running_loop()
@@ -304,14 +306,19 @@ class Server:
     async def reload(self) -> list[Change]:
         """Reads the file again, beside the loop; all of it takes effect or nothing. Raises Refused when it cannot be used."""
         async with self._reloading:
+            self.manager.reloading()
+            came_of_it = "reloaded"
             try:
                 read = await asyncio.to_thread(read_again, self.config)
                 changed = changes(self.config, read)
                 self.config = take_up(self.broker, self.config, read)
+                self.record_settings()
             except Refused as refusal:
                 log.error("not reloaded: %s; %s", refusal.message, refusal.fix)
+                came_of_it = f"not reloaded: {refusal.message}"
                 raise
-            self.record_settings()
+            finally:
+                self.manager.ready(came_of_it)
             tell(self.config.source_path, changed)
             return changed
 
@@ -400,12 +407,15 @@ async def _serve(config: Config, json_ready: bool, health: Health, http: HttpLis
         amqp = await server.listen_amqp()
         loop.add_signal_handler(signal.SIGHUP, server.reload_on_signal)
         listening = {"native": listener, "amqp": amqp, "http": None if http is None else http.server}
-        print(_ready_line(config, {name: each for name, each in listening.items() if each is not None}, json_ready), flush=True)
+        places = {name: _place(each) for name, each in listening.items() if each is not None}
+        print(_ready_line(config, places, json_ready), flush=True)
         if http is not None:
             server.show_metrics(http)
         health.disk_low = lambda: journal.space_low
         health.state = "ready"
         server._turn()
+        server.manager.ready(_ready_line(config, places, False))
+        server.manager.feed_watchdog(loop)
         # Whoever connects meanwhile waits for it: this takes a fifth of a second, and is not to happen in the middle of a settlement.
         preload.load(config)
         if not clean_stop:
@@ -414,6 +424,7 @@ async def _serve(config: Config, json_ready: bool, health: Health, http: HttpLis
     finally:
         server.close()
         await close_in_time(journal)
+        server.manager.close()
 
 
 def _place(listener: asyncio.Server) -> str:
@@ -427,8 +438,7 @@ def _cannot_listen(name: str, section: NativeSection | AmqpSection | HttpSection
     return Refused(code, said, f"stop what listens there (ss -ltnp), or change {name}.port in broker.yaml; 0 picks a free one")
 
 
-def _ready_line(config: Config, listeners: dict[str, asyncio.Server], as_json: bool) -> str:
-    places = {name: _place(listener) for name, listener in listeners.items()}
+def _ready_line(config: Config, places: dict[str, str], as_json: bool) -> str:
     if as_json:
         return json.dumps({"ready": True, **places, "pid": os.getpid(), "data": str(config.data_directory), "version": __version__})
     shown = " ".join(f"{name}={place}" for name, place in places.items())

@@ -13,6 +13,7 @@ from homing.journal.journal import Journal
 
 from .broker import Broker
 from .http.health import Health
+from .service_manager import ServiceManager
 
 log = logging.getLogger("homing")
 
@@ -29,6 +30,7 @@ class Serving(Protocol):
     """What of the server is to be stopped."""
 
     broker: Broker
+    manager: ServiceManager
 
     def stop_clients(self) -> None: ...
 
@@ -40,6 +42,7 @@ async def until_stopped(server: Serving, journal: Journal, listeners: list[async
     stopping: asyncio.Future[Any] = asyncio.get_running_loop().create_task(stop.wait())
     await asyncio.wait({stopping, journal.failed}, return_when=asyncio.FIRST_COMPLETED)
     health.state = "failed" if journal.failed.done() else "stopping"
+    server.manager.stopping(health.state)
     for listener in listeners:
         listener.close()
     if journal.failed.done():
