@@ -79,7 +79,7 @@ def _clean(text: str, most: int) -> str:
 
 
 def _cut(text: str, most: int) -> str:
-    """The broker knows a cut by these words (broker/core/failure_report.py)."""
+    """The broker knows a cut by these words (broker/recording/failure_report.py)."""
     if len(text) <= most:
         return text
     half = most // 2 - 20

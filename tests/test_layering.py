@@ -29,7 +29,7 @@ _ENGINE = {
 }
 #: What the front ends see: the Broker's verbs, and the nouns these speak of.
 _VERBS = {"broker/broker", "broker/connection", "broker/core", "broker/errors", "broker/properties", "broker/steps"}
-_RECORDS = {"journal/contract", "journal/errors", "journal/options"}
+_RECORDS = {"journal/contract", "journal/errors", "journal/fingerprint", "journal/options"}
 #: Which rooms a room may look into, besides itself. A room is a folder with all that is below it, or a file beside the folders; the
 #: longest name that fits counts. server -> protocols, management -> the Broker's verbs -> the engine's parts -> core, and the journal's
 #: contract.
@@ -50,7 +50,7 @@ ALLOWED: dict[str, set[str]] = {
     "broker/delivery": _ENGINE | {"journal/contract"},
     "broker/paging": _ENGINE | {"journal/contract", "journal/read"},
     "broker/topology": _ENGINE | {"broker/auth", "journal/contract"},
-    "broker/recording": _ENGINE | {"broker/engine", "journal/commit", "journal/contract", "journal/read"},
+    "broker/recording": _ENGINE | {"broker/engine", "journal/commit", "journal/contract", "journal/fingerprint", "journal/read"},
     "broker/engine": _ENGINE | {"broker/auth"},
     "broker/administration": _ENGINE | {"broker/engine"},
     "broker/broker": {"broker/administration", "broker/connection", "broker/core", "broker/errors"},
@@ -97,6 +97,7 @@ ALLOWED: dict[str, set[str]] = {
     "broker": {"broker/cli"},
     "client": {"codec"},
     "journal/contract": set(),
+    "journal/fingerprint": set(),
     "journal/errors": set(),
     "journal/options": set(),
     "journal/store": _RECORDS,

@@ -15,6 +15,7 @@ from homing.journal.contract import (
     AddressRecord,
     AttemptDetail,
     Attempts,
+    Fault,
     OutcomeDetail,
     Outcomes,
     PolicyRecord,
@@ -28,12 +29,12 @@ from homing.journal.contract import (
 from ..core.consumer import Consumer
 from ..core.counts import COUNT_OF_OUTCOME, DELIVERED, FAILED, MOVED_IN, RETRIED, SUCCEEDED
 from ..core.dead_letter import DELETED
-from ..core.failure_report import Fault, brief, keep
 from ..core.message import Message, MessageReference
 from ..core.queue import Queue
 from ..core.redelivery import Action, ConsumerPolicy, Decision, policy_in_force
 from ..core.routing import Address
 from ..core.settings.address_settings import AddressSettings
+from .failure_report import brief, keep
 from .journal_port import JournalPort
 from .records import arrival_record, home_of, message_key, message_record, reference_record, state_bits
 
@@ -70,7 +71,10 @@ class Recorder:
         self._known_policies: dict[str, None] = {}
         self._last_report: dict[str, Any] | None = None
         self._last_settings: AddressSettings | None = None
+        self._last_outcome = ""
         self._last_fault: Fault | None = None
+        #: Its fingerprint, also where nothing of it is stored.
+        self._last_fingerprint = ""
         self._fault_uses = 0
         self._policy_of: dict[tuple[int, int], tuple[AddressSettings, ConsumerPolicy | None, str]] = {}
 
@@ -395,7 +399,7 @@ class Recorder:
                     due_at_ms=decision.due_at_ms,
                     decision=decision.action.value,
                     policy=self._policy(settings, consumer.policy, now_ms),
-                    fault=self._fault(report, settings),
+                    fault=self._fault(report, settings, outcome),
                     message_key=key,
                     client=consumer.client,
                     producer=message.producer or None,
@@ -410,16 +414,16 @@ class Recorder:
             counts[QueueStat.FAILED_MS] += failed_ms
             batch.serve(queue_id, now_ms // _MINUTE_MS, consumer.served_as, [0, 0, number, failed_ms, now_ms, now_ms])
 
-    def read_report(self, report: dict[str, Any], settings: AddressSettings) -> None:
+    def read_report(self, report: dict[str, Any], settings: AddressSettings, outcome: str) -> None:
         """Once for each report, however many messages it fails, and before any of them changes."""
-        if self._last_report is not report or self._last_settings is not settings:
-            fault = keep(report, settings)
-            self._last_report, self._last_settings = report, settings
-            self._last_fault, self._fault_uses = fault, 0
+        if self._last_report is not report or self._last_settings is not settings or self._last_outcome != outcome:
+            self._last_fault, self._last_fingerprint = keep(report, settings, outcome)
+            self._last_report, self._last_settings, self._last_outcome = report, settings, outcome
+            self._fault_uses = 0
 
-    def _fault(self, report: dict[str, Any], settings: AddressSettings) -> Fault | None:
+    def _fault(self, report: dict[str, Any], settings: AddressSettings, outcome: str) -> Fault | None:
         """The report as it is stored. One may fail thousands of messages: it is kept whole a number of times."""
-        self.read_report(report, settings)
+        self.read_report(report, settings, outcome)
         self._fault_uses += 1
         if self._fault_uses == _FULL_FAULTS and self._last_fault is not None:
             self._last_fault = brief(self._last_fault)

@@ -15,6 +15,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+from .. import fingerprint
 from ..contract import AttemptDetail, Fault, HopFacts, HopRecord, OutcomeDetail, Program, ReferenceState
 from ..store import returned
 from ..store.history_rows import ATTEMPTS, FAILURES_OF_MESSAGE, OUTCOMES
@@ -150,8 +151,9 @@ def _failure(snapshot: Snapshot, attempt: int, queue_id: int, at_ms: int, blob: 
         queue_id, snapshot.queue_name(queue_id), detail.original_address,
         attempt, us(at_ms), us(detail.assigned_at_ms), us(detail.given_at_ms), detail.outcome,
         error_class(detail.outcome, fault), fault.get("error_type"), fault.get("error_text"), fault.get("reason"),
-        fault.get("traceback") if snapshot.with_tracebacks else None, fault.get("fingerprint"), detail.consumer, detail.connection,
-        detail.delivery_count, detail.failed, detail.decision, detail.delay_ms, us(detail.due_at_ms), detail.policy,
+        fault.get("traceback") if snapshot.with_tracebacks else None, fingerprint.of_fault(detail.outcome, fault),
+        detail.consumer, detail.connection, detail.delivery_count,
+        detail.failed, detail.decision, detail.delay_ms, us(detail.due_at_ms), detail.policy,
         detail.message_key, detail.home or snapshot.queue_name(queue_id), detail.producer, *client(detail.client),
     )  # fmt: skip
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from .. import fingerprint
 from ..contract import MessageRecord, QueueStat
 from ..errors import JournalError
 from ..migrations import VERSION, version_of
@@ -241,6 +242,8 @@ def _unpack(blob: bytes, what: str) -> Any:
 def _attempt(row: tuple[Any, ...], names: _QueueNames) -> dict[str, Any]:
     message_id, sequence, attempt, queue_id, at_ms, blob = row
     detail: dict[str, Any] = _unpack(blob, f"attempt {attempt} of message {message_id}")
+    if detail.get("fault"):
+        detail["fault"]["fingerprint"] = fingerprint.of_fault(detail["outcome"], detail["fault"])
     record = {
         "message_id": message_id,
         "sequence": sequence,

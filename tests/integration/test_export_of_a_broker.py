@@ -19,6 +19,7 @@ import pytest
 
 import homing
 from homing.client import AckMode, Connection, Message
+from homing.journal.fingerprint import fingerprint
 from tests.acceptance.semantics_support import drained, fail, holds, receive, running
 from tests.process import HomingCommand
 
@@ -224,7 +225,8 @@ def test_attempts(exported: tuple[Path, Account]) -> None:
         "producer": lambda value: value.startswith("shop/"), **SHOP,
     }  # fmt: skip
     fault: Mapping[str, Any] = {
-        "reason": "out of stock", "traceback": lambda value: value is None or "Error" in value, "fingerprint": lambda value: bool(value),
+        "reason": "out of stock", "traceback": lambda value: value is None or "Error" in value,
+        "fingerprint": lambda value: value.startswith("2-"),
     }  # fmt: skip
     again: Mapping[str, Any] = {"decision": "redeliver", "due_at": during}
     check(
@@ -245,7 +247,7 @@ def test_attempts(exported: tuple[Path, Account]) -> None:
     check(
         one(rows, message_id=account.ids["purged"]),
         **common, message_id=account.ids["purged"], queue="purged", address="purged", attempt=1, error_class="nack", error_type=None,
-        error_text=None, reason=None, traceback=None, fingerprint=lambda value: value is None or bool(value), delivery_count=1,
+        error_text=None, reason=None, traceback=None, fingerprint=fingerprint("nack", "", ""), delivery_count=1,
         failed_attempts=1, decision="redeliver", delay_ms=HOUR_MS, due_at=near(account.ended, HOUR_MS / 1000), message_key=None,
         home_queue="purged",
     )  # fmt: skip

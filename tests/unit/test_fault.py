@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from homing.broker.core.failure_report import MARGIN, brief, fingerprint, keep
 from homing.broker.core.settings.address_settings import AddressSettings
+from homing.broker.recording import failure_report
+from homing.broker.recording.failure_report import MARGIN, brief
 from homing.client.failure import MAX_FAULT_TEXT_CHARACTERS, MAX_TRACEBACK_CHARACTERS, failure_map, fitted
+from homing.journal.contract import Fault
+from homing.journal.fingerprint import fingerprint
 
 SECRET = "4929-1234-5678-9012-KEY"
 #: It does not know a part of it.
 PATTERNS = (r"\d{4}-\d{4}-\d{4}-\d{4}-KEY",)
+
+
+def keep(report: dict[str, object], in_force: AddressSettings) -> Fault | None:
+    return failure_report.keep(report, in_force, "nack")[0]
 
 
 def settings(**more: object) -> AddressSettings:
@@ -84,13 +91,13 @@ def test_the_fingerprint_knows_no_secret() -> None:
     one, other = (keep({"error_text": f"token {each}-KEY"}, AddressSettings(traceback_redactions=(r"\S+-KEY",))) for each in "ab")
     assert one is not None
     assert one == other
-    assert one["fingerprint"] == fingerprint({"error_text": "token ***"})
+    assert one["fingerprint"] == fingerprint("nack", "token ***", "")
 
 
 def test_tracebacks_can_be_off() -> None:
     report = {"error_text": "x", "traceback": f'File "a.py", line 1, in b\n{SECRET}'}
-    fault = keep(report, settings(keep_tracebacks=False))
+    fault = keep(dict(report), settings(keep_tracebacks=False))
     assert fault is not None
     assert "traceback" not in fault
-    assert fault["fingerprint"] == fingerprint(report)
+    assert fault["fingerprint"] == fingerprint("nack", report["error_text"], report["traceback"])
     assert keep({"traceback": "nothing else"}, settings(keep_tracebacks=False)) is None

@@ -1,36 +1,25 @@
-"""What a failure looked like, made fit to keep: capped, redacted, and with a fingerprint that groups like with like."""
+"""What a failure looked like, made fit to keep: capped, redacted, and with its fingerprint."""
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Mapping
-from typing import Any, Final, TypedDict, cast
+from typing import Any, Final, cast
 
-from .settings.address_settings import AddressSettings
+from homing.journal.contract import Fault
+from homing.journal.fingerprint import fingerprint
+
+from ..core.settings.address_settings import AddressSettings
 
 _MAX_TEXT: Final = 4096
 _MAX_NAME: Final = 256
 #: Of a secret that a cut went through, a pattern may not know the rest: so many characters beside a cut are left out too.
 MARGIN: Final = 4096
-_NUMBERS: Final = re.compile(r"0x[0-9a-fA-F]+|[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|\d+")
-_FRAMES: Final = re.compile(r'File "([^"]{1,512})", line \d+, in (\S{1,128})')
 #: How a cut is shown, here and by the client (client/failure.py).
 _CUT: Final = re.compile(r"\n… (\d{1,15}) characters left out …\n")
 
 
-class Fault(TypedDict, total=False):
-    """What is stored of a failure (journal.contract says the same)."""
-
-    reason: str
-    error_type: str
-    error_text: str
-    traceback: str
-    fingerprint: str
-
-
-def keep(report: dict[str, Any], settings: AddressSettings) -> Fault | None:
-    """The part of a failure report that is stored; None when empty.
+def keep(report: dict[str, Any], settings: AddressSettings, outcome: str) -> tuple[Fault | None, str]:
+    """The part of a failure report that is stored, None when empty; and the fault's fingerprint. ``outcome``: how the delivery ended.
 
     ``traceback-redactions`` are regular expressions whose matches become ``***``, in all of them. Long texts are cut only then, and keep
     their head and tail.
@@ -40,20 +29,13 @@ def keep(report: dict[str, Any], settings: AddressSettings) -> Fault | None:
     if settings.traceback_redactions:
         told = {name: _redact(text, limits[name], settings.traceback_redactions) for name, text in told.items()}
     kept = {name: _cut(text, limits[name]) for name, text in told.items() if name != "traceback" or settings.keep_tracebacks}
-    return cast(Fault, {**kept, "fingerprint": fingerprint(told)}) if kept else None
+    number = fingerprint(told.get("error_type") or outcome, told.get("error_text") or told.get("reason", ""), told.get("traceback", ""))
+    return (cast(Fault, {**kept, "fingerprint": number}) if kept else None), number
 
 
 def brief(fault: Fault) -> Fault:
     """The same without its traceback, long texts cut: for the many that were failed by one report. The fingerprint leads to the whole."""
     return cast(Fault, {name: str(value)[:_MAX_NAME] for name, value in fault.items() if name != "traceback"})
-
-
-def fingerprint(report: Mapping[str, object]) -> str:
-    """16 hex digits; equal for faults of one error type and text (numbers aside) that were raised in the same places."""
-    text = _NUMBERS.sub("#", str(report.get("error_text") or report.get("reason") or "")[:_MAX_TEXT])
-    frames = _FRAMES.findall(str(report.get("traceback") or "")[-16_384:])
-    key = "\n".join((str(report.get("error_type") or ""), text, *(f"{file} {function}" for file, function in frames)))
-    return hashlib.blake2b(key.encode("utf-8", "replace"), digest_size=8).hexdigest()
 
 
 def _redact(text: str, most: int, patterns: tuple[str, ...]) -> str:

@@ -1,0 +1,105 @@
+"""Faults that look alike have one fingerprint, wherever and under whatever Python they were raised."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from homing.journal.fingerprint import fingerprint, of_fault, plain
+
+#: What one program printed as it failed in three ways: released into a venv under Python 3.11, and in a checkout under 3.13, where
+#: comprehensions have no frame, and other lines are marked.
+TRACEBACKS = Path(__file__).parent / "tracebacks"
+Told = dict[str, tuple[str, str, str]]
+
+
+def told_by(name: str) -> Told:
+    found: Told = {}
+    for part in (TRACEBACKS / f"{name}.txt").read_text().split("== ")[1:]:
+        head, traceback = part.split("\n", 1)
+        way, error = head.split(" ", 1)
+        kind, text = error.split(" | ")
+        found[way] = kind, text, traceback
+    return found
+
+
+def test_a_release_under_one_python_and_a_checkout_under_another_are_one_group() -> None:
+    released, checkout = told_by("released-3.11"), told_by("checkout-3.13")
+    assert released["lookup"][1] != checkout["lookup"][1]
+    prints = {way: fingerprint(*told) for way, told in released.items()}
+    assert prints == {way: fingerprint(*told) for way, told in checkout.items()}
+    assert len(set(prints.values())) == 3
+
+
+@pytest.mark.parametrize("name", ["released-3.11", "checkout-3.13"])
+def test_another_place_in_the_program_is_another_fault(name: str) -> None:
+    kind, text, traceback = told_by(name)["lookup"]
+    assert fingerprint(kind, text, traceback.replace("in price_of", "in cost_of")) != fingerprint(kind, text, traceback)
+    assert fingerprint("ValueError", text, traceback) != fingerprint(kind, text, traceback)
+    assert fingerprint(kind, "something else", traceback) != fingerprint(kind, text, traceback)
+
+
+def test_our_own_client_in_the_traceback_says_nothing() -> None:
+    kind, text, traceback = told_by("checkout-3.13")["cut"]
+    ours = '  File "/opt/venv/lib/python3.13/site-packages/homing/client/listener.py", line 7, in _handle\n    await handler(message)\n'
+    assert fingerprint(kind, text, ours + traceback) == fingerprint(kind, text, traceback)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("no row 17", "no row 4711"),
+        ("order ch_3MmlLrLkdIwHu7ix0snN0B15 was refused", "order ch_1GqIC8 was refused"),
+        ("token deadbeef expired", "token 0xCAFE expired"),
+        ("at 2026-11-23 09:14:02.117+01:00 too late", "at 2025-01-01 too late"),
+        ("6f9619ff-8b86-d011-b42d-00cf4fc964ff is gone", "00000000-0000-0000-0000-000000000001 is gone"),
+        ("host 10.0.0.7:5432 refused", "host 192.168.1.200:1 refused"),
+        ("unknown key 'colour' in \"a b\"", "unknown key 'it' in \"x\""),
+        ("cannot take [1, 2, 3]", "cannot take [4]"),
+        ("can't open 'a.txt'", "can't open 'some where/b.txt'"),
+    ],
+)
+def test_what_differs_from_message_to_message_says_nothing(one: str, other: str) -> None:
+    assert plain(one) == plain(other)
+    assert plain(one) != plain("not at all alike")
+
+
+def test_words_and_apostrophes_stay() -> None:
+    assert plain("can't divide by zero: it isn't decade") == "can't divide by zero: it isn't decade"
+
+
+TEXTS = st.text(st.sampled_from("ab f019 -:.,'\"`xX\n_é"), max_size=300)
+
+
+@given(TEXTS, st.integers(0, 10**30), st.integers(0, 10**30))
+def test_any_number_is_as_good_as_any_other(text: str, one: int, other: int) -> None:
+    assert plain(f"{text} {one} {text}") == plain(f"{text} {other} {text}")
+
+
+@given(TEXTS)
+def test_nothing_of_a_number_is_left(text: str) -> None:
+    assert not re.search(r"\d", plain(text))
+
+
+@given(st.text(max_size=300), st.text(max_size=300), st.text(max_size=300))
+def test_any_text_has_a_fingerprint(kind: str, text: str, traceback: str) -> None:
+    assert re.fullmatch(r"2-[0-9a-f]{16}", fingerprint(kind, text, traceback))
+
+
+@given(st.lists(st.sampled_from(["/srv/a", "/home/b/src", "C:\\app", "/x/lib/python3.12/site-packages/y"]), min_size=2, max_size=2))
+def test_roots_say_nothing(roots: list[str]) -> None:
+    one, other = (f'  File "{root}/work.py", line 3, in run\n  File "{root}/jobs/__init__.py", line 9, in step\n' for root in roots)
+    assert fingerprint("E", "", one) == fingerprint("E", "", other)
+
+
+def test_faults_on_record_from_before_are_mapped() -> None:
+    kind, text, traceback = told_by("released-3.11")["lookup"]
+    old = {"error_type": kind, "error_text": text, "traceback": traceback, "fingerprint": "00f067aa0ba902b7"}
+    assert of_fault("nack", old) == fingerprint(kind, text, traceback)
+    assert of_fault("nack", {**old, "fingerprint": "2-00f067aa0ba902b7"}) == "2-00f067aa0ba902b7"
+    assert of_fault("connection-lost", None) == fingerprint("connection-lost", "", "")
+    assert of_fault("nack", {"reason": "out of stock"}) == fingerprint("nack", "out of stock", "")
