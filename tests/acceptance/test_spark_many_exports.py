@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
 FAR = "viewfs://elsewhere/far"
+#: One of each table of the input.
+FAR_TABLES = ("overview", "dead_letters", "failed_most", "settings_in_force", "consumers")
 COMPARED = ("messages", "attempts", "dead_letters", "deliveries_by_minute")
 
 
@@ -230,7 +232,7 @@ def far(spark: SparkSession, whole: Path, tmp_path_factory: pytest.TempPathFacto
     place = tmp_path_factory.mktemp("far")
     make_dumps(whole, place / "dumps")
     spark.sparkContext._jsc.hadoopConfiguration().set("fs.viewfs.mounttable.elsewhere.link./far", place.as_uri())
-    return Analysed(place, analyze(f"{FAR}/dumps", f"{FAR}/out", store=f"{FAR}/store"))
+    return Analysed(place, analyze(f"{FAR}/dumps", f"{FAR}/out", store=f"{FAR}/store", only=FAR_TABLES))
 
 
 @pytest.fixture(scope="module")
@@ -246,9 +248,8 @@ def rest(spark: SparkSession, whole: Path, tmp_path_factory: pytest.TempPathFact
 
 def same_tables(far: Analysed, rest: Analysed) -> None:
     """Neither came to its result by the other's way."""
-    assert far.summary.rows == rest.summary.rows
     assert far.summary.rows["overview"] > 3
-    for name in far.summary.rows:
+    for name in FAR_TABLES:
         left, right = ((each.place / "out" / "csv" / f"{name}.csv").read_text() for each in (far, rest))
         assert left == right, name
 
@@ -282,7 +283,6 @@ def test_nothing_left(spark: SparkSession, whole: Path, tmp_path: Path) -> None:
 
 def test_input_output_and_store_on_another_file_system(far: Analysed, rest: Analysed) -> None:
     """Nothing on the way takes a path for a local one."""
-    assert far.summary.report == f"{FAR}/out/report.html"
+    assert far.summary.out == f"{FAR}/out"
     same_tables(far, rest)
-    assert "report" in (far.place / "out" / "report.html").read_text()
     assert (far.place / "store" / "_homing_store-000001.json").is_file()

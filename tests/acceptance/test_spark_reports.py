@@ -218,6 +218,7 @@ def test_a_table_without_files(spark: SparkSession, dump: Path) -> None:
 # --- as a command -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.campaign
 def test_with_spark_submit_and_the_package_as_an_archive(dump: Path, tmp_path: Path) -> None:
     """As a cluster gets it: nothing of the package is a file on the machine that runs the job."""
     package, java = tmp_path / "homing.zip", find_java()

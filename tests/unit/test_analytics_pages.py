@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
+import zipfile
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +28,7 @@ from homing.analytics.reports.clusters import components
 from homing.analytics.words import NB
 
 Row = dict[str, Any]
+ROOT = Path(__file__).parents[2]
 
 
 def way(source: str, target: str, messages: int, why: str = "dead-lettered", circling: int = 0) -> Row:
@@ -228,3 +234,18 @@ def test_limits_that_say_nothing(text: str, fix: str) -> None:
         parse_limit(text)
     assert raised.value.code == "bad-limit"
     assert raised.value.fix.startswith(fix)
+
+
+def test_the_page_comes_from_an_archive_too(tmp_path: Path) -> None:
+    """As a cluster gets the package: nothing of it is a file on the machine that runs the job."""
+    with zipfile.ZipFile(tmp_path / "homing.zip", "w") as archive:
+        archive.write(ROOT / "homing" / "__init__.py", "homing/__init__.py")
+        for path in sorted((ROOT / "analytics").rglob("*.*")):
+            if path.suffix != ".pyc":
+                archive.write(path, f"homing/analytics/{path.relative_to(ROOT / 'analytics')}")
+    program = (
+        "from homing.analytics.page import report; print(report.page_environment().get_template('report.html.j2').name, report.__file__)"
+    )
+    variables = {"PYTHONPATH": str(tmp_path / "homing.zip"), "PYTHONSAFEPATH": "1"}
+    done = subprocess.run([sys.executable, "-c", program], env=os.environ | variables, capture_output=True, text=True, check=False)
+    assert done.stdout == f"report.html.j2 {tmp_path}/homing.zip/homing/analytics/page/report.py\n", done.stderr
