@@ -48,7 +48,7 @@ def declare(broker: Broker, config: Config) -> None:
         try:
             job(*arguments)
         except Refused as refusal:
-            log.error("%s of broker.yaml: %s; %s", path, refusal.message, refusal.fix)
+            log.error("declaration-refused: %s of broker.yaml: %s; %s", path, refusal.message, refusal.fix)
 
     for name in config.virtual_hosts:
         make(f"virtual host {name}", broker.virtual_hosts.add, name)

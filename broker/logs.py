@@ -1,23 +1,29 @@
-"""The broker's log: lines to a file descriptor, written by a thread, so that whoever reads them, or does not, holds nobody up.
+"""The broker's log: lines written by a thread, to standard error or to files, so that whoever reads them, or does not, holds nobody up.
 
 What is said more often than anybody reads is counted instead (each kind of line by itself), and so is what finds the queue to the thread
 full. Whatever a client sent is shown as text: nothing in it begins a line or moves a cursor.
+
+Every line of ours begins with the name of its event, which stays the same when the sentence behind it does not: ``disk-full: …``.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import re
 import select
 import threading
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
 from .safe_text import safe
 
-_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 #: Lines that may wait for the thread; what comes then is counted.
 _MOST_WAITING: Final = 2000
 _MOST_CHARACTERS: Final = 16 * 1024
@@ -28,6 +34,8 @@ _WINDOW_S: Final = 10.0
 _MOST_KINDS: Final = 500
 #: How long the end of the process waits for what is not written yet.
 _FLUSH_S: Final = 2.0
+#: How a line of ours begins.
+EVENT: Final = re.compile(r"([a-z]+(?:-[a-z]+)*): ")
 
 
 def visible(text: str, most: int = 200) -> str:
@@ -36,12 +44,43 @@ def visible(text: str, most: int = 200) -> str:
     return cut if len(text) <= most else f"{cut}… ({len(text)} characters)"
 
 
-class _Visible(logging.Formatter):
-    """Further lines are set in, so that none of them can pass for one of the log's own."""
+class LogOptions(NamedTuple):
+    """``path``: None is standard error. A file of ``max_bytes`` is set aside, and the last ``backup_count`` of these are kept."""
+
+    level: str = "info"
+    as_json: bool = False
+    utc: bool = True
+    path: Path | None = None
+    max_bytes: int = 0
+    backup_count: int = 0
+
+
+class Lines(logging.Formatter):
+    """A line for each record, as text or as a JSON object; its time has the zone beside it."""
+
+    def __init__(self, as_json: bool = False, utc: bool = True) -> None:
+        super().__init__()
+        self._as_json = as_json
+        self._zone = UTC if utc else None
 
     def format(self, record: logging.LogRecord) -> str:
-        lines = super().format(record)[:_MOST_CHARACTERS].split("\n")
-        return "\n    ".join(visible(line, _MOST_CHARACTERS) for line in lines)
+        at = datetime.fromtimestamp(record.created, UTC).astimezone(self._zone).isoformat(timespec="milliseconds")
+        event, said = _event_of(record)
+        trouble = self.formatException(record.exc_info) if record.exc_info else ""
+        if self._as_json:
+            line = {"time": at, "level": record.levelname, "logger": record.name, "event": event, "message": said[:_MOST_CHARACTERS]}
+            return json.dumps({**line, "exception": trouble[:_MOST_CHARACTERS]} if trouble else line)
+        text = f"{at} {record.levelname} {record.name}: {event}: {said}" + (f"\n{trouble}" if trouble else "")
+        # Further lines are set in, so that none of them can pass for one of the log's own.
+        return "\n    ".join(visible(line, _MOST_CHARACTERS) for line in text[:_MOST_CHARACTERS].split("\n"))
+
+
+def _event_of(record: logging.LogRecord) -> tuple[str, str]:
+    """Its name, and what is said of it. What libraries log is an event by the name of their logger."""
+    said = record.getMessage()
+    if found := EVENT.match(str(record.msg)):
+        return found[1], said[found.end() :]
+    return record.name.replace(".", "-"), said
 
 
 class Sparing:
@@ -89,19 +128,63 @@ class Sparing:
         return told
 
 
-class LogWriter(logging.Handler):
-    """Lines to the file descriptor ``descriptor``, by a thread. Nothing here ever waits for it but ``close``, and that not for long."""
+class Sink(Protocol):
+    """Where lines end up; used by the log's thread alone."""
 
-    def __init__(self, descriptor: int, now_s: Callable[[], float] = time.monotonic, flush_s: float = _FLUSH_S) -> None:
-        super().__init__()
-        self.setFormatter(_Visible(_FORMAT))
+    def write(self, line: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _Descriptor:
+    def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+
+    def write(self, line: str) -> None:
+        data = (line + "\n").encode(errors="backslashreplace")
+        while data:
+            try:
+                data = data[os.write(self._descriptor, data) :]
+            except BlockingIOError:
+                # Somebody has made it so that it does not wait: this thread may.
+                select.select([], [self._descriptor], [])
+            except OSError:
+                return
+
+    def close(self) -> None: ...
+
+
+class _Files(RotatingFileHandler):
+    """What cannot be written there, as on a full disk, goes to standard error."""
+
+    def write(self, line: str) -> None:
+        self.handle(logging.makeLogRecord({"msg": line}))
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        _Descriptor(2).write(record.getMessage())
+
+
+def open_sink(options: LogOptions) -> Sink:
+    """Raises OSError where the file cannot be opened. A file that was moved away is begun anew."""
+    if options.path is None:
+        return _Descriptor(2)
+    return _Files(options.path, maxBytes=options.max_bytes, backupCount=options.backup_count, encoding="utf-8", errors="backslashreplace")
+
+
+class LogWriter(logging.Handler):
+    """Lines to ``sink``, by a thread. Nothing here ever waits for it but ``close``, and that not for long."""
+
+    def __init__(self, sink: Sink, now_s: Callable[[], float] = time.monotonic, flush_s: float = _FLUSH_S) -> None:
+        super().__init__()
+        self.setFormatter(Lines())
+        self._sink = sink
         self._now_s = now_s
         self._flush_s = flush_s
         self._sparing = Sparing()
         #: Something was left out and not told of yet.
         self._spares = False
-        self._lines: SimpleQueue[str | None] = SimpleQueue()
+        #: A sink among them is where the lines behind it go.
+        self._lines: SimpleQueue[str | Sink | None] = SimpleQueue()
         #: Lines that found the queue full.
         self._lost = 0
         self._over = False
@@ -109,6 +192,12 @@ class LogWriter(logging.Handler):
         self._thread.start()
 
     # -- in any thread -----------------------------------------------------------------------------------------------
+
+    def take_up(self, options: LogOptions, sink: Sink) -> None:
+        """From the next line on."""
+        logging.getLogger().setLevel(options.level.upper())
+        self.setFormatter(Lines(options.as_json, options.utc))
+        self._lines.put(sink)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Under the handler's lock, as ``summaries``."""
@@ -123,7 +212,7 @@ class LogWriter(logging.Handler):
         try:
             self._lines.put(self.format(record))
         except Exception as error:
-            self._lines.put(f"a line of the log could not be made: {visible(str(record.msg))} ({type(error).__name__})")
+            self._lines.put(self._own_line(f"line-failed: a line could not be made: {record.msg!s} ({type(error).__name__})"))
 
     def close(self) -> None:
         """What waits is written, if somebody takes it within ``flush_s``."""
@@ -133,6 +222,9 @@ class LogWriter(logging.Handler):
             self._thread.join(self._flush_s)
         super().close()
 
+    def _own_line(self, said: str) -> str:
+        return self.format(logging.makeLogRecord({"name": "homing", "levelno": logging.WARNING, "levelname": "WARNING", "msg": said}))
+
     # -- in its own thread -------------------------------------------------------------------------------------------
 
     def _write_all(self) -> None:
@@ -141,11 +233,16 @@ class LogWriter(logging.Handler):
                 line = self._lines.get(timeout=_WINDOW_S if self._spares else None)
             except Empty:
                 line = ""
-            if line:
-                self._write(line)
+            if isinstance(line, str):
+                if line:
+                    self._sink.write(line)
+            elif line is not None:
+                self._sink.close()
+                self._sink = line
             for said in self._left_out(everything=line is None) if self._spares or self._lost or line is None else ():
-                self._write(f"{self._stamp()} WARNING homing: {said}")
+                self._sink.write(self._own_line(f"lines-left-out: {said}"))
             if line is None:
+                self._sink.close()
                 return
 
     def _left_out(self, *, everything: bool) -> list[str]:
@@ -158,25 +255,10 @@ class LogWriter(logging.Handler):
                 self._lost = 0
         return [visible(each, 500) for each in told]
 
-    @staticmethod
-    def _stamp() -> str:
-        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime())
 
-    def _write(self, line: str) -> None:
-        data = (line + "\n").encode(errors="backslashreplace")
-        while data:
-            try:
-                data = data[os.write(self._descriptor, data) :]
-            except BlockingIOError:
-                # Somebody has made it so that it does not wait: this thread may.
-                select.select([], [self._descriptor], [])
-            except OSError:
-                return
-
-
-def start_logging(descriptor: int = 2) -> LogWriter:
+def start_logging() -> LogWriter:
     """The process's log from here on, warnings of Python's included; close it in the end."""
-    writer = LogWriter(descriptor)
+    writer = LogWriter(_Descriptor(2))
     root = logging.getLogger()
     root.addHandler(writer)
     root.setLevel(logging.INFO)

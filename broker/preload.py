@@ -44,7 +44,8 @@ def raise_file_limit(config: Config) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (reachable, hard))
     if reachable < wanted:
         log.warning(
-            "the limit of open files is %d: enough for %d connections, not for the %d of limits.max-connections; raise it (ulimit -n)",
+            "file-limit-low: the limit of open files is %d: enough for %d connections, not for the %d of limits.max-connections; "
+            "raise it (ulimit -n)",
             reachable,
             max(0, reachable - reachable // 4 - _OWN_FILES),
             limits.max_connections,

@@ -11,6 +11,7 @@ from .config.checks import layer_problems
 from .config.config import Change, Config, ConfigError, check_reload, load, reloaded
 from .declarations import declare, problems
 from .errors import Refused
+from .logs import LogOptions, Sink, open_sink
 
 log = logging.getLogger("homing")
 
@@ -53,6 +54,20 @@ def take_up(broker: Broker, running: Config, read: Config) -> Config:
     return config
 
 
+def log_options(config: Config) -> LogOptions:
+    log = config.log
+    return LogOptions(log.level, log.format == "json", log.zone == "utc", config.log_file, log.max_bytes, log.backup_count)
+
+
+def open_log(config: Config) -> Sink:
+    """Raises Refused where it cannot be written."""
+    try:
+        return open_sink(log_options(config))
+    except OSError as error:
+        said = f"the log {config.log_file} cannot be written: {error.strerror}"
+        raise Refused("log-unwritable", said, "make its directory, or change log.file in broker.yaml") from error
+
+
 def _refused(error: ConfigError) -> Refused:
     return Refused(error.code, error.message, f"nothing was changed: {error.fix}")
 
@@ -61,7 +76,7 @@ def tell(path: Path | None, changed: list[Change]) -> None:
     """A line of the log: what changed, and what waits for a restart."""
     now, later = ([each.path for each in changed if each.needs_restart is restart] for restart in (False, True))
     waits = f"; only a restart brings into force: {_names(later)}" if later else ""
-    log.info("%s reloaded: %s%s", path, f"changed: {_names(now)}" if now else "nothing changed", waits)
+    log.info("reloaded: %s: %s%s", path, f"changed: {_names(now)}" if now else "nothing changed", waits)
 
 
 def _names(names: list[str]) -> str:

@@ -33,7 +33,7 @@ from .declarations import declare
 from .errors import Refused
 from .http.health import Health
 from .limits import BrokerLimits
-from .logs import start_logging, visible
+from .logs import LogWriter, start_logging, visible
 from .management.calls import Calls
 from .protocols.amqp091.options import AmqpOptions
 from .protocols.amqp091.session import AmqpSession
@@ -42,7 +42,7 @@ from .protocols.handshakes import Admission, AdmissionLimits
 from .protocols.native.session import NativeOptions, NativeSession
 from .protocols.transport import NativeTransport, SocketTransport, TransportLimits
 from .recording.recovery import recover
-from .reload import read_again, take_up, tell
+from .reload import log_options, open_log, read_again, take_up, tell
 from .service_manager import ServiceManager
 from .shutdown import close_in_time, until_stopped
 from .start_check import StartCheck
@@ -62,9 +62,10 @@ _ANSWER_BYTES: Final = 512 * 1024
 class Server:
     """One broker process: journal, broker, listeners and the timer between them."""
 
-    def __init__(self, config: Config, journal: Journal, clock: BrokerClock) -> None:
+    def __init__(self, config: Config, journal: Journal, clock: BrokerClock, log_writer: LogWriter) -> None:
         self.config = config
         self.manager = ServiceManager()
+        self._log_writer = log_writer
         self._journal = journal
         self._clock = clock
         self._loop = asyncio.get_running_loop()
@@ -243,7 +244,7 @@ class Server:
             answer("guest")
         else:
             said = f"Login was refused using authentication mechanism for user '{user}'"
-            log.warning("login refused: user %s from %s", visible(user, 64), peer)
+            log.warning("login-refused: user %s from %s", visible(user, 64), peer)
             answer(Refused("login-refused", said, "use guest and guest"))
         return None
 
@@ -255,7 +256,7 @@ class Server:
                 transport.checking = False
                 refusal = self._admission.admit(transport) if isinstance(user, str) else None
                 if refusal is not None:
-                    log.warning("%s was refused: %s", transport.place, refusal)
+                    log.warning("connection-refused: %s was refused: %s", transport.place, refusal)
                 done(refusal or user)
 
             transport.checking = True
@@ -309,18 +310,28 @@ class Server:
             self.manager.reloading()
             came_of_it = "reloaded"
             try:
-                read = await asyncio.to_thread(read_again, self.config)
-                changed = changes(self.config, read)
-                self.config = take_up(self.broker, self.config, read)
-                self.record_settings()
+                changed = await self._reload()
             except Refused as refusal:
-                log.error("not reloaded: %s; %s", refusal.message, refusal.fix)
+                log.error("not-reloaded: %s; %s", refusal.message, refusal.fix)
                 came_of_it = f"not reloaded: {refusal.message}"
                 raise
             finally:
                 self.manager.ready(came_of_it)
             tell(self.config.source_path, changed)
             return changed
+
+    async def _reload(self) -> list[Change]:
+        read = await asyncio.to_thread(read_again, self.config)
+        sink = await asyncio.to_thread(open_log, read)
+        try:
+            changed = changes(self.config, read)
+            self.config = take_up(self.broker, self.config, read)
+        except Refused:
+            sink.close()
+            raise
+        self._log_writer.take_up(log_options(self.config), sink)
+        self.record_settings()
+        return changed
 
     def reload_on_signal(self) -> None:
         self._calls.start(self.reload(), lambda answer: None)  # the log tells what came of it
@@ -363,11 +374,11 @@ def _journal_options(config: Config) -> JournalOptions:
     return JournalOptions(**config.journal.model_dump())
 
 
-async def serve(config: Config, json_ready: bool) -> int:
+async def serve(config: Config, json_ready: bool, log_writer: LogWriter) -> int:
     """Runs until SIGTERM or SIGINT (0) or until the journal fails (its exit code)."""
     health = Health()
     if config.http is None:
-        return await _serve(config, json_ready, health, None)
+        return await _serve(config, json_ready, log_writer, health, None)
     # Half of what a broker imports: not for one that has no such port.
     from .http.listener import HttpListener
 
@@ -377,12 +388,12 @@ async def serve(config: Config, json_ready: bool) -> int:
     except OSError as error:
         raise _cannot_listen("http", config.http, error) from error
     try:
-        return await _serve(config, json_ready, health, http)
+        return await _serve(config, json_ready, log_writer, health, http)
     finally:
         http.close()
 
 
-async def _serve(config: Config, json_ready: bool, health: Health, http: HttpListener | None) -> int:
+async def _serve(config: Config, json_ready: bool, log_writer: LogWriter, health: Health, http: HttpListener | None) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -390,14 +401,14 @@ async def _serve(config: Config, json_ready: bool, health: Health, http: HttpLis
     journal, recovered = await Journal.open(config.data_directory, _journal_options(config), BrokerClock().now_ms())
     clock = BrokerClock(recovered.clock_ms)
     if clock.behind_ms:
-        log.warning("the clock is %d s behind the journal's last entry; the clock is believed", clock.behind_ms // 1000)
-    server = Server(config, journal, clock)
+        log.warning("clock-behind: the clock is %d s behind the journal's last entry; the clock is believed", clock.behind_ms // 1000)
+    server = Server(config, journal, clock, log_writer)
     try:
         recover(server.broker, recovered)
         broker_id, clean_stop, settings_before = recovered.broker_id, recovered.clean_stop, recovered.settings
         del recovered  # every message as it was read; the broker has its own by now
         for problem in layer_problems(server.broker.settings, {}):
-            log.error("homing settings and the file contradict each other: %s (%s)", problem, problem.fix)
+            log.error("settings-contradict: homing settings and the file contradict each other: %s (%s)", problem, problem.fix)
         declare(server.broker, config)
         start_notes.warn(config)
         start_notes.tell_changes(server.broker.state.post_office.queues, settings_before)
@@ -450,6 +461,7 @@ def run_server(config: Config, *, json_ready: bool = False) -> int:
     import uvloop
 
     writer = start_logging()
+    writer.take_up(log_options(config), open_log(config))
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     preload.raise_file_limit(config)
     # Messages are freed by their counts, not by the collector: let it look at what is new only seldom, and at the program never.
@@ -457,6 +469,6 @@ def run_server(config: Config, *, json_ready: bool = False) -> int:
     gc.set_threshold(50_000, 20, 50)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(serve(config, json_ready))
+            return runner.run(serve(config, json_ready, writer))
     finally:
         writer.close()

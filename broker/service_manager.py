@@ -53,7 +53,7 @@ class ServiceManager:
         try:
             self._socket.sendto("\n".join(lines).encode(), socket.MSG_DONTWAIT, self._address)
         except OSError as error:
-            log.warning("the service manager could not be told %s: %s", lines[0], error.strerror)
+            log.warning("manager-untold: the service manager could not be told %s: %s", lines[0], error.strerror)
 
     def close(self) -> None:
         if self._timer is not None:

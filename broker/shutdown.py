@@ -64,14 +64,16 @@ async def _drain(server: Serving, journal: Journal) -> None:
             server.stop_clients()
             await journal.flush()
     except TimeoutError:
-        log.warning("the disk is slow: clients are left without answers to what they did last")
+        log.warning("disk-slow: the disk is slow: clients are left without answers to what they did last")
         server.stop_clients()
     try:
         async with asyncio.timeout(_GOODBYE_S):
             while server.sockets():  # noqa: ASYNC110 - nobody tells of the last one
                 await asyncio.sleep(_LOOK_S)
     except TimeoutError:
-        log.info("%d connections did not hang up within %d s of being told, and are cut", len(server.sockets()), _GOODBYE_S)
+        log.info(
+            "connections-cut: %d connections did not hang up within %d s of being told, and are cut", len(server.sockets()), _GOODBYE_S
+        )
 
 
 async def close_in_time(journal: Journal) -> None:
@@ -80,6 +82,6 @@ async def close_in_time(journal: Journal) -> None:
         async with asyncio.timeout(_CLOSE_S):
             await journal.close()
     except TimeoutError:
-        log.critical("the disk has not answered for %d s: the process ends, and the next start recovers", _CLOSE_S)
+        log.critical("disk-hangs: the disk has not answered for %d s: the process ends, and the next start recovers", _CLOSE_S)
         logging.shutdown()
         os._exit(70)

@@ -34,7 +34,9 @@ class StartCheck:
         began, runs = self._thread.ident is not None, self._thread.is_alive()
         if (runs or not began) and not self._stop.is_set():
             self._stop.set()
-            log.warning("%s: the journal is not checked after the unclean stop; `homing journal check` does it later", why)
+            log.warning(
+                "journal-unchecked: %s: the journal is not checked after the unclean stop; `homing journal check` does it later", why
+            )
 
     def close(self) -> None:
         """Before the journal is closed: whoever reads it keeps it from emptying its write-ahead log."""
@@ -47,11 +49,12 @@ class StartCheck:
         try:
             report = check(self._directory, self._rest, quick=True, stop=self._stop)
         except JournalError as error:
-            log.error("after the last, unclean stop the journal could not be checked: %s", error)
+            log.error("journal-check-failed: after the last, unclean stop the journal could not be checked: %s", error)
             return
         if report.problems:
             log.error(
-                "after the last, unclean stop the journal is not whole, %d finding(s), the first: %s Run `homing journal check` for all.",
+                "journal-damaged: after the last, unclean stop the journal is not whole, %d finding(s), the first: %s Run"
+                " `homing journal check` for all.",
                 len(report.problems),
                 report.problems[0],
             )

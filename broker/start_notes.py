@@ -58,7 +58,7 @@ class _Rules(NamedTuple):
 
 def warn(config: Config) -> None:
     for warning in check(config):
-        log.warning("%s: %s", config.source_path, warning)
+        log.warning("config-warning: %s: %s", config.source_path, warning)
 
 
 def tell_changes(queues: Mapping[str, Queue], before: Mapping[str, Any] | None) -> None:
@@ -68,7 +68,9 @@ def tell_changes(queues: Mapping[str, Queue], before: Mapping[str, Any] | None) 
     """
     for change, names in changes(queues, before).items():
         more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-        log.warning("other defaults hold since the last start: %s, for %s%s", change, ", ".join(names[:_MOST_NAMES]), more)
+        log.warning(
+            "defaults-changed: other defaults hold since the last start: %s, for %s%s", change, ", ".join(names[:_MOST_NAMES]), more
+        )
 
 
 def changes(queues: Mapping[str, Queue], before: Mapping[str, Any] | None) -> dict[str, list[str]]:

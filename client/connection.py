@@ -346,7 +346,7 @@ class Connection:
             self._fail(error)
             return
         self._lost_at = self.loop.time()
-        log.warning("connection to %s lost, reconnecting: %s", self.url, error.message)
+        log.warning("connection-lost: connection to %s lost, reconnecting: %s", self.url, error.message)
         self._set(ConnectionState.RECONNECTING)
         self._seeking = self.loop.create_task(self._seek(error))
 
@@ -363,7 +363,7 @@ class Connection:
             try:
                 await self._dial()
                 gone_s = self.loop.time() - self._lost_at
-                log.warning("connected to %s again after %.1f s, at attempt %d", self.url, gone_s, self._attempts)
+                log.warning("reconnected: connected to %s again after %.1f s, at attempt %d", self.url, gone_s, self._attempts)
                 return
             except ConnectError as refused:
                 last = refused

@@ -270,7 +270,7 @@ class Link:
     def _on_not_held(self, consumer: int, ranges: list[int], request: int = 0) -> None:
         if (found := self._receivers.get(consumer)) is not None:
             found.not_held(ranges)
-        log.warning("consumer %d acknowledged messages the broker no longer holds for it: tags %s", consumer, ranges)
+        log.warning("acknowledged-too-late: consumer %d acknowledged messages the broker no longer holds for it: tags %s", consumer, ranges)
 
     def _on_pull_empty(self, consumer: int) -> None:
         if (found := self._receivers.get(consumer)) is not None:

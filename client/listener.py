@@ -99,7 +99,7 @@ class Listener:
             self._listeners.remove(self)
         error = None if pump.cancelled() else pump.exception()
         if error is not None and not self._stopping:
-            log.error("the listener of %s has ended: %s", self._subscription.source, error)
+            log.error("listener-ended: the listener of %s has ended: %s", self._subscription.source, error)
 
     async def _run(self) -> None:
         if self._concurrency == 1:
@@ -210,11 +210,11 @@ class Listener:
 
     async def _failed(self, message: Message, error: Exception) -> None:
         where = (self._subscription.source, message.message_id, message.delivery_count)
-        log.error("the listener of %s failed message %d at attempt %d", *where, exc_info=error)
+        log.error("listener-failed: the listener of %s failed message %d at attempt %d", *where, exc_info=error)
         if message._state is State.HELD:
             self._subscription.settlement.fail(message, failure_map("listener", error=error))
         if self._transaction is not None:
             try:
                 await self._transaction.rollback()
             except HomingError as refused:
-                log.warning("the rollback after a failed handler: %s", refused)
+                log.warning("rollback-failed: the rollback after a failed handler: %s", refused)

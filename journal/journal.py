@@ -119,7 +119,7 @@ class Journal:
             except (sqlite3.Error, OSError) as error:
                 if not _no_room(error):
                     raise
-                log.warning("the disk is full: the reserve is given up for this start")
+                log.warning("disk-reserve-spent: the disk is full: the reserve is given up for this start")
                 Disk(directory, 0).release_reserve()
                 return await cls._open(directory, options, now_ms, lock)
         except (sqlite3.Error, OSError) as error:
@@ -254,7 +254,7 @@ class Journal:
         except JournalError:
             raise
         except Exception as error:
-            log.exception("a page of queue %d was not read or not taken", wanted.queue_id)
+            log.exception("page-unread: a page of queue %d was not read or not taken", wanted.queue_id)
             try:
                 failed(error)
             except Exception as in_doubt:
@@ -304,7 +304,7 @@ class Journal:
             self._writer_thread.mark.tell(await self._store.run(_mark_clean_stop, self._next_id), self._next_id)
         except sqlite3.Error as error:
             if is_full(error):
-                log.warning("the disk is full: the stop is not marked as clean, and the next start will recover")
+                log.warning("stop-unmarked: the disk is full: the stop is not marked as clean, and the next start will recover")
                 return
             self._fail(io_failure(str(error)))
             raise self._failure() from error
@@ -349,7 +349,7 @@ class Journal:
         except JournalError as error:
             self._fail(error)
         except Exception as error:
-            log.exception("the journal's writer broke")
+            log.exception("journal-failed: the journal's writer broke")
             self._fail(io_failure(f"{type(error).__name__}, {error}"))
 
     async def _commit(self) -> None:
@@ -394,7 +394,7 @@ class Journal:
                 callback()
             except Exception:
                 # One listener's fault must not keep the others from their answers.
-                log.exception("a callback after a commit failed")
+                log.exception("commit-callback-failed: a callback after a commit failed")
 
     def _end_flushes(self) -> None:
         for flushed in self._flushed:
@@ -441,13 +441,13 @@ class Journal:
         if standing.space_low != self.space_low:
             self.space_low = standing.space_low
             if self.space_low:
-                log.warning("the data directory's file system is nearly full: producers wait until there is room")
+                log.warning("disk-full: the data directory's file system is nearly full: producers wait until there is room")
             else:
-                log.info("there is room on the data directory's file system again: producers go on")
+                log.info("disk-has-room: there is room on the data directory's file system again: producers go on")
             self.on_space(self.space_low)
 
     def _fail(self, error: JournalError) -> None:
-        log.critical("%s", error)
+        log.critical("journal-failed: %s", error)
         if not self.failed.done():
             self.failed.set_exception(error)
 

@@ -55,7 +55,7 @@ ALLOWED: dict[str, set[str]] = {
     "broker/administration": _ENGINE | {"broker/engine"},
     "broker/broker": {"broker/administration", "broker/connection", "broker/core", "broker/errors"},
     "broker/declarations": {"broker/broker", "broker/config", "broker/core", "broker/errors"},
-    "broker/reload": {"broker/broker", "broker/config", "broker/declarations", "broker/errors"},
+    "broker/reload": {"broker/broker", "broker/config", "broker/declarations", "broker/errors", "broker/logs"},
     "broker/preload": {"broker/auth", "broker/config", "broker/core"},
     "broker/service_manager": {"broker/logs"},
     "broker/shutdown": {"broker/broker", "broker/http", "broker/service_manager", "journal", "journal/errors"},

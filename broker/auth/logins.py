@@ -107,7 +107,7 @@ class Logins:
         else:
             message = f"too many logins wait to be checked; the one of {who} has waited for {self._patience_ms} ms"
             refusal = Refused("login-held-back", message, "try again, or raise limits.login-threads")
-        log.warning("login of %s from %s held back: %d failed before it", visible(login.user, 64), login.peer, failures)
+        log.warning("login-held-back: login of %s from %s held back: %d failed before it", visible(login.user, 64), login.peer, failures)
         login.answer(refusal)
 
     # -- one check ---------------------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ class Logins:
             self._prove(login, hashed)
             return login.user
         self._queue.failed(login.peer, login.user, self._now_ms())
-        log.warning("login refused: user %s from %s", visible(login.user, 64), login.peer)
+        log.warning("login-refused: user %s from %s", visible(login.user, 64), login.peer)
         return _WRONG
 
     # -- known again -------------------------------------------------------------------------------------------------

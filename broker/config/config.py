@@ -32,6 +32,7 @@ from .models import (
     HttpSection,
     JournalSection,
     LimitsSection,
+    LogSection,
     NativeSection,
     PolicyDeclaration,
     PolicyName,
@@ -74,6 +75,7 @@ class Config(Section):
     http: HttpSection | None = None
     #: Absolute when it came from a file: relative paths are relative to the file.
     data_directory: Path = Path("homing-data")
+    log: LogSection = LogSection()
     broker: BrokerSection = BrokerSection()
     journal: JournalSection = JournalSection()
     limits: LimitsSection = LimitsSection()
@@ -101,6 +103,13 @@ class Config(Section):
     def data_given(self) -> bool:
         """Whether the data directory was named beside the file, which does not count then."""
         return self._data_given
+
+    @property
+    def log_file(self) -> Path | None:
+        """Absolute; None: standard error."""
+        if self.log.file is None:
+            return None
+        return (self._source_path.parent if self._source_path is not None else Path.cwd()) / self.log.file
 
     def with_data(self, directory: Path) -> Config:
         """The same with its journal in another place than the file says."""
@@ -397,6 +406,7 @@ SECTIONS: Final[Mapping[str, type[Section]]] = {
     "native": NativeSection,
     "amqp": AmqpSection,
     "http": HttpSection,
+    "log": LogSection,
     "broker": BrokerSection,
     "journal": JournalSection,
     "limits": LimitsSection,

@@ -89,6 +89,20 @@ class HttpSection(Section):
     port: Port = 7172
 
 
+class LogSection(Section):
+    """How the log is written, and where to."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["text", "json"] = "text"
+    #: Of the times in it.
+    zone: Literal["utc", "local"] = "utc"
+    #: None: standard error. Relative to the configuration file.
+    file: str | None = Field(default=None, min_length=1, max_length=4096)
+    #: A file of this size is set aside as ``file``.1, and the last few of these are kept.
+    max_bytes: Size = Field(default=64 << 20, alias="max-bytes", ge=4096)
+    backup_count: int = Field(default=5, ge=1, le=1000)
+
+
 class BrokerSection(Section):
     name: str = Field(default="homing", min_length=1, max_length=128)
     #: Bodies plus 400 B a reference, of everything in memory; producers wait at it.

@@ -96,7 +96,7 @@ class DeadLetterOffice:
             routes = self._exchanges.routes(queue, references, reason)
             return self._to_address(queue, references, reason) if routes is None else routes
         except Exception:
-            log.exception("queue %s: it could not be decided where its dead letters go; they are kept", queue.name)
+            log.exception("dead-lettering-failed: queue %s: it could not be decided where its dead letters go; they are kept", queue.name)
             return [DeadLetterRoute([(reference, []) for reference in references], [])]
 
     def _expected(self, moved: list[Moved], queues: list[Queue]) -> int:
@@ -199,7 +199,7 @@ class DeadLetterOffice:
             if len(self._logged_ms) >= _LOGGED_QUEUES:
                 self._logged_ms.clear()
             self._logged_ms[queue.name] = now_ms
-            log.warning("queue %s: %s", queue.name, why)
+            log.warning("dead-letters: queue %s: %s", queue.name, why)
 
     def _willing(self, target: Target, reference: MessageReference, hops: list[Hop], asked: set[str]) -> list[Queue]:
         try:

@@ -102,7 +102,7 @@ class FlowControl:
         limit, now_ms = reason.partition(":")[0], self._state.now_ms()
         if now_ms - self._told_ms.get(limit, -_TELL_EVERY_MS) >= _TELL_EVERY_MS:
             self._told_ms[limit] = now_ms
-            log.warning("producers wait: %s", reason)
+            log.warning("producers-wait: %s", reason)
 
     def tell(self, producer: Producer) -> None:
         """What it sent waits for its turn, so it is granted nothing now. Where nobody may send, it is told why."""

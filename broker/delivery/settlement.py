@@ -58,7 +58,7 @@ class Settlement:
                 f"message {message.message_id} from {message.producer} takes {message.size} bytes, consumer {consumer.name} at most {most}"
             )
             fix = "raise limits.max-frame-bytes, or consume the queue over AMQP"
-            log.warning("queue %s: %s; it is dead-lettered (%s)", consumer.queue.name, why, fix)
+            log.warning("message-too-large: queue %s: %s; it is dead-lettered (%s)", consumer.queue.name, why, fix)
             report = {"reason": why, "error_type": "message-too-large", "error_text": fix}
             self.fail(consumer, [reference], Failure(poison=True), POISON, report)
 

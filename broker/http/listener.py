@@ -38,7 +38,7 @@ class _Http(H11Protocol):
             theirs = spoken(data)
             if theirs not in (None, "http"):
                 host, port = self.transport.get_extra_info("peername")[:2]
-                log.warning("%s", describe(f"{host}:{port}", theirs, "http"))
+                log.warning("wrong-protocol: %s", describe(f"{host}:{port}", theirs, "http"))
                 self.transport.write(answer(theirs, "http"))
                 self.transport.close()
                 return

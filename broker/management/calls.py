@@ -218,7 +218,7 @@ def _refusal(error: Exception) -> Refused:
     """What the caller is told; a fault of ours ends its call and nothing else."""
     if isinstance(error, Refused):
         return error
-    log.error("a call broke in the middle of its work", exc_info=error)
+    log.error("call-failed: a call broke in the middle of its work", exc_info=error)
     return _BROKEN
 
 
@@ -235,5 +235,5 @@ async def _read_journal(job: Callable[[], Any]) -> Any:
     except Refused:
         raise
     except Exception as error:  # a damaged row, a closed file: the caller is told, the broker goes on
-        log.exception("the journal could not be read")
+        log.exception("journal-unreadable: the journal could not be read")
         raise Refused("history-unreadable", f"the journal could not be read: {error}", "run homing journal check") from None

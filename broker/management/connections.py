@@ -73,5 +73,5 @@ def close(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
     given_back = len(connection.held())
     connection.front_end.end("connection-closed", "an operator closed this connection", "connect again, or ask why")
     broker.disconnect(connection, lost=False)
-    log.info("connection %s was closed by an operator", name)
+    log.info("connection-closed: connection %s was closed by an operator", name)
     return {"connection": name, "given_back": given_back}

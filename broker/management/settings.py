@@ -118,7 +118,7 @@ def _change(broker: Broker, wanted: Mapping[str, Mapping[str, Any]], patterns: l
     shown = [{"queue": queue.name, "changes": _changes(queue.settings, in_force)} for queue, in_force in touched[:SHOWN_QUEUES]]
     if not dry_run:
         broker.command_settings(wanted)
-        log.info("address settings were changed by command: %s", ", ".join(patterns[:SHOWN_QUEUES]))
+        log.info("settings-changed: address settings were changed by command: %s", ", ".join(patterns[:SHOWN_QUEUES]))
     ours = tuple(show_path(("address-settings", pattern)) for pattern in patterns)
     return {
         "dry_run": dry_run,

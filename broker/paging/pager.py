@@ -209,8 +209,8 @@ class Pager:
         if now_ms >= self._warned_ms + _WARN_EVERY_MS:
             self._warned_ms = now_ms
             log.warning(
-                "messages take %d MiB, near memory-limit: consumers that hold much, of queue %s and others, get nothing from disk until"
-                " they acknowledge; a smaller prefetch or a larger memory-limit helps",
+                "consumers-held-back: messages take %d MiB, near memory-limit: consumers that hold much, of queue %s and others, get"
+                " nothing from disk until they acknowledge; a smaller prefetch or a larger memory-limit helps",
                 self._references.memory_bytes >> 20,
                 consumer.queue.name,
             )
@@ -282,7 +282,9 @@ class Pager:
             queue.append_page(references)
         elif not page.more and pending.on_disk[priority]:
             if not state.recorder.busy():
-                log.error("queue %s: %d messages were counted on disk and are not there", queue.name, pending.on_disk[priority])
+                log.error(
+                    "messages-missing: queue %s: %d messages were counted on disk and are not there", queue.name, pending.on_disk[priority]
+                )
                 pending.come_from_disk(priority, pending.on_disk[priority], pending.disk_bytes)
             # What there is stands in batches that are not on disk yet.
             state.recorder.when_safe(lambda: state.mark_ready(queue))

@@ -112,7 +112,7 @@ class SocketTransport(asyncio.Protocol):
         self._admission.arrive(self)
         refusal = self._admission.refusal(self.peer) if self.tells_at_once else None
         if refusal is not None:
-            log.warning("%s was refused: %s", self.place, refusal)
+            log.warning("connection-refused: %s was refused: %s", self.place, refusal)
             self._hurried = True
             self._any_session.end(refusal.code, refusal.message, refusal.fix)
             return
@@ -123,7 +123,7 @@ class SocketTransport(asyncio.Protocol):
         theirs = spoken(data)
         if theirs is None or theirs == self.protocol:
             return False
-        log.warning("%s", describe(self.place, theirs, self.protocol))
+        log.warning("wrong-protocol: %s", describe(self.place, theirs, self.protocol))
         self.write(answer(theirs, self.protocol))
         self._any_session.lost()
         self.end()
@@ -169,7 +169,7 @@ class SocketTransport(asyncio.Protocol):
         return 2 if self.checking else 1
 
     def give_way(self, refusal: Refused) -> None:
-        log.warning("%s gave way to another: %s", self.place, refusal)
+        log.warning("connection-refused: %s gave way to another: %s", self.place, refusal)
         self._hurried = True
         self._any_session.end(refusal.code, refusal.message, refusal.fix)
         if self._transport is not None:
@@ -203,7 +203,11 @@ class SocketTransport(asyncio.Protocol):
         transport.write(data)
         self._last_out = self._loop.time()
         if transport.get_write_buffer_size() > _MOST_UNSENT:
-            log.warning("%s does not read what it is sent: more than %d bytes wait for it, and it is given up", self.place, _MOST_UNSENT)
+            log.warning(
+                "connection-given-up: %s does not read what it is sent: more than %d bytes wait for it, and it is given up",
+                self.place,
+                _MOST_UNSENT,
+            )
             transport.abort()
 
     def opened(self, heartbeat_ms: int) -> None:
@@ -277,14 +281,18 @@ class SocketTransport(asyncio.Protocol):
         if not unsent or self._written - unsent != self._taken:
             self._taken, self._taken_at = self._written - unsent, now
         elif now - self._taken_at >= self._limits.write_timeout_ms / 1000:
-            said = "%s has taken nothing for %.1f s of the %d bytes that wait for it, and is given up (limits.write-timeout)"
-            log.warning(said, self.place, now - self._taken_at, unsent)
+            log.warning(
+                "connection-given-up: %s has taken nothing for %.1f s of the %d bytes that wait for it (limits.write-timeout)",
+                self.place,
+                now - self._taken_at,
+                unsent,
+            )
             transport.abort()
             return
         if not self._heartbeat_s:
             return
         if not self._not_reading and now - self._last_in > self._heartbeat_s * self._limits.heartbeat_tolerance:
-            log.warning("%s was silent for %.1f s and is given up", self.place, now - self._last_in)
+            log.warning("connection-given-up: %s was silent for %.1f s and is given up", self.place, now - self._last_in)
             transport.abort()
         elif now - self._last_out >= self._heartbeat_s * 0.5:
             self._any_session.heartbeat()

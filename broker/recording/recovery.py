@@ -43,7 +43,7 @@ def recover(broker: Engine, recovered: Recovered) -> None:
     for address, duplicate_ids in recovered.duplicates.items():
         broker.intake.remember(address, duplicate_ids)
     for sentence in recovered.quarantined:
-        log.error("%s", sentence)
+        log.error("message-quarantined: %s", sentence)
 
 
 def _queue(broker: Engine, record: QueueRecord) -> None:
@@ -52,7 +52,11 @@ def _queue(broker: Engine, record: QueueRecord) -> None:
     try:
         settings = settings_for(broker.state.settings, record.address, options, policy)
     except Refused as refusal:
-        log.error("queue %s: what it was declared with is not understood any more (%s); the address's settings apply", record.name, refusal)
+        log.error(
+            "declaration-unreadable: queue %s: what it was declared with is not understood any more (%s); the address's settings apply",
+            record.name,
+            refusal,
+        )
     queue = Queue(
         record.queue_id,
         record.name,

@@ -50,7 +50,12 @@ class CommandedSettings:
                 try:
                     field, read = read_setting(name, known_duration_ms(value) if name.endswith("_ms") else value)
                 except SettingError as error:
-                    log.error('setting %s of "%s" in the journal is not understood any more (%s)', name, record.name, error)
+                    log.error(
+                        'declaration-unreadable: setting %s of "%s" in the journal is not understood any more (%s)',
+                        name,
+                        record.name,
+                        error,
+                    )
                 else:
                     layer[field] = read
         self.layers = layers

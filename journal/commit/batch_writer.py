@@ -337,7 +337,7 @@ def _move_references(connection: sqlite3.Connection, moved: list[ReferenceRecord
         return written
     # A row that was found damaged meanwhile was set aside, or a damaged hop named another; the message itself is here.
     missing = [record for record in moved if not connection.execute(IS_THERE, (record.sequence,)).fetchone()]
-    log.error("%d messages go on to another queue from rows that are not there any more", len(missing))
+    log.error("messages-missing: %d messages go on to another queue from rows that are not there any more", len(missing))
     inserts = _Inserts([], [], [], [])
     for record in missing:
         _append_references(inserts, iter([record]), set())

@@ -176,7 +176,9 @@ class WriterThread:
         """From here on until there is room again, what is written is what must be: the reserve is not for history."""
         if not self._sparing:
             self._sparing = True
-            log.warning("the disk is full: no history is written (attempts, outcomes) until there is room; messages are safe")
+            log.warning(
+                "history-paused: the disk is full: no history is written (attempts, outcomes) until there is room; messages are safe"
+            )
 
     def _spend_reserve(self, connection: sqlite3.Connection) -> None:
         self.disk.release_reserve()
@@ -279,7 +281,10 @@ class WriterThread:
         space_low = self.disk.look(pending, self._batch_bytes, partial(_unused_bytes, connection))
         if self._sparing and not space_low:
             self._sparing = False
-            log.info("there is room: history is written again; of %d attempts and outcomes none was kept", self.statistics.history_dropped)
+            log.info(
+                "history-resumed: there is room: history is written again; of %d attempts and outcomes none was kept",
+                self.statistics.history_dropped,
+            )
         now_s = time.monotonic()
         due = pending >= self.options.checkpoint_every_bytes and now_s >= self._checkpoint_next_s
         due = due or (space_low and now_s >= self._low_look_s) or self._vacuum_due(connection, idle)

@@ -39,5 +39,5 @@ def set_aside(connection: sqlite3.Connection, row: tuple[Any, ...], why: Damaged
     connection.execute("DELETE FROM reference WHERE sequence = ?", (sequence,))
     returned.forget(connection, (sequence,))
     said = sentence(row, why)
-    log.error("set aside: %s", said)
+    log.error("message-quarantined: %s", said)
     return said

@@ -53,5 +53,5 @@ def remove_left_over(place: Path, names: str) -> None:
             os.close(lock(partial))
         except OSError:
             continue
-        log.warning("removed %s, which was left half made", partial)
+        log.warning("half-made-removed: removed %s, which was left half made", partial)
         shutil.rmtree(partial, ignore_errors=True)

@@ -101,7 +101,11 @@ class MarkFile:
             self._write(commits)
         except OSError as error:
             # An old number does no harm, and the journal's own writes will find the same.
-            log.warning("%s cannot be written (%s): missing commits will not be found out until the next start", MARK_NAME, error.strerror)
+            log.warning(
+                "commit-mark-unwritable: %s cannot be written (%s): missing commits will not be found out until the next start",
+                MARK_NAME,
+                error.strerror,
+            )
             self.close()
 
     def _write(self, commits: int) -> None:
@@ -136,7 +140,7 @@ def nothing_missing(directory: Path, go_on: bool) -> Iterator[Mark | None]:
                 # Where there is not even a table there is nothing to go on with; a copy of an earlier version counted nothing.
                 if not go_on or not _has_meta(connection):
                     raise damaged(missing)
-                log.error("%s: the broker goes on with what is there, as on-damage says", missing)
+                log.error("commits-missing: %s: the broker goes on with what is there, as on-damage says", missing)
             yield mark
 
 

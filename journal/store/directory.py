@@ -31,7 +31,10 @@ def prepare_directory(directory: Path) -> None:
             if not names or DATABASE_NAME in names:
                 directory.chmod(0o700)
             else:
-                log.warning("the data directory %s holds other files and can be read by others; give the journal one of its own", directory)
+                log.warning(
+                    "directory-shared: the data directory %s holds other files and can be read by others; give the journal one of its own",
+                    directory,
+                )
     except OSError as error:
         raise JournalError(
             "journal-io",

@@ -107,7 +107,7 @@ def _outcome(queue_id: int, row: tuple[Any, ...], now_ms: int) -> Outcomes:
         detail = detail._replace(address=message.address, sent_at_ms=message.sent_at_ms)
     except Damaged as error:
         # It goes either way; what is readable of it stays in its history.
-        log.warning("message %d, which went with its queue, %s", message_id, error)
+        log.warning("message-unreadable: message %d, which went with its queue, %s", message_id, error)
     return Outcomes(queue_id, now_ms, "purged", detail, [(message_id, sequence)])
 
 

@@ -100,7 +100,7 @@ class Vacuum:
         commit(connection)
         self._after = blocks[-1]
         if removed != len(sequences):
-            log.error("%d rows of messages that had left were not there any more", len(sequences) - removed)
+            log.error("messages-missing: %d rows of messages that had left were not there any more", len(sequences) - removed)
         return len(sequences), removed
 
     def _blocks(self, connection: sqlite3.Connection, after: int, most: int) -> list[tuple[int, int]]:

@@ -302,7 +302,7 @@ async def test_a_reload_with_a_broken_file_changes_nothing(start_server: StartSe
         assert refused[2] == "config-invalid"
         assert "plain-password-5711" not in str(refused)
         os.kill(server.pid, signal.SIGHUP)
-        await asyncio.to_thread(wait_until, "the log tells of it", lambda: "not reloaded" in server.log_path.read_text())
+        await asyncio.to_thread(wait_until, "the log tells of it", lambda: "not-reloaded" in server.log_path.read_text())
     assert "plain-password-5711" not in server.log_path.read_text()
 
 
@@ -314,7 +314,7 @@ def test_a_reload_of_an_empty_or_cut_file_lets_nobody_in(start_server: StartServ
     for number, text in enumerate(["", whole.partition("users:")[0], whole.replace("ann:", "bob:")[: whole.index("$argon2") + 30]], 1):
         server.config_path.write_text(text)
         os.kill(server.pid, signal.SIGHUP)
-        wait_until("the log tells of it", lambda number=number: server.log_path.read_text().count("not reloaded") == number)
+        wait_until("the log tells of it", lambda number=number: server.log_path.read_text().count("not-reloaded") == number)
         with Raw(server.url, hello=False) as raw:
             raw.send(Op.HELLO, "homing", 1, {})
             assert raw.error()[1] == "login-required"

@@ -209,6 +209,40 @@ def test_a_reload_is_a_command(shell: HomingCommand, broker: Server) -> None:
     assert Path(broker.config_path).is_file()
 
 
+def test_a_reload_moves_the_log_and_says_what_waits_for_a_restart(shell: HomingCommand, broker: Server) -> None:
+    before = dict(broker.config)
+    log = broker.directory / "broker.log"
+    broker.config["log"] = {"file": "broker.log", "format": "json", "zone": "local"}
+    broker.config["limits"] = {"window-messages": WINDOW, "max-queues": 77}
+    broker.write_config()
+    said = shell("reload").stdout.splitlines()
+    assert {line.partition("  ")[0]: "after a restart" in line for line in said} == {
+        "limits.max_queues": True,
+        "log.file": False,
+        "log.format": False,
+        "log.zone": False,
+    }
+    wait_until("the reload is told of", lambda: "reloaded" in log.read_text())
+    assert json.loads(log.read_text().splitlines()[0])["event"] == "reloaded"
+    # What cannot be written is found out before anything else is taken up.
+    broker.config["log"] = {"file": "no/such/directory/broker.log"}
+    broker.config["addresses"] = {"news": {}}
+    broker.write_config()
+    refused = shell("reload")
+    assert (refused.returncode, "log-unwritable" in shell("reload", "--json").stderr) == (1, True)
+    assert "cannot be written: No such file or directory" in refused.stderr
+    wait_until("the refusal is told of", lambda: "not-reloaded" in log.read_text())
+    # Moved away, it is begun anew; of errors alone nothing is said.
+    log.rename(broker.directory / "moved.log")
+    broker.config |= {"log": {"file": "broker.log", "level": "error"}, "addresses": {}}
+    broker.write_config()
+    shell.json("reload")
+    broker.config = {**before, "log": {}, "addresses": {}}
+    broker.write_config()
+    assert {each["path"] for each in shell.json("reload")} == {"log.file", "log.level"}
+    assert log.read_text() == ""
+
+
 def send(shell: HomingCommand, address: str, *more: str) -> int:
     """Sends one message; its number."""
     shell("send", address, "--body", "x", *more)

@@ -252,7 +252,7 @@ def test_listeners_of_the_blocking_facade(server: Server, caplog: pytest.LogCapt
         assert (left["body"], left["failed"]) == (b"bad", 2)
     said = [record for record in caplog.records if record.name == "homing.client"]
     assert [record.getMessage() for record in said] == [
-        f"the listener of orders failed message {left['message_id']} at attempt {attempt}" for attempt in (1, 2)
+        f"listener-failed: the listener of orders failed message {left['message_id']} at attempt {attempt}" for attempt in (1, 2)
     ]
     assert all(record.levelno == logging.ERROR and record.exc_info and record.exc_info[0] is LookupError for record in said)
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from pathlib import Path
+from typing import cast
 
 import msgpack
 import pytest
@@ -15,6 +16,7 @@ import pytest
 import homing
 from homing.broker.clock import BrokerClock
 from homing.broker.config.config import parse
+from homing.broker.logs import LogWriter
 from homing.broker.server import Server as Broker
 from homing.broker.start_check import StartCheck
 from homing.journal.journal import Journal
@@ -139,7 +141,7 @@ async def test_a_log_that_grows_to_its_limit_ends_it(
     monkeypatch.setattr("homing.broker.start_check._REST", 1e6)
     async with opened(tmp_path, wal_limit_bytes=1 << 20) as (journal, _):
         await _fill(journal)
-        broker = Broker(parse(f"data-directory: {tmp_path}", tmp_path / "broker.yaml"), journal, BrokerClock(0))
+        broker = Broker(parse(f"data-directory: {tmp_path}", tmp_path / "broker.yaml"), journal, BrokerClock(0), cast(LogWriter, None))
         broker.look_for_damage()
         for sequence in range(10_000, 10_200):
             send(journal, sequence, of=message(sequence, b"x" * 12_000))

@@ -31,7 +31,7 @@ def test_producers_wait_while_too_much_is_on_its_way_to_the_disk(monkeypatch: py
     reason = sink.grants[-1][1]
     assert reason is not None
     assert reason.startswith("disk-busy: 1200 bytes")
-    assert [record.getMessage() for record in caplog.records] == [f"producers wait: {reason}"]
+    assert [record.getMessage() for record in caplog.records] == [f"producers-wait: {reason}"]
     flow.relieve()
     assert len(sink.grants) == 2, "it is told once"
     world.commit()

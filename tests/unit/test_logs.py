@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import json
 import logging
 import os
+import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from homing.broker.logs import LogWriter, Sparing, visible
+from homing.broker.logs import EVENT, Lines, LogOptions, LogWriter, Sparing, _Descriptor, open_sink, visible
+
+ROOT = Path(__file__).parent.parent.parent
 
 
 class Clock:
@@ -52,7 +59,7 @@ def test_text_from_elsewhere_is_one_printable_line(text: str, shown: str) -> Non
 
 
 def test_no_line_passes_for_another(pipe: tuple[int, int]) -> None:
-    writer = LogWriter(pipe[1])
+    writer = LogWriter(_Descriptor(pipe[1]))
     writer.handle(record("refused: %s", "ann\n2026-01-01 CRITICAL homing: all is lost\x1b[31m"))
     writer.close()
     first, second = written(pipe[0])
@@ -60,16 +67,71 @@ def test_no_line_passes_for_another(pipe: tuple[int, int]) -> None:
     assert second == "    2026-01-01 CRITICAL homing: all is lost\\x1b[31m"
 
 
+def test_a_line_is_an_object_with_the_name_of_its_event(pipe: tuple[int, int]) -> None:
+    writer = LogWriter(_Descriptor(pipe[1]))
+    writer.setFormatter(Lines(as_json=True))
+    writer.handle(record("login-refused: user %s", "ann\x1b: \n"))
+    try:
+        raise OSError("a fault")
+    except OSError:
+        writer.handle(logging.LogRecord("asyncio", logging.ERROR, __file__, 1, "it broke", (), sys.exc_info()))
+    writer.close()
+    ours, theirs = (json.loads(line) for line in written(pipe[0]))
+    assert ours.pop("time").endswith("+00:00")
+    assert ours == {"level": "WARNING", "logger": "homing", "event": "login-refused", "message": "user ann\x1b: \n"}
+    assert (theirs["event"], theirs["message"]) == ("asyncio", "it broke")
+    assert theirs["exception"].endswith("OSError: a fault")
+
+
+def test_times_have_their_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    time.tzset()
+    try:
+        at = record("a: b")
+        at.created = 0.25
+        assert Lines().format(at) == "1970-01-01T00:00:00.250+00:00 WARNING homing: a: b"
+        assert Lines(utc=False).format(at) == "1970-01-01T05:30:00.250+05:30 WARNING homing: a: b"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_a_file_of_its_size_is_set_aside_and_few_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "broker.log"
+    writer = LogWriter(open_sink(LogOptions(path=path, max_bytes=4096, backup_count=2)))
+    for number in range(200):
+        writer.handle(record(f"kind-{number}: %s", "x" * 60))
+    writer.close()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["broker.log", "broker.log.1", "broker.log.2"]
+    assert all(0 < each.stat().st_size <= 4096 for each in tmp_path.iterdir())
+    assert path.read_text().endswith("kind-199: " + "x" * 60 + "\n")
+
+
+def test_every_line_of_ours_names_its_event() -> None:
+    said, nameless = 0, []
+    for path in [path for room in ("broker", "client", "journal") for path in (ROOT / room).rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("log."):
+                said += 1
+                if not (isinstance(node.args[0], ast.Constant) and EVENT.match(str(node.args[0].value))):
+                    nameless.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert said > 50
+    assert nameless == [], "a line of the log begins with the name of its event: disk-full: …"
+
+
 def test_what_is_said_too_often_is_counted_by_kind(pipe: tuple[int, int]) -> None:
     clock = Clock()
-    writer = LogWriter(pipe[1], clock)
+    writer = LogWriter(_Descriptor(pipe[1]), clock)
     for number in range(100):
         writer.handle(record("refused: %s", number))
     writer.handle(record("another"))
     writer.handle(record("the end", level=logging.CRITICAL))
     writer.close()
-    lines = [line.partition(": ")[2] for line in written(pipe[0])]
-    assert lines == [*(f"refused: {number}" for number in range(20)), "another", "the end", "80 more like this were left out: refused: %s"]
+    lines = [line.partition("homing: ")[2] for line in written(pipe[0])]
+    assert lines == [
+        *(f"refused: {number}" for number in range(20)),
+        *("homing: another", "homing: the end", "lines-left-out: 80 more like this were left out: refused: %s"),
+    ]
 
 
 def test_a_kind_is_said_again_when_its_window_is_over() -> None:
@@ -92,7 +154,7 @@ def test_kinds_beyond_counting_are_told_of_together() -> None:
 
 def test_a_reader_that_takes_nothing_holds_nobody_up_and_is_told_what_it_missed(pipe: tuple[int, int]) -> None:
     clock = Clock()
-    writer = LogWriter(pipe[1], clock, flush_s=0.05)
+    writer = LogWriter(_Descriptor(pipe[1]), clock, flush_s=0.05)
     for number in range(4000):
         clock.now_s += 1
         writer.handle(record("a long line, %d: " + "x" * 4000, number))
@@ -112,7 +174,7 @@ def test_a_reader_that_takes_nothing_holds_nobody_up_and_is_told_what_it_missed(
 def test_a_reader_that_is_gone_ends_nothing() -> None:
     reader, end = os.pipe()
     os.close(reader)
-    writer = LogWriter(end)
+    writer = LogWriter(_Descriptor(end))
     writer.handle(record("to nobody"))
     writer.close()
     assert not writer._thread.is_alive()
@@ -120,15 +182,17 @@ def test_a_reader_that_is_gone_ends_nothing() -> None:
 
 
 def test_a_line_that_cannot_be_made_is_told_of(pipe: tuple[int, int]) -> None:
-    writer = LogWriter(pipe[1])
+    writer = LogWriter(_Descriptor(pipe[1]))
     writer.handle(record("%d of %d", 1))
     writer.close()
-    assert written(pipe[0]) == ["a line of the log could not be made: %d of %d (TypeError)"]
+    assert [line.partition(" WARNING ")[2] for line in written(pipe[0])] == [
+        "homing: line-failed: a line could not be made: %d of %d (TypeError)"
+    ]
 
 
 def test_a_pipe_that_does_not_wait_is_waited_for(pipe: tuple[int, int]) -> None:
     os.set_blocking(pipe[1], False)
-    writer = LogWriter(pipe[1])
+    writer = LogWriter(_Descriptor(pipe[1]))
     for number in range(20):
         writer.handle(record(f"%s {number}", "x" * 10_000))
     text = ""

@@ -27,7 +27,7 @@ async def test_a_slow_disk_does_not_break_an_orderly_stop(monkeypatch: pytest.Mo
     # What came out of here would end the process with another exit code.
     await shutdown._drain(cast(Any, server), cast(Any, SlowJournal()))
     (warning,) = caplog.records
-    assert warning.getMessage() == "the disk is slow: clients are left without answers to what they did last"
+    assert warning.getMessage() == "disk-slow: the disk is slow: clients are left without answers to what they did last"
     assert told == [True]
 
 

@@ -430,6 +430,6 @@ class AmqpSession(AmqpConnection):
             self._close_connection(AmqpError(320, f"CONNECTION_FORCED - {message}"))
 
     def broken(self, error: Exception) -> None:
-        log.error("a frame broke its AMQP session; its connection is closed, the others go on", exc_info=error)
+        log.error("session-failed: a frame broke its AMQP session; its connection is closed, the others go on", exc_info=error)
         if not self._ended:
             self._close_connection(AmqpError(541, "INTERNAL_ERROR - the broker failed on this frame"))

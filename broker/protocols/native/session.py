@@ -138,7 +138,7 @@ class NativeSession:
         if isinstance(error, ProtocolError):
             self.end(error.code, error.message, error.fix)
         else:
-            log.error("a frame broke its session; its connection is closed, the others go on", exc_info=error)
+            log.error("session-failed: a frame broke its session; its connection is closed, the others go on", exc_info=error)
             self.end("internal-error", "the broker failed on this frame", "report it with the broker's log; reconnect to go on")
         self.lost()
 

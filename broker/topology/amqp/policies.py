@@ -138,7 +138,11 @@ class Policies:
             try:
                 policy = read_policy(**_known(record.content))
             except (PolicyError, TypeError) as error:
-                log.error("policy %s in the journal is not understood any more (%s); it does not apply", record.name, error)
+                log.error(
+                    "declaration-unreadable: policy %s in the journal is not understood any more (%s); it does not apply",
+                    record.name,
+                    error,
+                )
             else:
                 self._set[policy.virtual_host, policy.name] = policy
 

@@ -100,7 +100,7 @@ class DeclaredQueues:
         for argument in ignored(queue):
             if argument not in self._told and len(self._told) < _MOST_TOLD:
                 self._told.add(argument)
-                log.info("%s: the argument %s has no effect here (docs/interoperability.md)", _shown(queue), argument)
+                log.info("argument-ignored: %s: the argument %s has no effect here (docs/interoperability.md)", _shown(queue), argument)
 
     def _check_dead_letter_exchange(self, connection: Connection, name: str, exchange: str | None) -> None:
         """Dead letters are read from the queue and written to the exchange for whoever declares it, who must be allowed to."""
