@@ -157,7 +157,7 @@ class WriterThread:
         self.statistics.full_disk_retries += 1
         self.disk.space_low = True
         self._spare()
-        for make_room in (self._checkpoint_if_it_fits, self._spend_reserve):
+        for make_room in (self._checkpoint, self._spend_reserve):
             try:
                 roll_back(connection)
                 make_room(connection)
@@ -182,15 +182,7 @@ class WriterThread:
 
     def _spend_reserve(self, connection: sqlite3.Connection) -> None:
         self.disk.release_reserve()
-        self._checkpoint_if_it_fits(connection)
-
-    def _checkpoint_if_it_fits(self, connection: sqlite3.Connection) -> None:
-        """What a checkpoint copies may make the file longer. On a full disk it would take the room that the next batch needs, for half of
-        what it came for; where it fits, it gives all of the write-ahead log back.
-        """
-        pages = int(connection.execute("PRAGMA page_count").fetchone()[0])
-        if self.disk.fits(pages * PAGE_BYTES):
-            self._checkpoint(connection)
+        self._checkpoint(connection)
 
     def upkeep(self, connection: sqlite3.Connection, idle: bool) -> Standing:
         """One bounded step of each: checkpoint, rows of what is gone, history, giving pages back, free space. ``idle``: for some time."""
@@ -200,10 +192,7 @@ class WriterThread:
             # Where space is low, the file gets shorter only by a checkpoint.
             limit = _IDLE_CHECKPOINT_BYTES if idle or self.disk.space_low else self.options.checkpoint_every_bytes
             if self.meter.pending_bytes() >= limit and time.monotonic() >= self._checkpoint_next_s:
-                if self._sparing:
-                    self._checkpoint_if_it_fits(connection)
-                else:
-                    self._checkpoint(connection)
+                self._checkpoint(connection)
                 if self.meter.pending_bytes() >= limit:
                     self._checkpoint_next_s = time.monotonic() + _HELD_UP_S
         except sqlite3.DatabaseError as error:
@@ -254,6 +243,11 @@ class WriterThread:
             self._put_off_s = time.monotonic() + _FULL_S
 
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
+        """What it copies may make the file longer. Where that does not fit, it would take the room that the next batch needs, for a part of
+        what it came for; where it does, it gives all of the write-ahead log back.
+        """
+        if not self.disk.fits(int(connection.execute("PRAGMA page_count").fetchone()[0]) * PAGE_BYTES):
+            return
         if not self.backup.before_checkpoint(self.disk.space_low or self.meter.used_bytes() > self.options.wal_limit_bytes):
             return
         started = time.perf_counter()

@@ -204,6 +204,28 @@ async def test_a_start_on_a_full_disk_has_the_reserve_for_the_first_look_too(sma
         assert len(recovered.references) == 1
 
 
+async def test_a_start_on_a_full_disk_leaves_the_reserve_to_what_must_be_written(small_disk: Path, tmp_path: Path) -> None:
+    """A long write-ahead log is left by a kill: a checkpoint that does not fit would take the reserve for a part of it."""
+    async with opened(small_disk / "j", **{**SMALL, "checkpoint_every_bytes": 1 << 30}) as (journal, _):
+        journal.batch.queue(queue())
+        for sequence in range(1, 401):
+            send(journal, sequence, of=message(sequence, os.urandom(20_000)))
+        await journal.flush()
+        shutil.copytree(small_disk / "j", tmp_path / "killed")
+    for path in (tmp_path / "killed").iterdir():
+        shutil.copy(path, small_disk / "j")
+    theirs = fill_up(small_disk)
+    async with opened(small_disk / "j", **SMALL) as (journal, recovered):
+        assert len(recovered.references) == 400
+        for start in range(1, 101, 10):
+            for sequence in range(start, start + 10):
+                settle(journal, sequence)
+            await journal.flush()
+        theirs.unlink()
+        await _space(journal)
+    assert sequences(small_disk / "j") == list(range(101, 401))
+
+
 async def test_producers_wait_in_time_consumers_drain_and_service_resumes(small_disk: Path) -> None:
     told: list[bool] = []
     async with opened(small_disk / "j", **SMALL) as (journal, _):
