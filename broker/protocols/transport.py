@@ -16,7 +16,7 @@ from ..errors import Refused
 from .codec_foreign import answer, describe
 from .codec_spoken import spoken
 from .handshakes import Admission
-from .native.codec import Frame, FrameDecoder, ProtocolError
+from .native.codec import Frame, FrameDecoder, Op, ProtocolError
 from .native.session import NativeSession
 
 log = logging.getLogger("homing")
@@ -330,6 +330,11 @@ class NativeTransport(SocketTransport):
         if self._leaving or self._ending or not (self._postponed or self._session.full):
             super().resume_reading()
 
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._postponed:
+            self._go_on()
+
     def opened(self, heartbeat_ms: int) -> None:
         super().opened(heartbeat_ms)
         self._decoder.limit = self._limits.max_frame_bytes
@@ -356,15 +361,20 @@ class NativeTransport(SocketTransport):
         if self._postponed:
             self._postponed += frames
             return
-        if len(frames) < 2 and not more:
+        if len(frames) < 2 and not more and not self._paused:
             self._session.receive(frames)
             return
         # The loop's own time stands still during a turn.
         until = self._loop.time() + _TURN_S
-        for number, frame in enumerate(frames, 1):
-            self._session.receive([frame])
-            if time.monotonic() > until and (more or number < len(frames)) and self._transport is not None:
+        for number, frame in enumerate(frames):
+            if self._paused and frame[0] == Op.CALL:
+                # Who asks faster than it reads the answers is asked no more of us: it is heard again when it has read.
                 self._postponed = frames[number:]
+                self.pause_reading()
+                return
+            self._session.receive([frame])
+            if time.monotonic() > until and (more or number + 1 < len(frames)) and self._transport is not None:
+                self._postponed = frames[number + 1 :]
                 self.pause_reading()
                 self._loop.call_soon(self._go_on)
                 return
