@@ -12,6 +12,7 @@ import resource
 import secrets
 import signal
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from random import Random
@@ -29,6 +30,7 @@ from .clock import BrokerClock
 from .config.checks import layer_problems
 from .config.config import Change, Config, changes
 from .config.models import AmqpSection, HttpSection, NativeSection
+from .core.counts import Histogram
 from .declarations import declare
 from .errors import Refused
 from .http.health import Health
@@ -56,7 +58,10 @@ log = logging.getLogger("homing")
 #: (docs/performance-budget.md).
 _SWITCH_INTERVAL_S: Final = 0.0002
 #: A page of an answer, where frames are not smaller.
+#: A disk that has not answered for this long is named by the probes.
+_DISK_HANGS_S: Final = 5.0
 _ANSWER_BYTES: Final = 512 * 1024
+_LAGS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
 class Server:
@@ -73,6 +78,9 @@ class Server:
         self._turn_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for_ms = 0
+        #: When the timer is to ring, and how late it was, in seconds.
+        self._ring_at = 0.0
+        self._loop_lag = Histogram(_LAGS_S)
         self._last_beat = 0.0
         self._reloading = asyncio.Lock()
         limits = config.limits
@@ -154,9 +162,12 @@ class Server:
             self._timer.cancel()
         self._armed_for_ms = next_ms
         # At least every second: a wall clock that jumped forward must be noticed.
-        self._timer = self._loop.call_later(min(1.0, max(0, next_ms - self._clock.now_ms()) / 1000), self._ring)
+        in_s = min(1.0, max(0, next_ms - self._clock.now_ms()) / 1000)
+        self._ring_at = time.monotonic() + in_s
+        self._timer = self._loop.call_later(in_s, self._ring)
 
     def _ring(self) -> None:
+        self._loop_lag.add(max(0.0, time.monotonic() - self._ring_at))
         self._armed_for_ms = 0
         self._turn()
 
@@ -230,7 +241,18 @@ class Server:
     def show_metrics(self, http: HttpListener) -> None:
         from .http.metrics import BrokerCollector
 
-        http.show(BrokerCollector(self.broker, self._calls.meter, __version__, self.statistics, lambda: self._journal.space_low))
+        http.show(
+            BrokerCollector(
+                self.broker,
+                self._calls.meter,
+                __version__,
+                statistics=self.statistics,
+                disk_low=lambda: self._journal.space_low,
+                disk_waits_s=lambda: self._journal.waits_s,
+                loop_lag=self._loop_lag,
+                refused=lambda: self._logins.refused,
+            )
+        )
 
     def _native_session(self, transport: SocketTransport) -> NativeSession:
         authenticate = self._authenticator(transport, self._logins.check)
@@ -243,6 +265,7 @@ class Server:
         if (user, password) == ("guest", "guest"):
             answer("guest")
         else:
+            self._logins.refused += 1
             said = f"Login was refused using authentication mechanism for user '{user}'"
             log.warning("login-refused: user %s from %s", visible(user, 64), peer)
             answer(Refused("login-refused", said, "use guest and guest"))
@@ -422,7 +445,7 @@ async def _serve(config: Config, json_ready: bool, log_writer: LogWriter, health
         print(_ready_line(config, places, json_ready), flush=True)
         if http is not None:
             server.show_metrics(http)
-        health.disk_low = lambda: journal.space_low
+        health.disk_degraded = lambda: journal.space_low or journal.waits_s > _DISK_HANGS_S
         health.state = "ready"
         server._turn()
         server.manager.ready(_ready_line(config, places, False))

@@ -103,6 +103,11 @@ class Journal:
         self.batch = self._new_batch()
         self._task = asyncio.get_running_loop().create_task(self._run(), name="journal")
 
+    @property
+    def waits_s(self) -> float:
+        """How long the disk has not answered what it was asked; a step's work is counted in."""
+        return self._store.waits_s
+
     @classmethod
     async def open(cls, directory: Path, options: JournalOptions, now_ms: int) -> tuple[Journal, Recovered]:
         """Lock the directory, create or migrate or recover what is in it (on a full disk with the reserve's room), and start the writer.

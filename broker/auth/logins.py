@@ -49,6 +49,8 @@ class Logins:
         self._key = secrets.token_bytes(32)
         self._proven: OrderedDict[bytes, None] = OrderedDict()
         self._closed = False
+        #: How many logins were refused, or held back in vain.
+        self.refused = 0
 
     def check(self, user: str | None, password: str | None, peer: str, answer: Answer) -> Callable[[], object] | None:
         """Answers at once or later. Returns how to call that off."""
@@ -107,6 +109,7 @@ class Logins:
         else:
             message = f"too many logins wait to be checked; the one of {who} has waited for {self._patience_ms} ms"
             refusal = Refused("login-held-back", message, "try again, or raise limits.login-threads")
+        self.refused += 1
         log.warning("login-held-back: login of %s from %s held back: %d failed before it", visible(login.user, 64), login.peer, failures)
         login.answer(refusal)
 
@@ -133,6 +136,7 @@ class Logins:
             self._prove(login, hashed)
             return login.user
         self._queue.failed(login.peer, login.user, self._now_ms())
+        self.refused += 1
         log.warning("login-refused: user %s from %s", visible(login.user, 64), login.peer)
         return _WRONG
 

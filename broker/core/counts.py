@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Final
 
 #: In the order in which they stand in ``Queue.counts``; shown under these names. ``retried``: of those that failed, tried again.
@@ -24,6 +25,21 @@ COUNT_OF_OUTCOME: Final = {
     "redriven": COUNTED.index("moved_out"),
     "moved": COUNTED.index("moved_out"),
 }
+
+
+class Histogram:
+    """How many values there were up to each of ``bounds``, and beyond the last; and what they come to together."""
+
+    __slots__ = ("bounds", "numbers", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.numbers = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def add(self, value: float) -> None:
+        self.numbers[bisect_left(self.bounds, value)] += 1
+        self.total += value
 
 
 def none_yet() -> list[int]:

@@ -277,6 +277,11 @@ class Pending:
                 return None if first is None or self._waits_for_disk(first) else first
         return None
 
+    def oldest(self) -> MessageReference | None:
+        """The one that came first, of those in memory."""
+        firsts = [self._first(priority) for priority in range(self._top + 1)] if self.count else []
+        return min((first for first in firsts if first is not None), key=_SEQUENCE, default=None)
+
     def _first(self, priority: int) -> MessageReference | None:
         fresh, runs = self._fresh[priority], self._returned[priority]
         while fresh and not _waits_here(fresh[0]):

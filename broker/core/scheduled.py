@@ -54,7 +54,6 @@ class Schedule:
                 break
             reference = heapq.heappop(self._heap)[2]
             reference.queue.withdraw(reference, Where.IN_COMMIT)
-            reference.due_at_ms = None
             due.append(reference)
         return due
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import groupby
 from random import Random
+from typing import Final
 
 from ..core.consumer import Consumer
-from ..core.counts import SENT
+from ..core.counts import SENT, Histogram
 from ..core.message import IN_COMMIT, Message, MessageReference
 from ..core.queue import Queue
 from ..core.settings.address_settings import AddressSettingsRepository
@@ -20,6 +21,8 @@ from ..paging.pager import Pager, Windows
 from ..recording.recorder import Recorder
 from .references import expires_at
 from .shared_state import SharedState
+
+LATENESS_MS: Final = (1, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 60_000, 600_000)
 
 
 class BrokerState(SharedState):
@@ -35,6 +38,8 @@ class BrokerState(SharedState):
         windows: Windows,
     ) -> None:
         super().__init__(recorder, settings, now_ms, rng, wake, max_hops, windows.memory_bytes)
+        #: Of what had a due time: how long after it that was ready to go.
+        self.lateness_ms = Histogram(LATENESS_MS)
         self.pager = Pager(self, reader, windows, self.place)
 
     # -- in ----------------------------------------------------------------------------------------------------------
@@ -83,7 +88,9 @@ class BrokerState(SharedState):
             if fresh and reference.due_at_ms is None:
                 new.append(reference)
             else:
-                reference.due_at_ms = None
+                if reference.due_at_ms is not None:
+                    self.lateness_ms.add(now_ms - reference.due_at_ms)
+                    reference.due_at_ms = None
                 back.append(reference)
         for queue, (new, back) in ready.items():
             queue.put_back(back)

@@ -9,16 +9,16 @@ State = Literal["recovering", "ready", "stopping", "failed"]
 
 
 class Health:
-    """``state`` is set by the server. A full disk leaves the broker ready: consumers must come to drain it."""
+    """``state`` is set by the server. A disk that is full, or hangs, leaves the broker ready: consumers must come to drain it."""
 
     def __init__(self) -> None:
         self.state: State = "recovering"
-        self.disk_low: Callable[[], bool] = lambda: False
+        self.disk_degraded: Callable[[], bool] = lambda: False
 
     @property
     def ready(self) -> bool:
         return self.state == "ready"
 
     def describe(self) -> dict[str, Any]:
-        degraded = ["disk"] if self.ready and self.disk_low() else []
+        degraded = ["disk"] if self.ready and self.disk_degraded() else []
         return {"state": self.state, "degraded": degraded}

@@ -7,7 +7,7 @@ import logging
 from typing import Final
 
 import uvicorn
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.registry import Collector
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -51,6 +51,7 @@ class HttpListener:
     def __init__(self, health: Health) -> None:
         self._health = health
         self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
         self._state = ServerState()
         self.server: asyncio.Server | None = None
 

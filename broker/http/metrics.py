@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
 from typing import Any, Final
 
 from prometheus_client import Metric
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from ..broker import Broker
-from ..core.counts import COUNTED
+from ..core.counts import COUNTED, Histogram
 from ..core.queue import Queue
 from ..management.statistics import Meter, states
 
@@ -19,93 +20,186 @@ from ..management.statistics import Meter, states
 SHOWN_QUEUES: Final = 200
 _REST: Final = ""
 
-_COUNTS: Final = {
-    "sent": "Messages that came from producers.",
-    "moved_in": "Messages that came from other queues: dead-lettered, redriven, moved.",
-    "delivered": "Deliveries to consumers.",
-    "succeeded": "Messages that were acknowledged.",
-    "failed": "Deliveries that failed.",
-    "retried": "Failed messages that are to be delivered again.",
-    "dead_lettered": "Messages that were dead-lettered.",
-    "expired": "Messages whose time to live ended.",
-    "dropped": "Messages removed for want of room or of a dead-letter address.",
-    "purged": "Messages removed by an operator.",
-    "moved_out": "Messages moved or redriven to another queue.",
+_MESSAGES: Final = {
+    "sent": ("sent", "Messages that came from producers."),
+    "moved_in": ("moved_in", "Messages that came from other queues: dead-lettered, redriven, moved."),
+    "delivered": ("delivered", "Deliveries that ended: acknowledged or failed."),
+    "succeeded": ("acknowledged", "Messages that were acknowledged."),
+    "failed": ("failed", "Deliveries that failed."),
+    "retried": ("redelivered", "Failed messages that are delivered again."),
+    "expired": ("expired", "Messages whose time to live ended."),
+    "dropped": ("dropped", "Messages removed for want of room or of a dead-letter address."),
+    "purged": ("purged", "Messages removed by an operator."),
+    "moved_out": ("moved_out", "Messages moved or redriven to another queue."),
 }
-_JOURNAL: Final = {
+#: Of the journal's statistics: name, help, factor.
+_COUNTERS: Final = {
     "groups": ("commits", "Commits.", 1.0),
     "commit_ms": ("commit_seconds", "Time spent in commits, with the sync.", 0.001),
+    "sync_ms": ("sync_seconds", "Of that, the time that their ends took: what waits for the disk.", 0.001),
     "checkpoints": ("checkpoints", "Checkpoints of the write-ahead log.", 1.0),
     "checkpoint_ms": ("checkpoint_seconds", "Time spent in checkpoints.", 0.001),
     "bytes_written": ("written_bytes", "Bytes given to the journal.", 1.0),
     "history_dropped": ("history_dropped", "Attempts and outcomes not written while the disk was full.", 1.0),
 }
+_ROWS: Final = {
+    "added": "references_added",
+    "changed": "references_changed",
+    "deleted": "references_deleted",
+    "elided": "references_elided",
+}
+_GAUGES: Final = {
+    "wal_bytes": ("journal_wal_bytes", "What of the write-ahead log is in use."),
+    "database_bytes": ("journal_database_bytes", "The journal's database, without its write-ahead log."),
+    "disk_free_bytes": ("disk_free_bytes", "What is free on the journal's file system."),
+}
 
 
 class BrokerCollector(Collector):
-    """``statistics``: the server's, with the journal's figures. ``disk_low``: whether the disk's reserve is all that is left."""
+    """``statistics``: the server's, with the journal's figures. ``disk_low``: whether the disk's reserve is all that is left;
+    ``disk_waits_s``: how long it has not answered. ``loop_lag``: in seconds. ``refused``: how many logins were refused.
+    """
 
     def __init__(
-        self, broker: Broker, meter: Meter, version: str, statistics: Callable[[], dict[str, Any]], disk_low: Callable[[], bool]
+        self,
+        broker: Broker,
+        meter: Meter,
+        version: str,
+        *,
+        statistics: Callable[[], dict[str, Any]],
+        disk_low: Callable[[], bool],
+        disk_waits_s: Callable[[], float],
+        loop_lag: Histogram,
+        refused: Callable[[], int],
     ) -> None:
         self._broker = broker
         self._meter = meter
         self._version = version
         self._statistics = statistics
         self._disk_low = disk_low
+        self._disk_waits_s = disk_waits_s
+        self._loop_lag = loop_lag
+        self._refused = refused
 
     def collect(self) -> Iterator[Metric]:
         yield _gauge("homing_build_info", "The version that runs.", 1, version=self._version)
-        yield from self._messages()
+        messages, statistics = self._meter.messages(), self._statistics()
+        yield from self._messages(messages)
         yield from self._queues()
-        yield from self._open()
-        statistics = self._statistics()
-        yield from self._memory(statistics)
-        for name, (shown, help_text, factor) in _JOURNAL.items():
-            family = CounterMetricFamily(f"homing_journal_{shown}", help_text)
-            family.add_metric([], statistics["journal"][name] * factor)
-            yield family
+        yield from self._times(messages)
+        for name, number in self._meter.open().items():
+            yield _gauge(f"homing_{name}", f"How many {name} there are.", number)
+        yield _counter("homing_logins_refused", "Logins that were refused.", self._refused())
+        yield from _memory(statistics)
+        yield from _journal(statistics["journal"])
         yield _gauge("homing_disk_low", "1 while the disk's reserve is all that is left.", int(self._disk_low()))
+        yield _gauge("homing_disk_waits_seconds", "How long the disk has not answered what it was asked.", self._disk_waits_s())
 
-    def _messages(self) -> Iterator[Metric]:
-        messages = self._meter.messages()
-        for name, help_text in _COUNTS.items():
-            family = CounterMetricFamily(f"homing_messages_{name}", help_text)
-            family.add_metric([], messages[name])
-            yield family
+    def _messages(self, messages: dict[str, Any]) -> Iterator[Metric]:
+        for name, (shown, help_text) in _MESSAGES.items():
+            yield _counter(f"homing_messages_{shown}", help_text, messages[name])
+        family = CounterMetricFamily("homing_messages_dead_lettered", "Messages that were dead-lettered.", labels=["reason"])
+        for reason, number in self._broker.recorder.dead_lettered.items():
+            family.add_metric([reason], number)
+        yield family
 
     def _queues(self) -> Iterator[Metric]:
+        """``dead``: what stands ready in the queues of dead-letter addresses."""
         queues = list(self._broker.queues().values())
         shown = heapq.nlargest(SHOWN_QUEUES, queues, key=_busyness)
-        names = [queue.name for queue in shown]
         rest = set(queues).difference(shown)
+        groups = [(queue.name, [queue]) for queue in shown] + ([(_REST, list(rest))] if rest else [])
+        dead_letter_addresses = {queue.settings.dead_letter_address for queue in queues}
+        held_since = self._held_since()
         messages = GaugeMetricFamily("homing_queue_messages", "Messages that stand in a queue.", labels=["queue", "state"])
         counts = CounterMetricFamily("homing_queue_events", "What has come of a queue's messages.", labels=["queue", "event"])
         consumers = GaugeMetricFamily("homing_queue_consumers", "Consumers of a queue.", labels=["queue"])
-        for name, group in (*zip(names, ([queue] for queue in shown), strict=True), *([(_REST, list(rest))] if rest else [])):
-            for state, number in states(group).items():
+        ready = GaugeMetricFamily("homing_queue_oldest_ready_seconds", "Since when the first that is ready is there.", labels=["queue"])
+        held = GaugeMetricFamily("homing_queue_oldest_held_seconds", "Since when a consumer has what it holds.", labels=["queue"])
+        now_ms = self._broker.now_ms()
+        for name, group in groups:
+            found = states(group)
+            found["dead"] = sum(queue.ready for queue in group if queue.address in dead_letter_addresses)
+            found["ready"] = found.pop("pending") - found["dead"]
+            for state, number in found.items():
                 messages.add_metric([name, state], number)
             for at, event in enumerate(COUNTED):
                 counts.add_metric([name, event], sum(queue.counts[at] for queue in group))
             consumers.add_metric([name], sum(len(queue.consumers) for queue in group))
-        yield from (messages, counts, consumers)
+            _add_age(ready, name, now_ms, [first.entered_at_ms for queue in group if (first := queue.pending.oldest()) is not None])
+            _add_age(held, name, now_ms, [held_since[queue] for queue in group if queue in held_since])
+        yield from (messages, counts, consumers, ready, held)
 
-    def _open(self) -> Iterator[Metric]:
-        for name, number in self._meter.open().items():
-            yield _gauge(f"homing_{name}", f"How many {name} there are.", number)
+    def _held_since(self) -> dict[Queue, int]:
+        """When the oldest delivery that is not settled was made, of queues that have one."""
+        since: dict[Queue, int] = {}
+        for connection in self._broker.open_connections().values():
+            for consumer in (*connection.consumers.values(), *connection.retired.values()):
+                for first in consumer.unsettled.values():
+                    since[consumer.queue] = min(first.dispatched_at_ms, since.get(consumer.queue, first.dispatched_at_ms))
+                    break
+        return since
 
-    def _memory(self, statistics: dict[str, Any]) -> Iterator[Metric]:
-        family = GaugeMetricFamily("homing_memory_bytes", "What messages take, as the limits count it.", labels=["kind"])
-        for kind in ("memory", "durable", "transient"):
-            family.add_metric([kind], statistics[f"{kind}_bytes"])
-        yield family
+    def _times(self, messages: dict[str, Any]) -> Iterator[Metric]:
+        state = self._broker.state
+        attempts = self._broker.recorder.attempts
+        # Those that succeeded at once are counted anyway.
+        first_tries = messages["succeeded"] - sum(attempts.numbers)
+        yield _histogram("homing_attempts_to_success", "Attempts of messages that succeeded.", attempts, at_once=first_tries)
+        late = "How long after its due time a message was ready to go."
+        yield _histogram("homing_due_lateness_seconds", late, state.lateness_ms, factor=0.001)
+        yield _histogram("homing_loop_lag_seconds", "How late the loop came to what was to be done at a time.", self._loop_lag)
+        times = [queue.first_due_ms for queue in self._broker.queues().values() if queue.due_on_disk and queue.first_due_ms is not None]
+        if (next_ms := min((at for at in (state.schedule.next_ms(), *times) if at is not None), default=None)) is not None:
+            yield _gauge(
+                "homing_next_due_seconds", "Until when the next scheduled message waits.", (next_ms - self._broker.now_ms()) / 1000
+            )
+
+
+def _memory(statistics: dict[str, Any]) -> Iterator[Metric]:
+    family = GaugeMetricFamily("homing_memory_bytes", "What messages take, as the limits count it.", labels=["kind"])
+    for kind in ("memory", "durable", "transient"):
+        family.add_metric([kind], statistics[f"{kind}_bytes"])
+    yield family
+
+
+def _journal(statistics: dict[str, Any]) -> Iterator[Metric]:
+    for name, (shown, help_text, factor) in _COUNTERS.items():
+        yield _counter(f"homing_journal_{shown}", help_text, statistics[name] * factor)
+    rows = CounterMetricFamily("homing_journal_rows", "Messages' rows in commits; elided: consumed before.", labels=["change"])
+    for change, name in _ROWS.items():
+        rows.add_metric([change], statistics[name])
+    yield rows
+    for name, (shown, help_text) in _GAUGES.items():
+        yield _gauge(f"homing_{shown}", help_text, statistics[name])
 
 
 def _busyness(queue: Queue) -> tuple[int, int]:
-    return queue.count, sum(queue.counts)
+    """What has happened counts first: it only grows, so that queues seldom take turns in being shown."""
+    return sum(queue.counts), queue.count
+
+
+def _add_age(family: GaugeMetricFamily, name: str, now_ms: int, since_ms: Iterable[int]) -> None:
+    if (first_ms := min(since_ms, default=None)) is not None:
+        family.add_metric([name], (now_ms - first_ms) / 1000)
 
 
 def _gauge(name: str, help_text: str, value: float, **labels: str) -> GaugeMetricFamily:
     family = GaugeMetricFamily(name, help_text, labels=list(labels))
     family.add_metric(list(labels.values()), value)
+    return family
+
+
+def _counter(name: str, help_text: str, value: float) -> CounterMetricFamily:
+    family = CounterMetricFamily(name, help_text)
+    family.add_metric([], value)
+    return family
+
+
+def _histogram(name: str, help_text: str, values: Histogram, *, factor: float = 1.0, at_once: int = 0) -> HistogramMetricFamily:
+    """``at_once``: values of 1 besides."""
+    family = HistogramMetricFamily(name, help_text)
+    bounds = [*(str(bound * factor) for bound in values.bounds), "+Inf"]
+    up_to = [at_once + number for number in accumulate(values.numbers)]
+    family.add_metric([], list(zip(bounds, up_to, strict=True)), values.total * factor + at_once)
     return family

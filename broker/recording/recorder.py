@@ -27,8 +27,8 @@ from homing.journal.contract import (
 )
 
 from ..core.consumer import Consumer
-from ..core.counts import COUNT_OF_OUTCOME, DELIVERED, FAILED, MOVED_IN, RETRIED, SUCCEEDED
-from ..core.dead_letter import DELETED
+from ..core.counts import COUNT_OF_OUTCOME, DELIVERED, FAILED, MOVED_IN, RETRIED, SUCCEEDED, Histogram
+from ..core.dead_letter import DELETED, DELIVERY_LIMIT, MAX_LENGTH, NOT_RETRYABLE, POISON, REJECTED
 from ..core.message import Message, MessageReference
 from ..core.queue import Queue
 from ..core.redelivery import Action, ConsumerPolicy, Decision, policy_in_force
@@ -47,6 +47,7 @@ _FULL_FAULTS: Final = 100
 #: (journal/upkeep/leftovers.py), so that one that is in use is there.
 _KNOWN_POLICIES: Final = 500
 
+ATTEMPTS: Final = (1, 2, 3, 4, 5, 7, 10, 20, 50)
 COLUMN_OF_OUTCOME: Final = {
     "succeeded": QueueStat.SUCCEEDED,
     "dead-lettered": QueueStat.DEAD_LETTERED,
@@ -76,6 +77,9 @@ class Recorder:
         #: Its fingerprint, also where nothing of it is stored.
         self._last_fingerprint = ""
         self._fault_uses = 0
+        #: Of the messages that succeeded after a failure: how many attempts that took.
+        self.attempts = Histogram(ATTEMPTS)
+        self.dead_lettered = dict.fromkeys((DELIVERY_LIMIT, POISON, NOT_RETRYABLE, REJECTED, MAX_LENGTH), 0)
         self._policy_of: dict[tuple[int, int], tuple[AddressSettings, ConsumerPolicy | None, str]] = {}
 
     @property
@@ -255,10 +259,15 @@ class Recorder:
         told: _QueueEntries = {}
         for reference in references:
             if not reference.durable:
+                if reference.failed:
+                    self.attempts.add(reference.failed + 1)
                 continue
             # A redrive puts ``failed`` back to 0; the hops tell that it has failed before, elsewhere or in an earlier stay.
             if reference.failed or reference.hops or self._keep_all:
-                untried += not reference.failed
+                if reference.failed:
+                    self.attempts.add(reference.failed + 1)
+                else:
+                    untried += 1
                 recorded.append(reference.sequence)
                 recorded_ms += now_ms - (reference.delivered_at_ms or reference.dispatched_at_ms)
                 reference.delivery_count += not reference.counted
@@ -303,6 +312,8 @@ class Recorder:
             if message.shared:
                 self._body_unused(message)
         queue.counts[COUNT_OF_OUTCOME[outcome]] += number
+        if outcome == "dead-lettered" and reason is not None:
+            self.dead_lettered[reason] = self.dead_lettered.get(reason, 0) + number
         if gone:
             batch.delete_all(gone)
             batch.counts(queue_id, now_ms // _MINUTE_MS)[COLUMN_OF_OUTCOME[outcome]] += len(gone)

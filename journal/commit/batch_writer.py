@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -116,8 +117,9 @@ class Written:
     bytes: int = 0
     #: Changes and deletes of references that were not there: a fault of the caller's bookkeeping, harmless to the journal.
     not_found: int = 0
-    #: The number of the commit.
+    #: The number of the commit, and what its end took.
     commits: int = 0
+    sync_ms: float = 0.0
 
 
 class _Inserts(NamedTuple):
@@ -145,7 +147,9 @@ class BatchWriter:
         connection.execute("BEGIN IMMEDIATE")
         state = self.state.copy(bool(batch.duplicates), bool(batch.addresses))
         written = self._statements(connection, batch, state, reserve_up_to, history)
+        began = time.perf_counter()
         written.commits = commit(connection)
+        written.sync_ms = (time.perf_counter() - began) * 1000
         self.state = state
         return written
 

@@ -61,6 +61,8 @@ class Statistics:
     bytes_written: int = 0
     commit_ms: float = 0.0
     commit_ms_max: float = 0.0
+    #: Of that, the end of each: what waits for the disk.
+    sync_ms: float = 0.0
     checkpoints: int = 0
     checkpoint_ms: float = 0.0
     checkpoint_ms_max: float = 0.0
@@ -69,6 +71,10 @@ class Statistics:
     full_disk_retries: int = 0
     #: Attempts and outcomes that were not written while the disk was full.
     history_dropped: int = 0
+    # As it stood last.
+    wal_bytes: int = 0
+    database_bytes: int = 0
+    disk_free_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -107,6 +113,8 @@ class WriterThread:
         #: Rows and commits, and bytes, since it was looked how things stand.
         self._unseen_rows = self._unseen_bytes = 0
         self._between_s = time.monotonic() + _BETWEEN_S
+        self.statistics.database_bytes = self.disk.database_bytes()
+        self.statistics.disk_free_bytes = self.disk.free_bytes()
 
     def commit(self, connection: sqlite3.Connection, batch: WriteBatch, reserve_up_to: int | None) -> Standing | None:
         """Write the batch and say how things stand; None: nobody looked after so little, nor called ``on_disk``.
@@ -254,6 +262,7 @@ class WriterThread:
         self._tolerating_full(connection, self._checkpoint_passive)
         elapsed_ms = (time.perf_counter() - started) * 1000
         self.statistics.checkpoints += 1
+        self.statistics.database_bytes = self.disk.database_bytes()  # only now it changes
         self.statistics.checkpoint_ms += elapsed_ms
         self.statistics.checkpoint_ms_max = max(self.statistics.checkpoint_ms_max, elapsed_ms)
 
@@ -283,7 +292,9 @@ class WriterThread:
         due = pending >= self.options.checkpoint_every_bytes and now_s >= self._checkpoint_next_s
         due = due or (space_low and now_s >= self._low_look_s) or self._vacuum_due(connection, idle)
         due = due or (not self._resting() and (self.retention.due() or self.sweep.due()))
-        return Standing(space_low, self.meter.used_bytes(), due)
+        statistics, used = self.statistics, self.meter.used_bytes()
+        statistics.wal_bytes, statistics.disk_free_bytes = used, self.disk.left_bytes
+        return Standing(space_low, used, due)
 
     def _count(self, batch: WriteBatch, written: Written, elapsed_ms: float) -> None:
         statistics = self.statistics
@@ -295,6 +306,7 @@ class WriterThread:
         statistics.references_not_found += written.not_found
         statistics.bytes_written += written.bytes
         statistics.commit_ms += elapsed_ms
+        statistics.sync_ms += written.sync_ms
         statistics.commit_ms_max = max(statistics.commit_ms_max, elapsed_ms)
 
 

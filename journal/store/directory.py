@@ -161,6 +161,8 @@ class Disk:
         self._reserve_bytes = reserve_bytes
         self.space_low = False
         self.has_reserve = False
+        #: What was free at the last look.
+        self.left_bytes = 0
 
     def free_bytes(self) -> int:
         found = os.statvfs(self._directory)
@@ -168,7 +170,10 @@ class Disk:
 
     def fits(self, database_bytes: int) -> bool:
         """Whether there is room for the database to become as long as this."""
-        return self.free_bytes() >= database_bytes - (self._directory / DATABASE_NAME).stat().st_size
+        return self.free_bytes() >= database_bytes - self.database_bytes()
+
+    def database_bytes(self) -> int:
+        return (self._directory / DATABASE_NAME).stat().st_size
 
     def take_reserve(self) -> None:
         """Allocate the reserve if there is room for it and as much again; otherwise go on without, space low."""
@@ -203,7 +208,7 @@ class Disk:
         What a checkpoint will need may also come out of pages that lie unused in the database (``unused_bytes``, asked for only
         when it matters); a batch and the reserve may not.
         """
-        free = self.free_bytes()
+        free = self.left_bytes = self.free_bytes()
         least = batch_bytes + self._reserve_bytes
         if self.space_low:
             least += max(self._reserve_bytes // 2, 1 << 20)

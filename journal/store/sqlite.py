@@ -13,6 +13,7 @@ import ctypes
 import os
 import sqlite3
 import struct
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -38,13 +39,28 @@ _FRAME_HEADER_BYTES = 24
 class Store(aiosqlite.Connection):
     """The read-write connection. Everything on it goes through ``run``."""
 
+    _under_way = 0
+    _answered_at_s = 0.0
+
     async def run(self, function: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call ``function(connection, …)`` on the connection's thread and return what it returns: one hop.
 
         Cancelling the caller does not stop the function: what runs, runs to its end.
         """
-        result: T = await self._execute(function, self._conn, *args, **kwargs)  # type: ignore[no-untyped-call]
+        if not self._under_way:
+            self._answered_at_s = time.monotonic()
+        self._under_way += 1
+        try:
+            result: T = await self._execute(function, self._conn, *args, **kwargs)  # type: ignore[no-untyped-call]
+        finally:
+            self._under_way -= 1
+            self._answered_at_s = time.monotonic()
         return result
+
+    @property
+    def waits_s(self) -> float:
+        """How long what runs on its thread has run."""
+        return time.monotonic() - self._answered_at_s if self._under_way else 0.0
 
     def abandon(self) -> None:
         """End the thread and leave the connection open until the process ends.

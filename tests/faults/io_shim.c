@@ -2,6 +2,7 @@
  *
  * HOMING_SHIM_CALL: sync (fsync, fdatasync) | write (pwrite, pwrite64, write) | truncate (ftruncate, ftruncate64)
  * HOMING_SHIM_AT: k, from 1; 0 only counts. HOMING_SHIM_ERRNO: the number to fail with.
+ * HOMING_SHIM_HANG: while this file is there, syncs do not return.
  * HOMING_SHIM_COUNT: a file that receives the number of calls seen, as decimal text, after each.
  *
  * To be loaded with LD_PRELOAD. SQLite reaches these calls through libc's symbols, so standing before them is enough. */
@@ -47,8 +48,13 @@ static int fails(const char *kind, int descriptor) {
 
 #define NEXT(type, name) static type (*next)(); if (!next) next = (type (*)())dlsym(RTLD_NEXT, name)
 
-int fsync(int fd) { NEXT(int, "fsync"); return fails("sync", fd) ? -1 : next(fd); }
-int fdatasync(int fd) { NEXT(int, "fdatasync"); return fails("sync", fd) ? -1 : next(fd); }
+static void hang(int descriptor) {
+    const char *file = getenv("HOMING_SHIM_HANG");
+    while (file && on_watched_file(descriptor) && access(file, F_OK) == 0) usleep(10000);
+}
+
+int fsync(int fd) { NEXT(int, "fsync"); hang(fd); return fails("sync", fd) ? -1 : next(fd); }
+int fdatasync(int fd) { NEXT(int, "fdatasync"); hang(fd); return fails("sync", fd) ? -1 : next(fd); }
 int ftruncate(int fd, off_t length) { NEXT(int, "ftruncate"); return fails("truncate", fd) ? -1 : next(fd, length); }
 int ftruncate64(int fd, off64_t length) { NEXT(int, "ftruncate64"); return fails("truncate", fd) ? -1 : next(fd, length); }
 ssize_t pwrite(int fd, const void *buffer, size_t count, off_t offset) {

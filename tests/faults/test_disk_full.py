@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from homing.broker.protocols.native.codec import Op
 from tests.faults.hostile import Raw
 from tests.faults.small_disk import fill_up, small_file_system
+from tests.integration.test_http import HTTP, ask
 from tests.process import Server
 
 
@@ -23,7 +25,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def server(small_disk: Path, tmp_path: Path) -> Iterator[Server]:
     journal = {"disk-reserve": "4MiB", "checkpoint-every": "4MiB"}
-    config = {"data-directory": str(small_disk / "data"), "journal": journal, "broker": {"memory-limit": "1GiB"}}
+    config = {"data-directory": str(small_disk / "data"), "journal": journal, "broker": {"memory-limit": "1GiB"}, **HTTP}
     server = Server(tmp_path / "broker", config).start()
     yield server
     server.close()
@@ -107,10 +109,12 @@ def test_producers_wait_with_a_reason_consumers_go_on_and_service_resumes_by_its
         sender.fill()
         assert sender.reason is not None
         assert sender.reason.startswith("disk-low")
+        assert json.loads(ask(server, "/readyz")[1]) == {"state": "ready", "degraded": ["disk"]}
         assert len(sender.bodies) > 100
         assert drain(server.url, sender.bodies, len(sender.bodies)) == set(sender.bodies)
         sender.bodies.clear()
         sender.resume()
+        assert json.loads(ask(server, "/readyz")[1]) == {"state": "ready", "degraded": []}
     sender.raw.close()
     assert server.stop() == 0
     assert "Traceback" not in server.log_path.read_text()

@@ -75,7 +75,7 @@ async def test_what_is_counted_is_what_was_done(observed: Server) -> None:
             await message.acknowledge(confirm=True)
         found = figures(observed)
     assert found["homing_messages_sent_total", ()] == 5
-    assert found["homing_messages_succeeded_total", ()] == 3
+    assert found["homing_messages_acknowledged_total", ()] == 3
     queue = ("queue", "orders")
     assert found["homing_queue_events_total", (("event", "sent"), queue)] == 5
     assert found["homing_queue_messages", (queue, ("state", "delivering"))] == 2
@@ -84,6 +84,51 @@ async def test_what_is_counted_is_what_was_done(observed: Server) -> None:
     assert found["homing_journal_commits_total", ()] > 0
     assert found["homing_memory_bytes", (("kind", "durable"),)] > 0
     assert found["homing_disk_low", ()] == 0
+
+
+async def test_what_failed_is_told_by_reason_attempts_and_time(start_server: StartServer) -> None:
+    server = start_server({**HTTP, "address-settings": {"#": {"redelivery-delay": "10ms", "max-delivery-attempts": 3}}})
+    async with client.connect(server.url) as connection, connection.session(client.AckMode.INDIVIDUAL) as session:
+        await session.producer("orders").send(b"recovers")
+        async with session.consumer("orders") as consumer:
+            for attempt in (1, 2, 3):
+                message = await consumer.receive(20_000)
+                assert message is not None
+                if attempt < 3:
+                    await message.nack()
+                else:
+                    await message.acknowledge(confirm=True)
+            await session.producer("orders").send(b"dies")
+            for _ in range(3):
+                message = await consumer.receive(20_000)
+                assert message is not None
+                await message.nack()
+            await session.producer("orders").send(b"succeeds at once")
+            message = await consumer.receive(20_000)
+            assert message is not None
+            await message.acknowledge(confirm=True)
+            await session.producer("orders").send(b"is held")
+            assert await consumer.receive(20_000) is not None
+            await session.producer("later").send(b"is late", delay_ms=3_600_000)
+            found = figures(server)
+    assert found["homing_messages_dead_lettered_total", (("reason", "delivery_limit"),)] == 1
+    assert found["homing_messages_dead_lettered_total", (("reason", "poison"),)] == 0
+    assert found["homing_queue_messages", (("queue", "DLQ.orders"), ("state", "dead"))] == 1
+    assert found["homing_queue_messages", (("queue", "DLQ.orders"), ("state", "ready"))] == 0
+    assert found["homing_queue_messages", (("queue", "later"), ("state", "scheduled"))] == 1
+    attempts = {bound: found["homing_attempts_to_success_bucket", (("le", bound),)] for bound in ("1.0", "2.0", "3.0", "+Inf")}
+    assert attempts == {"1.0": 1, "2.0": 1, "3.0": 2, "+Inf": 2}
+    assert found["homing_attempts_to_success_sum", ()] == 4
+    assert found["homing_due_lateness_seconds_count", ()] == 4
+    assert found["homing_due_lateness_seconds_bucket", (("le", "600.0"),)] == 4
+    assert 3500 < found["homing_next_due_seconds", ()] <= 3600
+    assert found["homing_queue_oldest_held_seconds", (("queue", "orders"),)] >= 0
+    assert found["homing_queue_oldest_ready_seconds", (("queue", "DLQ.orders"),)] >= 0
+    assert found["homing_journal_sync_seconds_total", ()] < found["homing_journal_commit_seconds_total", ()]
+    assert found["homing_disk_free_bytes", ()] > 0
+    assert found["homing_journal_database_bytes", ()] > 0
+    assert found["homing_loop_lag_seconds_count", ()] > 0
+    assert found["process_resident_memory_bytes", ()] > 0
 
 
 def test_a_file_without_the_section_has_no_such_port(start_server: StartServer) -> None:
