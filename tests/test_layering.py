@@ -83,6 +83,7 @@ ALLOWED: dict[str, set[str]] = {
     "broker/cli": {
         *(
             "analytics",
+            "broker",
             "broker/auth",
             "broker/config",
             "broker/core",

@@ -57,12 +57,11 @@ BROKER, MESSAGES, LOOKING, OFFLINE = "The broker", "Messages", "What is, and why
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
+        from .. import __version__
         from ..core import message
 
         compiled = (message.__file__ or "").endswith(".so")  # docs/compiled.md
-        typer.echo(f"homing {version('homing')}{' (compiled)' if compiled else ''}")
+        typer.echo(f"homing {__version__}{' (compiled)' if compiled else ''}")
         raise typer.Exit
 
 

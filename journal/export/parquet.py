@@ -1,4 +1,4 @@
-"""Columns and Parquet files of an export. pyarrow belongs to the extra ``homing[analytics]`` and is imported when first needed."""
+"""Columns and Parquet files of an export. pyarrow belongs to the extra ``homing[export]`` and is imported when first needed."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def require_pyarrow(error: Callable[[str, str, str], Exception]) -> None:
     try:
         import pyarrow  # noqa: F401
     except ImportError as missing:
-        raise error("no-analytics", "Exporting needs pyarrow, which is not installed.", "pip install 'homing[analytics]'") from missing
+        raise error("no-analytics", "Exporting needs pyarrow, which is not installed.", "pip install 'homing[export]'") from missing
 
 
 def arrow_schema(table: Table) -> Any:

@@ -370,7 +370,7 @@ def test_a_journal_from_the_future(journal: sqlite3.Connection, tmp_path: Path) 
 
 def test_without_pyarrow_the_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(ExportError, match=r"homing\[analytics\]") as raised:
+    with pytest.raises(ExportError, match=r"homing\[export\]") as raised:
         export(tmp_path, tmp_path / "out")
     assert raised.value.code == "no-analytics"
 
