@@ -6,9 +6,12 @@ virtual host, but where a connection is given: there they are those of its virtu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
+from . import places
+from .auth.access import Who, at_queue, everywhere, needs
+from .auth.users import User
 from .connection import Connection
 from .core.amqp.exchange import Destination
 from .core.amqp.policy import Policy
@@ -16,9 +19,10 @@ from .core.consumer import Consumer
 from .core.dead_letter import DELETED
 from .core.message import MessageReference
 from .core.queue import Queue
+from .core.rights import Grant, Place, Right
 from .core.settings.address_settings import AddressSettings, AddressSettingsRepository
 from .engine import Engine
-from .paging.browsing import Place, browse
+from .paging import browsing
 from .paging.by_number import QueueEntry, act_on, find
 from .steps import Steps
 from .topology.amqp.exchanges import Exchanges
@@ -27,8 +31,57 @@ from .topology.explain import Explained, explain
 
 T = TypeVar("T")
 
+#: Verbs of this file that ask for no right, by why. Every other says before itself what it asks for (auth/access.py).
+FREE: Final[Mapping[str, str]] = {
+    "the answer to who may what": "may check",
+    "told to a front end, which asks before it tells anybody": "queues when_queue_goes find_queue queues_of find_message consumers_of"
+    " list_policies settings commanded_settings settings_with touched_by explain answer_bytes list_virtual_hosts open_connections",
+    "whoever has logged in may know what is there, as with RabbitMQ": "queue look_up_queue check_reply_queue find_exchange",
+    "of what was asked for before": "in_steps check_delete consumers_gone delete_exclusive",
+}
+
 
 class Administration(Engine):
+    # -- rights and users --------------------------------------------------------------------------------------------
+
+    def may(self, who: Who, right: Right, place: Place) -> bool:
+        """See Access.may."""
+        return self.access.may(who, right, place)
+
+    def check(self, who: Who, right: Right, *places: Place, verb: str) -> None:
+        """See Access.check: for what is known only when something has been read."""
+        self.access.check(who, right, *places, verb=verb)
+
+    @needs((Right.ADMINISTER, everywhere))
+    def list_users(self, who: Who) -> list[User]:
+        """By name; those of broker.yaml too."""
+        return self.access.users.all()
+
+    @needs((Right.ADMINISTER, places.at_user), audited=True)
+    def add_user(self, who: Who, name: str, hashed: str, grants: tuple[Grant, ...]) -> User:
+        """See Users.add."""
+        return self.access.users.add(name, hashed, grants)
+
+    @needs((Right.ADMINISTER, places.at_user), audited=True)
+    def change_password(self, who: Who, name: str, hashed: str) -> User:
+        """See Users.change_password."""
+        return self.access.users.change_password(name, hashed)
+
+    @needs((Right.ADMINISTER, places.at_user), audited=True)
+    def delete_user(self, who: Who, name: str) -> None:
+        """See Users.delete."""
+        self.access.users.delete(name)
+
+    @needs((Right.ADMINISTER, places.at_user), audited=True)
+    def grant(self, who: Who, name: str, grant: Grant) -> User:
+        """See Users.grant."""
+        return self.access.users.grant(name, grant)
+
+    @needs((Right.ADMINISTER, places.at_user), audited=True)
+    def revoke(self, who: Who, name: str, grant: Grant) -> User:
+        """See Users.revoke."""
+        return self.access.users.revoke(name, grant)
+
     # -- queues ------------------------------------------------------------------------------------------------------
 
     def queues(self) -> Mapping[str, Queue]:
@@ -48,38 +101,52 @@ class Administration(Engine):
         found = self.state.post_office.addresses.get(address)
         return None if found is None else sorted(queue.name for queue in found.queues)
 
-    def create_queue(self, arguments: dict[str, Any]) -> Queue:
+    @needs((Right.CREATE, places.created), (Right.CONSUME, places.created_source), (Right.SEND, places.created_target), audited=True)
+    def create_queue(self, who: Who, arguments: dict[str, Any]) -> Queue:
         """See Resources.declare."""
         return self.resources.declare(arguments)
 
-    def pause(self, queue: Queue, paused: bool) -> None:
+    @needs((Right.MANAGE, at_queue), audited=True)
+    def pause(self, who: Who, queue: Queue, paused: bool) -> None:
         """Whether it hands anything out."""
         if queue.paused is not paused:
             queue.paused = paused
             self.recorder.queue_changed(queue)
             self.state.mark_ready(queue)
 
-    def purge(self, queue: Queue) -> Steps[int]:
+    @needs((Right.MANAGE, at_queue), audited=True)
+    def purge(self, who: Who, queue: Queue) -> Steps[int]:
         """Removes all messages that nobody holds; returns how many went."""
         return self.resources.purge_steps(queue)
 
-    def redrive(self, queue: Queue, message_ids: set[int] | None) -> Steps[int]:
-        """See DeadLetterOffice.redrive."""
-        return self.office.redrive(queue, message_ids)
+    @needs((Right.CONSUME, at_queue), audited=True)
+    def redrive(self, who: Who, queue: Queue, message_ids: set[int] | None) -> Steps[int]:
+        """See DeadLetterOffice.redrive; the right to send is asked of each queue that something goes back to."""
 
-    def browse(self, queue: Queue, after: tuple[int, int], count: int) -> Steps[list[Place]]:
+        def check(home: str, address: str) -> None:
+            self.check(who, Right.SEND, places.home_place(home, address), verb="redrive")
+
+        return self.office.redrive(queue, message_ids, check)
+
+    @needs((Right.BROWSE, at_queue), audited=True)
+    def browse(self, who: Who, queue: Queue, after: tuple[int, int], count: int) -> Steps[list[browsing.Place]]:
         """See browsing.browse."""
-        return browse(self.state, queue, after, count)
+        return browsing.browse(self.state, queue, after, count)
 
     def find_message(self, message_id: int, stays: Iterable[QueueEntry]) -> Steps[list[MessageReference]]:
         """See by_number.find."""
         return find(self.state, message_id, stays)
 
-    def delete_message(self, place: MessageReference) -> Steps[bool]:
-        """Whether it could be: see by_number.act_on."""
-        return act_on(self.state, place, lambda reference: self.state.references.leave(reference, "purged", DELETED))
+    @needs((Right.MANAGE, places.at_all), audited=True)
+    def delete_message(self, who: Who, references: Sequence[MessageReference]) -> Steps[bool]:
+        """From all these places; whether it could be: see by_number.act_on."""
+        for place in references:
+            if not (yield from act_on(self.state, place, lambda reference: self.state.references.leave(reference, "purged", DELETED))):
+                return False
+        return True
 
-    def move_message(self, place: MessageReference, target: Queue) -> Steps[bool]:
+    @needs((Right.CONSUME, places.moved_from), (Right.SEND, places.moved_to), audited=True)
+    def move_message(self, who: Who, place: MessageReference, target: Queue) -> Steps[bool]:
         """The same into another queue, failed count at 0. Raises Refused where that is full."""
         return act_on(self.state, place, lambda reference: self.office.move(reference, target))
 
@@ -87,21 +154,29 @@ class Administration(Engine):
         """The open ones, those that stand by included."""
         return self.declared_queues.all_consumers(queue)
 
-    def remove_queue(self, queue: Queue) -> Steps[int]:
+    @needs((Right.MANAGE, at_queue), audited=True)
+    def remove_queue(self, who: Who, queue: Queue) -> Steps[int]:
         """Deletes the queue with what is in it; returns how many messages went. Where that fails, what is left is a queue as before."""
+        return self._remove_queue(queue)
+
+    def _remove_queue(self, queue: Queue) -> Steps[int]:
         paused, queue.paused = queue.paused, True  # nobody is handed what is about to go
         try:
-            count = yield from self.purge(queue)
+            count = yield from self.resources.purge_steps(queue)
         except Exception:
             queue.paused = paused
             self.state.mark_ready(queue)
             raise
         if self.state.post_office.queues_by_id.get(queue.queue_id) is queue:
-            count += self.delete_queue(queue)
+            count += self._delete_queue(queue)
         return count
 
-    def delete_queue(self, queue: Queue, answer: Callable[[], None] | None = None) -> int:
+    @needs((Right.MANAGE, at_queue), audited=True)
+    def delete_queue(self, who: Who, queue: Queue, answer: Callable[[], None] | None = None) -> int:
         """The same at once; its consumers are told, after ``answer``."""
+        return self._delete_queue(queue, answer)
+
+    def _delete_queue(self, queue: Queue, answer: Callable[[], None] | None = None) -> int:
         gone = [(self.connections[each.connection], each) for each in self.declared_queues.all_consumers(queue)]
         for connection, consumer in gone:
             del connection.consumers[consumer.number]
@@ -128,6 +203,7 @@ class Administration(Engine):
         """See DeclaredQueues.look_up."""
         return self.declared_queues.look_up(connection, name)
 
+    @needs((Right.CREATE, places.declared), (Right.CONSUME, places.declared_source), (Right.SEND, places.declared_target))
     def declare_queue(
         self, connection: Connection, name: str, *, durable: bool, exclusive: bool, auto_delete: bool, arguments: dict[str, Any]
     ) -> Queue:
@@ -136,6 +212,7 @@ class Administration(Engine):
             connection, name, durable=durable, exclusive=exclusive, auto_delete=auto_delete, arguments=arguments
         )
 
+    @needs((Right.CONSUME, places.replied))
     def make_reply_queue(self, connection: Connection) -> Queue:
         """See DeclaredQueues.make_reply_queue."""
         return self.declared_queues.make_reply_queue(connection)
@@ -153,12 +230,12 @@ class Administration(Engine):
         queues = list(queues)
         self.declared_queues.promote(queues)
         for queue in self.declared_queues.unused(queues):
-            self.delete_queue(queue)
+            self._delete_queue(queue)
 
     def delete_exclusive(self, connection: Connection) -> None:
         """The connection has ended, and the queues end that only it might use."""
         for queue in self.declared_queues.owned_by(connection):
-            self.delete_queue(queue)
+            self._delete_queue(queue)
 
     # -- exchanges ---------------------------------------------------------------------------------------------------
 
@@ -166,20 +243,24 @@ class Administration(Engine):
         """Raises Refused where there is none of that name."""
         self._exchanges(connection).find(name)
 
+    @needs((Right.CREATE, places.at_exchange), (Right.CONSUME, places.with_alternate), (Right.SEND, places.alternate))
     def declare_exchange(
         self, connection: Connection, name: str, kind: str, *, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, Any]
     ) -> None:
         """See Exchanges.declare."""
         self._exchanges(connection).declare(name, kind, durable=durable, auto_delete=auto_delete, internal=internal, arguments=arguments)
 
+    @needs((Right.MANAGE, places.at_exchange), audited=True)
     def delete_exchange(self, connection: Connection, name: str, if_unused: bool) -> None:
         """See Exchanges.delete."""
         self._exchanges(connection).delete(name, if_unused)
 
+    @needs((Right.SEND, places.bound_to), (Right.CONSUME, places.bound_from))
     def bind(self, connection: Connection, source: str, destination: Destination, key: str, arguments: dict[str, Any]) -> None:
         """See Exchanges.bind."""
         self._exchanges(connection).bind(source, destination, key, arguments)
 
+    @needs((Right.SEND, places.bound_to), (Right.CONSUME, places.bound_from))
     def unbind(self, connection: Connection, source: str, destination: Destination, key: str, arguments: dict[str, Any]) -> None:
         """See Exchanges.unbind."""
         self._exchanges(connection).unbind(source, destination, key, arguments)
@@ -193,12 +274,14 @@ class Administration(Engine):
         """See Policies.all."""
         return self.policies.all()
 
-    def set_policy(self, policy: Policy) -> None:
+    @needs((Right.MANAGE, places.policy_set), (Right.CONSUME, places.policy_source), (Right.SEND, places.policy_target), audited=True)
+    def set_policy(self, who: Who, policy: Policy) -> None:
         """See Policies.set. Raises Refused, also where there is no such virtual host."""
         self.virtual_hosts.find(policy.virtual_host)
         self.policies.set(policy)
 
-    def clear_policy(self, virtual_host: str, name: str) -> None:
+    @needs((Right.MANAGE, places.policy_cleared), audited=True)
+    def clear_policy(self, who: Who, virtual_host: str, name: str) -> None:
         """See Policies.clear."""
         self.policies.clear(virtual_host, name)
 
@@ -215,7 +298,8 @@ class Administration(Engine):
         """What would be in force if commands had set these."""
         return self.configured.laid_over(layers)
 
-    def command_settings(self, layers: Layers) -> None:
+    @needs((Right.MANAGE, places.settings_set), (Right.CONSUME, places.settings_source), (Right.SEND, places.settings_target), audited=True)
+    def command_settings(self, who: Who, layers: Layers) -> None:
         """Commands have set these, and no others, from now on. Raises Refused, and then nothing has changed."""
         self._take_up(self.settings_with(layers))
         self.commanded.keep(layers)
@@ -239,11 +323,13 @@ class Administration(Engine):
     def list_virtual_hosts(self) -> list[str]:
         return [each.name for each in self.virtual_hosts.all()]
 
-    def add_virtual_host(self, name: str) -> str:
+    @needs((Right.ADMINISTER, places.at_virtual_host), audited=True)
+    def add_virtual_host(self, who: Who, name: str) -> str:
         """See VirtualHosts.add; its name as it was given first."""
         return self.virtual_hosts.add(name).name
 
-    def delete_virtual_host(self, name: str) -> Steps[tuple[int, int]]:
+    @needs((Right.ADMINISTER, places.at_virtual_host), audited=True)
+    def delete_virtual_host(self, who: Who, name: str) -> Steps[tuple[int, int]]:
         """With everything in it; its connections are closed. Broken off half-way, what is left is still a virtual host.
 
         Returns how many queues and messages went. Raises Refused.
@@ -254,7 +340,7 @@ class Administration(Engine):
         count = queues = 0
         try:
             for queue in self.virtual_hosts.queues_of(virtual_host):
-                count += yield from self.remove_queue(queue)
+                count += yield from self._remove_queue(queue)
                 queues += 1
                 yield
         except Exception:
@@ -262,6 +348,13 @@ class Administration(Engine):
             raise
         self.virtual_hosts.forget(virtual_host)
         return queues, count
+
+    @needs((Right.MANAGE, everywhere), audited=True)
+    def close_connection(self, who: Who, connection: Connection) -> int:
+        """What it holds goes back as at a clean close: nobody is blamed for it. Returns how many messages that were."""
+        given_back = len(connection.held())
+        self._end(connection, "connection-closed", "an operator closed this connection")
+        return given_back
 
     def open_connections(self) -> Mapping[str, Connection]:
         """All, by name."""

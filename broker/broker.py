@@ -11,22 +11,34 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from .administration import Administration
+from .auth.access import needs
 from .connection import Connection, FrontEnd
-from .core.amqp.vhost import DEFAULT
 from .core.consumer import NOBODY, Client, Consumer, SharedWindow
 from .core.dead_letter import EXPIRED, POISON
 from .core.message import Message, MessageReference, Where
 from .core.producer import Producer
 from .core.queue import Queue
 from .core.redelivery import ConsumerPolicy, Failure, PolicyMap
+from .core.rights import Right
 from .core.routing import Route
 from .core.settings.units import counted
 from .core.transaction import Send, Transaction
 from .errors import Refused
+from .places import at_address, at_new_address, at_new_queue, at_queue_of_name, consumed, published_to
 
 _UNBOUNDED: Final = 1 << 62
 #: An acknowledgement "expired" is believed when the message expires within this time: clocks differ.
 _CLOCK_SLACK_MS: Final = 60_000
+#: As in administration.py.
+FREE: Final[Mapping[str, str]] = {
+    "the login was checked": "connect disconnect",
+    "of a producer that was opened": "close_producer open_sender give_credit charge top_up tell_why send hold_sends",
+    "along a route that was worked out": "publish offer hold commit_channel",
+    "of a consumer that was let in": "unsubscribe release pull delivered touch acknowledge fail poison without_too_large give_back"
+    " client_saw_expire socket_resumed offer_room hold_acknowledgement check_get when_read serve",
+    "of a transaction, whose parts were asked for": "commit roll_back begin_channel end_channel",
+    "of time and turns": "routes_version room wait_for_room has_room wake when_safe when_stored may_tell",
+}
 
 
 class Broker(Administration):
@@ -38,22 +50,27 @@ class Broker(Administration):
         user: str,
         front_end: FrontEnd,
         policies: PolicyMap | None = None,
-        virtual_host: str = DEFAULT,
+        virtual_host: str | None = None,
         client: Client = NOBODY,
+        peer: str = "",
     ) -> Connection:
         """A client has logged in. An older connection of the same client is ended first, so that nothing of it can come later.
 
-        Raises Refused: no such virtual host, or the client_id is another user's.
+        ``virtual_host`` None: it names in full what it means, in whatever virtual host. Raises Refused: no such virtual host, or one in
+        which the user may do nothing, or the client_id is another user's.
         """
-        self.virtual_hosts.find(virtual_host)
+        if virtual_host is not None:
+            self.virtual_hosts.find(virtual_host)
+            self.access.check_virtual_host(user, virtual_host)
         older = self.by_client.get(client_id) if client_id else None
         if older is not None:
             if older.user != user:
                 raise Refused("client-id-in-use", "this client_id is connected as another user", "use a client_id of your own (a new UUID)")
             self.disconnect(older, lost=True)
             older.front_end.end("taken-over", "the same client has connected again", "nothing; the newer connection goes on")
-        connection = Connection(self.next_connection, client_id, user, front_end, policies, self.now_ms(), client)
-        connection.virtual_host = virtual_host
+        connection = Connection(self.next_connection, client_id, user, front_end, policies, self.now_ms(), client, peer)
+        if virtual_host is not None:
+            connection.virtual_host = virtual_host
         self.next_connection += 1
         self.connections[connection.name] = connection
         self.state.pager.quota.kept.add(connection.kept)
@@ -94,8 +111,13 @@ class Broker(Administration):
         connection.consumers.clear()
         connection.retired.clear()
 
+    def _end(self, connection: Connection, code: str, message: str) -> None:
+        connection.front_end.end(code, message, "connect again, or ask an administrator")
+        self.disconnect(connection, lost=False)
+
     # -- sending -----------------------------------------------------------------------------------------------------
 
+    @needs((Right.SEND, at_address), (Right.CREATE, at_new_address))
     def open_producer(self, connection: Connection, number: int, address: str) -> Producer:
         """The producer with its mark. Answer it through ``when_safe``; credit follows with ``give_credit``."""
         if number in connection.producers:
@@ -171,6 +193,7 @@ class Broker(Administration):
         """Another number whenever a route may have become another."""
         return self.state.post_office.routes_version
 
+    @needs((Right.SEND, published_to))
     def route(self, connection: Connection, exchange: str, key: str, headers: Mapping[str, Any], more_keys: Sequence[str] = ()) -> Route:
         """Where a message published to the exchange under these keys goes. Raises Refused: no such exchange, or an internal one."""
         return self._exchanges(connection).published(exchange, key, headers, more_keys)
@@ -217,8 +240,12 @@ class Broker(Administration):
 
     # -- consuming ---------------------------------------------------------------------------------------------------
 
+    @needs((Right.CONSUME, at_queue_of_name), (Right.CREATE, at_new_queue))
     def subscribe(self, connection: Connection, number: int, name: str, options: dict[str, Any]) -> Consumer:
         """A consumer on the queue that ``name`` means. Options: prefetch, selector, redelivery_policy, session, transacted."""
+        return self._subscribe(connection, number, name, options)
+
+    def _subscribe(self, connection: Connection, number: int, name: str, options: dict[str, Any]) -> Consumer:
         if number in connection.consumers or number in connection.retired:
             raise Refused("consumer-exists", f"consumer {number} was used already", "number consumers upwards")
         if len(connection.consumers) >= self.limits.consumers_per_connection:
@@ -254,6 +281,7 @@ class Broker(Administration):
         if most >= 0 and len(queue.consumers) >= most:
             raise Refused("too-many-consumers", f"queue {queue.name} takes {counted(most, 'consumer')}", "wait, or raise max-consumers")
 
+    @needs((Right.CONSUME, consumed))
     def consume(
         self,
         connection: Connection,
@@ -271,7 +299,7 @@ class Broker(Administration):
         Raises Refused.
         """
         self.declared_queues.check_consume(queue, exclusive)
-        consumer = self.subscribe(connection, number, queue.name, {"prefetch": prefetch})
+        consumer = self._subscribe(connection, number, queue.name, {"prefetch": prefetch})
         consumer.priority = priority
         window.join(consumer, holds_nothing)
         if exclusive:
@@ -312,6 +340,7 @@ class Broker(Administration):
             "acknowledge what was got, or raise broker.memory-limit",
         )
 
+    @needs((Right.CONSUME, consumed))
     def get(self, connection: Connection, number: int, queue: Queue) -> MessageReference | None:
         """The next message, if there is one, for a consumer of its own under ``number`` that exists only to hold it.
 

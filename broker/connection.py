@@ -36,6 +36,7 @@ class Connection:
         "name",
         "number",
         "open",
+        "peer",
         "policies",
         "producers",
         "retired",
@@ -55,11 +56,14 @@ class Connection:
         policies: PolicyMap | None,
         now_ms: int,
         client: Client = NOBODY,
+        peer: str = "",
     ) -> None:
         self.number = number
         self.client_id = client_id
         self.client = client
         self.user = user
+        #: Where it came from: address and port.
+        self.peer = peer
         self.connected_at_ms = now_ms
         #: AMQP's; everybody else is in ``/`` and names the others in full.
         self.virtual_host = DEFAULT

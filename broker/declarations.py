@@ -6,14 +6,21 @@ import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from .auth.users import User
 from .broker import Broker
 from .config.config import Config, ConfigProblem
 from .core.amqp.vhost import prefix_of
+from .core.rights import ADMINISTRATOR, Grant
 from .core.routing import RoutingTypes
 from .errors import Refused
 
 log = logging.getLogger("homing")
 T = TypeVar("T")
+
+
+def users(config: Config) -> list[User]:
+    """A user of whom the file has no more than the hash is an administrator."""
+    return [User(name, hashed, (Grant(frozenset({ADMINISTRATOR})),), configured=True) for name, hashed in config.users.items()]
 
 
 def problems(broker: Broker, config: Config) -> list[ConfigProblem]:
@@ -50,6 +57,7 @@ def declare(broker: Broker, config: Config) -> None:
         except Refused as refusal:
             log.error("declaration-refused: %s of broker.yaml: %s; %s", path, refusal.message, refusal.fix)
 
+    broker.access.users.configure(users(config))
     for name in config.virtual_hosts:
         make(f"virtual host {name}", broker.virtual_hosts.add, name)
     broker.policies.configure(policy.read(name) for name, policy in config.policies.items())

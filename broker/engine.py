@@ -6,16 +6,20 @@ second.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import Random
-from typing import Final
+from typing import Any, Final
 
-from .auth.permissions import Permitted, everybody
+from homing.journal.contract import DeclarationRecord
+
+from .auth.access import Access, queue_place
+from .auth.users import Users
 from .connection import Connection
 from .core.consumer import Consumer
 from .core.dead_letter import EXPIRED
 from .core.message import MessageReference, Where
 from .core.queue import Queue
+from .core.rights import Place, Right
 from .core.settings.address_settings import AddressSettings, AddressSettingsRepository
 from .delivery.dead_lettering import DeadLetterOffice
 from .delivery.dispatching import Dispatcher
@@ -40,6 +44,8 @@ from .topology.resources import Resources
 #: Due or expired references looked at in one turn.
 SWEEP_BUDGET: Final = 5000
 _SECOND_MS: Final = 1000
+#: Users in the journal's declarations.
+USER: Final = "user"
 
 
 class Engine:
@@ -53,11 +59,13 @@ class Engine:
         limits: BrokerLimits | None = None,
         keep_all_history: bool = False,
         disk_low: Callable[[], bool] = lambda: False,
-        permitted: Permitted = everybody,
     ) -> None:
         self.limits = limits or BrokerLimits()
         self.now_ms = now_ms
         self.recorder = Recorder(journal, now_ms, keep_all_history)
+        #: Who may do what: each verb asks.
+        self.access = Access(Users(self._keep_user))
+        self.access.users.changed.append(self._users_changed)
         windows = Windows(self.limits.window_messages, self.limits.window_bytes, self.limits.window_scheduled, self.limits.memory_bytes)
         #: Of broker.yaml; what is in force, with what commands have laid over it, is ``state.settings``.
         self.configured = settings
@@ -70,7 +78,7 @@ class Engine:
             self.state, self.policies, self.limits.selector_characters, self.limits.selector_depth, self.limits.max_queues
         )
         self.virtual_hosts = VirtualHosts(self.state, self.resources, self.policies)
-        self.declared_queues = DeclaredQueues(self.state, self.resources, permitted)
+        self.declared_queues = DeclaredQueues(self.state, self.resources)
         self.office = DeadLetterOffice(self.state, self.resources, DeadLetterExchanges(self.state, self.resources, self.virtual_hosts))
         self.state.pager.expire = lambda reference: self.office.dead_letter(reference, EXPIRED)
         self.dispatcher = Dispatcher(self.state, self.office)
@@ -153,6 +161,41 @@ class Engine:
                 self.recorder.batch.forget_producer(key)
         if self.flow.waiting:
             self.flow.relieve()
+
+    # -- users -------------------------------------------------------------------------------------------------------
+
+    def _keep_user(self, name: str, content: dict[str, Any] | None) -> None:
+        if content is None:
+            self.recorder.batch.delete_declaration(USER, name)
+        else:
+            self.recorder.batch.declare(DeclarationRecord(USER, name, content))
+
+    def restore_users(self, declarations: Iterable[DeclarationRecord]) -> None:
+        """Recovery: those that commands had made."""
+        self.access.users.restore({record.name: record.content for record in declarations if record.kind == USER})
+
+    def _users_changed(self, over: frozenset[str] | None, others: frozenset[str]) -> None:
+        """What is open of those that may not have it any more ends, and routes are asked for anew. ``over``: see Users.changed."""
+        self.state.post_office.settings_changed()
+        for connection in list(self.connections.values()):
+            if over is None or connection.user in over:
+                self._end(connection, "login-required", "users or their passwords have changed, and this login counts no more")
+            elif connection.user in others and (lost := self._lost_right(connection)) is not None:
+                self._end(connection, "access-refused", lost)
+
+    def _lost_right(self, connection: Connection) -> str | None:
+        """What it has open and may not have, in a sentence."""
+        for producer in connection.producers.values():
+            if not self.access.may(connection, Right.SEND, Place("address", (producer.address,))):
+                return f"the right to send to {producer.address} was revoked"
+        for consumer in (*connection.consumers.values(), *connection.retired.values()):
+            if not self.access.may(connection, Right.CONSUME, queue_place(consumer.queue)):
+                return f"the right to consume from queue {consumer.queue.name} was revoked"
+        return None
+
+    def _end(self, connection: Connection, code: str, message: str) -> None:
+        """Of the broker's accord; what it held goes back."""
+        raise NotImplementedError
 
     # -- settings ----------------------------------------------------------------------------------------------------
 

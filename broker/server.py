@@ -84,7 +84,7 @@ class Server:
         self._last_beat = 0.0
         self._reloading = asyncio.Lock()
         limits = config.limits
-        self._logins = Logins(lambda: self.config.users, limits.login_threads, limits.login_timeout_ms)
+        self._logins = Logins(lambda: self.broker.access.users.hashes, limits.login_threads, limits.login_timeout_ms)
         self._admission = Admission(
             AdmissionLimits(limits.max_connections, limits.max_connections_per_peer, limits.max_handshakes, limits.max_handshakes_per_peer),
             resource.getrlimit(resource.RLIMIT_NOFILE)[0],
@@ -260,7 +260,7 @@ class Server:
 
     def _check_amqp(self, user: str, password: str, peer: str, answer: Answer) -> Callable[[], object] | None:
         """As everywhere; without any user configured, guest with the password guest is the one that programs expect (loopback only)."""
-        if self.config.users:
+        if self.broker.access.users.hashes:
             return self._logins.check(user, password, peer, answer)
         if (user, password) == ("guest", "guest"):
             answer("guest")

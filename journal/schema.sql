@@ -31,7 +31,7 @@ CREATE TABLE queue (
 ) STRICT;
 CREATE UNIQUE INDEX queue_live_name ON queue (name) WHERE deleted_at_ms IS NULL;
 
--- What front ends declared beyond that (exchanges, bindings): a map each, under a name that is unique within its kind.
+-- What front ends declared beyond that (exchanges, bindings, users): a map each, under a name that is unique within its kind.
 CREATE TABLE declaration (
   kind          TEXT NOT NULL,             -- 'exchange' | 'binding'
   name          TEXT NOT NULL,

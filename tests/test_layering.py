@@ -13,6 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from homing.broker import administration, broker
+from homing.broker.auth import access
+from homing.broker.broker import Broker
+from homing.broker.management.calls import VERBS
+
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("analytics", "broker", "client", "journal")
 COMPILED = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["homing"]["compiled"]
@@ -49,12 +54,13 @@ ALLOWED: dict[str, set[str]] = {
     "broker/steps": set(),
     "broker/delivery": _ENGINE | {"journal/contract"},
     "broker/paging": _ENGINE | {"journal/contract", "journal/read"},
-    "broker/topology": _ENGINE | {"broker/auth", "journal/contract"},
+    "broker/topology": _ENGINE | {"journal/contract"},
     "broker/recording": _ENGINE | {"broker/engine", "journal/commit", "journal/contract", "journal/fingerprint", "journal/read"},
-    "broker/engine": _ENGINE | {"broker/auth"},
-    "broker/administration": _ENGINE | {"broker/engine"},
-    "broker/broker": {"broker/administration", "broker/connection", "broker/core", "broker/errors"},
-    "broker/declarations": {"broker/broker", "broker/config", "broker/core", "broker/errors"},
+    "broker/engine": _ENGINE | {"broker/auth", "journal/contract"},
+    "broker/administration": _ENGINE | {"broker/auth", "broker/engine", "broker/places"},
+    "broker/broker": {"broker/administration", "broker/auth", "broker/connection", "broker/core", "broker/errors", "broker/places"},
+    "broker/places": _ENGINE | {"broker/auth", "broker/engine"},
+    "broker/declarations": {"broker/auth", "broker/broker", "broker/config", "broker/core", "broker/errors"},
     "broker/reload": {"broker/broker", "broker/config", "broker/declarations", "broker/errors", "broker/logs"},
     "broker/preload": {"broker/auth", "broker/config", "broker/core"},
     "broker/service_manager": {"broker/logs"},
@@ -63,7 +69,7 @@ ALLOWED: dict[str, set[str]] = {
     "broker/start_notes": {"broker/config", "broker/core", "broker/errors", "broker/topology"},
     "codec": set(),
     "broker/protocols": _VERBS | {"broker/logs", "codec"},
-    "broker/management": _VERBS | {"broker/config"},
+    "broker/management": _VERBS | {"broker/auth", "broker/config"},
     "broker/server": {
         *_ENGINE,
         *("broker", "broker/auth", "broker/broker", "broker/clock", "broker/config", "broker/declarations", "broker/logs"),
@@ -206,6 +212,16 @@ def test_the_page_of_verbs_has_them_all() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text().partition("## What a front end may call")[2].partition("\n## ")[0]
     rows = [line.split("|")[2] for line in page.splitlines() if line.startswith("| ")][1:]
     assert sorted(name for row in rows for name in re.findall(r"`(\w+)`", row)) == sorted(verbs())
+
+
+def test_every_verb_says_which_right_it_asks_for_or_why_it_asks_for_none() -> None:
+    asking = {name for name in dir(Broker) if access.declared(getattr(Broker, name)) is not None}
+    free = [name for module in (administration, broker) for names in module.FREE.values() for name in names.split()]
+    assert sorted([*asking, *free]) == sorted(verbs() - {"now_ms"})
+    for verb, handler in VERBS.items():
+        found = access.declared(handler)
+        assert found is not None, verb
+        assert not found.by or found.by in asking, f"{verb} leaves it to {found.by}, which asks for nothing"
 
 
 def test_nothing_of_ours_is_imported_by_a_name_that_others_may_have() -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from ..errors import Refused
+
 if TYPE_CHECKING:
     from argon2 import PasswordHasher
 
+_MAX_NAME: Final = 128
 #: Longer ones are refused before they are hashed.
 MAX_PASSWORD_BYTES: Final = 1024
 
@@ -61,6 +64,25 @@ def verify_password(hashed: str | None, password: str) -> bool:
 def check_login(users: dict[str, str], user: str, password: str) -> bool:
     """Whether ``user`` may come in. ``users`` maps name to argon2 hash; without any, everybody is anonymous and may."""
     return not users or verify_password(users.get(user), password)
+
+
+def check_hash(hashed: str) -> None:
+    """Raises Refused for what is no argon2id hash; a password in the clear is the likely mistake, so it is never repeated."""
+    from argon2 import Type, extract_parameters
+    from argon2.exceptions import InvalidHash
+
+    try:
+        argon2id = extract_parameters(hashed).type is Type.ID
+    except InvalidHash:
+        argon2id = False
+    if not argon2id:
+        raise Refused("invalid-hash", "expected an argon2id hash", "make one with: homing user hash")
+
+
+def check_name(name: str) -> None:
+    """Raises Refused for what cannot be a user's name."""
+    if not 0 < len(name) <= _MAX_NAME or not name.isprintable():
+        raise Refused("invalid-name", f"{name!r:.80} cannot name a user", f"use 1 to {_MAX_NAME} printable characters")
 
 
 def _fits(password: str) -> bool:

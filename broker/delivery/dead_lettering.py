@@ -7,7 +7,7 @@ matches no queue or is full, the message is *parked* in its queue: kept, counted
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -294,9 +294,10 @@ class DeadLetterOffice:
 
     # -- home again --------------------------------------------------------------------------------------------------
 
-    def redrive(self, queue: Queue, message_ids: set[int] | None) -> Steps[int]:
+    def redrive(self, queue: Queue, message_ids: set[int] | None, check: Callable[[str, str], None]) -> Steps[int]:
         """Sends dead letters back to the queue of their first death, failed count at 0, in steps; returns how many went.
 
+        ``check``: refuses a queue (by name and address) that nothing may be sent to.
         Raises Refused where such a queue is gone and cannot be made again; what went before that stays there.
         """
         sent, up_to = 0, self._state.recorder.next_id()
@@ -304,7 +305,7 @@ class DeadLetterOffice:
             if number and number % STEP == 0:
                 yield
             if reference.where not in (Where.DELIVERING, Where.IN_COMMIT, Where.GONE):
-                sent += self._send_home(reference, message_ids, sent)
+                sent += self._send_home(reference, message_ids, sent, check)
 
         def send_home(records: list[ReferenceRecord]) -> bool:
             nonlocal sent
@@ -312,7 +313,7 @@ class DeadLetterOffice:
                 if message_ids is None or record.message.message_id in message_ids:
                     reference, went = self._state.pager.adopt(queue, record), False
                     try:
-                        went = self._send_home(reference, message_ids, sent)
+                        went = self._send_home(reference, message_ids, sent, check)
                     finally:
                         if went:
                             sent += 1
@@ -323,12 +324,14 @@ class DeadLetterOffice:
         yield from self._state.pager.on_disk(queue, send_home, up_to)
         return sent
 
-    def _send_home(self, reference: MessageReference, message_ids: set[int] | None, sent: int) -> bool:
+    def _send_home(self, reference: MessageReference, message_ids: set[int] | None, sent: int, check: Callable[[str, str], None]) -> bool:
         """Whether it went, after ``sent`` others: it is asked for, and there is a home with room for it."""
         state, queue = self._state, reference.queue
         if message_ids is not None and reference.message.message_id not in message_ids:
             return False
         first = reference.hops[-1].facts if reference.hops else None
+        if first is not None:
+            check(first["queue"], first["address"])
         home = state.post_office.queues.get(first["queue"]) if first else queue
         if home is None and first is not None:
             try:

@@ -6,8 +6,10 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from ..auth.access import Who, asks, everywhere, needs
 from ..broker import Broker
 from ..connection import Connection
+from ..core.rights import Right
 from ..errors import Refused
 from . import arguments as read
 from .pages import listed
@@ -33,7 +35,8 @@ class Socket(Protocol):
 Sockets = Callable[[], Mapping[Any, Socket]]
 
 
-def list_all(broker: Broker, sockets: Sockets, arguments: dict[str, Any]) -> dict[str, Any] | list[dict[str, Any]]:
+@needs((Right.MONITOR, everywhere))
+def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, sockets: Sockets) -> dict[str, Any] | list[dict[str, Any]]:
     read.only(arguments, "limit", "after")
     found = sockets()
     return listed(broker, arguments, broker.open_connections(), lambda each: _describe(each, found.get(each.front_end)))
@@ -63,15 +66,14 @@ def _describe(connection: Connection, socket: Socket | None) -> dict[str, Any]:
     }
 
 
-def close(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
+@asks("close_connection")
+def close(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
     """Ends a connection. What it holds goes back as at a clean close: nobody is blamed for it."""
     read.only(arguments, "connection")
     name = read.text(arguments, "connection")
     connection = broker.open_connections().get(name)
     if connection is None:
         raise Refused("no-such-connection", f"there is no connection {name}", "homing connections lists all of them")
-    given_back = len(connection.held())
-    connection.front_end.end("connection-closed", "an operator closed this connection", "connect again, or ask why")
-    broker.disconnect(connection, lost=False)
+    given_back = broker.close_connection(who, connection)
     log.info("connection-closed: connection %s was closed by an operator", name)
     return {"connection": name, "given_back": given_back}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from ..auth.access import Who, asks
 from ..broker import Broker
 from ..core.amqp.declared import MOST_PRIORITY
 from ..core.message import MessageReference, described
@@ -39,13 +40,14 @@ def describe(reference: MessageReference) -> dict[str, Any]:
     }
 
 
-def peek(broker: Broker, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
+@asks("browse")
+def peek(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
     """A page of a queue in delivery order, whatever state its messages are in. ``after``: ``next`` of the page before."""
     read.only(arguments, "queue", "limit", "after", "selector")
     queue = read.queue(broker, arguments)
     limit = read.number(arguments, "limit", 20, 1, _MAX_PAGE)
     after = _place(arguments)
-    ordered = yield from broker.browse(queue, after or (_BEFORE_ALL, 0), limit + 1)
+    ordered = yield from broker.browse(who, queue, after or (_BEFORE_ALL, 0), limit + 1)
     found: list[dict[str, Any]] = []
     size, last = 0, list(after) if after else None
     for place, reference in ordered[:limit]:
@@ -69,11 +71,12 @@ def _place(arguments: dict[str, Any]) -> tuple[int, int] | None:
     raise Refused("invalid-argument", "after must be what next was", "leave it out for the first page")
 
 
-def redrive(broker: Broker, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
+@asks("redrive")
+def redrive(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
     """Dead letters go back to the queue of their first death, failed count at 0; their history stays."""
     read.only(arguments, "queue", "message_ids")
     wanted = arguments.get("message_ids")
     if wanted is not None and (type(wanted) is not list or any(type(each) is not int or not 0 <= each <= read.MOST for each in wanted)):
         raise Refused("invalid-argument", "message_ids must be a list of message numbers", "leave it out for all")
-    sent = yield from broker.redrive(read.queue(broker, arguments), None if wanted is None else set(wanted))
+    sent = yield from broker.redrive(who, read.queue(broker, arguments), None if wanted is None else set(wanted))
     return {"messages": sent}

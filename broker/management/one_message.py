@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from ..auth.access import Who, asks, found_later, queue_place
 from ..broker import Broker
 from ..core.consumer import Consumer
 from ..core.message import MessageReference, Where
 from ..core.queue import Queue
+from ..core.rights import Place, Right
 from ..errors import Refused
 from ..steps import LOOK_STEP, Steps
 from . import arguments as read
@@ -19,6 +21,12 @@ History = dict[str, Any] | None
 _MOST_CONSUMERS: Final = 50
 
 
+def places_of(history: History) -> list[Place]:
+    """The queues that the journal knows it in."""
+    known = [each for kind in ("references", "attempts", "outcomes") for each in (history or {}).get(kind, ())]
+    return [Place("queue", (name,)) for name in dict.fromkeys(each["queue"] for each in known)]
+
+
 def _places(broker: Broker, message_id: int, history: History) -> Steps[list[MessageReference]]:
     stays = [(each["queue_id"], each["priority"], each["sequence"]) for each in (history["references"] if history else ())]
     return broker.find_message(message_id, stays)
@@ -27,18 +35,19 @@ def _places(broker: Broker, message_id: int, history: History) -> Steps[list[Mes
 # -- delete and move -----------------------------------------------------------------------------------------------------
 
 
-def delete(broker: Broker, message_id: int, history: History, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
+@asks("delete_message")
+def delete(broker: Broker, who: Who, message_id: int, history: History, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
     """Removes it from all its queues, or from ``queue``."""
     read.only(arguments, "message_id", "queue")
     only = read.queue(broker, arguments) if arguments.get("queue") is not None else None
     places = yield from _movable(broker, message_id, history, only)
-    for place in places:
-        if not (yield from broker.delete_message(place)):
-            raise _taken(message_id)
+    if not (yield from broker.delete_message(who, places)):
+        raise _taken(message_id)
     return {"message_id": message_id, "messages": len(places), "queues": [each.queue.name for each in places]}
 
 
-def move(broker: Broker, message_id: int, history: History, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
+@asks("move_message")
+def move(broker: Broker, who: Who, message_id: int, history: History, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
     """Into ``queue``, failures at 0; from the one queue it is in, or from ``source``."""
     read.only(arguments, "message_id", "queue", "source")
     target = read.queue(broker, arguments)
@@ -49,7 +58,7 @@ def move(broker: Broker, message_id: int, history: History, arguments: dict[str,
         raise Refused("invalid-argument", f"message {message_id} is in several queues: {names}", "name one of them as the source")
     if places[0].queue is target:
         raise Refused("invalid-argument", f"message {message_id} is in queue {target.name} already", "name another queue")
-    if not (yield from broker.move_message(places[0], target)):
+    if not (yield from broker.move_message(who, places[0], target)):
         raise _taken(message_id)
     return {"message_id": message_id, "source": places[0].queue.name, "queue": target.name}
 
@@ -77,10 +86,12 @@ def _taken(message_id: int) -> Refused:
 # -- why -----------------------------------------------------------------------------------------------------------------
 
 
-def why(broker: Broker, message_id: int, history: History, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
+@found_later(Right.MONITOR)
+def why(broker: Broker, who: Who, message_id: int, history: History, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
     """For each queue it is in: its state there and what stands in the way, most telling first. ``ended``: how its last stay did."""
     read.only(arguments, "message_id")
     places = yield from _places(broker, message_id, history)
+    broker.check(who, Right.MONITOR, *map(queue_place, {each.queue for each in places}), *places_of(history), verb="why")
     outcomes = history["outcomes"] if history else []
     if not places and not outcomes:
         raise Refused(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..auth.access import Who, asks, everywhere, needs
 from ..broker import Broker
 from ..core.amqp.policy import ALL, Policy, PolicyError, read_policy
 from ..core.amqp.vhost import DEFAULT
+from ..core.rights import Right
 from ..errors import Refused
 from . import arguments as read
 from .pages import listed
@@ -16,14 +18,16 @@ def describe(policy: Policy, configured: bool) -> dict[str, Any]:
     return {**policy.describe(), "source": "broker.yaml" if configured else "command"}
 
 
-def list_all(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any] | list[dict[str, Any]]:
+@needs((Right.MONITOR, everywhere))
+def list_all(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any] | list[dict[str, Any]]:
     read.only(arguments, "limit", "after")
     # As they are sorted: by virtual host, then by name. No name of either holds a zero.
     found = {f"{policy.virtual_host}\0{policy.name}": (policy, configured) for policy, configured in broker.list_policies()}
     return listed(broker, arguments, found, lambda each: describe(*each))
 
 
-def set_one(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
+@asks("set_policy")
+def set_one(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
     """Holds at once, for queues and exchanges that are there too."""
     read.only(arguments, "name", "pattern", "definition", "apply_to", "priority", "virtual_host")
     try:
@@ -37,14 +41,15 @@ def set_one(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
         )
     except PolicyError as error:
         raise Refused("invalid-policy", error.message, error.fix) from None
-    broker.set_policy(policy)
+    broker.set_policy(who, policy)
     return describe(policy, False)
 
 
-def clear(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
+@asks("clear_policy")
+def clear(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
     read.only(arguments, "name", "virtual_host")
     name = read.text(arguments, "name")
-    broker.clear_policy(_virtual_host(arguments), name)
+    broker.clear_policy(who, _virtual_host(arguments), name)
     return {"name": name}
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from ..auth.access import Who, asks, needs, queue_place, shown_only
 from ..broker import Broker
 from ..core.amqp.declared import ignored
 from ..core.amqp.vhost import virtual_host_of
 from ..core.consumer import Consumer
 from ..core.message import Where
 from ..core.queue import Queue
+from ..core.rights import Place, Right
 from ..core.settings.units import counted
 from ..errors import Refused
 from ..steps import Steps
@@ -46,15 +48,25 @@ def describe(queue: Queue) -> dict[str, Any]:
     }
 
 
-def list_queues(broker: Broker, meter: Meter, arguments: dict[str, Any]) -> dict[str, Any] | list[dict[str, Any]]:
-    """In pages with what became of messages; who asks for all in one list gets what there was before there were pages."""
+def of_queue(broker: Broker, _: Who, arguments: dict[str, Any], **__: object) -> tuple[Place]:
+    return (queue_place(read.queue(broker, arguments)),)
+
+
+@shown_only(Right.MONITOR)
+def list_queues(broker: Broker, who: Who, arguments: dict[str, Any], *, meter: Meter) -> dict[str, Any] | list[dict[str, Any]]:
+    """In pages with what became of messages; who asks for all in one list gets what there was before there were pages.
+
+    Those that whoever asks may monitor.
+    """
     read.only(arguments, "limit", "after")
     paged = arguments.get("limit") is not None or arguments.get("after") is not None
     show = partial(_in_full, meter) if paged else describe
-    return listed(broker, arguments, broker.queues(), show)
+    found = {name: queue for name, queue in broker.queues().items() if broker.may(who, Right.MONITOR, queue_place(queue))}
+    return listed(broker, arguments, found, show)
 
 
-def one(broker: Broker, meter: Meter, arguments: dict[str, Any]) -> dict[str, Any]:
+@needs((Right.MONITOR, of_queue))
+def one(broker: Broker, who: Who, arguments: dict[str, Any], *, meter: Meter) -> dict[str, Any]:
     read.only(arguments, "queue")
     return _in_full(meter, read.queue(broker, arguments))
 
@@ -63,13 +75,15 @@ def _in_full(meter: Meter, queue: Queue) -> dict[str, Any]:
     return {**describe(queue), **meter.of(queue)}
 
 
-def consumers(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any] | list[dict[str, Any]]:
-    """Who holds what: one map per consumer, of one queue or of all."""
+@shown_only(Right.MONITOR)
+def consumers(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any] | list[dict[str, Any]]:
+    """Who holds what: one map per consumer, of one queue or of all that whoever asks may monitor."""
     read.only(arguments, "queue", "limit", "after")
     if arguments.get("queue") is None:
         of = [each for connection in broker.open_connections().values() for each in connection.consumers.values()]
     else:
         of = broker.consumers_of(read.queue(broker, arguments))
+    of = [each for each in of if broker.may(who, Right.MONITOR, queue_place(each.queue))]
     return listed(broker, arguments, {f"{each.connection}/{each.number:010}": each for each in of}, _describe_consumer)
 
 
@@ -89,39 +103,44 @@ def _describe_consumer(consumer: Consumer) -> dict[str, Any]:
     }
 
 
-def create(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
-    return describe(broker.create_queue(arguments))
+@asks("create_queue")
+def create(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
+    return describe(broker.create_queue(who, arguments))
 
 
-def delete(broker: Broker, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
+@asks("remove_queue")
+def delete(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
     read.only(arguments, "queue", "if_empty", "if_unused")
     queue = read.queue(broker, arguments)
     if read.flag(arguments, "if_empty") and queue.count:
         raise Refused("queue-not-empty", f"queue {queue.name} holds {counted(queue.count, 'message')}", "purge it first")
     if read.flag(arguments, "if_unused") and queue.consumers:
         raise Refused("queue-in-use", f"queue {queue.name} has {counted(len(queue.consumers), 'consumer')}", "stop them first")
-    count = yield from broker.remove_queue(queue)
+    count = yield from broker.remove_queue(who, queue)
     return {"messages": count}
 
 
-def purge(broker: Broker, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
+@asks("purge")
+def purge(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
     read.only(arguments, "queue")
-    count = yield from broker.purge(read.queue(broker, arguments))
+    count = yield from broker.purge(who, read.queue(broker, arguments))
     return {"messages": count}
 
 
-def pause(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
-    return _set_paused(broker, arguments, True)
+@asks("pause")
+def pause(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
+    return _set_paused(broker, who, arguments, True)
 
 
-def resume(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
-    return _set_paused(broker, arguments, False)
+@asks("pause")
+def resume(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
+    return _set_paused(broker, who, arguments, False)
 
 
-def _set_paused(broker: Broker, arguments: dict[str, Any], paused: bool) -> dict[str, Any]:
+def _set_paused(broker: Broker, who: Who, arguments: dict[str, Any], paused: bool) -> dict[str, Any]:
     read.only(arguments, "queue")
     queue = read.queue(broker, arguments)
-    broker.pause(queue, paused)
+    broker.pause(who, queue, paused)
     return describe(queue)
 
 

@@ -6,9 +6,11 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
+from ..auth.access import Who, everywhere, needs, pattern_place
 from ..broker import Broker
 from ..config.checks import layer_problems, settings_warnings
 from ..config.source import show_path
+from ..core.rights import Place, Right
 from ..core.settings.address_settings import FIELD_OF_KEY, KEY_OF_FIELD, AddressSettings, read_setting
 from ..core.settings.values import SettingError
 from ..core.settings.wildcard import pattern_problem
@@ -24,7 +26,19 @@ SHOWN_QUEUES: Final = 100
 MOST_PATTERNS: Final = 1000
 
 
-def explain(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
+def of_address(_: Broker, __: Who, arguments: dict[str, Any]) -> tuple[Place]:
+    return (Place("address", (read.text(arguments, "address"),)),)
+
+
+def of_patterns(_: Broker, __: Who, arguments: dict[str, Any]) -> list[Place]:
+    """Also where nothing is to be changed: it is said what would be touched."""
+    given = arguments.get("layers")
+    patterns = list(given) if type(given) is dict else [arguments.get("pattern")]
+    return [pattern_place(each) for each in patterns if type(each) is str]
+
+
+@needs((Right.MONITOR, of_address))
+def explain(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
     """Where the address has a queue of its name, what holds for that: its declaration and its policy go before the address settings."""
     read.only(arguments, "address")
     address = read.text(arguments, "address")
@@ -57,14 +71,16 @@ def _plain(value: Any) -> Any:
 # -- laid over the file --------------------------------------------------------------------------------------------------
 
 
-def list_all(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any] | list[dict[str, Any]]:
+@needs((Right.MONITOR, everywhere))
+def list_all(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any] | list[dict[str, Any]]:
     """By pattern: what commands have set."""
     read.only(arguments, "limit", "after")
     found = {pattern: (pattern, layer) for pattern, layer in broker.commanded_settings().items()}
     return listed(broker, arguments, found, lambda each: {"pattern": each[0], "settings": _by_key(each[1])})
 
 
-def set_some(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
+@needs((Right.MANAGE, of_patterns))
+def set_some(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
     """All of ``layers`` (pattern -> {key: value}) or nothing. ``dry_run``: only says what it would come to."""
     read.only(arguments, "layers", "dry_run")
     given = arguments.get("layers")
@@ -77,10 +93,11 @@ def set_some(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
         wanted[pattern] = {**wanted.get(pattern, {}), **_read(pattern, values)}
     if len(wanted) > MOST_PATTERNS:
         raise Refused("too-many-settings", f"commands set at most {MOST_PATTERNS} patterns", "write them into broker.yaml")
-    return _change(broker, wanted, list(given), read.flag(arguments, "dry_run"))
+    return _change(broker, who, wanted, list(given), read.flag(arguments, "dry_run"))
 
 
-def unset(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
+@needs((Right.MANAGE, of_patterns))
+def unset(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
     """What commands have set for ``pattern``: ``keys`` of it, or all. What the file says holds again."""
     read.only(arguments, "pattern", "keys", "dry_run")
     pattern, keys = read.text(arguments, "pattern"), arguments.get("keys")
@@ -99,7 +116,7 @@ def unset(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
         wanted[pattern] = layer
     else:
         del wanted[pattern]
-    return _change(broker, wanted, [pattern], read.flag(arguments, "dry_run"))
+    return _change(broker, who, wanted, [pattern], read.flag(arguments, "dry_run"))
 
 
 def _read(pattern: str, values: dict[str, Any]) -> dict[str, Any]:
@@ -109,7 +126,7 @@ def _read(pattern: str, values: dict[str, Any]) -> dict[str, Any]:
         raise Refused("invalid-setting", f'"{pattern}": {error}', error.fix or "docs/settings.md says what it takes") from None
 
 
-def _change(broker: Broker, wanted: Mapping[str, Mapping[str, Any]], patterns: list[str], dry_run: bool) -> dict[str, Any]:
+def _change(broker: Broker, who: Who, wanted: Mapping[str, Mapping[str, Any]], patterns: list[str], dry_run: bool) -> dict[str, Any]:
     """Checked as the file is. ``touched``: queues for which something else holds, so many as one answer has room for."""
     settings = broker.settings_with(wanted)
     if problems := layer_problems(settings, {}):
@@ -117,7 +134,7 @@ def _change(broker: Broker, wanted: Mapping[str, Mapping[str, Any]], patterns: l
     touched = broker.touched_by(settings)
     shown = [{"queue": queue.name, "changes": _changes(queue.settings, in_force)} for queue, in_force in touched[:SHOWN_QUEUES]]
     if not dry_run:
-        broker.command_settings(wanted)
+        broker.command_settings(who, wanted)
         log.info("settings-changed: address settings were changed by command: %s", ", ".join(patterns[:SHOWN_QUEUES]))
     ours = tuple(show_path(("address-settings", pattern)) for pattern in patterns)
     return {

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from ..auth.access import Who, asks, everywhere, needs
 from ..broker import Broker
 from ..core.amqp.vhost import prefix_of, split
+from ..core.rights import Right
 from ..steps import Steps
 from . import arguments as read
 from .pages import listed
@@ -37,20 +39,23 @@ def _describe(name: str, counts: _Counts) -> dict[str, Any]:
     }
 
 
-def list_all(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any] | list[dict[str, Any]]:
+@needs((Right.MONITOR, everywhere))
+def list_all(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any] | list[dict[str, Any]]:
     read.only(arguments, "limit", "after")
     counts = _Counts(broker)
     return listed(broker, arguments, {each: each for each in broker.list_virtual_hosts()}, lambda name: _describe(name, counts))
 
 
-def add(broker: Broker, arguments: dict[str, Any]) -> dict[str, Any]:
+@asks("add_virtual_host")
+def add(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
     """One that is there already is no error."""
     read.only(arguments, "name")
-    return _describe(broker.add_virtual_host(read.text(arguments, "name")), _Counts(broker))
+    return _describe(broker.add_virtual_host(who, read.text(arguments, "name")), _Counts(broker))
 
 
-def delete(broker: Broker, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
+@asks("delete_virtual_host")
+def delete(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
     """With everything in it; its connections are closed."""
     read.only(arguments, "name")
-    queues, messages = yield from broker.delete_virtual_host(read.text(arguments, "name"))
+    queues, messages = yield from broker.delete_virtual_host(who, read.text(arguments, "name"))
     return {"queues": queues, "messages": messages}

@@ -9,6 +9,10 @@ class Output(Protocol):
     @property
     def writable(self) -> bool: ...
 
+    @property
+    def place(self) -> str:
+        """Where the peer is: address and port."""
+
     def write(self, data: bytes) -> None: ...
 
     def end(self) -> None:

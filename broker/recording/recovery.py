@@ -26,6 +26,7 @@ def recover(broker: Engine, recovered: Recovered) -> None:
     post_office.reserve_queue_ids(recovered.next_queue_id)
     for record in recovered.addresses:
         post_office.add_address(Address(record.name, RoutingTypes(record.routing_types), record.created_at_ms, record.auto_created))
+    broker.restore_users(recovered.declarations)
     broker.policies.restore(recovered.declarations)
     broker.commanded.restore(recovered.declarations)
     broker.restore_settings()

@@ -187,6 +187,7 @@ class Socket:
         self.written = 0
         self.ended = False
         self.writable = True
+        self.place = ""
 
     def write(self, data: bytes) -> None:
         self.written += len(data)

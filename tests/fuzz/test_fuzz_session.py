@@ -36,6 +36,7 @@ class Socket:
         self.frames: list[list[Any]] = []
         self.ended = False
         self.writable = True
+        self.place = ""
 
     def write(self, data: bytes) -> None:
         self.frames += self.decoder.feed(data)

@@ -17,7 +17,7 @@ from homing.broker.errors import Refused
 from homing.broker.management.queues import describe
 from homing.broker.steps import at_once
 from homing.journal.upkeep.leftovers import POLICIES
-from tests.model.world import Client, Delivery, World
+from tests.model.world import ANYBODY, Client, Delivery, World
 
 #: What failed is there again at once.
 AT_ONCE = {"redelivery-delay": 0}
@@ -211,7 +211,7 @@ def test_a_message_that_was_redriven_and_then_succeeds_leaves_its_outcome() -> N
     life.world.commit()
     life.world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
     life.world.commit()
-    assert at_once(life.world.broker.office.redrive(life.queue("DLQ.a"), None)) == 1
+    assert at_once(life.world.broker.redrive(ANYBODY, life.queue("DLQ.a"), None)) == 1
     life.world.commit()
     life.world.broker.acknowledge(consumer, list(consumer.unsettled.values()))
     life.world.commit()

@@ -12,7 +12,7 @@ from homing.broker.core.message import MessageReference
 from homing.broker.core.redelivery import Failure
 from homing.broker.steps import at_once
 from tests.model.test_interleavings import Life
-from tests.model.world import Client
+from tests.model.world import ANYBODY, Client
 
 AT_ONCE = {"redelivery-delay": 0, "max-delivery-attempts": -1}
 
@@ -211,7 +211,7 @@ def test_credit_is_never_lost(fate: Callable[[Reader], str]) -> None:
 def test_a_queue_that_is_deleted_and_a_connection_that_is_lost_meanwhile() -> None:
     reader = Reader(1)
     nacked(reader)
-    reader.world.broker.delete_queue(reader.queue("a"))
+    reader.world.broker.delete_queue(ANYBODY, reader.queue("a"))
     reader.world.commit()
     assert reader.consumer.returning == 0
     reader = Reader(2)

@@ -17,7 +17,7 @@ from homing.broker.management.messages import peek
 from homing.broker.management.queues import delete
 from homing.broker.steps import Steps
 from tests.model.test_interleavings import AT_ONCE, Life
-from tests.model.world import Client, World
+from tests.model.world import ANYBODY, Client, World
 
 WINDOW = 3
 
@@ -188,14 +188,14 @@ def test_purge_redrive_and_deletion_reach_what_is_on_disk(load_limit: int) -> No
     assert (life.queue("a").count, life.queue("DLQ.a").count, life.queue("DLQ.a").pending.disk_count) == (0, 9, 6)
     life.world.journal.load_limit = load_limit
     life.world.crash()
-    assert life.run(life.world.broker.office.redrive(life.queue("DLQ.a"), None)) == 9
+    assert life.run(life.world.broker.redrive(ANYBODY, life.queue("DLQ.a"), None)) == 9
     assert (life.queue("a").count, life.queue("DLQ.a").count) == (9, 0)
     life.world.check_balance()
     life.send(life.client(), "b", *numbers(9))
     life.world.commit()
     assert life.run(life.world.broker.resources.purge_steps(life.queue("a"))) == 9
     assert life.queue("a").count == 0
-    assert life.world.broker.delete_queue(life.queue("b")) == 9
+    assert life.world.broker.delete_queue(ANYBODY, life.queue("b")) == 9
     life.world.commit()
     life.world.crash()
     assert sum(queue.count for queue in life.world.broker.state.post_office.queues.values()) == 0
@@ -206,7 +206,7 @@ def test_redriving_some_leaves_the_others_where_they_are() -> None:
     life.send(life.client(), "a", *numbers(12))
     life.world.commit()
     wanted = {record.message.message_id for record in life.world.journal.references.values() if record.message.body in (b"m1", b"m10")}
-    assert life.run(life.world.broker.office.redrive(life.queue("a"), wanted)) == 2
+    assert life.run(life.world.broker.redrive(ANYBODY, life.queue("a"), wanted)) == 2
     life.world.check_balance()
     receiver = life.client()
     life.subscribe(receiver, "a", prefetch=1)
@@ -250,7 +250,7 @@ def test_a_peek_shows_memory_and_disk_in_delivery_order() -> None:
     found: list[str] = []
     after = None
     while True:
-        page = life.run(peek(life.world.broker, {"queue": "a", "limit": 3, "after": after}))
+        page = life.run(peek(life.world.broker, ANYBODY, {"queue": "a", "limit": 3, "after": after}))
         found += [message["body"].decode() for message in page["messages"]]
         after = page["next"]
         if after is None:
@@ -569,9 +569,9 @@ def test_a_call_that_cannot_read_is_refused_and_everything_stays_as_it_was() -> 
     life.world.commit()
     queue, broker = life.queue("a"), life.world.broker
     works: dict[str, Callable[[], Steps[Any]]] = {
-        "peek": lambda: peek(broker, {"queue": "a", "limit": 9}),
-        "redrive": lambda: broker.office.redrive(queue, {-1}),
-        "delete": lambda: delete(broker, {"queue": "a"}),
+        "peek": lambda: peek(broker, ANYBODY, {"queue": "a", "limit": 9}),
+        "redrive": lambda: broker.redrive(ANYBODY, queue, {-1}),
+        "delete": lambda: delete(broker, ANYBODY, {"queue": "a"}),
     }
     for name, work in works.items():
         before = queue.count
@@ -609,15 +609,15 @@ def test_dead_letters_that_may_not_go_home_stay_where_they_are() -> None:
     life.world.commit()
     life.world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
     life.world.commit()
-    life.world.broker.delete_queue(life.queue("a"))
+    life.world.broker.delete_queue(ANYBODY, life.queue("a"))
     life.send(life.client(), "b", "one")
     life.world.commit()
     dead = life.queue("DLQ.a")
     with pytest.raises(Refused, match="2 queues"):
-        life.run(life.world.broker.office.redrive(dead, None))
-    life.world.broker.delete_queue(life.queue("b"))
+        life.run(life.world.broker.redrive(ANYBODY, dead, None))
+    life.world.broker.delete_queue(ANYBODY, life.queue("b"))
     life.world.commit()
     life.world.check_balance()
     assert dead.count == 9
-    assert life.run(life.world.broker.office.redrive(dead, None)) == 9
+    assert life.run(life.world.broker.redrive(ANYBODY, dead, None)) == 9
     assert life.queue("a").count == 9

@@ -15,7 +15,7 @@ from homing.broker.protocols.native.codec import FrameDecoder, Op, encode
 from homing.broker.protocols.native.session import NativeOptions, NativeSession
 from homing.broker.steps import at_once
 from tests.model.test_interleavings import Life
-from tests.model.world import World
+from tests.model.world import ANYBODY, World
 from tests.unit.test_amqp_session import Peer
 
 QUEUES = 30
@@ -29,6 +29,7 @@ class Client:
         self.decoder = FrameDecoder(1 << 30)
         self.frames: list[list[Any]] = []
         self.writable = True
+        self.place = ""
         self.session = NativeSession(world.broker, self, NativeOptions("id", "test"), lambda user, password, done: done(""), _no_calls)
         self.say([Op.HELLO, "homing", 1, {"client_id": client_id}])
 
@@ -291,7 +292,7 @@ def test_a_redrive_whose_home_cannot_be_made_again_is_refused_and_loses_nothing(
     world.commit()
     assert client.connection is not None
     world.broker.disconnect(client.connection, lost=False)
-    world.broker.delete_queue(life.queue("home"))
+    world.broker.delete_queue(ANYBODY, life.queue("home"))
     for name in ("one", "two"):
         world.broker.resources.declare({"queue": name})
     world.commit()
@@ -303,7 +304,7 @@ def test_a_redrive_whose_home_cannot_be_made_again_is_refused_and_loses_nothing(
             dead = life.queue("DLQ.home")
             assert not dead.references, "all is on disk only"
         told: list[int | Refused] = []
-        work = world.broker.office.redrive(dead, None)
+        work = world.broker.redrive(ANYBODY, dead, None)
         while not told:
             try:
                 next(work)
@@ -318,9 +319,9 @@ def test_a_redrive_whose_home_cannot_be_made_again_is_refused_and_loses_nothing(
         assert "then redrive what is left" in told[0].fix
         assert dead.ready == 50
         world.check_balance()
-    world.broker.delete_queue(life.queue("one"))
+    world.broker.delete_queue(ANYBODY, life.queue("one"))
     world.commit()
-    work = world.broker.office.redrive(life.queue("DLQ.home"), None)
+    work = world.broker.redrive(ANYBODY, life.queue("DLQ.home"), None)
     for _ in work:
         world.commit()
     world.commit()

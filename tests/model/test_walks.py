@@ -23,6 +23,7 @@ class Silent:
     """Output that nobody reads."""
 
     writable = True
+    place = ""
 
     def write(self, data: bytes) -> None: ...
 

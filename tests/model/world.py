@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from homing.broker.broker import Broker
 from homing.broker.connection import Connection
@@ -24,6 +24,16 @@ from homing.broker.recording.recovery import recover
 from homing.journal.commit.batch import WriteBatch
 from homing.journal.contract import AddressRecord, MessageRecord, OnDisk, QueueRecord, Recovered, ReferenceRecord
 from homing.journal.read.pages import Page, Wanted
+
+
+class Anybody(NamedTuple):
+    """Who asks where nobody is asked."""
+
+    user: str = ""
+    peer: str = ""
+
+
+ANYBODY = Anybody()
 
 
 class DictJournal:

@@ -30,6 +30,7 @@ class Peer:
         self.reading = True
         self.heartbeat_ms: int | None = None
         self.writable = True
+        self.place = "127.0.0.1:4000"
         self.session = AmqpSession(
             world.broker, self, AmqpOptions("RabbitMQ", "3.13.7", broker_version="0.1", **options), self._authenticate
         )

@@ -11,7 +11,7 @@ from homing.broker.errors import Refused
 from homing.broker.management import virtual_hosts
 from homing.broker.steps import at_once
 from homing.broker.topology.resources import check_name
-from tests.model.world import World
+from tests.model.world import ANYBODY, World
 from tests.unit.test_amqp_session import Peer, codes
 
 HOSTS = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=20)
@@ -62,7 +62,7 @@ def test_one_that_is_being_deleted_lets_nobody_in() -> None:
     peer.call(1, "channel.open", "")
     for number in range(3):
         peer.call(1, "queue.declare", 0, f"q{number}", False, False, False, False, False, {})
-    work = virtual_hosts.delete(broker, {"name": "shop"})
+    work = virtual_hosts.delete(broker, ANYBODY, {"name": "shop"})
     next(work)
     assert codes(peer.methods()) == [("connection.close", 320)]
     with pytest.raises(Refused, match="vhost shop not found"):

@@ -26,6 +26,7 @@ class Socket:
         self.decoder = FrameDecoder(limit)  # refuses what a client would refuse
         self.frames: list[list[Any]] = []
         self.writable = True
+        self.place = "127.0.0.1:4000"
 
     def write(self, data: bytes) -> None:
         self.frames += self.decoder.feed(data)

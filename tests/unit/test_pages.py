@@ -18,14 +18,18 @@ from homing.broker.management.statistics import Meter
 from homing.broker.protocols.native.answers import result_frame
 from homing.broker.protocols.native.codec import FrameDecoder, Op
 from homing.broker.protocols.native.fields import consumer_options
-from tests.model.world import World
+from tests.model.world import ANYBODY, World
 
 
 def list_queues(broker: Broker, arguments: dict[str, Any]) -> Any:
-    return queues.list_queues(broker, Meter(broker), arguments)
+    return queues.list_queues(broker, ANYBODY, arguments, meter=Meter(broker))
 
 
 List = Callable[[Broker, dict[str, Any]], Any]
+
+
+def by_anybody(handler: Callable[..., Any]) -> List:
+    return lambda broker, arguments: handler(broker, ANYBODY, arguments)
 
 
 def pages(broker: Broker, verb: List, **arguments: Any) -> list[dict[str, Any]]:
@@ -91,7 +95,7 @@ def test_what_comes_and_goes_between_two_pages_doubles_nothing() -> None:
     for number in range(30):
         broker.resources.declare({"queue": f"q{number:02}"})
     first: Any = list_queues(broker, {"limit": 10})
-    broker.delete_queue(broker.state.post_office.queues[first["next"]])
+    broker.delete_queue(ANYBODY, broker.state.post_office.queues[first["next"]])
     broker.resources.declare({"queue": "a"})
     second: Any = list_queues(broker, {"limit": 100, "after": first["next"]})
     assert names([first, second]) == [f"q{number:02}" for number in range(30)]
@@ -107,13 +111,13 @@ def test_every_list_has_pages() -> None:
             client = world.client(f"client {number} {consumer}", lambda delivery: None)
             assert client.connection is not None
             broker.subscribe(client.connection, consumer, "orders", consumer_options({}))
-    assert names(pages(broker, virtual_hosts.list_all, limit=2)) == ["/", *(f"host {number}" for number in range(5))]
-    found = pages(broker, policies.list_all, limit=2)
+    assert names(pages(broker, by_anybody(virtual_hosts.list_all), limit=2)) == ["/", *(f"host {number}" for number in range(5))]
+    found = pages(broker, by_anybody(policies.list_all), limit=2)
     assert list(zip(names(found, "virtual_host"), names(found), strict=True)) == [
         ("host 0", "p0"), ("host 0", "p2"), ("host 0", "p4"), ("host 1", "p1"), ("host 1", "p3"),
     ]  # fmt: skip
-    assert len(set(names(pages(broker, queues.consumers, queue="orders", limit=3), "connection"))) == 10
-    for verb in (virtual_hosts.list_all, policies.list_all, list_queues):
+    assert len(set(names(pages(broker, by_anybody(queues.consumers), queue="orders", limit=3), "connection"))) == 10
+    for verb in (by_anybody(virtual_hosts.list_all), by_anybody(policies.list_all), list_queues):
         for wrong in ({"after": 5}, {"limit": 0}, {"limit": "x"}, {"colour": 1}):
             with pytest.raises(Refused):
                 verb(broker, wrong)

@@ -7,13 +7,13 @@ import pytest
 from homing.broker.core.counts import SENT
 from homing.broker.management import statistics
 from homing.broker.management.statistics import SAMPLE_MS, Meter
-from tests.model.world import World
+from tests.model.world import ANYBODY, World
 
 
 def test_rates_are_of_the_last_two_rounds() -> None:
     world = World({})
     meter = Meter(world.broker)
-    queue = world.broker.create_queue({"queue": "a"})
+    queue = world.broker.create_queue(ANYBODY, {"queue": "a"})
     for _ in range(10):
         world.time_ms += 1000
         queue.counts[SENT] += 100
@@ -29,13 +29,13 @@ def test_rates_are_of_the_last_two_rounds() -> None:
 def test_what_deleted_queues_counted_stays_in_the_sum_however_far_a_round_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World({})
     meter = Meter(world.broker)
-    queues = [world.broker.create_queue({"queue": f"q{number}"}) for number in range(5)]
+    queues = [world.broker.create_queue(ANYBODY, {"queue": f"q{number}"}) for number in range(5)]
     monkeypatch.setattr(statistics, "_AT_A_TIME", 2)
     for turn in range(12):
         world.time_ms += 1000
         for queue in queues:
             queue.counts[SENT] += 1
         if turn == 6:
-            world.broker.delete_queue(queues.pop())
+            world.broker.delete_queue(ANYBODY, queues.pop())
         meter.sample()
     assert meter.messages()["sent"] == 7 + 4 * 12

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from homing.broker.steps import at_once
-from tests.model.world import World
+from tests.model.world import ANYBODY, World
 from tests.unit.test_amqp_methods import TEN_MS, published
 from tests.unit.test_amqp_session import Peer
 
@@ -114,6 +114,6 @@ def test_what_the_shared_queue_holds_outlives_a_crash_and_goes_home() -> None:
     assert dead.selector is not None
     (reference,) = dead.pending
     assert dead.selector.matches(reference.lookup())
-    assert at_once(broker.office.redrive(dead, None)) == 1
+    assert at_once(broker.redrive(ANYBODY, dead, None)) == 1
     life.world.commit()
     assert (dead.count, broker.state.post_office.queues["goes"].count) == (0, 1)

@@ -34,7 +34,7 @@ from homing.broker.recording.recovery import recover
 from homing.broker.topology.amqp.arguments import options_for
 from homing.client import validation
 from homing.journal.journal import Journal
-from tests.model.world import Client
+from tests.model.world import ANYBODY, Client
 from tests.unit.journal_support import NOW_MS, opened
 
 EXTREMES: Final = [
@@ -116,7 +116,7 @@ class Life:
         client.connection = connection = broker.connect("c", "", client)
         for pattern in ("native", "DLQ"):
             definition = {"message-ttl": times["policy"]}
-            attempt(policies.set_one, broker, {"name": pattern, "pattern": f"^{pattern}", "definition": definition})
+            attempt(policies.set_one, broker, ANYBODY, {"name": pattern, "pattern": f"^{pattern}", "definition": definition})
         attempt(broker.resources.declare, {"queue": "native", "message_ttl_ms": times["queue"], "redelivery_delay_ms": times["setting"]})
         arguments = {"x-message-ttl": times["argument"], "x-dead-letter-exchange": "amq.fanout"}
         attempt(

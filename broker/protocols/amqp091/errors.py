@@ -29,6 +29,7 @@ _REPLIES: Final = {
     "too-many-connections": (530, "NOT_ALLOWED"),
     "client-id-in-use": (530, "NOT_ALLOWED"),
     "no-such-virtual-host": (530, "NOT_ALLOWED"),
+    "virtual-host-refused": (530, "NOT_ALLOWED"),
 }
 
 

@@ -154,7 +154,7 @@ def _queue_purge(channel: Channel, values: _Values) -> None:
     _, name, no_wait = values
     session, queue = channel.session, _queue(channel, name)
     session.broker.serve(queue)
-    steps = session.broker.purge(queue)
+    steps = session.broker.purge(session.connection, queue)
 
     def purged(count: int) -> None:
         if not channel.closed:
@@ -175,7 +175,7 @@ def _queue_delete(channel: Channel, values: _Values) -> None:
     broker.serve(queue)
     broker.check_delete(queue, if_unused, if_empty)
     count = queue.ready
-    broker.delete_queue(queue, lambda: _reply(channel, no_wait, "queue.delete-ok", count))
+    broker.delete_queue(channel.session.connection, queue, lambda: _reply(channel, no_wait, "queue.delete-ok", count))
 
 
 # -- basic -------------------------------------------------------------------------------------------------------------

@@ -275,7 +275,7 @@ class AmqpSession(AmqpConnection):
         self._expected = _OPEN
 
     def _open(self, vhost: str) -> None:
-        self.connection = self.broker.connect("", self.login, self, virtual_host=vhost, client=self._client)
+        self.connection = self.broker.connect("", self.login, self, virtual_host=vhost, client=self._client, peer=self._output.place)
         self.connection.returns_at_once = True
         self._expected = 0
         self._output.opened(self._heartbeat_s * 1000)

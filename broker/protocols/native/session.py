@@ -198,7 +198,9 @@ class NativeSession:
             return
         try:
             policies = PolicyMap.from_map(options["redelivery_policies"]) if options.get("redelivery_policies") else None
-            self._connection = self._broker.connect(options["client_id"], user, self, policies, client=fields.client(options))
+            self._connection = self._broker.connect(
+                options["client_id"], user, self, policies, client=fields.client(options), peer=self._output.place
+            )
         except (Refused, RedeliveryPolicyError) as refusal:
             self.end(refusal.code, refusal.message, refusal.fix)
             return

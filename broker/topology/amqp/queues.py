@@ -1,4 +1,4 @@
-"""Queues as AMQP 0-9-1 knows them: declared, exclusive to a connection, gone with their last consumer; and who may use which."""
+"""Queues as AMQP 0-9-1 knows them: declared, exclusive to a connection, gone with their last consumer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import secrets
 from collections.abc import Iterable
 from typing import Any, Final
 
-from ...auth.permissions import Action, Permitted, check, everybody
 from ...connection import Connection
 from ...core.amqp.declared import AMQP, arguments_of, ignored
 from ...core.amqp.vhost import REPLY_TO, SEPARATOR, local_name, prefix_of, virtual_host_of
@@ -26,9 +25,8 @@ _MOST_TOLD: Final = 1000
 
 
 class DeclaredQueues:
-    def __init__(self, state: BrokerState, resources: Resources, permitted: Permitted = everybody) -> None:
+    def __init__(self, state: BrokerState, resources: Resources) -> None:
         self._state = state
-        self._permitted = permitted
         self._resources = resources
         #: Exclusive queues and the connection each belongs to.
         self._owners: dict[Queue, str] = {}
@@ -85,7 +83,6 @@ class DeclaredQueues:
         name = name or GENERATED + secrets.token_urlsafe(16)
         check_name(name, "queue", colons=True)
         options = options_for(name, arguments, durable, auto_delete, exclusive, connection.virtual_host)
-        self._check_dead_letter_exchange(connection, name, arguments.get("x-dead-letter-exchange"))
         name = prefix_of(connection.virtual_host) + name
         # The address removes itself when its queue is gone.
         self._resources.make_address(name, RoutingTypes.ANYCAST)
@@ -101,14 +98,6 @@ class DeclaredQueues:
             if argument not in self._told and len(self._told) < _MOST_TOLD:
                 self._told.add(argument)
                 log.info("argument-ignored: %s: the argument %s has no effect here (docs/interoperability.md)", _shown(queue), argument)
-
-    def _check_dead_letter_exchange(self, connection: Connection, name: str, exchange: str | None) -> None:
-        """Dead letters are read from the queue and written to the exchange for whoever declares it, who must be allowed to."""
-        if exchange is None:
-            return
-        host = connection.virtual_host
-        check(self._permitted, connection.user, Action.READ, "queue", host, name)
-        check(self._permitted, connection.user, Action.WRITE, "exchange", host, exchange)
 
     def make_reply_queue(self, connection: Connection) -> Queue:
         """What ``amq.rabbitmq.reply-to`` stands for on one channel: a queue of the connection's own, for answers."""

@@ -1,0 +1,202 @@
+"""Access: each verb says beside itself which rights it asks for, where, and whether it is audited; here they are asked. The one check.
+
+``needs`` goes before verbs of the Broker and handlers of management alike, so that no front end goes around it (docs/decisions/0020).
+What every message passes asks once: a producer when it is opened, a consumer when it subscribes, a route when it is worked out. Another
+right makes routes anew and ends connections that have open what their user may no longer do (``Broker``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator, Iterable
+from functools import wraps
+from inspect import iscoroutine
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+from ..core.queue import Queue
+from ..core.rights import Place, Right, command_for, shown
+from ..core.settings.wildcard import ANY_WORDS, ONE_WORD
+from ..errors import Refused
+from .users import Users
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: Called like the verb; says for what its right is asked.
+Find = Callable[..., Iterable[Place]]
+#: One line of the audit: see Access.tell.
+Tell = Callable[[dict[str, Any]], None]
+
+
+class Who(Protocol):
+    """Whoever asks: a connection, or a request of another kind."""
+
+    @property
+    def user(self) -> str: ...
+
+    @property
+    def peer(self) -> str:
+        """Where from: an address, with the port."""
+
+
+class Needs(NamedTuple):
+    """What a verb declares. Without a ``Find`` it asks itself, when it has found out for what."""
+
+    asks: tuple[tuple[Right, Find | None], ...] = ()
+    audited: bool = False
+    #: The verb of the Broker that asks for it.
+    by: str = ""
+
+
+class Access:
+    def __init__(self, users: Users) -> None:
+        self.users = users
+        #: Gets one map for each management action, login and refusal.
+        self.audit: Tell = lambda line: None
+
+    def may(self, who: Who, right: Right, place: Place) -> bool:
+        """Where there are no users, everybody may do everything."""
+        if not self.users.hashes:
+            return True
+        rights = self.users.rights_of(who.user)
+        return rights is not None and rights.may(right, place)
+
+    def check(self, who: Who, right: Right, *places: Place, verb: str) -> None:
+        """Raises Refused, ``access-refused``, unless it may; the audit has it."""
+        for place in places:
+            if not self.may(who, right, place):
+                refusal = f"{right} access to {shown(place)} refused for user '{who.user}'"
+                self.tell(who, verb, places, "access-refused", right=str(right))
+                raise Refused("access-refused", refusal, f"an administrator may allow it: {command_for(who.user, right, place)}")
+
+    def check_virtual_host(self, user: str, virtual_host: str) -> None:
+        """Raises Refused, with RabbitMQ's sentence, where the user may do nothing there at all."""
+        rights = self.users.rights_of(user)
+        if self.users.hashes and (rights is None or not rights.somewhere_in(virtual_host)):
+            raise Refused(
+                "virtual-host-refused",
+                f"access to vhost '{virtual_host}' refused for user '{user}'",
+                f"an administrator may allow it: homing user grant {user} RIGHT --vhost '{virtual_host}'",
+            )
+
+    def tell(self, who: Who, action: str, places: Iterable[Place], result: str, **more: Any) -> None:
+        """``action``: the verb; ``result``: ``done``, or the code of a refusal."""
+        on = [name for place in places for name in place.names[:1]]
+        self.audit({"action": action, "user": who.user, "from": who.peer, "on": list(dict.fromkeys(on)), "result": result, **more})
+
+
+class _Owner(Protocol):
+    @property
+    def access(self) -> Access: ...
+
+
+def needs(*asks: tuple[Right, Find], audited: bool = False) -> Callable[[F], F]:
+    """The verb is called with whoever asks first; each of ``asks`` is checked before anything of it happens.
+
+    ``audited``: it is an action of management, of which there is a line whether it was done or not.
+    """
+
+    def declare(verb: F) -> F:
+        action = verb.__name__.strip("_").replace("_", "-")
+
+        @wraps(verb)
+        def guarded(owner: _Owner, who: Who, *arguments: Any, **named: Any) -> Any:
+            access, places = owner.access, list[Place]()
+            for right, find in asks:
+                found = tuple(find(owner, who, *arguments, **named))
+                access.check(who, right, *found, verb=action)
+                places += found
+            if not audited:
+                return verb(owner, who, *arguments, **named)
+            try:
+                value = verb(owner, who, *arguments, **named)
+            except Refused as refusal:
+                access.tell(who, action, places, refusal.code)
+                raise
+            if isinstance(value, Generator):
+                return _told(value, access, who, action, places)
+            if iscoroutine(value):
+                return _told_later(value, access, who, action, places)
+            access.tell(who, action, places, "done")
+            return value
+
+        return _declares(guarded, Needs(asks, audited))  # type: ignore[return-value]
+
+    return declare
+
+
+def asks(verb: str) -> Callable[[F], F]:
+    """A handler of management whose rights are asked for, and audited, by that verb of the Broker."""
+    return lambda handler: _declares(handler, Needs(by=verb))
+
+
+def shown_only(right: Right) -> Callable[[F], F]:
+    """A list that anybody may ask for and that has only what this right is there for."""
+    return lambda handler: _declares(handler, Needs(((right, None),)))
+
+
+def found_later(right: Right) -> Callable[[F], F]:
+    """What is asked for is known only when the journal was read; then it calls ``check``."""
+    return lambda handler: _declares(handler, Needs(((right, None),)))
+
+
+def free(handler: F) -> F:
+    """Whoever has logged in may."""
+    return _declares(handler, Needs())
+
+
+def _declares(verb: F, what: Needs) -> F:
+    verb.__dict__["needs"] = what
+    return verb
+
+
+def _told(steps: Generator[Any, Any, Any], access: Access, who: Who, action: str, places: list[Place]) -> Generator[Any, Any, Any]:
+    """Long work, whose line comes when it has ended."""
+    try:
+        value = yield from steps
+    except Refused as refusal:
+        access.tell(who, action, places, refusal.code)
+        raise
+    access.tell(who, action, places, "done")
+    return value
+
+
+async def _told_later(work: Coroutine[Any, Any, Any], access: Access, who: Who, action: str, places: list[Place]) -> Any:
+    try:
+        value = await work
+    except Refused as refusal:
+        access.tell(who, action, places, refusal.code)
+        raise
+    access.tell(who, action, places, "done")
+    return value
+
+
+def declared(verb: Callable[..., Any]) -> Needs | None:
+    """None where it declares nothing."""
+    found: Needs | None = getattr(verb, "needs", None)
+    return found
+
+
+# -- where -----------------------------------------------------------------------------------------------------------------
+
+
+def queue_place(queue: Queue) -> Place:
+    """A right on a queue is one on its name, or on its address."""
+    names = (queue.name,) if queue.name == queue.address else (queue.name, queue.address)
+    return Place("queue", names)
+
+
+def at_queue(_: object, __: Who, queue: Queue, *___: object, **____: object) -> tuple[Place]:
+    """Of a verb whose first argument is a queue."""
+    return (queue_place(queue),)
+
+
+_BROKER: Final = (Place("broker"),)
+
+
+def pattern_place(pattern: str) -> Place:
+    """Of address settings: a pattern that begins with a wildcard holds in all virtual hosts."""
+    return _BROKER[0] if pattern.split(".")[0] in (ANY_WORDS, ONE_WORD) else Place("address", (pattern,))
+
+
+def everywhere(*_: object, **__: object) -> tuple[Place]:
+    """The whole broker."""
+    return _BROKER

@@ -1,0 +1,152 @@
+"""Users: those of broker.yaml, and those that commands made, which the journal keeps. Of the same name the file's wins."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from ..core.rights import Grant, GrantError, Place, Right, Rights, read_grant
+from ..errors import Refused
+from .passwords import check_hash, check_name
+
+log = logging.getLogger("homing")
+
+_MOST: Final = 10_000
+
+
+class User(NamedTuple):
+    name: str
+    #: Of the password, argon2id.
+    hashed: str
+    grants: tuple[Grant, ...]
+    #: In broker.yaml, and so not a command's to change.
+    configured: bool = False
+
+    def content(self) -> dict[str, Any]:
+        """For the journal."""
+        return {"hash": self.hashed, "grants": [grant.describe() for grant in self.grants]}
+
+
+class Users:
+    def __init__(self, keep: Callable[[str, dict[str, Any] | None], None]) -> None:
+        """``keep``: writes a user's content into the journal, or takes the user out of it (None)."""
+        self._keep = keep
+        self._configured: Mapping[str, User] = {}
+        self._commanded: dict[str, User] = {}
+        #: In force, and name -> argon2 hash of these; empty: everybody is anonymous.
+        self._users: Mapping[str, User] = {}
+        self.hashes: Mapping[str, str] = {}
+        self._rights: dict[str, Rights] = {}
+        #: Told whose logins are over (None: everybody's, as there are users now), and whose rights are others.
+        self.changed: list[Callable[[frozenset[str] | None, frozenset[str]], None]] = []
+
+    def find(self, name: str) -> User | None:
+        return self._users.get(name)
+
+    def all(self) -> list[User]:
+        return sorted(self._users.values())
+
+    def rights_of(self, name: str) -> Rights | None:
+        return self._rights.get(name)
+
+    # -- of broker.yaml, and of the journal --------------------------------------------------------------------------
+
+    def configure(self, users: Iterable[User]) -> None:
+        """Those of the file as it is now."""
+        self._configured = {user.name: user for user in users}
+        for name in sorted(self._configured.keys() & self._commanded.keys()):
+            log.warning(
+                "user-shadowed: user %s is in broker.yaml and was made by homing user add as well: the one of broker.yaml counts", name
+            )
+        self._take_up()
+
+    def restore(self, contents: Mapping[str, Mapping[str, Any]]) -> None:
+        """What the journal kept. A grant that is not understood any more is told of and left out."""
+        for name, content in contents.items():
+            grants = list[Grant]()
+            for said in content["grants"]:
+                try:
+                    grants.append(read_grant(said))
+                except GrantError as error:
+                    log.error("grant-unreadable: a grant of user %s in the journal is not understood any more (%s)", name, error)
+            self._commanded[name] = User(name, content["hash"], tuple(grants))
+        self._take_up()
+
+    def _take_up(self) -> None:
+        before, self._users = self._users, {**self._commanded, **self._configured}
+        self.hashes = {name: user.hashed for name, user in self._users.items()}
+        over = frozenset(name for name, user in before.items() if self.hashes.get(name) != user.hashed)
+        others = frozenset(name for name, user in self._users.items() if name in before and before[name].grants != user.grants)
+        for name in before.keys() - self._users.keys():
+            del self._rights[name]
+        for name, user in self._users.items():
+            if name not in before or name in others:
+                self._rights[name] = Rights(user.grants)
+        if not before and not self._users:
+            return
+        for listener in self.changed:
+            listener(over if before else None, others)
+
+    # -- of commands -------------------------------------------------------------------------------------------------
+
+    def add(self, name: str, hashed: str, grants: tuple[Grant, ...]) -> User:
+        """Raises Refused: there is one, or it is the first and no administrator, and nobody could let in a second."""
+        check_name(name)
+        check_hash(hashed)
+        if name in self._users:
+            raise Refused("user-exists", f"there is a user {name}", f"homing user passwd {name} gives another password")
+        if len(self._commanded) >= _MOST:
+            raise Refused("too-many-users", f"there are {_MOST} users, as many as there may be", "delete some")
+        if not self._users and not Rights(grants).may(Right.ADMINISTER, Place("broker")):
+            said = "the first user must be an administrator: from then on nobody comes in without a user"
+            raise Refused("administrator-needed", said, "homing user add NAME --role administrator")
+        return self._put(User(name, hashed, grants))
+
+    def change_password(self, name: str, hashed: str) -> User:
+        """The user's connections end. Raises Refused."""
+        check_hash(hashed)
+        return self._put(self._own(name)._replace(hashed=hashed))
+
+    def delete(self, name: str) -> None:
+        """The user's connections end. Raises Refused: the last one stays, or everybody could come in."""
+        self._own(name)
+        if len(self._users) == 1:
+            raise Refused("last-user", f"{name} is the last user, and without users anybody could come in", "add another one first")
+        del self._commanded[name]
+        self._keep(name, None)
+        self._take_up()
+
+    def grant(self, name: str, grant: Grant) -> User:
+        """Adds to what the user has at the same place. Raises Refused."""
+        user = self._own(name)
+        others = tuple(each for each in user.grants if each[1:] != grant[1:])
+        same = frozenset[str]().union(*(each.rights for each in user.grants if each[1:] == grant[1:]))
+        return self._put(user._replace(grants=(*others, grant._replace(rights=same | grant.rights))))
+
+    def revoke(self, name: str, grant: Grant) -> User:
+        """Takes rights away that were granted in the same words at the same place. Raises Refused: there is no such grant."""
+        user = self._own(name)
+        others = tuple(each for each in user.grants if each[1:] != grant[1:])
+        same = frozenset[str]().union(*(each.rights for each in user.grants if each[1:] == grant[1:]))
+        if missing := sorted(grant.rights - same):
+            has = f"has {', '.join(sorted(same))} there" if same else "has nothing there"
+            said = f"{name} was not granted {', '.join(missing)} in these words: the user {has}"
+            raise Refused("no-such-grant", said, "homing user list shows all grants")
+        left = same - grant.rights
+        return self._put(user._replace(grants=(*others, grant._replace(rights=left)) if left else others))
+
+    def _own(self, name: str) -> User:
+        """One that a command may change."""
+        user = self._users.get(name)
+        if user is None:
+            raise Refused("no-such-user", f"there is no user {name}", "homing user list shows all")
+        if user.configured:
+            raise Refused("user-of-the-file", f"user {name} is in broker.yaml, which counts", "change it there, then homing reload")
+        return user
+
+    def _put(self, user: User) -> User:
+        self._commanded[user.name] = user
+        self._keep(user.name, user.content())
+        self._take_up()
+        return user

@@ -1,0 +1,120 @@
+"""What only the server can do, for it knows the files: the journal's past, backups, reload, statistics."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from ..auth.access import Who, everywhere, found_later, free, needs
+from ..broker import Broker
+from ..config.config import Change
+from ..core.rights import Right
+from ..errors import Refused
+from . import arguments as read
+from .connections import Socket
+from .one_message import places_of
+from .statistics import Meter
+
+log = logging.getLogger("homing")
+
+
+class Host(Protocol):
+    def history(self, message_id: int) -> dict[str, Any] | None: ...
+
+    def last_attempts(self, stays: list[tuple[int, int]]) -> list[dict[str, Any] | None]: ...
+
+    def committed(self, transaction_id: str) -> bool: ...
+
+    def settings_in_force(self) -> dict[str, Any]: ...
+
+    def record_settings(self) -> None: ...
+
+    def statistics(self) -> dict[str, Any]: ...
+
+    def sockets(self) -> Mapping[Any, Socket]: ...
+
+    async def reload(self) -> list[Change]: ...
+
+    async def backup(self, name: str) -> dict[str, Any]: ...
+
+
+# -- at once -------------------------------------------------------------------------------------------------------------
+
+
+@needs((Right.MONITOR, everywhere))
+def settings(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any]:
+    read.only(arguments)
+    return host.settings_in_force()
+
+
+@needs((Right.MONITOR, everywhere))
+def statistics(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host, meter: Meter) -> dict[str, Any]:
+    read.only(arguments)
+    return {"messages": meter.messages(), **meter.open(), **host.statistics()}
+
+
+# -- reads of the journal, once it knows everything up to now ---------------------------------------------------------------
+
+
+@found_later(Right.BROWSE)
+async def history(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any]:
+    """Asks for each queue that the message was in: the answer has its body."""
+    read.only(arguments, "message_id")
+    message_id = read.number(arguments, "message_id", 0, 1, read.MOST)
+    found: dict[str, Any] | None = await in_thread(lambda: host.history(message_id))
+    broker.check(who, Right.BROWSE, *places_of(found), verb="history")
+    if found is None:
+        raise Refused(
+            "no-such-message",
+            f"nothing is known of message {message_id}",
+            "messages that succeed at the first attempt leave no history unless history: full is set",
+        )
+    return found
+
+
+@found_later(Right.BROWSE)
+async def last_attempts(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> list[dict[str, Any] | None]:
+    """Without tracebacks: ``history`` has them."""
+    read.only(arguments, "stays")
+    stays = read.stays(arguments)
+    found: list[dict[str, Any] | None] = await in_thread(lambda: host.last_attempts(stays))
+    broker.check(who, Right.BROWSE, *places_of({"attempts": [each for each in found if each is not None]}), verb="last-attempts")
+    for fault in [each["fault"] for each in found if each is not None and each["fault"]]:
+        fault.pop("traceback", None)
+    return found
+
+
+@free
+async def transaction_outcome(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any]:
+    """Its id is known to nobody but the client that made it."""
+    read.only(arguments, "transaction_id")
+    transaction_id = read.text(arguments, "transaction_id")
+    return {"outcome": "committed" if await in_thread(lambda: host.committed(transaction_id)) else "unknown"}
+
+
+async def in_thread(job: Callable[[], Any]) -> Any:
+    """What the journal says."""
+    try:
+        return await asyncio.to_thread(job)
+    except Refused:
+        raise
+    except Exception as error:  # a damaged row, a closed file: the caller is told, the broker goes on
+        log.exception("journal-unreadable: the journal could not be read")
+        raise Refused("history-unreadable", f"the journal could not be read: {error}", "run homing journal check") from None
+
+
+# -- the process ---------------------------------------------------------------------------------------------------------
+
+
+@needs((Right.ADMINISTER, everywhere), audited=True)
+async def backup(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any]:
+    read.only(arguments, "name")
+    return await host.backup(read.text(arguments, "name"))
+
+
+@needs((Right.ADMINISTER, everywhere), audited=True)
+async def reload(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any]:
+    read.only(arguments)
+    return {"changed": [change._asdict() for change in await host.reload()]}

@@ -1,0 +1,73 @@
+"""Users: list, add, delete, passwords, grants. Passwords come as hashes; none is ever in an answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..auth.access import Who, asks
+from ..auth.users import User
+from ..broker import Broker
+from ..core.rights import Grant, GrantError, read_grant
+from ..errors import Refused
+from . import arguments as read
+from .pages import listed
+
+
+def describe(user: User) -> dict[str, Any]:
+    return {
+        "name": user.name,
+        "grants": [grant.describe() for grant in user.grants],
+        "source": "broker.yaml" if user.configured else "command",
+    }
+
+
+@asks("list_users")
+def list_all(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any] | list[dict[str, Any]]:
+    read.only(arguments, "limit", "after")
+    return listed(broker, arguments, {user.name: user for user in broker.list_users(who)}, describe)
+
+
+@asks("add_user")
+def add(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
+    read.only(arguments, "name", "hash", "grants")
+    given = arguments.get("grants", [])
+    if type(given) is not list or any(type(each) is not dict for each in given):
+        raise Refused("invalid-argument", "grants must be a list of maps", "see docs/protocol.md, 2.7")
+    grants = tuple(_grant(each) for each in given)
+    return describe(broker.add_user(who, read.text(arguments, "name"), read.text(arguments, "hash"), grants))
+
+
+@asks("change_password")
+def change_password(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
+    read.only(arguments, "name", "hash")
+    return describe(broker.change_password(who, read.text(arguments, "name"), read.text(arguments, "hash")))
+
+
+@asks("delete_user")
+def delete(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
+    read.only(arguments, "name")
+    name = read.text(arguments, "name")
+    broker.delete_user(who, name)
+    return {"name": name}
+
+
+@asks("grant")
+def grant(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
+    return describe(broker.grant(who, *_named_grant(arguments)))
+
+
+@asks("revoke")
+def revoke(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
+    return describe(broker.revoke(who, *_named_grant(arguments)))
+
+
+def _named_grant(arguments: dict[str, Any]) -> tuple[str, Grant]:
+    said = {name: value for name, value in arguments.items() if name != "name" and value is not None}
+    return read.text(arguments, "name"), _grant(said)
+
+
+def _grant(said: dict[str, Any]) -> Grant:
+    try:
+        return read_grant(said)
+    except GrantError as error:
+        raise Refused("invalid-grant", error.message, error.fix) from None

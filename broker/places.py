@@ -1,0 +1,216 @@
+"""What the verbs of the Broker ask rights for: called like the verb, each says which names that is (auth/access.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from .auth.access import pattern_place, queue_place
+from .connection import Connection
+from .core.amqp.exchange import Destination
+from .core.amqp.policy import Policy
+from .core.amqp.vhost import REPLY_TO, address_and_queue, prefix_of, split
+from .core.message import MessageReference
+from .core.queue import Queue
+from .core.rights import Place, everything_in
+from .core.routing import MULTICAST
+from .core.settings.wildcard import ANY_WORDS
+from .engine import Engine
+from .topology.amqp.arguments import GENERATED
+
+_DEAD_LETTERS_GO: Final = ("dead_letter_address", "expiry_address")
+
+
+def _address(name: str) -> Place:
+    return Place("address", (name,))
+
+
+def _exchange(prefix: str, name: str, keys: Sequence[str]) -> Iterator[Place]:
+    """The default exchange leads to queues by their names; ``#`` as a key is any."""
+    for key in keys:
+        if name:
+            yield Place("exchange", (prefix + name,), key)
+        else:
+            yield Place("queue", (prefix + key,))
+
+
+# -- sending and consuming -----------------------------------------------------------------------------------------------
+
+
+def at_address(_: Engine, __: Connection, ___: int, address: str) -> Iterable[Place]:
+    return (_address(address),)
+
+
+def at_new_address(broker: Engine, _: Connection, __: int, name: str) -> Iterable[Place]:
+    """Where a send would make it, or a queue for it."""
+    address = broker.state.post_office.addresses.get(name)
+    if address is not None and (address.queues or broker.state.settings.resolve(name).default_address_routing_type == MULTICAST):
+        return ()
+    return (_address(name),)
+
+
+def published_to(
+    _: Engine, connection: Connection, exchange: str, key: str, headers: Mapping[str, Any], more_keys: Sequence[str] = ()
+) -> Iterable[Place]:
+    return _exchange(prefix_of(connection.virtual_host), exchange, (key, *more_keys))
+
+
+def at_queue_of_name(broker: Engine, _: Connection, __: int, name: str, ___: object) -> Iterable[Place]:
+    queue = broker.state.post_office.find_queue(name)
+    if queue is not None:
+        return (queue_place(queue),)
+    address, separator, queue_name = address_and_queue(name)
+    return (Place("queue", (queue_name, address) if separator else (address,)),)
+
+
+def at_new_queue(broker: Engine, _: Connection, __: int, name: str, ___: object) -> Iterable[Place]:
+    """Where a subscription would make it: the queue and its address."""
+    if broker.state.post_office.find_queue(name) is not None:
+        return ()
+    address, separator, queue_name = address_and_queue(name)
+    return (Place("queue", (queue_name,)), _address(address)) if separator else (_address(address),)
+
+
+def consumed(_: Engine, __: Connection, ___: int, queue: Queue, *____: object, **_____: object) -> Iterable[Place]:
+    return (queue_place(queue),)
+
+
+# -- messages ------------------------------------------------------------------------------------------------------------
+
+
+def at_all(_: Engine, __: object, references: Sequence[MessageReference]) -> Iterable[Place]:
+    return dict.fromkeys(queue_place(each.queue) for each in references)
+
+
+def moved_from(_: Engine, __: object, reference: MessageReference, ___: Queue) -> Iterable[Place]:
+    return (queue_place(reference.queue),)
+
+
+def moved_to(_: Engine, __: object, ___: MessageReference, target: Queue) -> Iterable[Place]:
+    return (queue_place(target),)
+
+
+# -- what is declared ----------------------------------------------------------------------------------------------------
+
+
+def created(_: Engine, __: object, arguments: Mapping[str, Any]) -> Iterable[Place]:
+    """The queue and its address."""
+    names = [name for key in ("queue", "address") if isinstance(name := arguments.get(key), str)]
+    return [Place("queue", (name,)) for name in dict.fromkeys(names)]
+
+
+def created_source(broker: Engine, who: object, arguments: Mapping[str, Any]) -> Iterable[Place]:
+    """What it would take for dead letters to go where the declaration says."""
+    return created(broker, who, arguments) if any(arguments.get(each) for each in _DEAD_LETTERS_GO) else ()
+
+
+def created_target(_: Engine, __: object, arguments: Mapping[str, Any]) -> Iterable[Place]:
+    return [_address(name) for each in _DEAD_LETTERS_GO if isinstance(name := arguments.get(each), str)]
+
+
+def declared(_: Engine, connection: Connection, name: str, **__: object) -> Iterable[Place]:
+    return (Place("queue", (prefix_of(connection.virtual_host) + (name or GENERATED),)),)
+
+
+def declared_source(broker: Engine, connection: Connection, name: str, *, arguments: Mapping[str, Any], **__: object) -> Iterable[Place]:
+    """As RabbitMQ asks of who declares a dead-letter exchange: to read from the queue, and to write to the exchange."""
+    return declared(broker, connection, name) if isinstance(arguments.get("x-dead-letter-exchange"), str) else ()
+
+
+def declared_target(_: Engine, connection: Connection, __: str, *, arguments: Mapping[str, Any], **___: object) -> Iterable[Place]:
+    exchange, key = arguments.get("x-dead-letter-exchange"), arguments.get("x-dead-letter-routing-key")
+    if not isinstance(exchange, str):
+        return ()
+    return _exchange(prefix_of(connection.virtual_host), exchange, (key if isinstance(key, str) else ANY_WORDS,))
+
+
+def replied(_: Engine, connection: Connection) -> Iterable[Place]:
+    return (Place("queue", (prefix_of(connection.virtual_host) + REPLY_TO,)),)
+
+
+def at_exchange(_: Engine, connection: Connection, name: str, *__: object, **___: object) -> Iterable[Place]:
+    return (Place("exchange", (prefix_of(connection.virtual_host) + name,)),)
+
+
+def with_alternate(
+    broker: Engine, connection: Connection, name: str, _: str, *, arguments: Mapping[str, Any], **__: object
+) -> Iterable[Place]:
+    return at_exchange(broker, connection, name) if isinstance(arguments.get("alternate-exchange"), str) else ()
+
+
+def alternate(_: Engine, connection: Connection, __: str, ___: str, *, arguments: Mapping[str, Any], **____: object) -> Iterable[Place]:
+    name = arguments.get("alternate-exchange")
+    return _exchange(prefix_of(connection.virtual_host), name, (ANY_WORDS,)) if isinstance(name, str) else ()
+
+
+def bound_to(_: Engine, connection: Connection, __: str, destination: Destination, *___: object) -> Iterable[Place]:
+    return (Place("queue" if destination.is_queue else "exchange", (prefix_of(connection.virtual_host) + destination.name,)),)
+
+
+def bound_from(_: Engine, connection: Connection, source: str, __: Destination, key: str, ___: object) -> Iterable[Place]:
+    return (Place("exchange", (prefix_of(connection.virtual_host) + source,), key),)
+
+
+# -- policies, settings, virtual hosts -----------------------------------------------------------------------------------
+
+
+def policy_set(_: Engine, __: object, policy: Policy) -> Iterable[Place]:
+    return (everything_in(prefix_of(policy.virtual_host)),)
+
+
+def policy_source(_: Engine, __: object, policy: Policy) -> Iterable[Place]:
+    """A policy that sends messages on: what it would take to do that by hand."""
+    leads_on = policy.definition.keys() & {"dead-letter-exchange", "alternate-exchange"}
+    return (everything_in(prefix_of(policy.virtual_host)),) if leads_on else ()
+
+
+def policy_target(_: Engine, __: object, policy: Policy) -> Iterable[Place]:
+    prefix, said = prefix_of(policy.virtual_host), policy.definition
+    if "dead-letter-exchange" in said:
+        yield from _exchange(prefix, str(said["dead-letter-exchange"]), (str(said.get("dead-letter-routing-key", ANY_WORDS)),))
+    if "alternate-exchange" in said:
+        yield from _exchange(prefix, str(said["alternate-exchange"]), (ANY_WORDS,))
+
+
+def policy_cleared(_: Engine, __: object, virtual_host: str, ___: str) -> Iterable[Place]:
+    return (everything_in(prefix_of(virtual_host)),)
+
+
+def _changed(broker: Engine, layers: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
+    before = broker.commanded.layers
+    return [pattern for pattern in before.keys() | layers.keys() if before.get(pattern) != layers.get(pattern)]
+
+
+def _leading_on(broker: Engine, layers: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Patterns with the addresses that dead letters go to now and did not before."""
+    for pattern in _changed(broker, layers):
+        before = broker.commanded.layers.get(pattern, {})
+        for name in _DEAD_LETTERS_GO:
+            target = layers.get(pattern, {}).get(name)
+            if target is not None and target != before.get(name):
+                yield pattern, target
+
+
+def settings_set(broker: Engine, _: object, layers: Mapping[str, Mapping[str, Any]]) -> Iterable[Place]:
+    return map(pattern_place, _changed(broker, layers))
+
+
+def settings_source(broker: Engine, _: object, layers: Mapping[str, Mapping[str, Any]]) -> Iterable[Place]:
+    return (pattern_place(pattern) for pattern, _ in _leading_on(broker, layers))
+
+
+def settings_target(broker: Engine, _: object, layers: Mapping[str, Mapping[str, Any]]) -> Iterable[Place]:
+    return (_address(target) for _, target in _leading_on(broker, layers))
+
+
+def at_virtual_host(_: Engine, __: object, name: str) -> Iterable[Place]:
+    return (everything_in(prefix_of(name)),)
+
+
+def at_user(_: Engine, __: object, name: str, *___: object) -> Iterable[Place]:
+    return (Place("user", (name,)),)
+
+
+def home_place(name: str, address: str) -> Place:
+    """Of a queue that may be gone."""
+    return Place("queue", (name, address) if split(name)[1] != split(address)[1] else (name,))

@@ -1,0 +1,156 @@
+"""What a grant covers, what a user may, and what happens to what is open when that changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from homing.broker.auth.access import everywhere
+from homing.broker.auth.users import User, Users
+from homing.broker.core.amqp.vhost import prefix_of
+from homing.broker.core.rights import Grant, GrantError, Place, Right, Rights, everything_in, read_grant
+from homing.broker.errors import Refused
+
+SHOP = prefix_of("shop")
+HASH = "$argon2id$v=19$m=65536,t=3,p=4$c29tZXNhbHRzb21lc2FsdA$tZ8yTh8nK5Sn1HWQjNmFqgJvAYWfSHrH0TtN1cXGLmk"
+ALL = (Grant(frozenset({"administrator"})),)
+(BROKER,) = everywhere()
+
+
+def queue(*names: str) -> Place:
+    return Place("queue", names)
+
+
+@pytest.mark.parametrize(
+    ("grant", "place", "covered"),
+    [
+        ({"rights": ["send"]}, queue("orders.eu"), True),
+        ({"rights": ["send"]}, queue(f"{SHOP}orders"), True),
+        ({"rights": ["send"]}, BROKER, True),
+        ({"rights": ["consume"]}, queue("orders"), False),
+        ({"rights": ["write"]}, queue("orders"), True),
+        ({"rights": ["send"], "pattern": "orders.#"}, queue("orders.eu"), True),
+        ({"rights": ["send"], "pattern": "orders.#"}, queue("orders"), True),
+        ({"rights": ["send"], "pattern": "orders.*"}, queue("orders"), False),
+        ({"rights": ["send"], "pattern": "orders.#"}, queue(f"{SHOP}orders"), True),
+        ({"rights": ["send"], "pattern": "orders", "virtual_host": "/"}, queue(f"{SHOP}orders"), False),
+        ({"rights": ["send"], "pattern": "orders", "virtual_host": "shop"}, queue(f"{SHOP}orders"), True),
+        ({"rights": ["send"], "pattern": "orders", "virtual_host": "shop"}, queue("orders"), False),
+        ({"rights": ["send"], "pattern": "billing"}, queue("orders", "billing"), True),
+        ({"rights": ["send"], "pattern": "orders"}, BROKER, False),
+        ({"rights": ["send"], "virtual_host": "/"}, BROKER, False),
+        ({"rights": ["send"], "virtual_host": "shop"}, everything_in(SHOP), True),
+        ({"rights": ["send"], "pattern": "*", "virtual_host": "shop"}, everything_in(SHOP), False),
+        ({"rights": ["send"], "keys": "eu.#"}, Place("exchange", ("x",), "eu.orders"), True),
+        ({"rights": ["send"], "keys": "eu.#"}, Place("exchange", ("x",), "us.orders"), False),
+        ({"rights": ["send"], "keys": "eu.#"}, Place("exchange", ("x",), "#"), False),
+        ({"rights": ["send"], "keys": "*.orders"}, Place("exchange", ("x",), "*.orders"), True),
+        ({"rights": ["send"], "keys": "*.orders"}, Place("exchange", ("x",), "#.orders"), False),
+        ({"rights": ["send"], "keys": "eu.#"}, queue("x"), False),
+        ({"rights": ["send"], "keys": "#"}, BROKER, False),
+        ({"rights": ["send"], "pattern": "x"}, Place("exchange", ("x",), "any"), True),
+    ],
+)
+def test_what_a_grant_covers(grant: dict[str, Any], place: Place, covered: bool) -> None:
+    rights = Rights([read_grant(grant)])
+    assert rights.may(Right.SEND, place) is covered
+    assert rights.may(Right.SEND, place) is covered, "and what is remembered says the same"
+    assert read_grant(read_grant(grant).describe()) == read_grant(grant)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {},
+        {"rights": []},
+        {"rights": ["sned"]},
+        {"rights": [["send"]]},
+        {"rights": ["send"], "pattern": "a..b"},
+        {"rights": ["send"], "pattern": "a*"},
+        {"rights": ["send"], "pattern": 5},
+        {"rights": ["send"], "virtual_host": ""},
+        {"rights": ["send"], "virtual_host": 5},
+        {"rights": ["send"], "keys": ""},
+        {"rights": ["send"], "colour": "red"},
+    ],
+)
+def test_what_is_no_grant_is_refused_in_a_sentence(said: dict[str, Any]) -> None:
+    with pytest.raises(GrantError) as error:
+        read_grant(said)
+    assert error.value.message
+    assert error.value.fix
+
+
+class Kept:
+    """Users, what the journal would hold of them, and what listeners were told."""
+
+    def __init__(self) -> None:
+        self.journal: dict[str, dict[str, Any]] = {}
+        self.told: list[tuple[list[str] | None, list[str]]] = []
+        self.users = Users(self._keep)
+        self.users.changed.append(lambda over, others: self.told.append((None if over is None else sorted(over), sorted(others))))
+
+    def _keep(self, name: str, content: dict[str, Any] | None) -> None:
+        if content is None:
+            del self.journal[name]
+        else:
+            self.journal[name] = content
+
+    def refused(self, act: Any, *arguments: Any) -> str:
+        before = dict(self.journal), self.users.all(), list(self.told)
+        with pytest.raises(Refused) as refused:
+            act(*arguments)
+        assert (dict(self.journal), self.users.all(), list(self.told)) == before
+        return refused.value.code
+
+
+def test_users_by_command_are_kept_and_come_back() -> None:
+    kept = Kept()
+    users = kept.users
+    assert kept.refused(users.add, "shop", HASH, (Grant(frozenset({"send"})),)) == "administrator-needed"
+    users.add("anna", HASH, ALL)
+    users.add("shop", HASH, ())
+    users.grant("shop", Grant(frozenset({"send"}), "orders.#"))
+    users.grant("shop", Grant(frozenset({"create"}), "orders.#"))
+    users.revoke("shop", Grant(frozenset({"send"}), "orders.#"))
+    assert kept.told == [(None, []), ([], []), ([], ["shop"]), ([], ["shop"]), ([], ["shop"])]
+    again = Kept()
+    again.users.restore(kept.journal)
+    assert again.users.all() == users.all() == [User("anna", HASH, ALL), User("shop", HASH, (Grant(frozenset({"create"}), "orders.#"),))]
+    assert kept.refused(users.add, "shop", HASH, ()) == "user-exists"
+    assert kept.refused(users.add, "", HASH, ()) == "invalid-name"
+    assert kept.refused(users.add, "eve", "secret", ()) == "invalid-hash"
+    assert kept.refused(users.revoke, "shop", Grant(frozenset({"send"}), "orders.#")) == "no-such-grant"
+    assert kept.refused(users.grant, "eve", ALL[0]) == "no-such-user"
+    other = HASH[:-1] + "g"
+    users.change_password("shop", other)
+    users.delete("anna")
+    assert kept.told[-2:] == [(["shop"], []), (["anna"], [])]
+    assert kept.refused(users.delete, "shop") == "last-user"
+    assert users.hashes == {"shop": other}
+    assert (users.find("shop"), users.find("anna"), users.rights_of("anna")) == (users.all()[0], None, None)
+
+
+def test_of_the_same_name_the_files_user_counts_and_no_command_changes_it(caplog: pytest.LogCaptureFixture) -> None:
+    kept = Kept()
+    kept.users.add("anna", HASH, ALL)
+    kept.users.configure([User("anna", HASH[:-1] + "g", (), configured=True)])
+    assert "user anna is in broker.yaml and was made by homing user add as well" in caplog.text
+    assert kept.told[-1] == (["anna"], ["anna"])
+    for act, arguments in (
+        (kept.users.change_password, (HASH,)),
+        (kept.users.delete, ()),
+        (kept.users.grant, ALL),
+        (kept.users.revoke, ALL),
+    ):
+        assert kept.refused(act, "anna", *arguments) == "user-of-the-file"
+    kept.users.configure([])
+    assert kept.users.all() == [User("anna", HASH, ALL)]
+
+
+def test_a_grant_of_the_journal_that_nobody_understands_gives_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    kept = Kept()
+    kept.users.restore({"anna": {"hash": HASH, "grants": [{"rights": ["fly"]}, {"rights": ["send"]}]}})
+    assert kept.users.all() == [User("anna", HASH, (Grant(frozenset({"send"})),))]
+    assert "a grant of user anna in the journal is not understood any more" in caplog.text
