@@ -13,7 +13,14 @@ import msgpack
 from ..contract import HopFacts, HopRecord, MessageRecord, OutcomeDetail, make
 
 _MESSAGE_FIELDS = len(MessageRecord._fields)
-_NO_OUTCOME: dict[str, Any] = {"address": None, "sent_at_ms": None, "entered_at_ms": None, "attempts": 0, "delivery_count": 0}
+_NO_OUTCOME: dict[str, Any] = {
+    "address": None,
+    "sent_at_ms": None,
+    "entered_at_ms": None,
+    "attempts": 0,
+    "delivery_count": 0,
+    "target_queues": (),
+}
 _ADDRESS, _PRODUCER = MessageRecord._fields.index("address"), MessageRecord._fields.index("producer")
 
 #: What every hop tells (broker.core.dead_letter.hop), besides when the message was to expire there, if ever.
@@ -57,8 +64,10 @@ def unpack_outcome(blob: bytes) -> OutcomeDetail:
     """Raises Damaged. What an outcome does not say is unknown; counts that it does not say are 0."""
     found = unpack(blob)
     try:
-        detail = OutcomeDetail(**_NO_OUTCOME | found)
-        return detail._replace(target_queues=tuple(detail.target_queues))
+        facts = _NO_OUTCOME | found
+        # A list since it was packed, which the compiled build takes for no OutcomeDetail's.
+        facts["target_queues"] = tuple(facts["target_queues"])
+        return OutcomeDetail(**facts)
     except TypeError as error:
         raise Damaged("holds no packed outcome") from error
 

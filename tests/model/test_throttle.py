@@ -497,6 +497,7 @@ class Numbers:
     unwritten_references = 0
 
 
+@pytest.mark.plain
 def test_a_commit_for_others_comes_between_two_for_many_queues() -> None:
     """Their messages came while the first was written: they do not wait for the second as well."""
     numbers: Any = Numbers()
