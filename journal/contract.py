@@ -175,15 +175,22 @@ class ReferenceRecord(NamedTuple):
 
 
 class Arrival(Protocol):
-    """A reference that has just come, with a body of its own, as whoever keeps it knows it. Its record is made when it is written; most
-    are not (batch.py). What the record is made of may not change.
+    """A reference that has just come, as whoever keeps it knows it. Its record is made when it is written; most are not (batch.py). What
+    the record is made of may not change.
     """
 
     @property
     def message(self) -> HasBody: ...
 
+    @property
+    def shared(self) -> bool:
+        """As in ReferenceRecord."""
+
 
 class HasBody(Protocol):
+    @property
+    def message_id(self) -> int: ...
+
     @property
     def body(self) -> bytes: ...
 

@@ -165,14 +165,17 @@ class MessageReference:
         "priority",
         "queue",
         "sequence",
+        "shared",
         "suspect",
         "tag",
         "transaction",
         "where",
     )
 
-    def __init__(self, message: Message, queue: Queue, sequence: int, now_ms: int) -> None:
+    def __init__(self, message: Message, queue: Queue, sequence: int, now_ms: int, shared: bool = False) -> None:
         # From here to entered_at_ms nothing changes once it is recorded: its record may be made of it later (journal.contract.Arrival).
+        #: It came together with others of its message, and the body was recorded apart from them.
+        self.shared = shared
         self.message = message
         self.queue = queue
         self.sequence = sequence

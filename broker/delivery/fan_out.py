@@ -32,16 +32,18 @@ def fan_out(state: BrokerState, messages: list[Message], queues: list[Queue]) ->
     records = state.references.share(messages, sequence, sum(stay))
     stored: dict[int, ReferenceRecord] = {}
     minute, durable = now_ms // _MINUTE_MS, sum([message.durable for message in messages])
-    counts, sent = batch.counts, int(QueueStat.SENT)
+    counts, sent, join = batch.counts, int(QueueStat.SENT), state.references.join
     for queue, stays in zip(queues, stay, strict=True):
-        if stays:
-            _join(state, queue, messages, records, sequence, now_ms, stored)
-        else:
-            _join_on_disk(state, queue, messages, records, sequence, now_ms, stored)
-        sequence += len(messages)
         queue.counts[SENT] += len(messages)
-        if durable:
-            counts(queue.queue_id, minute)[sent] += durable
+        if not stays:
+            _join_on_disk(state, queue, messages, records, sequence, now_ms, stored)
+            counts(queue.queue_id, minute)[sent] += len(messages)
+        elif queue.consumers:
+            queue.append_all(join(queue, messages, sequence, durable))
+        else:
+            # Nobody is there that they could be offered to.
+            queue.pending.append_all(join(queue, messages, sequence, durable))
+        sequence += len(messages)
         if queue.consumers:
             state.mark_ready(queue)
     if stored:
@@ -62,30 +64,6 @@ def _stay(state: BrokerState, messages: list[Message], queues: list[Queue]) -> l
         if any(pager.keeps(queue, priority) for queue, stays in zip(queues, stay, strict=True) if not stays for priority in priorities):
             return None
     return stay
-
-
-def _join(
-    state: BrokerState,
-    queue: Queue,
-    messages: list[Message],
-    records: list[MessageRecord | None],
-    sequence: int,
-    now_ms: int,
-    stored: dict[int, ReferenceRecord],
-) -> None:
-    """One queue's references, in memory."""
-    queue_id, references = queue.queue_id, state.references.join(queue, messages, sequence, now_ms)
-    for number, reference in enumerate(references):
-        record = records[number]
-        if record is not None:
-            values = (queue_id, reference.priority, sequence, 0, 0, 0, 0, None, reference.expires_at_ms, now_ms, None, record, True)
-            stored[sequence] = make(ReferenceRecord, values)
-        sequence += 1
-    if queue.consumers:
-        queue.append_all(references)
-    else:
-        # Nobody is there that they could be offered to.
-        queue.pending.append_all(references)
 
 
 def _join_on_disk(

@@ -49,11 +49,7 @@ class References:
         """Those of fresh messages to one queue and no other."""
         first = self._recorder.next_ids(len(messages))
         durable, bodies = self._number(messages, first, 1, int(queue.durable))
-        born = self._born(queue, messages, first, self._now_ms())
-        if durable and queue.durable:
-            stored = born if durable == len(born) else {sequence: each for sequence, each in born.items() if each.durable}
-            self._recorder.arrived(queue, stored, bodies)
-        return list(born.values())
+        return self._join(queue, messages, first, durable if queue.durable else 0, bodies)
 
     def share(self, messages: list[Message], first: int, queues: int) -> list[MessageRecord | None]:
         """Numbers fresh messages from ``first`` on, which so many durable queues keep in memory (``join``); none may. The bodies of durable
@@ -70,9 +66,9 @@ class References:
             records.append(record)
         return records
 
-    def join(self, queue: Queue, messages: list[Message], first: int, now_ms: int) -> list[MessageReference]:
-        """Those of shared messages to one of their queues, numbered from ``first`` on; not recorded yet."""
-        return list(self._born(queue, messages, first, now_ms).values())
+    def join(self, queue: Queue, messages: list[Message], first: int, durable: int) -> list[MessageReference]:
+        """Those of shared messages, so many of them durable, to one of their queues, numbered from ``first`` on."""
+        return self._join(queue, messages, first, durable, 0, shared=True)
 
     def _number(self, messages: list[Message], first: int, queues: int, stored: int) -> tuple[int, int]:
         """Fresh messages and their references to so many queues are counted in; ``stored``: the durable ones of these, of each message.
@@ -97,20 +93,25 @@ class References:
             self.memory_bytes += durable_bytes + transient_bytes + cost * len(messages)
         return durable, bodies
 
-    def _born(self, queue: Queue, messages: list[Message], first: int, now_ms: int) -> dict[int, MessageReference]:
-        """Those of messages that are counted already."""
-        settings, expiries = queue.settings, self.expiries
+    def _join(
+        self, queue: Queue, messages: list[Message], first: int, durable: int, bodies: int, shared: bool = False
+    ) -> list[MessageReference]:
+        """Those of messages that are counted already: ``durable`` of them are recorded, with bodies of so many bytes of their own."""
+        settings, expiries, now_ms = queue.settings, self.expiries, self._now_ms()
         bounded = settings.no_expiry or not (settings.message_ttl_ms is settings.min_ttl_ms is settings.max_ttl_ms is None)
         born: dict[int, MessageReference] = {}
         for sequence, message in enumerate(messages, first):
-            reference = MessageReference(message, queue, sequence, now_ms)
+            reference = MessageReference(message, queue, sequence, now_ms, shared)
             if bounded:
                 reference.expires_at_ms = expires_at(settings, now_ms, message.expires_at_ms)
             if reference.expires_at_ms is not None:
                 expiries.add(reference)
             born[sequence] = reference
         queue.references.update(born)
-        return born
+        if durable:
+            stored = born if durable == len(born) else {sequence: each for sequence, each in born.items() if each.durable}
+            self._recorder.arrived(queue, stored, bodies)
+        return list(born.values())
 
     def enter(
         self,

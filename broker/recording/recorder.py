@@ -277,8 +277,8 @@ class Recorder:
                 held_ms += now_ms - (reference.delivered_at_ms or reference.dispatched_at_ms)
             message = reference.message
             message.stored -= 1
-            if message.shared:
-                self._body_unused(message)
+            if message.shared and not message.stored:
+                batch.delete_message(message.message_id)
         minute, name = now_ms // _MINUTE_MS, consumer.served_as if consumer else ""
         if recorded:
             batch.remove(queue.queue_id, minute, recorded, untried, name, recorded_ms, now_ms)
@@ -309,18 +309,14 @@ class Recorder:
                 self._outcome(reference, outcome, now_ms, reason, target_queues, told)
             message = reference.message
             message.stored -= 1
-            if message.shared:
-                self._body_unused(message)
+            if message.shared and not message.stored:
+                batch.delete_message(message.message_id)
         queue.counts[COUNT_OF_OUTCOME[outcome]] += number
         if outcome == "dead-lettered" and reason is not None:
             self.dead_lettered[reason] = self.dead_lettered.get(reason, 0) + number
         if gone:
             batch.delete_all(gone)
             batch.counts(queue_id, now_ms // _MINUTE_MS)[COLUMN_OF_OUTCOME[outcome]] += len(gone)
-
-    def _body_unused(self, message: Message) -> None:
-        if not message.stored:
-            self._journal.batch.delete_message(message.message_id)
 
     def _outcome(
         self,

@@ -61,10 +61,18 @@ def message_record(message: Message) -> MessageRecord:
 
 
 def arrival_record(reference: MessageReference) -> ReferenceRecord:
-    """As it came, with a body of its own: what has become of it since then is recorded apart. Called on the writer's thread."""
-    record = message_record(reference.message)
-    queue_id, priority, expires_at_ms = reference.queue.queue_id, reference.priority, reference.expires_at_ms
-    values = (queue_id, priority, reference.sequence, 0, 0, 0, 0, None, expires_at_ms, reference.entered_at_ms, None, record, False)
+    """As it came: what has become of it since then is recorded apart. Called on the writer's thread."""
+    values = (
+        reference.queue.queue_id,
+        reference.priority,
+        reference.sequence,
+        *(0, 0, 0, 0, None),
+        reference.expires_at_ms,
+        reference.entered_at_ms,
+        None,
+        message_record(reference.message),
+        reference.shared,
+    )
     return make(ReferenceRecord, values)
 
 

@@ -179,7 +179,7 @@ class WriteBatch:
         self.size += size
 
     def add_arrivals(self, arrivals: Mapping[int, Arrival], size: int, as_record: Callable[[Any], ReferenceRecord]) -> None:
-        """The same for what has a body of its own. ``as_record`` is always the same function, and is called on any thread."""
+        """The same for what is no record yet. ``as_record`` is always the same function, and is called on any thread."""
         if not self.touched:
             self.touch()
         self.added.update(arrivals)
@@ -194,7 +194,7 @@ class WriteBatch:
 
     def shared_bodies(self) -> set[int]:
         """Bodies in rows of their own that something added points at, by message id."""
-        return {each.message.message_id for each in self.added.values() if isinstance(each, ReferenceRecord) and each.shared}
+        return {each.message.message_id for each in self.added.values() if each.shared}
 
     def change(self, sequences: Iterable[int], counts: ReferenceCounts) -> None:
         """Set counts, state and times in place; where a reference was added in this batch, in what will be written."""
@@ -251,7 +251,7 @@ class WriteBatch:
                 continue
             del added[sequence]
             number += 1
-            if not isinstance(fresh, ReferenceRecord) or not fresh.shared:
+            if not fresh.shared:
                 size += len(fresh.message.body)
             # Re-added over a row that is on disk: that row still has to go.
             if self.deleted_first and sequence in self.deleted_first:

@@ -39,7 +39,7 @@ def test_the_size_is_that_of_the_bodies_that_will_be_written() -> None:
 
 def arrivals(batch: WriteBatch, *sequences: int) -> None:
     """References as their owner has them; the record is made when it is asked for."""
-    come = {sequence: SimpleNamespace(sequence=sequence, message=message(sequence)) for sequence in sequences}
+    come = {sequence: SimpleNamespace(sequence=sequence, shared=False, message=message(sequence)) for sequence in sequences}
     size = sum(len(each.message.body) for each in come.values())
     batch.add_arrivals(come, size, lambda arrival: reference(arrival.sequence))
 
