@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import gc
 import json
 import logging
 import os
-import resource
 import secrets
 import signal
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import asdict
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
@@ -24,30 +21,26 @@ from homing.journal.options import JournalOptions
 from homing.journal.read.queries import JournalReader
 
 from . import __version__, preload, start_notes
-from .auth.logins import Answer, Logins
+from .auth.logins import Logins
 from .broker import Broker
 from .clock import BrokerClock
 from .config.checks import layer_problems
 from .config.config import Change, Config, changes
-from .config.models import AmqpSection, HttpSection, NativeSection
 from .core.counts import Histogram
 from .declarations import declare
 from .errors import Refused
 from .http.health import Health
 from .limits import BrokerLimits
-from .logs import LogWriter, start_logging, visible
+from .listeners import Listeners, listen, place
+from .logs import LogWriter, start_logging
 from .management.calls import Calls
-from .protocols.amqp091.options import AmqpOptions
-from .protocols.amqp091.session import AmqpSession
-from .protocols.amqp091.transport import AmqpTransport
-from .protocols.handshakes import Admission, AdmissionLimits
-from .protocols.native.session import NativeOptions, NativeSession
-from .protocols.transport import NativeTransport, SocketTransport, TransportLimits
+from .protocols.transport import SocketTransport
 from .recording.recovery import recover
 from .reload import log_options, open_log, read_again, take_up, tell
 from .service_manager import ServiceManager
 from .shutdown import close_in_time, until_stopped
 from .start_check import StartCheck
+from .tls.certificate import Certificate
 
 if TYPE_CHECKING:
     from .http.listener import HttpListener
@@ -67,14 +60,15 @@ _LAGS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 
 class Server:
     """One broker process: journal, broker, listeners and the timer between them."""
 
-    def __init__(self, config: Config, journal: Journal, clock: BrokerClock, log_writer: LogWriter) -> None:
+    def __init__(
+        self, config: Config, journal: Journal, clock: BrokerClock, log_writer: LogWriter, certificate: Certificate | None = None
+    ) -> None:
         self.config = config
         self.manager = ServiceManager()
         self._log_writer = log_writer
         self._journal = journal
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._transports: set[SocketTransport] = set()
         self._turn_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for_ms = 0
@@ -84,11 +78,8 @@ class Server:
         self._last_beat = 0.0
         self._reloading = asyncio.Lock()
         limits = config.limits
+        self._certificate = certificate
         self._logins = Logins(lambda: self.broker.access.users.hashes, limits.login_threads, limits.login_timeout_ms)
-        self._admission = Admission(
-            AdmissionLimits(limits.max_connections, limits.max_connections_per_peer, limits.max_handshakes, limits.max_handshakes_per_peer),
-            resource.getrlimit(resource.RLIMIT_NOFILE)[0],
-        )
         self._reader: JournalReader | None = None
         self._start_check: StartCheck | None = None
         self.broker = Broker(
@@ -120,7 +111,7 @@ class Server:
             disk_low=lambda: journal.space_low,
         )
         self._calls = Calls(self.broker, self)
-        self._native_options = NativeOptions("", f"homing {__version__}")
+        self.listeners = Listeners(config, self.broker, self._logins, certificate, self._calls.run)
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 
@@ -154,7 +145,7 @@ class Server:
         if now - self._last_beat >= 0.5:
             self._last_beat = now
             self._calls.meter.sample()
-            for transport in list(self._transports):
+            for transport in list(self.listeners.transports):
                 transport.beat()
 
     def _arm(self, next_ms: int) -> None:
@@ -178,66 +169,6 @@ class Server:
 
     # -- start -------------------------------------------------------------------------------------------------------
 
-    def _transport_limits(self) -> TransportLimits:
-        limits = self.config.limits
-        return TransportLimits(
-            limits.max_frame_bytes,
-            limits.max_bytes_before_login,
-            limits.login_timeout_ms,
-            limits.heartbeat_tolerance,
-            limits.write_timeout_ms,
-        )
-
-    async def listen(self, broker_id: str) -> asyncio.Server:
-        limits = self.config.limits
-        self._native_options = NativeOptions(
-            broker_id,
-            f"homing {__version__}",
-            limits.heartbeat_ms,
-            limits.max_frame_bytes,
-            limits.max_properties_bytes,
-            limits.max_nesting,
-            limits.max_message_bytes,
-        )
-        transport_limits = self._transport_limits()
-        return await self._listen(
-            "native",
-            self.config.native,
-            lambda: NativeTransport(self._native_session, transport_limits, self._transports, self._admission),
-        )
-
-    async def listen_amqp(self) -> asyncio.Server | None:
-        """AMQP 0-9-1's own port; None where the configuration has none."""
-        section, limits = self.config.amqp, self.config.limits
-        if section is None:
-            return None
-        options = AmqpOptions(
-            section.product,
-            section.version,
-            broker_version=__version__,
-            cluster_name=self.config.broker.name,
-            max_message_bytes=limits.max_message_bytes,
-        )
-        return await self._listen(
-            "amqp",
-            section,
-            lambda: AmqpTransport(
-                lambda transport: AmqpSession(self.broker, transport, options, self._authenticator(transport, self._check_amqp)),
-                self._transport_limits(),
-                self._transports,
-                self._admission,
-            ),
-        )
-
-    async def _listen(
-        self, name: str, section: NativeSection | AmqpSection, make_transport: Callable[[], SocketTransport]
-    ) -> asyncio.Server:
-        """Raises Refused, which names the port, where the system does."""
-        try:
-            return await self._loop.create_server(make_transport, section.host, section.port, backlog=1024)
-        except OSError as error:
-            raise _cannot_listen(name, section, error) from error
-
     def show_metrics(self, http: HttpListener) -> None:
         from .http.metrics import BrokerCollector
 
@@ -251,41 +182,9 @@ class Server:
                 disk_waits_s=lambda: self._journal.waits_s,
                 loop_lag=self._loop_lag,
                 refused=lambda: self._logins.refused,
+                certificate_ends_s=lambda: None if self._certificate is None else self._certificate.ends_s,
             )
         )
-
-    def _native_session(self, transport: SocketTransport) -> NativeSession:
-        authenticate = self._authenticator(transport, self._logins.check)
-        return NativeSession(self.broker, transport, self._native_options, authenticate, self._calls.run)
-
-    def _check_amqp(self, user: str, password: str, peer: str, answer: Answer) -> Callable[[], object] | None:
-        """As everywhere; without any user configured, guest with the password guest is the one that programs expect (loopback only)."""
-        if self.broker.access.users.hashes:
-            return self._logins.check(user, password, peer, answer)
-        if (user, password) == ("guest", "guest"):
-            answer("guest")
-        else:
-            self._logins.refused += 1
-            said = f"Login was refused using authentication mechanism for user '{user}'"
-            log.warning("login-refused: user %s from %s", visible(user, 64), peer)
-            answer(Refused("login-refused", said, "use guest and guest"))
-        return None
-
-    def _authenticator(self, transport: SocketTransport, check: Callable[..., Callable[[], object] | None]) -> Callable[..., Any]:
-        """Checks a login that came over this socket, and then whether there is a connection's slot for it."""
-
-        def authenticate(user: str | None, password: str | None, done: Answer) -> Callable[[], object] | None:
-            def answer(user: str | Refused) -> None:
-                transport.checking = False
-                refusal = self._admission.admit(transport) if isinstance(user, str) else None
-                if refusal is not None:
-                    log.warning("connection-refused: %s was refused: %s", transport.place, refusal)
-                done(refusal or user)
-
-            transport.checking = True
-            return check(user, password, transport.peer, answer)
-
-        return authenticate
 
     # -- what only the server can do (management.calls.Host) ---------------------------------------------------------
 
@@ -319,7 +218,7 @@ class Server:
             raise Refused("backup-interrupted", "the broker is stopping", "make the backup of the stopped one, with --data") from None
 
     def sockets(self) -> dict[object, SocketTransport]:
-        return {transport.session: transport for transport in self._transports}
+        return {transport.session: transport for transport in self.listeners.transports}
 
     def statistics(self) -> dict[str, Any]:
         """What the journal has done since the start, and what stands in memory. Times in ms, sizes in bytes."""
@@ -345,6 +244,7 @@ class Server:
 
     async def _reload(self) -> list[Change]:
         read = await asyncio.to_thread(read_again, self.config)
+        certificate = None if self._certificate is None else await asyncio.to_thread(self._certificate.read)
         sink = await asyncio.to_thread(open_log, read)
         try:
             changed = changes(self.config, read)
@@ -353,6 +253,8 @@ class Server:
             sink.close()
             raise
         self._log_writer.take_up(log_options(self.config), sink)
+        if self._certificate is not None and certificate is not None:
+            self._certificate.take_up(certificate)
         self.record_settings()
         return changed
 
@@ -380,12 +282,13 @@ class Server:
         """Says goodbye. What clients hold comes back as at a clean close: nobody is blamed for our stopping."""
         for connection in list(self.broker.connections.values()):
             self.broker.disconnect(connection, lost=False)
-        for transport in list(self._transports):
+        for transport in list(self.listeners.transports):
             transport.goodbye("broker-stopping", "the broker is stopping", "reconnect when it is back")
 
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        self.listeners.close()
         self._logins.close()
         if self._reader is not None:
             self._reader.close()
@@ -400,23 +303,31 @@ def _journal_options(config: Config) -> JournalOptions:
 async def serve(config: Config, json_ready: bool, log_writer: LogWriter) -> int:
     """Runs until SIGTERM or SIGINT (0) or until the journal fails (its exit code)."""
     health = Health()
+    certificate = None if config.tls is None else Certificate(config.tls)
     if config.http is None:
-        return await _serve(config, json_ready, log_writer, health, None)
+        return await _serve(config, json_ready, log_writer, certificate, health, None, {})
     # Half of what a broker imports: not for one that has no such port.
     from .http.listener import HttpListener
 
     http = HttpListener(health)
+    listening = await listen("http", config.http, http.make, certificate)
     try:
-        await http.start(config.http.host, config.http.port)
-    except OSError as error:
-        raise _cannot_listen("http", config.http, error) from error
-    try:
-        return await _serve(config, json_ready, log_writer, health, http)
+        return await _serve(config, json_ready, log_writer, certificate, health, http, listening)
     finally:
+        for each in listening.values():
+            each.close()
         http.close()
 
 
-async def _serve(config: Config, json_ready: bool, log_writer: LogWriter, health: Health, http: HttpListener | None) -> int:
+async def _serve(
+    config: Config,
+    json_ready: bool,
+    log_writer: LogWriter,
+    certificate: Certificate | None,
+    health: Health,
+    http: HttpListener | None,
+    listening_for_http: dict[str, asyncio.Server],
+) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -425,7 +336,7 @@ async def _serve(config: Config, json_ready: bool, log_writer: LogWriter, health
     clock = BrokerClock(recovered.clock_ms)
     if clock.behind_ms:
         log.warning("clock-behind: the clock is %d s behind the journal's last entry; the clock is believed", clock.behind_ms // 1000)
-    server = Server(config, journal, clock, log_writer)
+    server = Server(config, journal, clock, log_writer, certificate)
     try:
         recover(server.broker, recovered)
         broker_id, clean_stop, settings_before = recovered.broker_id, recovered.clean_stop, recovered.settings
@@ -437,11 +348,10 @@ async def _serve(config: Config, json_ready: bool, log_writer: LogWriter, health
         start_notes.tell_changes(server.broker.state.post_office.queues, settings_before)
         server.record_settings()
         await journal.flush()
-        listener = await server.listen(broker_id)
-        amqp = await server.listen_amqp()
+        listening = await server.listeners.open(broker_id)
+        server.listeners.watch_certificate()
         loop.add_signal_handler(signal.SIGHUP, server.reload_on_signal)
-        listening = {"native": listener, "amqp": amqp, "http": None if http is None else http.server}
-        places = {name: _place(each) for name, each in listening.items() if each is not None}
+        places = {name: place(each) for name, each in (listening | listening_for_http).items()}
         print(_ready_line(config, places, json_ready), flush=True)
         if http is not None:
             server.show_metrics(http)
@@ -454,22 +364,11 @@ async def _serve(config: Config, json_ready: bool, log_writer: LogWriter, health
         preload.load(config)
         if not clean_stop:
             server.look_for_damage()
-        return await until_stopped(server, journal, [each for each in (listener, amqp) if each is not None], stop, health)
+        return await until_stopped(server, journal, list(listening.values()), stop, health)
     finally:
         server.close()
         await close_in_time(journal)
         server.manager.close()
-
-
-def _place(listener: asyncio.Server) -> str:
-    host, port = listener.sockets[0].getsockname()[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _cannot_listen(name: str, section: NativeSection | AmqpSection | HttpSection, error: OSError) -> Refused:
-    code = "port-in-use" if error.errno == errno.EADDRINUSE else "cannot-listen"
-    said = f"{name} cannot listen on {section.host}:{section.port}: {os.strerror(error.errno or 0)}"
-    return Refused(code, said, f"stop what listens there (ss -ltnp), or change {name}.port in broker.yaml; 0 picks a free one")
 
 
 def _ready_line(config: Config, places: dict[str, str], as_json: bool) -> str:

@@ -7,12 +7,14 @@ import logging
 import os
 import random
 import socket
+import ssl
 import time
 import uuid
 from collections.abc import Callable, Generator, Mapping
 from enum import Enum
 from typing import Any, Final
 
+from homing.broker.protocols.codec_tls import TlsTransport
 from homing.broker.protocols.native.codec import MAGIC, MAX_FRAME_BYTES_BEFORE_LOGIN, PROTOCOL_VERSION, Op, encode
 
 from .errors import CloseIncomplete, ConnectError, ConnectionLost, HomingError, UsageError
@@ -61,14 +63,20 @@ def connect(
     product: str | None = None,
     program_version: str | None = None,
     tell_host: bool | None = None,
+    cafile: str | None = None,
+    certfile: str | None = None,
+    keyfile: str | None = None,
+    tls: ssl.SSLContext | None = None,
     rng: random.Random | None = None,
 ) -> Connection:
     """A connection to ``homing://user:password@host:port?option=value``: ``await`` it, or use it with ``async with``.
 
     What the string says wins over the arguments here. ``redelivery_policies`` maps destination patterns to policies,
     ``redelivery_policy`` is for whatever no pattern matches. The broker keeps the host's name and ``program_version`` with what this
-    connection fails, so that a bad host or release can be found; ``tell_host=False`` keeps both here. ``rng`` draws the jitter of reconnect
-    waits. Raises UsageError here; awaiting it raises ConnectError (``no-broker``, ``connect-timeout``, or the broker's code).
+    connection fails, so that a bad host or release can be found; ``tell_host=False`` keeps both here. With ``homings://``, TLS, the
+    broker's certificate has to be the host's, and of ``cafile`` or whom the system trusts; ``certfile`` and ``keyfile`` are one's own;
+    ``tls`` is a context that replaces all three. ``rng`` draws the jitter of reconnect waits. Raises UsageError here; awaiting it raises
+    ConnectError (``no-broker``, ``connect-timeout``, ``certificate-refused``, ``tls-failed``, or the broker's code).
     """
     layer = given(
         prefetch=prefetch,
@@ -82,10 +90,13 @@ def connect(
         product=product,
         program_version=program_version,
         tell_host=tell_host,
+        cafile=cafile,
+        certfile=certfile,
+        keyfile=keyfile,
     )
     if isinstance(reconnect, bool):
         reconnect = ReconnectPolicy() if reconnect else NEVER
-    return Connection(url, layer, user, password, dict(redelivery_policies or {}), reconnect, rng or random.Random())
+    return Connection(url, layer, user, password, dict(redelivery_policies or {}), reconnect, tls, rng or random.Random())
 
 
 class Connection:
@@ -104,6 +115,7 @@ class Connection:
         password: str | None,
         policies: dict[str, RedeliveryPolicy],
         reconnect: ReconnectPolicy,
+        tls: ssl.SSLContext | None,
         rng: random.Random,
     ) -> None:
         self.url = parse_url(url)
@@ -115,6 +127,7 @@ class Connection:
         self._policies = PolicyMap(policies if general is None else {"#": general, **policies})
         self._has_general = general is not None
         self._reconnect = reconnect
+        self._tls = tls
         self._rng = rng
         self.client_id = self.options.client_id or str(uuid.uuid4())
         self.state = ConnectionState.NEW
@@ -252,12 +265,14 @@ class Connection:
     async def _dial_one(self, host: str, port: int) -> None:
         """Up to WELCOME; raises ConnectError."""
         self._passing = True
+        wire = Wire(self.loop, self._link, self._on_lost)
+        on_socket = TlsTransport(wire, self._tls_context(), host) if self.url.tls else wire
         self._welcome = self.loop.create_future()
-        wire = self._dialling = Wire(self.loop, self._link, self._on_lost)
+        self._dialling = wire
         where = place(host, port)
         try:
             async with asyncio.timeout(self.options.connect_timeout_ms / 1000):
-                await self.loop.create_connection(lambda: wire, host, port)
+                await self.loop.create_connection(lambda: on_socket, host, port)
                 wire.write(*self._hello())
                 wire.flush()
                 options = await self._welcome
@@ -277,6 +292,21 @@ class Connection:
         if wire.lost is not None:
             raise ConnectError(wire.lost.code, wire.lost.message, wire.lost.fix)
         self._adopt(wire, options)
+
+    def _tls_context(self) -> ssl.SSLContext:
+        """Made anew for each attempt: the files may have changed. Raises ConnectError."""
+        if self._tls is not None:
+            return self._tls
+        options = self.options
+        try:
+            context = ssl.create_default_context(cafile=options.cafile)
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            if options.certfile is not None:
+                context.load_cert_chain(options.certfile, options.keyfile)
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise ConnectError("tls-unusable", f"cafile, certfile or keyfile cannot be used: {why}", "name files in PEM") from error
+        return context
 
     def _hello(self) -> Frame:
         options: dict[str, Any] = {

@@ -36,6 +36,11 @@ class ConnectionOptions:
     #: The broker keeps them with each failure. ``tell_host`` False: neither is told.
     program_version: str | None = None
     tell_host: bool = True
+    #: With TLS, files in PEM: who may issue the broker's certificate, if not those that the system trusts; one's own certificate and its
+    #: key, which stands in the same file where it is not named.
+    cafile: str | None = None
+    certfile: str | None = None
+    keyfile: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,9 @@ _KINDS: Final[dict[str, _Option]] = {
     "product": _Option(str),
     "program_version": _Option(str, 0, 256),
     "tell_host": _Option(bool),
+    "cafile": _Option(str),
+    "certfile": _Option(str),
+    "keyfile": _Option(str),
     "prefetch": _Option(int, 0, 100_000),
     "optimize_acknowledge": _Option(bool),
     "check_expiry": _Option(bool),

@@ -1,4 +1,4 @@
-"""Connection strings and destinations: ``homing://user:pw@host:port?prefetch=100`` and ``orders?prefetch=10``."""
+"""Connection strings and destinations: ``homing://user:pw@host:port?prefetch=100``, ``homings://`` for TLS, and ``orders?prefetch=10``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from .options import CONNECTION, CONSUMER, PRODUCER, parse
 from .validation import check_text
 
 DEFAULT_PORT: Final = 7171
+DEFAULT_TLS_PORT: Final = 7173
 DEFAULT_URL: Final = f"homing://127.0.0.1:{DEFAULT_PORT}"
 
 
@@ -22,9 +23,11 @@ class BrokerUrl:
     user: str | None
     password: str | None
     options: dict[str, Any]
+    #: ``homings://``.
+    tls: bool
 
     def __repr__(self) -> str:
-        return f"homing://{self.user + '@' if self.user else ''}{','.join(place(*each) for each in self.hosts)}"
+        return f"homing{'s' if self.tls else ''}://{self.user + '@' if self.user else ''}{','.join(place(*each) for each in self.hosts)}"
 
 
 def place(host: str, port: int) -> str:
@@ -33,23 +36,25 @@ def place(host: str, port: int) -> str:
 
 def parse_url(url: str) -> BrokerUrl:
     """Raises UsageError ``invalid-url``, ``unknown-option`` or ``invalid-option``."""
-    fix = "write homing://user:password@host:port?option=value; several as host:port,host:port"
+    fix = "write homing://user:password@host:port?option=value, homings:// for TLS; several as host:port,host:port"
     if not isinstance(url, str):
         raise UsageError("invalid-url", f"the connection string is {url!r}", fix)
     try:
         parts = urlsplit(url)
+        port = DEFAULT_TLS_PORT if parts.scheme == "homings" else DEFAULT_PORT
         places = parts.netloc.rpartition("@")[2]
         each = [urlsplit(f"//{text}") for text in places.split(",")]
-        hosts = tuple((one.hostname or "", DEFAULT_PORT if one.port is None else one.port) for one in each)
+        hosts = tuple((one.hostname or "", port if one.port is None else one.port) for one in each)
     except ValueError as error:
         raise UsageError("invalid-url", f"the connection string cannot be read ({error})", fix) from None
-    if parts.scheme != "homing" or not all(host for host, _ in hosts) or parts.path not in ("", "/") or parts.fragment:
+    if parts.scheme not in ("homing", "homings") or not all(host for host, _ in hosts) or parts.path not in ("", "/") or parts.fragment:
         raise UsageError("invalid-url", "the connection string is not of the form homing://host:port", fix)
     return BrokerUrl(
         hosts=hosts,
         user=None if parts.username is None else unquote(parts.username),
         password=None if parts.password is None else unquote(parts.password),
         options=parse(parts.query, CONNECTION, CONSUMER, PRODUCER),
+        tls=parts.scheme == "homings",
     )
 
 

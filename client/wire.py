@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable
 from typing import Any, Final, Protocol, cast
 
 from homing.broker.protocols.codec_spoken import NAMES, spoken
+from homing.broker.protocols.codec_tls import why
 from homing.broker.protocols.native.codec import FrameDecoder, Op, ProtocolError, encode
 
 from .errors import SEE_PROTOCOL, ConnectionLost, HomingError
@@ -21,6 +23,14 @@ DEAD_AFTER_INTERVALS: Final = 2.5
 NATIVE_PORT: Final = "name the port of native: in the broker's broker.yaml, 7171 as shipped"
 
 Frame = list[Any]
+
+
+def tls_failed(error: ssl.SSLError) -> ConnectionLost:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        fix = "name the certificate of who issued the broker's with cafile; it must be valid now, and for the host's name in the URL"
+        return ConnectionLost("certificate-refused", f"the broker's certificate does not hold: {error.verify_message.rstrip('.')}", fix)
+    fix = "see the broker's log; homings:// wants the port of native.tls-port, and a broker with client-ca may want a certfile"
+    return ConnectionLost("tls-failed", f"TLS failed: {why(error)}", fix)
 
 
 class Pending(Protocol):
@@ -81,8 +91,10 @@ class Wire(asyncio.Protocol):
         return None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        why = f"the connection broke ({exc})" if exc else "the broker closed the connection"
-        self._end(ConnectionLost("connection-lost", why, "wait for the reconnect, or connect again"))
+        if isinstance(exc, ssl.SSLError):
+            self._end(tls_failed(exc))
+        said = f"the connection broke ({exc})" if exc else "the broker closed the connection"
+        self._end(ConnectionLost("connection-lost", said, "wait for the reconnect, or connect again"))
         if not self._closed.done():
             self._closed.set_result(None)
 

@@ -52,6 +52,11 @@ class Logins:
         #: How many logins were refused, or held back in vain.
         self.refused = 0
 
+    @property
+    def wanted(self) -> bool:
+        """Whether anybody has to log in at all."""
+        return bool(self._users())
+
     def check(self, user: str | None, password: str | None, peer: str, answer: Answer) -> Callable[[], object] | None:
         """Answers at once or later. Returns how to call that off."""
         users = self._users()

@@ -8,6 +8,7 @@ from typing import Final
 EXAMPLES: Final = {
     "serve": ["homing serve", "homing serve --config /etc/homing/broker.yaml --json"],
     "reload": ["homing reload"],
+    "tls self-signed": ["homing tls self-signed --host broker.example --host 10.0.0.5 --directory /etc/homing/tls"],
     "health": ["homing health", "homing health --url http://127.0.0.1:7172 --json"],
     "send": [
         "homing send orders --body '{\"id\": 7}' --property region=eu --delay 5s",

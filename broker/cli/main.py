@@ -29,6 +29,7 @@ from . import queues as cli_queues
 from . import settings as cli_settings
 from . import simulate as cli_simulate
 from . import statistics as cli_statistics
+from . import tls as cli_tls
 from . import vhosts as cli_virtual_hosts
 from .examples import EXAMPLES
 from .output import CommandError, Json, as_command_error, print_json, show_error
@@ -74,10 +75,14 @@ def homing(version: Annotated[bool, typer.Option("--version", callback=_version,
 def serve(
     config: Config = None,
     data: Annotated[Path | None, typer.Option("--data", help="Keep the journal here instead of the file's data-directory.")] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option("--insecure", help="Let the file name listeners without TLS beyond loopback."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run the broker until SIGTERM or Ctrl-C. Prints one ready line with its ports and its pid."""
-    loaded = cli_settings.load_config(config, data=data)
+    loaded = cli_settings.load_config(config, data=data, insecure=insecure)
     from ..server import run_server
 
     raise typer.Exit(run_server(loaded, json_ready=as_json))
@@ -105,6 +110,7 @@ app.add_typer(cli_virtual_hosts.app, name="vhost", rich_help_panel=BROKER)
 app.add_typer(cli_address_settings.app, name="settings", rich_help_panel=BROKER)
 app.add_typer(cli_settings.config_app, name="config", rich_help_panel=BROKER)
 app.add_typer(cli_settings.user_app, name="user", rich_help_panel=BROKER)
+app.add_typer(cli_tls.app, name="tls", rich_help_panel=BROKER)
 app.add_typer(cli_journal.app, name="journal", rich_help_panel=OFFLINE)
 app.command(rich_help_panel=OFFLINE)(cli_analyze.analyze)
 app.command(rich_help_panel=OFFLINE)(cli_simulate.simulate)

@@ -20,11 +20,11 @@ user_app = typer.Typer(help="Users.", no_args_is_help=True)
 DEFAULT_FILE: Final = Path("broker.yaml")
 
 
-def load_config(path: Path | None, *, data: Path | None = None) -> Config:
+def load_config(path: Path | None, *, data: Path | None = None, insecure: bool = False) -> Config:
     """The configuration in ``path``, or in ./broker.yaml, or without either the shipped defaults; ``data`` replaces its data directory."""
     from ..config.config import default_config, load
 
-    config = load(path or DEFAULT_FILE) if path is not None or DEFAULT_FILE.is_file() else default_config(Path.cwd())
+    config = load(path or DEFAULT_FILE, insecure=insecure) if path is not None or DEFAULT_FILE.is_file() else default_config(Path.cwd())
     return config.with_data(data) if data is not None else config
 
 

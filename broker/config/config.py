@@ -32,14 +32,17 @@ from .models import (
     HttpSection,
     JournalSection,
     LimitsSection,
+    Listener,
     LogSection,
     NativeSection,
     PolicyDeclaration,
     PolicyName,
     QueueDeclaration,
     Section,
+    TlsSection,
     UserHash,
     VirtualHostNames,
+    is_loopback,
 )
 from .source import MAX_FILE_BYTES, TOO_LARGE, ConfigError, ConfigProblem, KeyPath, Source, read_source, show_path, shown
 
@@ -58,7 +61,7 @@ __all__ = [
 ]
 
 #: Sections that only a restart can change; the rest takes effect at reload.
-RESTART_SECTIONS: Final = frozenset({"native", "amqp", "http", "data_directory", "journal", "broker", "limits"})
+RESTART_SECTIONS: Final = frozenset({"native", "amqp", "http", "tls", "insecure", "data_directory", "journal", "broker", "limits"})
 #: Of ``limits`` these take effect at reload all the same.
 RELOADED_LIMITS: Final = frozenset({"window_messages", "window_bytes", "window_scheduled"})
 
@@ -73,6 +76,9 @@ class Config(Section):
     #: None: nobody listens for AMQP.
     amqp: AmqpSection | None = None
     http: HttpSection | None = None
+    tls: TlsSection | None = None
+    #: Whether there may be listeners without TLS beyond loopback.
+    insecure: bool = False
     #: Absolute when it came from a file: relative paths are relative to the file.
     data_directory: Path = Path("homing-data")
     log: LogSection = LogSection()
@@ -117,6 +123,20 @@ class Config(Section):
         config._data_given = True
         return config
 
+    def listeners(self) -> dict[str, Listener]:
+        """Of each protocol that is spoken, by its name."""
+        sections = {"native": self.native, "amqp": self.amqp, "http": self.http}
+        return {name: section for name, section in sections.items() if section is not None}
+
+    def beyond_loopback(self) -> list[str]:
+        """Listeners whose clients log in and may come from other machines, such as ``native-tls``."""
+        return [
+            name
+            for protocol, section in self.listeners().items()
+            for name, host, port in ((protocol, section.host, section.port), (f"{protocol}-tls", section.tls_host, section.tls_port))
+            if protocol != "http" and port is not None and not is_loopback(host) and (self.tls is not None or name == protocol)
+        ]
+
     def settings_repository(self) -> AddressSettingsRepository:
         """The address settings; ``explain`` names the line of each value."""
         return self.address_settings
@@ -155,8 +175,11 @@ class Change(NamedTuple):
     needs_restart: bool
 
 
-def load(path: Path) -> Config:
-    """The configuration in the file ``path``. Raises ConfigError (``config-not-found``, ``config-invalid``)."""
+def load(path: Path, *, insecure: bool = False) -> Config:
+    """The configuration in the file ``path``. Raises ConfigError (``config-not-found``, ``config-invalid``).
+
+    ``insecure``: as if the file said so.
+    """
     try:
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
@@ -175,13 +198,13 @@ def load(path: Path) -> Config:
         raise ConfigError(
             [ConfigProblem("", None, f"it cannot be read ({error.strerror})", "check the file's permissions")], str(path)
         ) from None
-    config = parse(text, path.absolute().parent, str(path))
+    config = parse(text, path.absolute().parent, str(path), insecure=insecure)
     config._source_path = path.absolute()
     return config
 
 
-def parse(text: str, directory: Path | None = None, source: str = "broker.yaml") -> Config:
-    """The configuration that ``text`` says. A relative data directory is taken from ``directory``, where given.
+def parse(text: str, directory: Path | None = None, source: str = "broker.yaml", *, insecure: bool = False) -> Config:
+    """The configuration that ``text`` says. Relative paths are taken from ``directory``, where given.
 
     Raises ConfigError with every problem that was found.
     """
@@ -195,17 +218,35 @@ def parse(text: str, directory: Path | None = None, source: str = "broker.yaml")
         values["queues"] = _queues(values["queues"], read, problems)
     if isinstance(values.get("addresses"), dict):
         values["addresses"] = {name: {} if value is None else value for name, value in values["addresses"].items()}
+    if directory is not None and isinstance(values.get("tls"), dict):
+        values["tls"] = {key: _path(value, directory) if key in _TLS_FILES else value for key, value in values["tls"].items()}
+    if insecure:
+        values["insecure"] = True
     values["data-directory"] = _data_directory(values.get("data-directory", "homing-data"), directory, read, problems)
+    config: Config | None = None
     try:
-        config: Config | None = Config.model_validate({**values, "address-settings": repository})
+        config = Config.model_validate({**values, "address-settings": repository})
+        problems += _listener_problems(config, read)
     except ValidationError as error:
         problems += _validation_problems(error, read)
-        config = None
     if problems or config is None:
         raise ConfigError(_without_secrets(sorted(problems, key=lambda each: each.line or 0), users), source)
     config._lines = read.lines
     config._outline = outline(text, read.values)
     return config
+
+
+def _listener_problems(config: Config, read: Source) -> list[ConfigProblem]:
+    """Listeners without TLS beyond loopback, where passwords and messages would cross the network in the clear."""
+    problems = []
+    for name, section in config.listeners().items():
+        if not config.insecure and section.port is not None and not is_loopback(section.host):
+            message = f"expected a loopback address where there is no TLS (127.0.0.1, ::1 or localhost), got {shown(section.host)}"
+            fix = (
+                f"listen there with TLS: tls: and {name}.tls-host; or, for passwords and messages in the clear, insecure: true (--insecure)"
+            )
+            problems.append(_problem(read, (name, "host"), message, fix))
+    return problems
 
 
 def default_config(directory: Path | None = None) -> Config:
@@ -326,6 +367,13 @@ def _queues(queues: Mapping[str, Any], read: Source, problems: list[ConfigProble
     return split
 
 
+_TLS_FILES: Final = frozenset({"certificate", "key", "client-ca"})
+
+
+def _path(value: Any, directory: Path) -> Any:
+    return str(directory.absolute() / Path(value).expanduser()) if isinstance(value, str) and value else value
+
+
 def _data_directory(value: Any, directory: Path | None, read: Source, problems: list[ConfigProblem]) -> Path:
     if not isinstance(value, str) or not value.strip() or "\x00" in value:
         problems.append(
@@ -406,6 +454,7 @@ SECTIONS: Final[Mapping[str, type[Section]]] = {
     "native": NativeSection,
     "amqp": AmqpSection,
     "http": HttpSection,
+    "tls": TlsSection,
     "log": LogSection,
     "broker": BrokerSection,
     "journal": JournalSection,

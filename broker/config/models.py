@@ -27,21 +27,15 @@ def _optional(parse: Callable[[object], int]) -> Callable[[object], int | None]:
 Duration = Annotated[int, BeforeValidator(parse_duration_ms)]
 Size = Annotated[int, BeforeValidator(parse_size_bytes)]
 OptionalSize = Annotated[int | None, BeforeValidator(_optional(parse_size_bytes))]
-Port = Annotated[int, Field(ge=0, le=65_535)]
+#: 0 picks a free one, and the ready line says which; None: nobody listens.
+Port = Annotated[int | None, Field(ge=0, le=65_535)]
 
 
-def loopback_host(host: str) -> str:
-    """Refuses every bind but loopback: until TLS exists, passwords and messages would cross the network in the clear."""
+def is_loopback(host: str) -> bool:
     try:
-        loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
-        loopback = False
-    if not loopback:
-        raise ValueError(
-            "expected a loopback address (127.0.0.1, ::1 or localhost): this version has no TLS, so every other bind is refused"
-            "\nbind loopback and reach it from elsewhere through a tunnel, such as ssh -L 7171:127.0.0.1:7171 HOST"
-        )
-    return host
+        return False
 
 
 def announced_version(version: str) -> str:
@@ -52,7 +46,7 @@ def announced_version(version: str) -> str:
 
 
 AnnouncedVersion = Annotated[str, AfterValidator(announced_version)]
-Host = Annotated[str, AfterValidator(loopback_host)]
+Host = Annotated[str, Field(min_length=1, max_length=255)]
 
 
 def yaml_key(name: str) -> str:
@@ -66,27 +60,60 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, alias_generator=yaml_key, arbitrary_types_allowed=True)
 
 
-class NativeSection(Section):
+class Listener(Section):
+    """Where one protocol is spoken: in the clear, and, where there is a certificate, with TLS."""
+
+    host: Host
+    port: Port
+    tls_host: Host
+    tls_port: Port
+
+
+class NativeSection(Listener):
     host: Host = "127.0.0.1"
-    #: 0 picks a free one; the ready line says which.
     port: Port = 7171
+    tls_host: Host = "127.0.0.1"
+    tls_port: Port = 7173
 
 
-class AmqpSection(Section):
+class AmqpSection(Listener):
     """AMQP 0-9-1, for programs written for RabbitMQ. A file without this section has none."""
 
     host: Host = "127.0.0.1"
     port: Port = 5672
+    tls_host: Host = "127.0.0.1"
+    tls_port: Port = 5671
     #: What connection.start says the broker is: clients decide by it how the protocol is meant.
     product: str = Field(default="RabbitMQ", min_length=1, max_length=64)
     version: AnnouncedVersion = "3.13.7"
 
 
-class HttpSection(Section):
+class HttpSection(Listener):
     """Probes and metrics. A file without this section has none."""
 
     host: Host = "127.0.0.1"
     port: Port = 7172
+    tls_host: Host = "127.0.0.1"
+    tls_port: Port = None
+
+
+class TlsSection(Section):
+    """Files in PEM; relative to the file that names them. A file without this section has no TLS."""
+
+    #: The broker's own, then those that issued it, each by the next.
+    certificate: str = Field(min_length=1, max_length=4096)
+    key: str = Field(min_length=1, max_length=4096)
+    #: Who issues certificates to clients; None: they are not asked for any.
+    client_ca: str | None = Field(default=None, min_length=1, max_length=4096)
+    require_client_certificate: bool = False
+    #: What of a client's certificate is the user's name.
+    user_from: Literal["common-name", "san-dns", "san-email", "san-uri"] = "common-name"
+
+    @model_validator(mode="after")
+    def _can_be_checked(self) -> TlsSection:
+        if self.require_client_certificate and self.client_ca is None:
+            raise ValueError("require-client-certificate needs client-ca\nname the file with the certificates that issue those of clients")
+        return self
 
 
 class LogSection(Section):

@@ -53,15 +53,8 @@ class HttpListener:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         self._state = ServerState()
-        self.server: asyncio.Server | None = None
-
-    def show(self, collector: Collector) -> None:
-        self._registry.register(collector)
-
-    async def start(self, host: str, port: int) -> None:
-        """Raises OSError."""
         routes = {"/livez": self._live, "/readyz": self._ready, "/metrics": self._metrics}
-        config = uvicorn.Config(
+        self._config = uvicorn.Config(
             Starlette(routes=[Route(path, answer) for path, answer in routes.items()]),
             http="h11",
             ws="none",
@@ -74,16 +67,18 @@ class HttpListener:
             limit_concurrency=_MOST_AT_ONCE,
             timeout_keep_alive=_KEEP_ALIVE_S,
         )
-        config.load()
+        self._config.load()
+
+    def show(self, collector: Collector) -> None:
+        self._registry.register(collector)
+
+    def make(self) -> asyncio.Protocol:
         # uvicorn's protocol without its Server: that looks for work ten times a second, and takes the process's signals.
-        loop = asyncio.get_running_loop()
-        self.server = await loop.create_server(lambda: _Http(config, self._state, {}), host, port, backlog=128)
+        return _Http(self._config, self._state, {})
 
     def close(self) -> None:
-        if self.server is not None:
-            self.server.close()
-            for connection in list(self._state.connections):
-                connection.shutdown()
+        for connection in list(self._state.connections):
+            connection.shutdown()
 
     async def _live(self, request: Request) -> Response:
         return PlainTextResponse("ok\n")

@@ -57,7 +57,8 @@ _GAUGES: Final = {
 
 class BrokerCollector(Collector):
     """``statistics``: the server's, with the journal's figures. ``disk_low``: whether the disk's reserve is all that is left;
-    ``disk_waits_s``: how long it has not answered. ``loop_lag``: in seconds. ``refused``: how many logins were refused.
+    ``disk_waits_s``: how long it has not answered. ``loop_lag``: in seconds. ``refused``: how many logins were refused;
+    ``certificate_ends_s``: seconds since 1970, None where there is none.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class BrokerCollector(Collector):
         disk_waits_s: Callable[[], float],
         loop_lag: Histogram,
         refused: Callable[[], int],
+        certificate_ends_s: Callable[[], float | None],
     ) -> None:
         self._broker = broker
         self._meter = meter
@@ -80,6 +82,7 @@ class BrokerCollector(Collector):
         self._disk_waits_s = disk_waits_s
         self._loop_lag = loop_lag
         self._refused = refused
+        self._certificate_ends_s = certificate_ends_s
 
     def collect(self) -> Iterator[Metric]:
         yield _gauge("homing_build_info", "The version that runs.", 1, version=self._version)
@@ -94,6 +97,8 @@ class BrokerCollector(Collector):
         yield from _journal(statistics["journal"])
         yield _gauge("homing_disk_low", "1 while the disk's reserve is all that is left.", int(self._disk_low()))
         yield _gauge("homing_disk_waits_seconds", "How long the disk has not answered what it was asked.", self._disk_waits_s())
+        if (ends_s := self._certificate_ends_s()) is not None:
+            yield _gauge("homing_certificate_end_timestamp_seconds", "When the certificate of TLS ends.", ends_s)
 
     def _messages(self, messages: dict[str, Any]) -> Iterator[Metric]:
         for name, (shown, help_text) in _MESSAGES.items():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import ClassVar, Final, Protocol, cast
 from ..errors import Refused
 from .codec_foreign import answer, describe
 from .codec_spoken import spoken
+from .codec_tls import why
 from .handshakes import Admission
 from .native.codec import Frame, FrameDecoder, Op, ProtocolError
 from .native.session import NativeSession
@@ -110,7 +112,8 @@ class SocketTransport(asyncio.Protocol):
             self.place = f"{name[0]}:{name[1]}"
         self._connections.add(self)
         self._admission.arrive(self)
-        refusal = self._admission.refusal(self.peer) if self.tells_at_once else None
+        # With TLS that waits for the login: nothing can be told before the handshake.
+        refusal = self._admission.refusal(self.peer) if self.tells_at_once and self.tls is None else None
         if refusal is not None:
             log.warning("connection-refused: %s was refused: %s", self.place, refusal)
             self._hurried = True
@@ -139,6 +142,8 @@ class SocketTransport(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._connections.discard(self)
         self._admission.leave(self)
+        if isinstance(error, ssl.SSLError):
+            log.warning("tls-failed: %s: %s", self.place, why(error))
         if self._deadline is not None:
             self._deadline.cancel()
         self._transport = None
@@ -155,6 +160,11 @@ class SocketTransport(asyncio.Protocol):
     def session(self) -> Session:
         """What is spoken on it."""
         return self._any_session
+
+    @property
+    def tls(self) -> ssl.SSLObject | None:
+        """None where bytes cross the network as they are."""
+        return None if self._transport is None else self._transport.get_extra_info("ssl_object")
 
     @property
     def unsent_bytes(self) -> int:
@@ -278,8 +288,10 @@ class SocketTransport(asyncio.Protocol):
             return
         now = self._loop.time()
         unsent = transport.get_write_buffer_size()
-        if not unsent or self._written - unsent != self._taken:
-            self._taken, self._taken_at = self._written - unsent, now
+        # With TLS what waits is somewhat longer than what was written.
+        taken_before, self._taken = self._taken, self._written - unsent
+        if not unsent or self._taken > taken_before:
+            self._taken_at = now
         elif now - self._taken_at >= self._limits.write_timeout_ms / 1000:
             log.warning(
                 "connection-given-up: %s has taken nothing for %.1f s of the %d bytes that wait for it (limits.write-timeout)",

@@ -258,7 +258,8 @@ def test_several_errors_are_reported_together_in_the_order_of_the_file() -> None
 def test_hints() -> None:
     assert "did you mean max-frame-bytes" in refused("limits: {max-fram-bytes: 1}")[0].fix
     assert refused("broker: {disk-reserve: 1}")[0].fix == "it belongs under journal:"
-    assert "tunnel" in refused("native: {host: 10.0.0.1}")[0].fix
+    assert "native.tls-host" in refused("native: {host: 10.0.0.1}")[0].fix
+    assert parse("native: {host: 10.0.0.1}", insecure=True).beyond_loopback() == ["native"]
     assert refused('address-settings: {"#": {redelivery_delay_ms: 3}}')[0].fix == "write redelivery-delay"
 
 

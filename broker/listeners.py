@@ -1,0 +1,200 @@
+"""Who is listened to: a socket for each protocol, with TLS and without; and whether a login that came over one is let in."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import resource
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from . import __version__
+from .auth.logins import Answer, Logins
+from .broker import Broker
+from .config.config import Config
+from .config.models import Listener, is_loopback
+from .errors import Refused
+from .logs import visible
+from .protocols.amqp091.options import AmqpOptions
+from .protocols.amqp091.session import AmqpSession
+from .protocols.amqp091.transport import AmqpTransport
+from .protocols.codec_foreign import answer, describe
+from .protocols.codec_spoken import spoken
+from .protocols.codec_tls import TlsTransport
+from .protocols.handshakes import Admission, AdmissionLimits
+from .protocols.native.session import Call, NativeOptions, NativeSession
+from .protocols.transport import NativeTransport, SocketTransport, TransportLimits
+from .tls.certificate import Certificate
+
+log = logging.getLogger("homing")
+
+#: How often the files of the certificate are looked at.
+_LOOK_EVERY_S: Final = 2.0
+
+MakeProtocol = Callable[[], asyncio.Protocol]
+
+
+class Listeners:
+    """``transports``: every open socket, whatever is spoken on it."""
+
+    def __init__(self, config: Config, broker: Broker, logins: Logins, certificate: Certificate | None, run_call: Call) -> None:
+        self._config = config
+        self._broker = broker
+        self._logins = logins
+        self._certificate = certificate
+        self._run_call = run_call
+        self._loop = asyncio.get_running_loop()
+        self._watching: asyncio.Task[None] | None = None
+        self.transports: set[SocketTransport] = set()
+        limits = config.limits
+        self._admission = Admission(
+            AdmissionLimits(limits.max_connections, limits.max_connections_per_peer, limits.max_handshakes, limits.max_handshakes_per_peer),
+            resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        )
+
+    async def open(self, broker_id: str) -> dict[str, asyncio.Server]:
+        """Raises Refused, which names the port where the system does."""
+        config = self._config
+        exposed = config.beyond_loopback()
+        if exposed and not config.users:
+            said = f"{' and '.join(exposed)} would listen beyond loopback, where everybody has to log in, and there are no users"
+            raise Refused("users-required", said, "make one with homing user hash, and put it under users: in broker.yaml")
+        found = await listen("native", config.native, self._native(broker_id), self._certificate)
+        if config.amqp is not None:
+            found |= await listen("amqp", config.amqp, self._amqp(config.amqp.product, config.amqp.version), self._certificate)
+        return found
+
+    def _transport_limits(self) -> TransportLimits:
+        limits = self._config.limits
+        return TransportLimits(
+            limits.max_frame_bytes,
+            limits.max_bytes_before_login,
+            limits.login_timeout_ms,
+            limits.heartbeat_tolerance,
+            limits.write_timeout_ms,
+        )
+
+    def _native(self, broker_id: str) -> MakeProtocol:
+        limits, transport_limits = self._config.limits, self._transport_limits()
+        options = NativeOptions(
+            broker_id,
+            f"homing {__version__}",
+            limits.heartbeat_ms,
+            limits.max_frame_bytes,
+            limits.max_properties_bytes,
+            limits.max_nesting,
+            limits.max_message_bytes,
+        )
+
+        def session(transport: SocketTransport) -> NativeSession:
+            authenticate = self._authenticator(transport, self._logins.check)
+            return NativeSession(self._broker, transport, options, authenticate, self._run_call)
+
+        return lambda: NativeTransport(session, transport_limits, self.transports, self._admission)
+
+    def _amqp(self, product: str, version: str) -> MakeProtocol:
+        transport_limits = self._transport_limits()
+        options = AmqpOptions(
+            product,
+            version,
+            broker_version=__version__,
+            cluster_name=self._config.broker.name,
+            max_message_bytes=self._config.limits.max_message_bytes,
+        )
+
+        def session(transport: SocketTransport) -> AmqpSession:
+            authenticate = self._authenticator(transport, self._check_amqp)
+            return AmqpSession(self._broker, transport, options, authenticate)
+
+        return lambda: AmqpTransport(session, transport_limits, self.transports, self._admission)
+
+    # -- logins ------------------------------------------------------------------------------------------------------
+
+    def _check_amqp(self, user: str, password: str, peer: str, answer: Answer) -> Callable[[], object] | None:
+        """As everywhere; without any user configured, guest with the password guest is the one that programs expect (loopback only)."""
+        if self._logins.wanted:
+            return self._logins.check(user, password, peer, answer)
+        if (user, password) == ("guest", "guest"):
+            answer("guest")
+        else:
+            self._logins.refused += 1
+            said = f"Login was refused using authentication mechanism for user '{user}'"
+            log.warning("login-refused: user %s from %s", visible(user, 64), peer)
+            answer(Refused("login-refused", said, "use guest and guest"))
+        return None
+
+    def _authenticator(self, transport: SocketTransport, check: Callable[..., Callable[[], object] | None]) -> Callable[..., Any]:
+        """Checks a login that came over this socket, and then whether there is a connection's slot for it."""
+
+        def authenticate(user: str | None, password: str | None, done: Answer) -> Callable[[], object] | None:
+            def answer(user: str | Refused) -> None:
+                transport.checking = False
+                refusal = self._admission.admit(transport) if isinstance(user, str) else None
+                if refusal is not None:
+                    log.warning("connection-refused: %s was refused: %s", transport.place, refusal)
+                done(refusal or user)
+
+            transport.checking = True
+            return check(user, password, transport.peer, answer)
+
+        return authenticate
+
+    # -- the certificate ---------------------------------------------------------------------------------------------
+
+    def watch_certificate(self) -> None:
+        if self._certificate is not None:
+            self._watching = self._loop.create_task(self._watch(self._certificate))
+
+    async def _watch(self, certificate: Certificate) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_EVERY_S)
+            await asyncio.to_thread(certificate.look)
+
+    def close(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+
+
+async def listen(name: str, section: Listener, make: MakeProtocol, certificate: Certificate | None) -> dict[str, asyncio.Server]:
+    """The one protocol in the clear, and with TLS where there is a certificate. Raises Refused, which names the port."""
+    found: dict[str, asyncio.Server] = {}
+    if section.port is not None:
+        found[name] = await _listen(name, "port", section.host, section.port, make)
+        if not is_loopback(section.host):
+            log.warning(
+                "insecure: %s listens on %s without TLS: passwords and messages cross the network in the clear", name, place(found[name])
+            )
+    if certificate is not None and section.tls_port is not None:
+        secured = partial(_secured, make, certificate)
+        found[f"{name}-tls"] = await _listen(name, "tls-port", section.tls_host, section.tls_port, secured)
+    return found
+
+
+def _secured(make: MakeProtocol, certificate: Certificate) -> asyncio.Protocol:
+    return TlsTransport(make(), certificate.context, answer_others=_answer_in_the_clear)
+
+
+def _answer_in_the_clear(place: str, data: bytes) -> bytes | None:
+    theirs = spoken(data)
+    if theirs in (None, "tls"):
+        return None
+    log.warning("wrong-protocol: %s", describe(place, theirs, "tls"))
+    return answer(theirs, "tls")
+
+
+async def _listen(name: str, setting: str, host: str, port: int, make: MakeProtocol) -> asyncio.Server:
+    try:
+        return await asyncio.get_running_loop().create_server(make, host, port, backlog=1024)
+    except OSError as error:
+        code = "port-in-use" if error.errno == errno.EADDRINUSE else "cannot-listen"
+        said = f"{name} cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}"
+        fix = f"stop what listens there (ss -ltnp), or change {name}.{setting} in broker.yaml; 0 picks a free one"
+        raise Refused(code, said, fix) from error
+
+
+def place(listener: asyncio.Server) -> str:
+    host, port = listener.sockets[0].getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

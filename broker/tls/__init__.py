@@ -1,0 +1,1 @@
+"""The broker's certificate: taken up, watched, and made for a first try."""

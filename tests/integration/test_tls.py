@@ -1,0 +1,190 @@
+"""TLS, for both protocols and HTTP, as programs use it; certificates that do not hold, and peers that mean no good."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import ssl
+import urllib.request
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import aio_pika
+import pika
+import pytest
+from cryptography import x509
+
+import homing
+from homing.client import AckMode, blocking
+from tests.certificates import Authority
+from tests.key_updates import flood
+from tests.process import HomingCommand, Server, wait_until
+
+BODY = os.urandom(300_000)
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("secured")
+    good = shutil.copy(authority.issue("server"), directory / "server.pem")
+    listeners = {name: {"port": 0, "tls-port": 0} for name in ("native", "amqp", "http")}
+    with closing(Server(directory, {**listeners, "tls": {"certificate": "server.pem", "key": "server.pem"}})) as secured:
+        yield secured.start()
+        assert Path(good).exists()
+
+
+def place(server: Server, name: str) -> tuple[str, int]:
+    host, _, port = server.ready[name].rpartition(":")
+    return host, int(port)
+
+
+def url(server: Server, authority: Authority, host: str = "127.0.0.1") -> str:
+    return f"homings://{host}:{place(server, 'native-tls')[1]}?cafile={authority.file}"
+
+
+def trusting(authority: Authority) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=authority.file)
+
+
+async def test_a_message_goes_its_way_whoever_sends_it(server: Server, authority: Authority) -> None:
+    where, port = url(server, authority), place(server, "amqp-tls")[1]
+    async with homing.connect(where) as connection, connection.session() as session:
+        await session.producer("orders").send(BODY)
+    with closing(blocking.connect(where)) as blocked, blocked.session() as session_of_thread:
+        message = await asyncio.to_thread(session_of_thread.consumer("orders").receive, 20_000)
+        assert message is not None
+        assert message.body == BODY
+
+    def pika_sends() -> None:
+        parameters = pika.ConnectionParameters("127.0.0.1", port, ssl_options=pika.SSLOptions(trusting(authority), "localhost"))
+        with closing(pika.BlockingConnection(parameters)) as opened:
+            channel = opened.channel()
+            channel.queue_declare("bunnies")
+            channel.basic_publish("", "bunnies", BODY)
+
+    await asyncio.to_thread(pika_sends)
+    async with await aio_pika.connect(f"amqps://guest:guest@localhost:{port}/?cafile={authority.file}") as rabbit:
+        queue = await (await rabbit.channel()).declare_queue("bunnies", passive=True)
+        got = await queue.get(timeout=20)
+        assert got.body == BODY
+        await got.ack()
+
+
+def test_http_speaks_it_and_tells_when_the_certificate_ends(server: Server, authority: Authority) -> None:
+    with urllib.request.urlopen(
+        f"https://localhost:{place(server, 'http-tls')[1]}/metrics", timeout=20, context=trusting(authority)
+    ) as said:
+        assert b"\nhoming_certificate_end_timestamp_seconds 1." in said.read()
+
+
+def test_old_versions_are_refused_and_the_end_is_said(server: Server, authority: Authority) -> None:
+    old = trusting(authority)
+    with pytest.warns(DeprecationWarning, match="TLSv1_1"):
+        old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_1
+    old.set_ciphers("ALL:@SECLEVEL=0")
+    with socket.create_connection(place(server, "native-tls"), 20) as plain, pytest.raises(ssl.SSLError, match="PROTOCOL_VERSION"):
+        old.wrap_socket(plain, server_hostname="localhost")
+    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+        context = trusting(authority)
+        context.minimum_version = context.maximum_version = version
+        with (
+            socket.create_connection(place(server, "amqp-tls"), 20) as plain,
+            context.wrap_socket(plain, server_hostname="localhost", suppress_ragged_eofs=False) as tls,
+        ):
+            tls.sendall(b"no protocol")
+            assert tls.recv(100) == b"AMQP\0\0\x09\x01"
+            assert tls.recv(100) == b"", "without a close_notify this raises"
+
+
+def test_who_speaks_in_the_clear_is_told(server: Server, homing: HomingCommand) -> None:
+    told = homing("queues", url=f"homing://{server.ready['native-tls']}")
+    assert told.returncode == 3
+    assert "this port speaks TLS, not the native protocol" in told.stderr
+    assert "homings://" in told.stderr
+    other = homing("queues", url=f"homings://{server.ready['native']}")
+    assert "TLS failed: wrong version number" in other.stderr
+    wait_until("the log tells", lambda: "speaks the native protocol on a port for TLS" in server.log_path.read_text())
+
+
+async def refused(url: str, why: str) -> None:
+    with pytest.raises(homing.ConnectError, match=why) as refusal:
+        await homing.connect(url)
+    assert refusal.value.code == "certificate-refused"
+
+
+async def test_new_certificates_under_load_lose_nothing(server: Server, authority: Authority) -> None:
+    """Good ones, one that has ended, another host's, and one whose key is another's: what cannot be used changes nothing."""
+    file, log = server.directory / "server.pem", server.log_path
+    sent, received = 0, 0
+    enough = asyncio.Event()
+
+    async def send() -> None:
+        nonlocal sent
+        async with homing.connect(url(server, authority)) as connection, connection.session() as session:
+            producer = session.producer("load")
+            while not enough.is_set():
+                await producer.send(b"x")
+                sent += 1
+
+    async def replace(new: bytes, says: str) -> None:
+        before = log.read_text().count(says)
+        file.write_bytes(new)
+        os.kill(server.pid, signal.SIGHUP)
+        await asyncio.to_thread(wait_until, says, lambda: log.read_text().count(says) > before)
+
+    sending = asyncio.create_task(send())
+    good, other = authority.issue("good").read_bytes(), authority.issue("other").read_bytes()
+    await replace(authority.issue("ended", days=-1).read_bytes(), "ended on")
+    await refused(url(server, authority), "certificate has expired")
+    await replace(authority.issue("elsewhere", alternatives=[x509.DNSName("elsewhere")]).read_bytes(), "was taken up anew")
+    await refused(url(server, authority), "IP address mismatch")
+    await refused(url(server, Authority(server.directory, "foreign")), "unable to get local issuer")
+    await replace(authority.issue("soon", days=7).read_bytes(), "in 6 days")
+    await replace(good, "was taken up anew")
+    key = other.index(b"-----BEGIN PRIVATE")
+    await replace(good[: good.index(b"-----BEGIN PRIVATE")] + other[key:], "is not that of the certificate")
+    async with homing.connect(url(server, authority)) as connection, connection.session(AckMode.DUPS_OK) as session:
+        enough.set()
+        await sending
+        consumer = session.consumer("load")
+        while received < sent and await consumer.receive(20_000) is not None:
+            received += 1
+        assert received == sent
+        assert await consumer.receive(0) is None
+
+
+async def test_a_change_of_the_files_is_seen_by_itself(server: Server, authority: Authority) -> None:
+    before = server.log_path.read_text().count("was taken up anew")
+    (server.directory / "server.pem").write_bytes(authority.issue("seen").read_bytes())
+    wait_until("it is taken up", lambda: server.log_path.read_text().count("was taken up anew") > before)
+    async with homing.connect(url(server, authority)):
+        pass
+
+
+def test_who_gives_new_keys_again_and_again_is_hung_up_on(server: Server) -> None:
+    assert flood(place(server, "native-tls"), 100_000) < 100_000
+    wait_until("the log tells", lambda: "bytes of tls carried nothing" in server.log_path.read_text())
+
+
+def test_a_handshake_has_a_slot_and_the_time_of_a_login(tmp_path: Path, authority: Authority) -> None:
+    file = str(authority.issue("slow"))
+    config = {
+        "native": {"port": 0, "tls-port": 0},
+        "tls": {"certificate": file, "key": file},
+        "limits": {"max-handshakes-per-peer": 2, "login-timeout": "400ms"},
+    }
+    with closing(Server(tmp_path / "slow", config).start()) as server:
+        silent = [socket.create_connection(place(server, "native-tls"), 20) for _ in range(3)]
+        for each in silent:
+            with each:
+                assert each.recv(1) == b"", "nobody who says nothing is waited for"
+        assert "gave way to another" in server.log_path.read_text()
