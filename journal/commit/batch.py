@@ -460,6 +460,10 @@ class WriteBatch:
             for message_id in unused - self.shared_bodies():
                 del self.messages[message_id]
 
+    def declares(self) -> bool:
+        """Whether anything is declared or set in it."""
+        return bool(self.queues or self.addresses or self.declarations or self.policies or self.settings_rows)
+
     def writes(self) -> bool:
         """Whether there is anything for the disk, as against only callbacks."""
         return bool(self.added or self.deleted or self.clock_ms) or any(getattr(self, name) for name in _CONTENT)

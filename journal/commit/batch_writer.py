@@ -162,7 +162,8 @@ class BatchWriter:
             returned.forget(connection, batch.deleted | batch.deleted_first)
         if not history:
             _delete_references(connection, batch.deleted - batch.added.keys(), written, state.references)
-        _write_declarations(connection, batch, state, meta)
+        if batch.declares():
+            _write_declarations(connection, batch, state, meta)
         deletes = batch.deleted if history else batch.deleted & batch.added.keys()
         _write_references(connection, batch, written, deletes, state)
         if history:
@@ -182,9 +183,11 @@ class BatchWriter:
         return written
 
     def _write_marks(self, connection: sqlite3.Connection, batch: WriteBatch, state: WriterState) -> None:
-        run_keys(connection, DELETE_PRODUCER, 1, [(name,) for name, mark in batch.producers.items() if mark is None])
-        run_values(connection, SET_PRODUCER, 3, [v for name, mark in batch.producers.items() if mark for v in (name, *mark)])
-        run_values(connection, SET_COMMITTED, 2, [value for row in batch.transactions.items() for value in row])
+        if batch.producers:
+            run_keys(connection, DELETE_PRODUCER, 1, [(name,) for name, mark in batch.producers.items() if mark is None])
+            run_values(connection, SET_PRODUCER, 3, [v for name, mark in batch.producers.items() if mark for v in (name, *mark)])
+        if batch.transactions:
+            run_values(connection, SET_COMMITTED, 2, [value for row in batch.transactions.items() for value in row])
         if batch.addresses:
             _forget_duplicates(connection, batch, state)
         self._write_duplicates(connection, batch, state)
@@ -241,7 +244,24 @@ def _queue_row(record: QueueRecord) -> tuple[Any, ...]:
 
 
 def _write_references(connection: sqlite3.Connection, batch: WriteBatch, written: Written, deletes: set[int], state: WriterState) -> None:
-    _remove_references(connection, sorted(batch.deleted_first), written)
+    """Most batches hold little of all this: what is not there is not looked at."""
+    if batch.deleted_first:
+        _remove_references(connection, sorted(batch.deleted_first), written)
+    if batch.messages:
+        _write_bodies(connection, batch, written)
+    if batch.added:
+        _add_references(connection, batch, written, deletes - batch.added.keys())
+    if batch.changed:
+        changed = change_references(connection, batch.changed, state)
+        written.changed += changed
+        written.not_found += len(batch.changed) - changed
+    if deletes:
+        _delete_references(connection, deletes, written, state.references)
+    if batch.messages_deleted:
+        _delete_bodies(connection, batch.messages_deleted)
+
+
+def _write_bodies(connection: sqlite3.Connection, batch: WriteBatch, written: Written) -> None:
     bodies: list[Any] = []
     size = 0
     # Added and already unused: need not be written, unless a reference that is written points at it.
@@ -259,23 +279,22 @@ def _write_references(connection: sqlite3.Connection, batch: WriteBatch, written
             written.bytes, size, bodies = written.bytes + size, 0, []
     written.bytes += size
     run_values(connection, INSERT_MESSAGE, 3, bodies)
-    leaving = deletes - batch.added.keys()
-    records = batch.records()
-    while True:
-        written.bytes += _append_references(inserts := _Inserts([], [], [], []), records, leaving)
-        if not any(inserts):
-            break
-        written.added += run_values(connection, INSERT_REFERENCE, _FRESH_WIDTH, inserts.fresh, _FRESH_ROW)
-        written.added += run_values(connection, INSERT_REFERENCE, _SHARING_WIDTH, inserts.shares, _SHARING_ROW)
-        written.added += _move_references(connection, inserts.moved)
-        written.added += run_values(connection, INSERT_REFERENCE, _REFERENCE_WIDTH, inserts.other)
-    if batch.changed:
-        changed = change_references(connection, batch.changed, state)
-        written.changed += changed
-        written.not_found += len(batch.changed) - changed
-    _delete_references(connection, deletes, written, state.references)
-    if batch.messages_deleted:
-        _delete_bodies(connection, batch.messages_deleted)
+
+
+def _add_references(connection: sqlite3.Connection, batch: WriteBatch, written: Written, leaving: set[int]) -> None:
+    """``leaving``: rows on disk that go in this batch, after these have come."""
+    records, size = batch.records(), _PACKED_BYTES
+    while size >= _PACKED_BYTES:
+        size = _append_references(inserts := _Inserts([], [], [], []), records, leaving)
+        written.bytes += size
+        if inserts.fresh:
+            written.added += run_values(connection, INSERT_REFERENCE, _FRESH_WIDTH, inserts.fresh, _FRESH_ROW)
+        if inserts.shares:
+            written.added += run_values(connection, INSERT_REFERENCE, _SHARING_WIDTH, inserts.shares, _SHARING_ROW)
+        if inserts.moved:
+            written.added += _move_references(connection, inserts.moved)
+        if inserts.other:
+            written.added += run_values(connection, INSERT_REFERENCE, _REFERENCE_WIDTH, inserts.other)
 
 
 def _delete_bodies(connection: sqlite3.Connection, message_ids: set[int]) -> None:
@@ -292,7 +311,7 @@ def _append_references(inserts: _Inserts, records: Iterator[ReferenceRecord], le
     """Add references to ``inserts`` until their bodies come to _PACKED_BYTES, and return the bytes of the bodies. The busiest loop of the
     journal.
 
-    ``leaving``: rows on disk that go in this batch, after these have come. Records that take their body from one of them join ``moved``.
+    Records that take their body from a row that is ``leaving`` join ``moved``.
     """
     pack_one, size = packer(), 0
     fresh, shares, moved, other = inserts
@@ -382,6 +401,8 @@ def _remove_references(connection: sqlite3.Connection, ordered: list[int], writt
 
 
 def _write_history(connection: sqlite3.Connection, batch: WriteBatch, state: WriterState, meta: list[Any]) -> None:
+    if not (batch.attempts or batch.outcomes or batch.attempts_deleted):
+        return
     before = state.history_bytes
     if batch.attempts_deleted:
         _delete_attempts(connection, batch.attempts_deleted, state)

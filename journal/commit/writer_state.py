@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
@@ -25,5 +25,15 @@ class WriterState:
 
     def copy(self, duplicates: bool, forgotten: bool) -> WriterState:
         """For a batch that may fail; ``duplicates``: it adds some; ``forgotten``: it removes addresses, or adds some."""
-        copied = replace(self, duplicates=dict(self.duplicates)) if duplicates else replace(self)
-        return replace(copied, forgotten=dict(self.forgotten)) if forgotten else copied
+        # Not dataclasses.replace, which takes ten times as long.
+        return WriterState(
+            self.clock_ms,
+            self.next_queue_id,
+            self.next_duplicate,
+            self.history_bytes,
+            dict(self.duplicates) if duplicates else self.duplicates,
+            self.references,
+            self.tombstones,
+            self.returned,
+            dict(self.forgotten) if forgotten else self.forgotten,
+        )

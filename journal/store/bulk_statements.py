@@ -14,14 +14,15 @@ from typing import Any
 
 from .sqlite import MAX_VARIABLES
 
-SIZES = tuple(1 << power for power in range(11, -1, -1))
+_MOST_ROWS = 2048
 #: From this length on, consecutive keys go as one range.
 LONG_RUN = 16
 
 
 @lru_cache
-def _sizes(width: int) -> tuple[int, ...]:
-    return tuple(size for size in SIZES if size * width <= MAX_VARIABLES)
+def _most(width: int) -> int:
+    """Rows of the largest statement. All sizes are powers of two."""
+    return 1 << (min(_MOST_ROWS, MAX_VARIABLES // width).bit_length() - 1)
 
 
 @lru_cache(maxsize=256)
@@ -37,8 +38,7 @@ def run_values(connection: sqlite3.Connection, sql: str, width: int, flat: Seque
     """
     written, start, end = 0, 0, len(flat)
     while start < end:
-        rows_left = (end - start) // width
-        size = next(size for size in _sizes(width) if size <= rows_left)
+        size = 1 << (min((end - start) // width, _most(width)).bit_length() - 1)
         stop = start + size * width
         written += connection.execute(_statement(sql, width, size, row), flat[start:stop]).rowcount
         start = stop
@@ -48,10 +48,10 @@ def run_values(connection: sqlite3.Connection, sql: str, width: int, flat: Seque
 def run_keys(connection: sqlite3.Connection, sql: str, width: int, keys: Sequence[tuple[Any, ...]]) -> int:
     """Run ``sql`` with ``{values}`` replaced by the keys, padded to a fixed size by repeating the last one. Returns rows written."""
     written = 0
-    sizes = _sizes(width)
-    for start in range(0, len(keys), sizes[0]):
-        part = keys[start : start + sizes[0]]
-        size = next(size for size in reversed(sizes) if size >= len(part))
+    most = _most(width)
+    for start in range(0, len(keys), most):
+        part = keys[start : start + most]
+        size = 1 << (len(part) - 1).bit_length()
         flat = [value for key in part for value in key]
         flat.extend(part[-1] * (size - len(part)))
         written += connection.execute(_statement(sql, width, size), flat).rowcount

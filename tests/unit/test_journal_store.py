@@ -7,11 +7,12 @@ import sqlite3
 import threading
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import aiosqlite
 import pytest
 
-from homing.journal.store.bulk_statements import SIZES, delete_integers, run_keys, run_values
+from homing.journal.store.bulk_statements import delete_integers, run_keys, run_values
 from homing.journal.store.sqlite import APPLICATION_ID, MAX_VARIABLES, PAGE_BYTES, Store, WalMeter, open_store
 
 
@@ -130,5 +131,22 @@ def test_ranges_take_only_what_was_named() -> None:
     connection.close()
 
 
-def test_sizes_are_few_and_fixed() -> None:
-    assert SIZES == (2048, 1024, 512, 256, 128, 64, 32, 16, 8, 4, 2, 1)
+class Noting(sqlite3.Connection):
+    """With the statements that were run on it."""
+
+    statements: set[str]
+
+    def execute(self, sql: str, parameters: Any = ()) -> sqlite3.Cursor:
+        self.statements.add(sql)
+        return super().execute(sql, parameters)
+
+
+def test_statements_are_few_whatever_the_number_of_rows() -> None:
+    connection = sqlite3.connect(":memory:", factory=Noting)
+    connection.statements = set()
+    connection.execute("CREATE TABLE t (k INTEGER PRIMARY KEY)")
+    for rows in range(1, 5_000, 77):
+        run_values(connection, "INSERT OR REPLACE INTO t VALUES {values}", 1, range(rows))
+        run_keys(connection, "DELETE FROM t WHERE k IN (VALUES {values})", 1, [(key,) for key in range(rows)])
+    assert len(connection.statements) <= 1 + 2 * 12, "of 1 to 2,048 rows, doubled each time"
+    connection.close()
