@@ -22,6 +22,7 @@ from .failure import failure_map
 from .link import Link, Reply
 from .modes import AckMode
 from .options import connection_options, given, policy_of
+from .parts import Parts, Tracing
 from .policy import PolicyMap, RedeliveryPolicy
 from .reconnect import NEVER, PASSING_ERRORS, STEADY_AFTER_S, ReconnectPolicy
 from .session import FLUSH_SHARE, Session, account_of, flush_all
@@ -68,6 +69,7 @@ def connect(
     keyfile: str | None = None,
     tls: ssl.SSLContext | None = None,
     rng: random.Random | None = None,
+    tracing: Tracing | None = None,
 ) -> Connection:
     """A connection to ``homing://user:password@host:port?option=value``: ``await`` it, or use it with ``async with``.
 
@@ -75,8 +77,9 @@ def connect(
     ``redelivery_policy`` is for whatever no pattern matches. The broker keeps the host's name and ``program_version`` with what this
     connection fails, so that a bad host or release can be found; ``tell_host=False`` keeps both here. With ``homings://``, TLS, the
     broker's certificate has to be the host's, and of ``cafile`` or whom the system trusts; ``certfile`` and ``keyfile`` are one's own;
-    ``tls`` is a context that replaces all three. ``rng`` draws the jitter of reconnect waits. Raises UsageError here; awaiting it raises
-    ConnectError (``no-broker``, ``connect-timeout``, ``certificate-refused``, ``tls-failed``, or the broker's code).
+    ``tls`` is a context that replaces all three. ``rng`` draws the jitter of reconnect waits. ``tracing``: see ``homing.client.otel``.
+    Raises UsageError here; awaiting it raises ConnectError (``no-broker``, ``connect-timeout``, ``certificate-refused``, ``tls-failed``,
+    or the broker's code).
     """
     layer = given(
         prefetch=prefetch,
@@ -96,7 +99,7 @@ def connect(
     )
     if isinstance(reconnect, bool):
         reconnect = ReconnectPolicy() if reconnect else NEVER
-    return Connection(url, layer, user, password, dict(redelivery_policies or {}), reconnect, tls, rng or random.Random())
+    return Connection(url, layer, user, password, dict(redelivery_policies or {}), reconnect, tls, rng or random.Random(), tracing)
 
 
 class Connection:
@@ -117,8 +120,10 @@ class Connection:
         reconnect: ReconnectPolicy,
         tls: ssl.SSLContext | None,
         rng: random.Random,
+        tracing: Tracing | None = None,
     ) -> None:
         self.url = parse_url(url)
+        self._parts = Parts() if tracing is None else tracing.parts(*self.url.hosts[0])
         self._layers = (layer, self.url.options)
         self.options = connection_options(self._layers)
         self._user = self.url.user if self.url.user is not None else user
@@ -152,7 +157,7 @@ class Connection:
         if not isinstance(mode, AckMode):
             raise UsageError("invalid-argument", f"the mode is {mode!r}", "give a client.AckMode")
         self._link.raise_if_gone()
-        session = Session(self._link, mode, self._layers, self._policies, self.options.close_timeout_ms, self._forget)
+        session = Session(self._link, mode, self._layers, self._policies, self.options.close_timeout_ms, self._forget, self._parts)
         self._sessions.append(session)
         return session
 

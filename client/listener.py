@@ -30,6 +30,11 @@ SLICE_TIME_S: Final = 0.004
 log = logging.getLogger("homing.client")
 
 
+def is_coroutine_function(handler: Handler) -> bool:
+    """Also where it is an object that is called."""
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004
+
+
 class Listener:
     """The handle ``listen`` returns."""
 
@@ -48,7 +53,7 @@ class Listener:
         self._transaction = transaction
         self._listeners = listeners
         self._loop = subscription.loop
-        is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004
+        is_async = is_coroutine_function(handler)
         self._plain = not is_async
         self._concurrency = concurrency if is_async else 1
         self._stopping = False

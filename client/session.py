@@ -18,6 +18,7 @@ from .message import DONE
 from .modes import AckMode
 from .options import CONSUMER, PRODUCER, consumer_options, given, policy_of, producer_options
 from .outbox import Outbox
+from .parts import Parts
 from .policy import PolicyMap, RedeliveryPolicy
 from .producer import Producer
 from .settlement import SessionSettlement
@@ -44,8 +45,10 @@ class Session:
         policies: PolicyMap,
         close_timeout_ms: int,
         on_close: Callable[[Session], None],
+        parts: Parts,
     ) -> None:
         self.mode = mode
+        self._parts = parts
         self._link = link
         self._layers = layers
         self._policies = policies
@@ -80,7 +83,7 @@ class Session:
         outbox = Outbox(self._link, address, options, transaction, self._forget_producer)
         self._outboxes.append(outbox)
         self._link.add_sender(outbox)
-        return Producer(outbox, options)
+        return self._parts.producer(outbox, options)
 
     def consumer(
         self,
@@ -108,10 +111,12 @@ class Session:
         # What single fields of a destination (``orders?redeliveryPolicy.x=…``) override.
         policy = policy_of((layer, near), self._policies.match(name))
         transaction = None if self._transaction is None else self._transaction.open
-        subscription = Subscription(self._link, name, options, policy, self._settlement, transaction, self._forget_consumer)
+        subscription = Subscription(
+            self._link, name, options, policy, self._settlement, self._parts.settlement, transaction, self._forget_consumer
+        )
         self._subscriptions[subscription.number] = subscription
         self._link.add_receiver(subscription)
-        return Consumer(subscription, self._settlement, self._transaction, self._listeners)
+        return self._parts.consumer(subscription, self._settlement, self._transaction, self._listeners)
 
     async def listen(
         self,

@@ -45,6 +45,7 @@ class Subscription:
         options: ConsumerOptions,
         policy: RedeliveryPolicy | None,
         session: SessionSettlement,
+        make_settlement: Callable[[Link, int, ConsumerOptions, SessionSettlement], Settlement],
         transaction: OpenTransaction | None,
         on_end: Callable[[Subscription], None],
     ) -> None:
@@ -54,7 +55,7 @@ class Subscription:
         self.prefetch = options.prefetch
         self.mode = session.mode
         self.queue: str | None = None
-        self.settlement = Settlement(link, self.number, options, session)
+        self.settlement = make_settlement(link, self.number, options, session)
         self.arrived = Waiters(link.loop)
         self.ended: HomingError | None = None
         self.closed_here = False
