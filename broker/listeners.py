@@ -107,7 +107,7 @@ class Listeners:
 
         def session(transport: SocketTransport) -> AmqpSession:
             authenticate = self._authenticator(transport, self._check_amqp)
-            return AmqpSession(self._broker, transport, options, authenticate)
+            return AmqpSession(self._broker, transport, options, authenticate, lambda: self._certified(transport) is not None)
 
         return lambda: AmqpTransport(session, transport_limits, self.transports, self._admission)
 
@@ -137,10 +137,17 @@ class Listeners:
                     log.warning("connection-refused: %s was refused: %s", transport.place, refusal)
                 done(refusal or user)
 
+            if not user and not password and (certified := self._certified(transport)) is not None:
+                self._logins.vouch(certified, transport.peer, answer)
+                return None
             transport.checking = True
             return check(user, password, transport.peer, answer)
 
         return authenticate
+
+    def _certified(self, transport: SocketTransport) -> str | None:
+        """The user whose certificate the peer has shown."""
+        return None if self._certificate is None or (tls := transport.tls) is None else self._certificate.user_of(tls)
 
     # -- the certificate ---------------------------------------------------------------------------------------------
 

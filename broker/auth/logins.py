@@ -74,6 +74,17 @@ class Logins:
         self._go_on()
         return lambda: self._queue.remove(login)
 
+    def vouch(self, user: str, peer: str, answer: Answer) -> None:
+        """The same where a certificate has shown who it is."""
+        users = self._users()
+        if not users:
+            answer("")
+        elif user in users:
+            answer(user)
+        else:
+            log.warning("login-refused: user %s, whom a certificate names, from %s", visible(user, 64), peer)
+            answer(Refused("login-refused", f"the certificate is {visible(user, 64)}'s, and there is no such user", "make the user"))
+
     def close(self) -> None:
         self._closed = True
         if self._timer is not None:

@@ -19,6 +19,7 @@ import pytest
 from cryptography import x509
 
 import homing
+from homing.broker.auth.passwords import hash_password
 from homing.client import AckMode, blocking
 from tests.certificates import Authority
 from tests.key_updates import flood
@@ -188,3 +189,55 @@ def test_a_handshake_has_a_slot_and_the_time_of_a_login(tmp_path: Path, authorit
             with each:
                 assert each.recv(1) == b"", "nobody who says nothing is waited for"
         assert "gave way to another" in server.log_path.read_text()
+
+
+def certified(authority: Authority, file: Path) -> ssl.SSLContext:
+    context = trusting(authority)
+    context.load_cert_chain(file)
+    return context
+
+
+@pytest.fixture(scope="module")
+def asking(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[Server]:
+    """It asks clients for certificates and knows the user ann."""
+    directory = tmp_path_factory.mktemp("asking")
+    file = str(authority.issue("asking"))
+    config = {
+        "native": {"port": 0, "tls-port": 0},
+        "amqp": {"port": 0, "tls-port": 0},
+        "tls": {"certificate": file, "key": file, "client-ca": str(authority.file)},
+        "users": {"ann": hash_password("secret")},
+    }
+    with closing(Server(directory, config)) as server:
+        yield server.start()
+
+
+async def test_a_certificate_logs_its_user_in(asking: Server, authority: Authority) -> None:
+    ann, eve = authority.issue("ann", to="ann"), authority.issue("eve", to="eve")
+    where = url(asking, authority)
+    async with homing.connect(where, certfile=str(ann)) as connection:
+        (found,) = await connection.listing("connections")
+        assert found["user"] == "ann"
+    async with homing.connect(where, user="ann", password="secret"):
+        pass
+    with pytest.raises(homing.ConnectError, match="the certificate is eve's, and there is no such user"):
+        await homing.connect(where, certfile=str(eve))
+    with pytest.raises(homing.ConnectError, match="wants a user and a password"):
+        await homing.connect(where)
+    foreign = Authority(asking.directory, "foreign").issue("of-another", to="ann")
+    with pytest.raises(homing.ConnectError, match="unknown ca") as refusal:
+        await homing.connect(where, certfile=str(foreign))
+    assert refusal.value.code == "tls-failed"
+
+
+def test_amqp_offers_external_to_whom_a_certificate_names(asking: Server, authority: Authority) -> None:
+    def external(context: ssl.SSLContext) -> pika.ConnectionParameters:
+        options = pika.SSLOptions(context, "localhost")
+        return pika.ConnectionParameters(
+            *place(asking, "amqp-tls"), ssl_options=options, credentials=pika.credentials.ExternalCredentials()
+        )
+
+    with closing(pika.BlockingConnection(external(certified(authority, authority.issue("ann", to="ann"))))) as opened:
+        opened.channel().queue_declare("hers")
+    with pytest.raises(pika.exceptions.AMQPConnectionError):
+        pika.BlockingConnection(external(trusting(authority)))

@@ -1,4 +1,4 @@
-"""What both sides say of themselves before a connection opens: our properties, and the credentials in PLAIN and AMQPLAIN."""
+"""What both sides say of themselves before a connection opens: our properties, and the credentials in PLAIN, AMQPLAIN and EXTERNAL."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def client(properties: dict[str, Any]) -> Client:
 
 
 def credentials(mechanism: str, response: bytes) -> tuple[str, str]:
-    """User and password of a start-ok. Raises AmqpError."""
+    """User and password of a start-ok; both empty: the certificate says who it is. Raises AmqpError."""
+    if mechanism == "EXTERNAL":
+        return "", ""
     try:
         if mechanism == "PLAIN":
             _, user, password = response.split(b"\x00")
@@ -57,6 +59,5 @@ def credentials(mechanism: str, response: bytes) -> tuple[str, str]:
             return str(table["LOGIN"]), str(table["PASSWORD"])
     except (ValueError, KeyError, TableError):
         raise AmqpError(501, f"FRAME_ERROR - the {mechanism} response cannot be read", NUMBER["connection.start-ok"]) from None
-    raise AmqpError(
-        504, f"CHANNEL_ERROR - unknown authentication mechanism '{mechanism[:32]}': use PLAIN or AMQPLAIN", NUMBER["connection.start-ok"]
-    )
+    said = f"CHANNEL_ERROR - unknown authentication mechanism '{mechanism[:32]}': use PLAIN, AMQPLAIN or, with a certificate, EXTERNAL"
+    raise AmqpError(504, said, NUMBER["connection.start-ok"])

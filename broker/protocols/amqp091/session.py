@@ -61,10 +61,18 @@ Authenticate = Callable[[str, str, Callable[[str | Refused], None]], Callable[[]
 
 
 class AmqpSession(AmqpConnection):
-    def __init__(self, broker: Broker, output: PausableOutput, options: AmqpOptions, authenticate: Authenticate) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        output: PausableOutput,
+        options: AmqpOptions,
+        authenticate: Authenticate,
+        has_certificate: Callable[[], bool] = lambda: False,
+    ) -> None:
         super().__init__(broker, options)
         self._output = output
         self._authenticate = authenticate
+        self._has_certificate = has_certificate
         self._cancel_login: Callable[[], object] | None = None
         self._channels = Channels(self, options.channel_max)
         self._reader = FrameReader(self._channels.numbers, options.max_message_bytes)
@@ -113,7 +121,8 @@ class AmqpSession(AmqpConnection):
         if len(head) < 8:
             return b""
         self._expected = _START_OK
-        self.write(method_frame(0, "connection.start", 0, 9, server_properties(self.options), b"PLAIN AMQPLAIN", b"en_US"))
+        mechanisms = b"PLAIN AMQPLAIN EXTERNAL" if self._has_certificate() else b"PLAIN AMQPLAIN"
+        self.write(method_frame(0, "connection.start", 0, 9, server_properties(self.options), mechanisms, b"en_US"))
         return self._header[8:]
 
     def defer(self) -> None:
