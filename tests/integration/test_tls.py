@@ -13,19 +13,18 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-import aio_pika
 import pika
 import pytest
 from cryptography import x509
 
 import homing
 from homing.broker.auth.passwords import hash_password
-from homing.client import AckMode, blocking
+from homing.client import AckMode
 from tests.certificates import Authority
 from tests.key_updates import flood
 from tests.process import HomingCommand, Server, wait_until
-
-BODY = os.urandom(300_000)
+from tests.system.secured_clients import BODY as SENT
+from tests.system.secured_clients import Broker, blocking_facade, native, with_aio_pika, with_pika
 
 
 @pytest.fixture(scope="module")
@@ -54,30 +53,6 @@ def url(server: Server, authority: Authority, host: str = "127.0.0.1") -> str:
 
 def trusting(authority: Authority) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=authority.file)
-
-
-async def test_a_message_goes_its_way_whoever_sends_it(server: Server, authority: Authority) -> None:
-    where, port = url(server, authority), place(server, "amqp-tls")[1]
-    async with homing.connect(where) as connection, connection.session() as session:
-        await session.producer("orders").send(BODY)
-    with closing(blocking.connect(where)) as blocked, blocked.session() as session_of_thread:
-        message = await asyncio.to_thread(session_of_thread.consumer("orders").receive, 20_000)
-        assert message is not None
-        assert message.body == BODY
-
-    def pika_sends() -> None:
-        parameters = pika.ConnectionParameters("127.0.0.1", port, ssl_options=pika.SSLOptions(trusting(authority), "localhost"))
-        with closing(pika.BlockingConnection(parameters)) as opened:
-            channel = opened.channel()
-            channel.queue_declare("bunnies")
-            channel.basic_publish("", "bunnies", BODY)
-
-    await asyncio.to_thread(pika_sends)
-    async with await aio_pika.connect(f"amqps://guest:guest@localhost:{port}/?cafile={authority.file}") as rabbit:
-        queue = await (await rabbit.channel()).declare_queue("bunnies", passive=True)
-        got = await queue.get(timeout=20)
-        assert got.body == BODY
-        await got.ack()
 
 
 def test_http_speaks_it_and_tells_when_the_certificate_ends(server: Server, authority: Authority) -> None:
@@ -210,6 +185,13 @@ def asking(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> It
     }
     with closing(Server(directory, config)) as server:
         yield server.start()
+
+
+def test_a_message_goes_its_way_whoever_sends_it(asking: Server, authority: Authority) -> None:
+    port, amqp_port = (place(asking, name)[1] for name in ("native-tls", "amqp-tls"))
+    broker = Broker("localhost", port, amqp_port, str(authority.file), "ann", "secret", directory="")
+    for player in (native, blocking_facade, with_pika, with_aio_pika):
+        assert player(broker) == SENT
 
 
 async def test_a_certificate_logs_its_user_in(asking: Server, authority: Authority) -> None:

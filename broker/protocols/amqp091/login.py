@@ -46,9 +46,9 @@ def client(properties: dict[str, Any]) -> Client:
     return Client(*(value[:_MAX_CHARS] if isinstance(value, str) else "" for value in said))
 
 
-def credentials(mechanism: str, response: bytes) -> tuple[str, str]:
+def credentials(mechanism: str, response: bytes, has_certificate: bool) -> tuple[str, str]:
     """User and password of a start-ok; both empty: the certificate says who it is. Raises AmqpError."""
-    if mechanism == "EXTERNAL":
+    if mechanism == "EXTERNAL" and has_certificate:
         return "", ""
     try:
         if mechanism == "PLAIN":

@@ -247,7 +247,7 @@ class AmqpSession(AmqpConnection):
             self.notifies_cancels = capabilities.get("consumer_cancel_notify") is True
             self._tells_blocked = capabilities.get("connection.blocked") is True
         self._client = client(properties)
-        user, password = credentials(mechanism, response)
+        user, password = credentials(mechanism, response, self._has_certificate())
         self._waiting = b""
         self._cancel_login = self._authenticate(user, password, self._checked)
 
