@@ -469,9 +469,9 @@ class Broker(Administration):
         """See Transactions.roll_back."""
         self.transactions.roll_back(connection, session)
 
-    def begin_channel(self, connection: Connection, channel: int) -> Transaction[Any]:
+    def begin_channel(self, connection: Connection, channel: int, timed_out: Callable[[], None]) -> Transaction[Any]:
         """See Transactions.begin."""
-        return self.transactions.begin(connection, channel)
+        return self.transactions.begin(connection, channel, timed_out)
 
     def hold(self, transaction: Transaction[Send], sends: list[Send], size: int, settled: int = 0) -> None:
         """See Transactions.hold."""

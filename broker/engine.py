@@ -17,6 +17,7 @@ from .auth.users import Users
 from .connection import Connection
 from .core.consumer import Consumer
 from .core.dead_letter import EXPIRED
+from .core.memory import Memory
 from .core.message import MessageReference, Where
 from .core.queue import Queue
 from .core.rights import Place, Right
@@ -66,11 +67,12 @@ class Engine:
         #: Who may do what: each verb asks.
         self.access = Access(Users(self._keep_user))
         self.access.users.changed.append(self._users_changed)
-        windows = Windows(self.limits.window_messages, self.limits.window_bytes, self.limits.window_scheduled, self.limits.memory_bytes)
+        self.memory = Memory(self.limits.memory_bytes, lambda: self.recorder.unwritten_bytes)
+        windows = Windows(self.limits.window_messages, self.limits.window_bytes, self.limits.window_scheduled)
         #: Of broker.yaml; what is in force, with what commands have laid over it, is ``state.settings``.
         self.configured = settings
         self.commanded = CommandedSettings(self.recorder)
-        self.state = BrokerState(self.recorder, settings, now_ms, rng, wake, self.limits.max_hops, journal, windows)
+        self.state = BrokerState(self.recorder, settings, now_ms, rng, wake, self.limits.max_hops, journal, windows, self.memory)
         journal.on_commit = self.state.throttle.written
         self.policies = Policies(self.state)
         self.policies.changed.append(self._policies_changed)
@@ -84,7 +86,7 @@ class Engine:
         self.dispatcher = Dispatcher(self.state, self.office)
         self.settlement = Settlement(self.state, self.office)
         self.intake = Intake(self.state, self.resources, self.office, self.limits.duplicate_ids)
-        self.flow = FlowControl(self.state, self.limits.memory_bytes, self.limits.store_bytes, self.limits.temp_bytes, disk_low)
+        self.flow = FlowControl(self.state, self.limits.store_bytes, self.limits.temp_bytes, disk_low)
         self.transactions = Transactions(self.state, self.intake, self.settlement, self.limits)
         #: By name, and by client_id.
         self.connections: dict[str, Connection] = {}

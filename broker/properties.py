@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from homing.journal.contract import Properties, check_properties
+from homing.journal.contract import Properties, check_properties, weight_of
 
 from .errors import Refused
 
@@ -18,6 +18,11 @@ def size_of(properties: Properties | None) -> int:
     for name, value in (properties or {}).items():
         size += _bytes(name) + (_bytes(value) if isinstance(value, str | bytes) else 9)
     return size
+
+
+def extra_of(properties: Properties | None, size: int) -> int:
+    """What properties of so many bytes (``size_of``) take in memory beyond these."""
+    return weight_of(properties) - size if properties else 0
 
 
 def _bytes(value: str | bytes) -> int:

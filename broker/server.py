@@ -222,9 +222,12 @@ class Server:
 
     def statistics(self) -> dict[str, Any]:
         """What the journal has done since the start, and what stands in memory. Times in ms, sizes in bytes."""
-        held = self.broker.state.references
-        memory = {"memory_bytes": held.memory_bytes, "durable_bytes": held.durable_bytes, "transient_bytes": held.transient_bytes}
-        return {"journal": asdict(self._journal.statistics), **memory}
+        held, account = self.broker.state.references, self.broker.memory
+        return {
+            "journal": asdict(self._journal.statistics),
+            **account.described(),
+            **held.described(),
+        }
 
     async def reload(self) -> list[Change]:
         """Reads the file again, beside the loop; all of it takes effect or nothing. Raises Refused when it cannot be used."""

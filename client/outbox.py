@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any, Final
 
-from homing.broker.protocols.native.codec import MESSAGE_OVERHEAD_BYTES, Op, encode_bodies
+from homing.broker.protocols.native.codec import MESSAGE_OVERHEAD_BYTES, Op, encode_bodies, properties_cost
 
 from .errors import HomingError, SendError
 from .link import Link, Reply
@@ -207,7 +207,12 @@ class Outbox:
                 break
             batch.append(waiting.popleft())
             fields = head._fields
-            cost += len(fields if isinstance(fields, bytes) else fields[0]) + MESSAGE_OVERHEAD_BYTES
+            if isinstance(fields, bytes):
+                cost += len(fields) + MESSAGE_OVERHEAD_BYTES
+            else:
+                cost += len(fields[0]) + MESSAGE_OVERHEAD_BYTES
+                if len(fields) > 1 and fields[1]:
+                    cost += properties_cost(fields[1])
         self._messages_credit -= len(batch)
         self._bytes_credit -= cost
         return batch

@@ -89,6 +89,31 @@ def _check_text(what: str, text: str) -> None:
             raise ValueError(f"{what} holds a lone surrogate, which cannot be written as UTF-8; send it as bytes") from None
 
 
+#: What properties take in memory: all of them, each (its name, which other messages may share or not, and its place), and text, number
+#: and binary beside what is in it. Text beyond ASCII may take as much for each of its characters.
+_PROPERTIES_BYTES, _PROPERTY_BYTES = 184, 110
+_TEXT_BYTES, _NUMBER_BYTES, _BINARY_BYTES = 56, 32, 40
+_WIDEST: Final = 4
+
+
+def weight_of(properties: Properties) -> int:
+    """What properties take in memory, in bytes; about that, and rather more."""
+    size = _PROPERTIES_BYTES + _PROPERTY_BYTES * len(properties)
+    for name, value in properties.items():
+        size += _weight_of_text(name)
+        if isinstance(value, str):
+            size += _TEXT_BYTES + _weight_of_text(value)
+        elif isinstance(value, bytes):
+            size += _BINARY_BYTES + len(value)
+        elif value is not None:
+            size += _NUMBER_BYTES
+    return size
+
+
+def _weight_of_text(text: str) -> int:
+    return len(text) if text.isascii() else _WIDEST * len(text)
+
+
 class MessageRecord(NamedTuple):
     """A message as it was sent; it never changes afterwards."""
 
@@ -101,6 +126,11 @@ class MessageRecord(NamedTuple):
     expires_at_ms: int | None
     #: client_id/producer of the sender, "" where unknown.
     producer: str
+
+
+def weigh(message: MessageRecord) -> int:
+    """What a message takes in memory, in bytes: its body, and its properties."""
+    return len(message.body) + (weight_of(message.properties) if message.properties else 0)
 
 
 class HopFacts(TypedDict):
@@ -180,19 +210,24 @@ class Arrival(Protocol):
     """
 
     @property
-    def message(self) -> HasBody: ...
+    def message(self) -> Weighed: ...
 
     @property
     def shared(self) -> bool:
         """As in ReferenceRecord."""
 
 
-class HasBody(Protocol):
+class Weighed(Protocol):
+    """``size`` and ``extra`` come to what ``weigh`` says of its record."""
+
     @property
     def message_id(self) -> int: ...
 
     @property
-    def body(self) -> bytes: ...
+    def size(self) -> int: ...
+
+    @property
+    def extra(self) -> int: ...
 
 
 class ReferenceCounts(NamedTuple):

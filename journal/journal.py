@@ -36,8 +36,8 @@ __all__ = ["Journal", "JournalError", "JournalOptions"]
 log = logging.getLogger("homing.journal")
 
 _IDLE_S = 1.0
-#: What a reference that is to be written takes beside its body, about.
-_ROW_BYTES = 128
+#: What a reference that is to be written takes beside its message, about.
+_ROW_BYTES = 400
 
 
 class _Read(NamedTuple):

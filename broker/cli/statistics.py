@@ -46,6 +46,8 @@ def _draw(found: dict[str, Any]) -> RenderableType:
     for key in _OPEN:
         rest.add_row(key, f"{found[key]:,}")
     rest.add_row("memory", size(found["memory_bytes"]))
+    for kind, held in found.get("memory", {}).items():
+        rest.add_row(f"  {kind}", size(held))
     rest.add_row("commits", f"{journal['groups']:,}")
     rest.add_row("written", size(journal["bytes_written"]))
     return Group(table, "", became, "", rest)

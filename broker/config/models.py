@@ -132,7 +132,7 @@ class LogSection(Section):
 
 class BrokerSection(Section):
     name: str = Field(default="homing", min_length=1, max_length=128)
-    #: Bodies plus 400 B a reference, of everything in memory; producers wait at it.
+    #: Of all that clients cause to be held (core/memory.py); producers wait at it.
     memory_limit_bytes: Size = Field(default=512 << 20, alias="memory-limit", ge=1 << 20)
     #: Durable messages; None: only the disk limits them.
     store_limit_bytes: OptionalSize = Field(default=None, alias="store-limit")

@@ -29,6 +29,8 @@ HOPS: Final = "_HOMING_HOPS"
 SHARED_QUEUE: Final = "_HOMING_SHARED_QUEUE"
 #: What a reference is reckoned at in memory, beyond the body.
 REFERENCE_BYTES: Final = 400
+#: And each of its hops.
+HOP_BYTES: Final = 600
 
 
 class HopFacts(TypedDict):
@@ -90,6 +92,7 @@ class Message:
         "duplicate_id",
         "durable",
         "expires_at_ms",
+        "extra",
         "message_id",
         "priority",
         "producer",
@@ -131,12 +134,19 @@ class Message:
         self.answers: dict[int, bool] | None = None
         #: Body and properties in bytes; whoever gives properties adds what they take.
         self.size = len(body)
+        #: What the properties take in memory beyond that; the same holds.
+        self.extra = 0
         #: References alive in any queue; the body is given back with the last.
         self.references = 0
         #: Of those, the ones in the journal.
         self.stored = 0
         #: Stored once in a row of its own because several durable references point at it.
         self.shared = False
+
+    @property
+    def weight(self) -> int:
+        """What it takes in memory, in bytes, without any reference to it."""
+        return self.size + self.extra
 
     @property
     def properties_size(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from .consumer import Consumer
@@ -14,11 +15,13 @@ Send = TypeVar("Send")
 class Transaction(Generic[Send]):
     """``broken`` is set (code, message, fix) once it can no longer commit; what follows is then not kept."""
 
-    __slots__ = ("acknowledged", "broken", "bytes", "operations", "sends", "started_at_ms")
+    __slots__ = ("acknowledged", "broken", "bytes", "operations", "sends", "started_at_ms", "timed_out")
 
-    def __init__(self, started_at_ms: int | None) -> None:
-        #: None: it may be open for ever.
-        self.started_at_ms = started_at_ms
+    def __init__(self, timed_out: Callable[[], None] | None = None) -> None:
+        #: When the first operation came; None: none has.
+        self.started_at_ms: int | None = None
+        #: What is to happen when it has been open too long; None: it is rolled back, and its commit will be refused.
+        self.timed_out = timed_out
         self.sends: list[Send] = []
         self.acknowledged: list[tuple[Consumer, list[MessageReference]]] = []
         self.operations = 0

@@ -19,7 +19,7 @@ WINDOW_MESSAGES: Final = 4000
 WINDOW_BYTES: Final = 4 * 1024 * 1024
 #: Even on a full house the first grant after a wait is not smaller than this.
 LEAST_WINDOW_BYTES: Final = 4 * 1024
-#: Producers wait while so many bytes are on their way to the disk, until half of that is left.
+#: Producers wait while so many bytes, or a quarter of memory-limit, are on their way to the disk, until half of that is left.
 MOST_UNWRITTEN_BYTES: Final = 64 * 1024 * 1024
 #: Grants resume when this part of a limit is free again.
 _HYSTERESIS: Final = 0.95
@@ -36,13 +36,13 @@ class FlowControl:
     def __init__(
         self,
         state: BrokerState,
-        memory_limit: int,
         store_limit: int | None,
         temp_limit: int | None,
         disk_low: Callable[[], bool],
     ) -> None:
         self._state = state
-        self._memory_limit = memory_limit
+        self._memory = state.memory
+        self._most_unwritten = min(MOST_UNWRITTEN_BYTES, state.memory.limit // 4)
         self._store_limit = store_limit
         self._temp_limit = temp_limit
         self._disk_low = disk_low
@@ -64,12 +64,12 @@ class FlowControl:
     def charge(self, producer: Producer, messages: int, size: int) -> bool:
         """Takes what a frame held off the credit; False when the producer ignored it by more than a window.
 
-        While memory is at its limit also when it had none left at all: very many producers may each ignore it by a window.
+        While everybody waits also when it had none left at all: very many producers may each ignore it by a window.
         """
         had_none = messages > 0 and min(producer.credit_messages, producer.credit_bytes) <= 0
         producer.credit_messages -= messages
         producer.credit_bytes -= size
-        if had_none and self._state.references.memory_bytes >= self._memory_limit:
+        if had_none and self._reason(resuming=False) is not None:
             return False
         return producer.credit_messages >= -WINDOW_MESSAGES and producer.credit_bytes >= -4 * WINDOW_BYTES - 16 * 1024 * 1024
 
@@ -126,7 +126,7 @@ class FlowControl:
         self._state.wake()
 
     def _window_bytes(self) -> int:
-        free = self._memory_limit - self._state.references.memory_bytes
+        free = self._memory.limit - self._memory.bytes
         share = free // (2 * max(1, len(self.producers)))
         return max(LEAST_WINDOW_BYTES, min(WINDOW_BYTES, share))
 
@@ -137,14 +137,14 @@ class FlowControl:
         if self._disk_low():
             return "disk-low: free disk space is down to the reserve; producers wait until there is more"
         unwritten = state.recorder.unwritten_bytes
-        if unwritten >= (MOST_UNWRITTEN_BYTES // 2 if resuming else MOST_UNWRITTEN_BYTES):
+        if unwritten >= (self._most_unwritten // 2 if resuming else self._most_unwritten):
             if not self._will_wake:
                 self._will_wake = True
                 state.recorder.when_safe(self._written)
             return f"disk-busy: {unwritten} bytes are on their way to the disk; producers wait until they are there"
-        used = references.memory_bytes
-        if used >= self._memory_limit * part:
-            return f"memory-limit: {used} of {self._memory_limit} bytes are in use; producers wait for consumers to take some"
+        used, limit = self._memory.charged + unwritten, self._memory.limit
+        if used >= limit * part:
+            return f"memory-limit: {used} of {limit} bytes are in use; producers wait for consumers to take some"
         if self._store_limit is not None and references.stored_bytes >= self._store_limit * part:
             return f"store-limit: {references.stored_bytes} of {self._store_limit} bytes of durable messages are kept"
         if self._temp_limit is not None and references.transient_bytes >= self._temp_limit * part:

@@ -117,6 +117,7 @@ class Intake:
             message.expires_at_ms,
             message.producer,
         )
+        copy.size, copy.extra = message.size, message.extra
         for reference in self._state.references.enter(copy, [queue]):
             self._office.dead_letter_all(queue, (reference,), MAX_LENGTH, in_turn=False)
             if reference.where is Where.PARKED:  # nobody takes it, and it was refused anyway: its sender knows

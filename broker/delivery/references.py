@@ -12,7 +12,8 @@ from typing import Final
 from homing.journal.contract import MessageRecord, QueueStat, ReferenceRecord, ReferenceState
 
 from ..core.counts import MOVED_IN, SENT
-from ..core.message import GONE, REFERENCE_BYTES, Hop, Message, MessageReference, Where
+from ..core.memory import Kind, Memory
+from ..core.message import GONE, HOP_BYTES, REFERENCE_BYTES, Hop, Message, MessageReference, Where
 from ..core.queue import Queue
 from ..core.scheduled import Expiries
 from ..core.settings.address_settings import AddressSettings
@@ -21,22 +22,26 @@ from ..recording.recorder import Recorder
 from ..recording.records import message_record
 
 _SUSPECT: Final = int(ReferenceState.SUSPECT)
+_QUEUES: Final = int(Kind.QUEUES)
 #: A reference that ends, and the way of its message from here on.
 Moved = tuple[MessageReference, list[Hop]]
 
 
 class References:
-    def __init__(self, recorder: Recorder, now_ms: Callable[[], int]) -> None:
+    def __init__(self, recorder: Recorder, now_ms: Callable[[], int], memory: Memory) -> None:
         self._recorder = recorder
+        self._memory = memory
         self._now_ms = now_ms
         #: Those that expire.
         self.expiries = Expiries()
-        #: Bodies plus REFERENCE_BYTES for each reference; durable and other apart. Transactions count what they hold, too.
-        self.memory_bytes = 0
+        #: Bodies and properties as they are sent plus REFERENCE_BYTES for each reference, as store-limit and temp-limit count them.
         self.durable_bytes = 0
         self.transient_bytes = 0
         #: What messages that are only on disk are reckoned at, bodies included.
         self.disk_bytes = 0
+
+    def described(self) -> dict[str, int]:
+        return {"durable_bytes": self.durable_bytes, "transient_bytes": self.transient_bytes}
 
     @property
     def stored_bytes(self) -> int:
@@ -48,8 +53,8 @@ class References:
     def arrive(self, queue: Queue, messages: list[Message]) -> list[MessageReference]:
         """Those of fresh messages to one queue and no other."""
         first = self._recorder.next_ids(len(messages))
-        durable, bodies = self._number(messages, first, 1, int(queue.durable))
-        return self._join(queue, messages, first, durable if queue.durable else 0, bodies)
+        durable, size = self._number(messages, first, 1, int(queue.durable))
+        return self._join(queue, messages, first, durable if queue.durable else 0, size)
 
     def share(self, messages: list[Message], first: int, queues: int) -> list[MessageRecord | None]:
         """Numbers fresh messages from ``first`` on, which so many durable queues keep in memory (``join``); none may. The bodies of durable
@@ -73,30 +78,32 @@ class References:
     def _number(self, messages: list[Message], first: int, queues: int, stored: int) -> tuple[int, int]:
         """Fresh messages and their references to so many queues are counted in; ``stored``: the durable ones of these, of each message.
 
-        Returns how many messages are durable, and the bytes of their bodies.
+        Returns how many messages are durable, and what these are on their way to the disk.
         """
-        durable = durable_bytes = transient_bytes = bodies = 0
+        durable = durable_bytes = transient_bytes = extra = durable_extra = 0
         for number, message in enumerate(messages, first):
             message.message_id = number
             message.references = queues
+            if message.extra:
+                extra += message.extra
+                durable_extra += message.extra * message.durable
             if message.durable:
                 message.stored = stored
                 durable += 1
                 durable_bytes += message.size
-                bodies += len(message.body)
             else:
                 transient_bytes += message.size
         if queues:
             cost = REFERENCE_BYTES * queues
             self.durable_bytes += durable_bytes + cost * durable
             self.transient_bytes += transient_bytes + cost * (len(messages) - durable)
-            self.memory_bytes += durable_bytes + transient_bytes + cost * len(messages)
-        return durable, bodies
+            self._memory.charge(_QUEUES, durable_bytes + transient_bytes + extra + cost * len(messages))
+        return durable, durable_bytes + durable_extra
 
     def _join(
-        self, queue: Queue, messages: list[Message], first: int, durable: int, bodies: int, shared: bool = False
+        self, queue: Queue, messages: list[Message], first: int, durable: int, size: int, shared: bool = False
     ) -> list[MessageReference]:
-        """Those of messages that are counted already: ``durable`` of them are recorded, with bodies of so many bytes of their own."""
+        """Those of messages that are counted already: ``durable`` of them are recorded, with messages of ``size`` bytes of their own."""
         settings, expiries, now_ms = queue.settings, self.expiries, self._now_ms()
         bounded = settings.no_expiry or not (settings.message_ttl_ms is settings.min_ttl_ms is settings.max_ttl_ms is None)
         born: dict[int, MessageReference] = {}
@@ -110,7 +117,7 @@ class References:
         queue.references.update(born)
         if durable:
             stored = born if durable == len(born) else {sequence: each for sequence, each in born.items() if each.durable}
-            self._recorder.arrived(queue, stored, bodies)
+            self._recorder.arrived(queue, stored, size)
         return list(born.values())
 
     def enter(
@@ -165,7 +172,7 @@ class References:
                 self.expiries.add(reference)
         self.durable_bytes += REFERENCE_BYTES * durable
         self.transient_bytes += REFERENCE_BYTES * (len(moved) - durable)
-        self.memory_bytes += REFERENCE_BYTES * len(moved)
+        self._memory.charge(_QUEUES, REFERENCE_BYTES * len(moved) + sum([_hops_bytes(hops) for _, hops in moved]))
         self._recorder.moved_in(queue, references)
         return references
 
@@ -175,8 +182,9 @@ class References:
         reference.queue.references[reference.sequence] = reference
         self.expiries.add(reference)
         size = REFERENCE_BYTES if message.references else REFERENCE_BYTES + message.size
+        weight = size if message.references else size + message.extra
         message.references += 1
-        self.memory_bytes += size
+        self._memory.charge(_QUEUES, weight + _hops_bytes(reference.hops))
         if message.durable:
             self.durable_bytes += size
         else:
@@ -184,14 +192,16 @@ class References:
 
     def restore_all(self, queue: Queue, references: list[MessageReference]) -> None:
         """The same for durable ones of one queue to as many messages that nobody else refers to."""
-        contents, size = queue.references, REFERENCE_BYTES * len(references)
+        contents, size, extra = queue.references, REFERENCE_BYTES * len(references), 0
         for reference in references:
             contents[reference.sequence] = reference
             if reference.expires_at_ms is not None:
                 self.expiries.add(reference)
-            reference.message.references = 1
-            size += reference.message.size
-        self.memory_bytes += size
+            message = reference.message
+            message.references = 1
+            size += message.size
+            extra += message.extra + _hops_bytes(reference.hops)
+        self._memory.charge(_QUEUES, size + extra)
         self.durable_bytes += size
 
     # -- they end ----------------------------------------------------------------------------------------------------
@@ -222,7 +232,7 @@ class References:
     def forget(self, queue: Queue, references: Iterable[MessageReference]) -> None:
         """Counts those of one queue out."""
         contents = queue.references
-        durable = transient = 0
+        durable = transient = extra = 0
         for reference in references:
             reference.where = GONE
             contents.pop(reference.sequence, None)
@@ -230,14 +240,19 @@ class References:
                 self.expiries.remove(reference)
             message = reference.message
             message.references -= 1
-            size = REFERENCE_BYTES if message.references else REFERENCE_BYTES + message.size
+            if reference.hops:
+                extra += _hops_bytes(reference.hops)
+            size = REFERENCE_BYTES
+            if not message.references:
+                size += message.size
+                extra += message.extra
             if message.durable:
                 durable += size
             else:
                 transient += size
         self.durable_bytes -= durable
         self.transient_bytes -= transient
-        self.memory_bytes -= durable + transient
+        self._memory.charge(_QUEUES, -(durable + transient + extra))
 
 
 def reference_of(queue: Queue, record: ReferenceRecord) -> MessageReference:
@@ -253,6 +268,10 @@ def reference_of(queue: Queue, record: ReferenceRecord) -> MessageReference:
     reference.hops = None if hops is None else [Hop(*hop) for hop in hops]
     reference.suspect = state & _SUSPECT != 0
     return reference
+
+
+def _hops_bytes(hops: list[Hop] | None) -> int:
+    return HOP_BYTES * len(hops) if hops else 0
 
 
 def _expires_when_moved(queue: Queue, now_ms: int) -> int | None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from random import Random
 
 from ..core.consumer import SharedWindow
+from ..core.memory import Memory
 from ..core.queue import Queue
 from ..core.routing import PostOffice
 from ..core.scheduled import Schedule
@@ -19,8 +20,6 @@ from .throttle import Throttle
 
 
 class SharedState:
-    """``max_memory_bytes``: at which what producers sent waits (throttle.py)."""
-
     def __init__(
         self,
         recorder: Recorder,
@@ -29,7 +28,7 @@ class SharedState:
         rng: Random,
         wake: Callable[[], None],
         max_hops: int,
-        max_memory_bytes: int,
+        memory: Memory,
     ) -> None:
         self.recorder = recorder
         self.settings = settings
@@ -38,11 +37,12 @@ class SharedState:
         self.max_hops = max_hops
         self.post_office = PostOffice()
         self.schedule = Schedule()
-        self.references = References(recorder, now_ms)
+        self.memory = memory
+        self.references = References(recorder, now_ms, memory)
         #: Queues that may have something to dispatch, in the order they became so.
         self.ready: dict[Queue, None] = {}
         self.wake = wake
-        self.throttle = Throttle(recorder, wake, lambda: self.references.memory_bytes >= max_memory_bytes)
+        self.throttle = Throttle(recorder, wake, lambda: memory.full)
 
     def mark_ready(self, queue: Queue) -> None:
         """The queue may have become dispatchable; the loop will look."""

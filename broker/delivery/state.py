@@ -13,6 +13,7 @@ from typing import Final
 
 from ..core.consumer import Consumer
 from ..core.counts import SENT, Histogram
+from ..core.memory import Memory
 from ..core.message import IN_COMMIT, Message, MessageReference
 from ..core.queue import Queue
 from ..core.settings.address_settings import AddressSettingsRepository
@@ -36,8 +37,9 @@ class BrokerState(SharedState):
         max_hops: int,
         reader: Reader,
         windows: Windows,
+        memory: Memory,
     ) -> None:
-        super().__init__(recorder, settings, now_ms, rng, wake, max_hops, windows.memory_bytes)
+        super().__init__(recorder, settings, now_ms, rng, wake, max_hops, memory)
         #: Of what had a due time: how long after it that was ready to go.
         self.lateness_ms = Histogram(LATENESS_MS)
         self.pager = Pager(self, reader, windows, self.place)

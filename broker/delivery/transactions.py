@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 from ..connection import Connection
 from ..core.consumer import Consumer
+from ..core.memory import Kind
 from ..core.message import REFERENCE_BYTES, Message, MessageReference
 from ..core.producer import Producer
 from ..core.queue import Queue
@@ -16,6 +17,9 @@ from ..limits import BrokerLimits
 from .publish import Intake
 from .settlement import Settlement
 from .state import BrokerState
+
+#: What each delivery that is settled then takes in memory until then.
+_SETTLED_BYTES: Final = 200
 
 
 class Transactions:
@@ -29,23 +33,23 @@ class Transactions:
         """The session's open transaction; begins with the first operation."""
         transaction = connection.transactions.get(session)
         if transaction is None:
-            transaction = connection.transactions[session] = Transaction[Message](self._state.now_ms())
+            transaction = connection.transactions[session] = Transaction[Message]()
         return transaction
 
-    def begin(self, connection: Connection, channel: int) -> Transaction[Any]:
-        """An AMQP channel's: it may be open as long as the channel, and another follows each (``commit``, ``roll_back``)."""
-        transaction = connection.transactions[channel] = Transaction[Any](None)
+    def begin(self, connection: Connection, channel: int, timed_out: Callable[[], None]) -> Transaction[Any]:
+        """An AMQP channel's; another follows each (``commit``, ``roll_back``)."""
+        transaction = connection.transactions[channel] = Transaction[Any](timed_out)
         return transaction
 
     def hold_sends(self, connection: Connection, session: int, sends: list[Message]) -> None:
         """Keeps messages until the commit; past a limit the transaction is broken and its commit will be refused."""
-        self.hold(self.of(connection, session), sends, sum(message.size for message in sends))
+        self.hold(self.of(connection, session), sends, sum(message.weight for message in sends))
 
     def hold(self, transaction: Transaction[Send], sends: list[Send], size: int, settled: int = 0) -> None:
         """The same for what a front end makes messages of when it commits, ``size`` bytes, and for so many deliveries settled then."""
         if transaction.broken is None:
             transaction.sends += sends
-            self._reckon(transaction, len(sends) + settled, size + REFERENCE_BYTES * len(sends))
+            self._reckon(transaction, len(sends) + settled, size + REFERENCE_BYTES * len(sends) + _SETTLED_BYTES * settled)
 
     def hold_acknowledgement(self, connection: Connection, session: int, consumer: Consumer, references: list[MessageReference]) -> None:
         """The messages stay delivering until the commit is on disk."""
@@ -59,16 +63,25 @@ class Transactions:
                 self._reckon(transaction, len(fresh), 0)
 
     def _reckon(self, transaction: Transaction[Any], operations: int, size: int) -> None:
-        """So much more is held back. It counts as memory in use, like what is in queues; past a limit the transaction is broken."""
+        """So much more is held back. Past a limit of its own, or of all that is no message, the transaction is broken."""
+        if transaction.started_at_ms is None:
+            transaction.started_at_ms = self._state.now_ms()
         transaction.operations += operations
         self._count(transaction, size)
-        excess = transaction.excess(self._limits.transaction_operations, self._limits.transaction_bytes)
+        memory = self._state.memory
+        excess = transaction.excess(self._limits.transaction_operations, min(self._limits.transaction_bytes, memory.limit // 4))
+        if excess is None and memory.room() < 0:
+            excess = (
+                "memory-limit",
+                f"what connections hold beside messages in queues has come to half of memory-limit ({memory.limit} bytes)",
+                "commit sooner, or raise broker.memory-limit",
+            )
         if excess is not None:
             self.fail(transaction, *excess)
 
     def _count(self, transaction: Transaction[Any], size: int) -> None:
         transaction.bytes += size
-        self._state.references.memory_bytes += size
+        self._state.memory.charge(Kind.SESSIONS, size)
 
     def release(self, transaction: Transaction[Any]) -> None:
         """The transaction is over, or broken: what it held counts no more, what it acknowledged is anybody's to settle."""
@@ -219,6 +232,9 @@ class Transactions:
             timeout_ms = self._limits.transaction_timeout_ms
             began_ms = transaction.started_at_ms
             if began_ms is not None and transaction.broken is None and now_ms - began_ms >= timeout_ms:
+                if transaction.timed_out is not None:
+                    transaction.timed_out()
+                    continue
                 self.roll_back(connection, session)
                 undone = self.of(connection, session)
                 undone.fail(

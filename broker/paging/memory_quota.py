@@ -21,10 +21,11 @@ _COUNT_EVERY_MS: Final = 250
 
 
 class MemoryQuota:
-    def __init__(self, state: SharedState, memory_limit: int) -> None:
+    def __init__(self, state: SharedState) -> None:
         self._state = state
-        self._limit = memory_limit
-        self._least_bytes = min(_LEAST_BYTES, memory_limit // _LEAST_PART)
+        self._memory = state.memory
+        self._limit = state.memory.limit
+        self._least_bytes = min(_LEAST_BYTES, self._limit // _LEAST_PART)
         #: Pages that are on their way, at what they may take.
         self.coming_bytes = 0
         #: What closed consumers hold, by connection: as it may have any number of those, they are one holder.
@@ -36,7 +37,7 @@ class MemoryQuota:
 
     def part(self) -> float:
         """How much of each window is in force: 1 up to half of the limit, 0 from three quarters on."""
-        used = (self._state.references.memory_bytes + self.coming_bytes) / self._limit
+        used = (self._memory.charged + self.coming_bytes) / self._limit
         return min(1.0, max(0.0, 3.0 - 4.0 * used))
 
     def allow(self, held: int) -> bool:
@@ -58,7 +59,7 @@ class MemoryQuota:
     def _free(self) -> int:
         """Of the limit; and a backlog that nobody reads, whatever it takes, leaves the last quarter to those that do read."""
         self._count()
-        return max(self._limit - self._state.references.memory_bytes - self.coming_bytes, self._limit // 4 - self._held_bytes, 0)
+        return max(self._limit - self._memory.charged - self.coming_bytes, self._limit // 4 - self._held_bytes, 0)
 
     def _count(self) -> None:
         now_ms = self._state.now_ms()

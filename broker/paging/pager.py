@@ -42,15 +42,13 @@ _WARN_EVERY_MS: Final = 60_000
 
 @dataclass(frozen=True)
 class Windows:
-    """What is kept in memory."""
+    """What is kept in memory; less when more than half of ``memory-limit`` is used (memory_quota.py)."""
 
     #: Ready messages of one queue and priority, and bytes of ready messages of one queue.
     messages: int
     size: int
     #: Messages of one queue that wait for their time before further ones wait on disk.
     scheduled: int
-    #: Of everything together; the others get smaller when more than half of it is used (memory_quota.py).
-    memory_bytes: int
 
 
 class Pager:
@@ -61,7 +59,7 @@ class Pager:
         self._place = place
         self._references = state.references
         self._windows = windows
-        self.quota = MemoryQuota(state, windows.memory_bytes)
+        self.quota = MemoryQuota(state)
         self.reads = PageReads(state, reader, self.quota)
         #: Queues whose consumers hold too much to be given more while memory is short, and when they are looked at again.
         self._held_back: dict[Queue, None] = {}
@@ -209,9 +207,9 @@ class Pager:
         if now_ms >= self._warned_ms + _WARN_EVERY_MS:
             self._warned_ms = now_ms
             log.warning(
-                "consumers-held-back: messages take %d MiB, near memory-limit: consumers that hold much, of queue %s and others, get"
+                "consumers-held-back: %d MiB are in use, near memory-limit: consumers that hold much, of queue %s and others, get"
                 " nothing from disk until they acknowledge; a smaller prefetch or a larger memory-limit helps",
-                self._references.memory_bytes >> 20,
+                self._state.memory.bytes >> 20,
                 consumer.queue.name,
             )
         return False

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from homing.journal.contract import MessageRecord, ReferenceState
 
 from ..core.message import Message
-from ..properties import size_of
+from ..properties import extra_of, size_of
 
 if TYPE_CHECKING:
     pass
@@ -19,5 +19,7 @@ def message_of(record: MessageRecord) -> Message:
     message_id, address, body, properties, priority, sent_at_ms, expires_at_ms, producer = record
     message = Message(message_id, address, body, properties, priority, True, sent_at_ms, expires_at_ms, producer)
     if properties:
-        message.size += size_of(properties)
+        size = size_of(properties)
+        message.size += size
+        message.extra = extra_of(properties, size)
     return message

@@ -191,7 +191,7 @@ class Recorder:
                 message = reference.message
                 record = message_record(message)
                 if not message.shared:
-                    size += len(message.body)
+                    size += message.size + message.extra
                 elif not message.stored:
                     batch.add_message(record)
                 message.stored += 1
@@ -201,7 +201,7 @@ class Recorder:
             batch.counts(queue.queue_id, self._now_ms() // _MINUTE_MS)[QueueStat.MOVED_IN] += len(records)
 
     def arrived(self, queue: Queue, arrivals: dict[int, MessageReference], size: int) -> None:
-        """The plain case of sending: fresh durable references, by sequence, of as many messages, with bodies of ``size``, in one queue."""
+        """The plain case of sending: fresh durable references, by sequence, of as many messages of ``size`` in one queue."""
         batch = self._journal.batch
         batch.add_arrivals(arrivals, size, arrival_record)
         batch.counts(queue.queue_id, self._now_ms() // _MINUTE_MS)[QueueStat.SENT] += len(arrivals)

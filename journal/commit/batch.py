@@ -28,6 +28,7 @@ from ..contract import (
     ReferenceCounts,
     ReferenceRecord,
     make,
+    weigh,
 )
 
 QUEUE_STATS = len(QueueStat)
@@ -100,7 +101,7 @@ class WriteBatch:
         self.closed_s = 0.0
         #: References that were added and deleted within this batch and so never reach the disk.
         self.elided = 0
-        #: Bytes of the bodies in it, about.
+        #: Bytes of the bodies and properties in it, about.
         self.size = 0
         #: What came new, as a record or as its owner has it (``records``).
         self.added: dict[int, ReferenceRecord | Arrival] = {}
@@ -169,10 +170,10 @@ class WriteBatch:
             self.deleted_first.add(sequence)
         self.added[sequence] = record
         if not record.shared:
-            self.size += len(record.message.body)
+            self.size += weigh(record.message)
 
     def add_fresh(self, records: dict[int, ReferenceRecord], size: int) -> None:
-        """The same for sequences that never were anywhere before, many at once. ``size``: of their bodies."""
+        """The same for sequences that never were anywhere before, many at once. ``size``: of their messages."""
         if not self.touched:
             self.touch()
         self.added.update(records)
@@ -252,7 +253,8 @@ class WriteBatch:
             del added[sequence]
             number += 1
             if not fresh.shared:
-                size += len(fresh.message.body)
+                message = fresh.message
+                size += message.size + message.extra if not isinstance(message, MessageRecord) else weigh(message)
             # Re-added over a row that is on disk: that row still has to go.
             if self.deleted_first and sequence in self.deleted_first:
                 self.deleted_first.discard(sequence)
@@ -311,7 +313,7 @@ class WriteBatch:
             self.touch()
         self.messages_deleted.discard(message.message_id)
         self.messages[message.message_id] = message
-        self.size += len(message.body)
+        self.size += weigh(message)
 
     def delete_message(self, message_id: int) -> None:
         """Nothing in memory needs this body any more. The writer keeps it where a reference on disk does (batch_writer.py)."""

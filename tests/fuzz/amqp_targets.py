@@ -262,7 +262,7 @@ class Attack:
         self.world.check_balance()
         state = self.world.broker.state
         assert all(not queue.delivering for queue in state.post_office.queues.values())
-        assert state.references.memory_bytes >= 0
+        assert state.memory.charged >= 0
         bodies = [reference.message.body for reference in state.post_office.queues["good"].references.values()]
         assert bodies == [b"good%d" % number for number in range(3)]
 

@@ -153,7 +153,7 @@ class House:
                     or (consumer.unsettled[reference.tag] is reference and consumer in queue.consumers)
                     or consumer.transacted
                 )
-        assert self.broker.state.references.memory_bytes >= 0
+        assert self.broker.state.memory.charged >= 0
 
 
 async def test_nothing_a_client_sends_breaks_the_broker() -> None:

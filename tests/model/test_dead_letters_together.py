@@ -66,7 +66,7 @@ def dead(monkeypatch: pytest.MonkeyPatch, setting: Any, dead_letter_all: Any) ->
     life.world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
     life.world.check_balance()
     state = life.world.broker.state
-    memory = (state.references.memory_bytes, state.references.durable_bytes, state.references.transient_bytes)
+    memory = (state.memory.charged, state.references.durable_bytes, state.references.transient_bytes)
     life.world.commit()
     life.world.check_balance()
     return {"queues": {name: contents(life.queue(name)) for name in ("a", "red", "blue", "all")}, "memory": memory}

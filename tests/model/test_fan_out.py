@@ -38,7 +38,7 @@ def told(life: Life) -> dict[str, Any]:
     life.world.commit()
     in_order = {consumer.queue.name: [each.message.body for each in consumer.unsettled.values()] for consumer in consumers}
     held = life.world.broker.state.references
-    memory = (held.memory_bytes, held.durable_bytes, held.transient_bytes)
+    memory = (life.world.broker.memory.charged, held.durable_bytes, held.transient_bytes)
     bodies = sorted(record.body for record in journal.messages.values())
     life.world.check_balance()
     return {"rows": sorted(map(repr, rows)), "bodies": bodies, "in order": in_order, "memory": memory}
@@ -80,7 +80,7 @@ def test_bodies_go_with_the_last_acknowledgement() -> None:
         life.world.commit()
     assert not life.world.journal.messages
     assert not life.world.journal.rows()
-    assert life.world.broker.state.references.memory_bytes == 0
+    assert life.world.broker.state.memory.charged == 0
 
 
 def test_a_start_finds_all_of_them() -> None:

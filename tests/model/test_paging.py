@@ -281,7 +281,7 @@ def test_memory_at_its_limit_sends_everything_to_disk_and_nobody_waits() -> None
     for start in range(0, 200, 10):
         life.send(sender, "a", *numbers(10, start))
     life.world.commit()
-    assert life.world.broker.state.references.memory_bytes < 25_000
+    assert life.world.broker.state.memory.charged < 25_000
     receiver = life.client()
     life.subscribe(receiver, "a", prefetch=10)
     assert life.acknowledge_all(receiver) == numbers(200)
@@ -326,7 +326,7 @@ def test_who_holds_much_of_a_short_memory_gets_no_more_until_it_settles_some() -
     life.world.commit()
     life.subscribe(modest, "b", prefetch=2)
     assert [key for key in life.acknowledge_all(modest) if int(key[1:]) >= 200] == numbers(40, 200), "others are served"
-    assert life.world.broker.state.references.memory_bytes < 40_000
+    assert life.world.broker.state.memory.charged < 40_000
     life.world.broker.acknowledge(consumer, list(consumer.unsettled.values()))
     life.seen.clear()
     assert life.acknowledge_all(hog)[-1] == "m199", "what it settles makes room for more"
@@ -371,7 +371,7 @@ def test_single_gets_of_one_connection_hold_no_more_of_a_short_memory_than_a_con
     life.world.commit()
     life.subscribe(modest, "b", prefetch=2)
     assert [key for key in life.acknowledge_all(modest) if int(key[1:]) >= 200] == numbers(40, 200), "others are served"
-    assert life.world.broker.state.references.memory_bytes < 40_000
+    assert life.world.broker.state.memory.charged < 40_000
     for consumer in got[:20]:
         life.world.broker.acknowledge(consumer, list(consumer.unsettled.values()))
     life.world.time_ms += 1_000
@@ -395,7 +395,7 @@ def test_closed_consumers_that_keep_what_they_were_given_hold_together_no_more_t
         life.world.broker.unsubscribe(hog.connection, consumer, keep_delivered=True)
         life.world.check_balance()
     assert 0 < len(hog.connection.retired) < 100
-    assert life.world.broker.state.references.memory_bytes < 40_000
+    assert life.world.broker.state.memory.charged < 40_000
 
 
 def test_many_long_queues_read_no_more_into_memory_than_there_is_room_for() -> None:
@@ -407,13 +407,13 @@ def test_many_long_queues_read_no_more_into_memory_than_there_is_room_for() -> N
         for _ in range(3):
             life.send(sender, f"q{number}", *[body] * 10)
             life.world.commit()
-    assert life.world.broker.state.references.memory_bytes < limit * 0.8, "the last quarter is for what consumers hold"
+    assert life.world.broker.state.memory.charged < limit * 0.8, "the last quarter is for what consumers hold"
     readers = {number: life.subscribe(life.client(), f"q{number}", prefetch=1) for number in range(30)}
     came = 0
     while any(life.queue(f"q{number}").count for number in range(30)):
         life.world.commit()
         life.world.check_balance()
-        most = max(most, life.world.broker.state.references.memory_bytes)
+        most = max(most, life.world.broker.state.memory.charged)
         assert life.world.broker.flow._reason(False) is None, "producers go on"
         settled = came
         for reader in readers.values():
@@ -431,11 +431,11 @@ def test_what_is_due_comes_into_memory_as_there_is_room_for_it() -> None:
         life.send(sender, "a", *[body] * 10, delay_ms=60_000)
         life.world.commit()
     life.send(sender, "a", "behind")
-    assert life.world.broker.state.references.memory_bytes <= limit
+    assert life.world.broker.state.memory.charged <= limit
     for _ in range(70):
         life.world.time_ms += 1_000
         life.world.commit()
-    assert life.world.broker.state.references.memory_bytes <= limit * 3 // 4, "nobody asked for them"
+    assert life.world.broker.state.memory.charged <= limit * 3 // 4, "nobody asked for them"
     reader = life.client()
     life.subscribe(reader, "a", prefetch=3)
     came = life.acknowledge_all(reader, lambda: _at_most(life, limit))
@@ -443,7 +443,7 @@ def test_what_is_due_comes_into_memory_as_there_is_room_for_it() -> None:
 
 
 def _at_most(life: LongLife, size: int) -> None:
-    assert life.world.broker.state.references.memory_bytes <= size
+    assert life.world.broker.state.memory.charged <= size
 
 
 def _backlog_that_nobody_reads(limit: int) -> LongLife:

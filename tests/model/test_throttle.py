@@ -204,7 +204,7 @@ def test_what_is_not_durable_waits_for_room_in_memory() -> None:
     client.say([Op.SEND, 1, 1, [[b"x", None, 4, False]] * MESSAGES])
     for _ in range(30):
         a_turn(world)
-    assert world.broker.state.references.memory_bytes <= 2_000_000 + 400 * REFERENCES_A_TURN
+    assert world.broker.state.memory.charged <= 2_000_000 + 400 * REFERENCES_A_TURN
     done = client.of(Op.CONFIRM)[-1][2]
     assert done < MESSAGES
     assert client.of(Op.CREDIT)[-1][4] is None or "memory-limit" in client.of(Op.CREDIT)[-1][4]

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from homing.broker.broker import Broker
 from homing.broker.connection import Connection
 from homing.broker.core.consumer import Consumer
-from homing.broker.core.message import Message, MessageReference, Where
+from homing.broker.core.memory import Kind
+from homing.broker.core.message import HOP_BYTES, REFERENCE_BYTES, Message, MessageReference, Where
 from homing.broker.core.producer import Producer
 from homing.broker.core.queue import Queue
 from homing.broker.core.settings.address_settings import AddressSettingsRepository
@@ -349,7 +350,8 @@ class World:
             for reference in queue.references.values():
                 assert reference.queue is queue
                 by_place[reference.where] = by_place.get(reference.where, 0) + 1
-                memory += 400 + (0 if id(reference.message) in messages else reference.message.size)
+                memory += REFERENCE_BYTES + HOP_BYTES * len(reference.hops or ())
+                memory += 0 if id(reference.message) in messages else reference.message.weight
                 messages.add(id(reference.message))
             self._check_disk(queue)
             assert queue.ready == by_place.get(Where.PENDING, 0) + queue.pending.disk_count, f"{queue.name}: pending"
@@ -377,7 +379,9 @@ class World:
             assert each.kept.bytes == sum(consumer.held_bytes for consumer in each.retired.values())
         assert pager.quota.kept == {each.kept for each in self.broker.connections.values()}
         held = sum(t.bytes for c in self.broker.connections.values() for t in c.transactions.values())
-        assert self.broker.state.references.memory_bytes == memory + held
+        account = self.broker.memory
+        assert (account.by_kind[Kind.QUEUES], account.by_kind[Kind.SESSIONS]) == (memory, held)
+        assert account.charged == sum(account.by_kind)
 
     def _check_disk(self, queue: Queue) -> None:
         """What a queue counts as being only on disk is what is there and not in memory."""

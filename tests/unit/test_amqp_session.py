@@ -276,9 +276,9 @@ def test_a_transaction_may_not_grow_without_end() -> None:
     payload = write_arguments(METHODS[NUMBER["basic.publish"]], (0, "", "q", False, False))
     published = b"".join(content_frames(1, payload, b"\x00\x00", b"body", 8192))
     peer.send(published * 3)
-    assert world.broker.state.references.memory_bytes == 3 * (REFERENCE_BYTES + len(b"body"))
+    assert world.broker.state.memory.charged == 3 * (REFERENCE_BYTES + len(b"body") + len(b"\x00\x00"))
     assert codes(peer.send(published)) == [("channel.close", 406)]
-    assert world.broker.state.references.memory_bytes == 0
+    assert world.broker.state.memory.charged == 0
 
 
 def published_alike(key: str, bodies: list[bytes], *, mandatory: bool = False, immediate: bool = False) -> bytes:
@@ -324,7 +324,7 @@ def test_without_credit_a_publisher_is_not_read_and_told_why(world: World) -> No
     peer.call(0, "connection.open", "/", "", False)
     peer.call(1, "channel.open", "")
     peer.call(1, "queue.declare", 0, "q", False, False, False, False, False, {})
-    world.broker.flow._memory_limit = 100_000
+    world.broker.flow._memory.limit = 100_000
     payload = write_arguments(METHODS[NUMBER["basic.publish"]], (0, "", "q", False, False))
     published = b"".join(content_frames(1, payload, b"\x00\x00", b"x" * 60_000, 131_072))
     told = [name for _ in range(200) for name, _ in peer.send(published) if peer.reading or name]

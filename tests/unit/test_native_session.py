@@ -141,7 +141,7 @@ def test_bodies_are_the_messages_that_they_stand_for(said: list[Any]) -> None:
         _say(session, [Op.PRODUCER, 1, 1, "a"], frame)
         house.turn()
         assert socket.of(Op.CONFIRM) == [[Op.CONFIRM, 1, 2]]
-        stored.append((house.journal.references, house.broker.state.references.memory_bytes))
+        stored.append((house.journal.references, house.broker.state.memory.charged))
     assert stored[0] == stored[1]
 
 
@@ -240,7 +240,7 @@ def test_who_sends_without_credit_is_cut_off_at_once_while_memory_is_at_its_limi
     for number in range(1, 5):
         _say(session, [Op.SEND, number, 1, [message, message, message]])
     house.turn()
-    assert house.broker.state.references.memory_bytes > 1024 * 1024
+    assert house.broker.state.memory.charged > 1024 * 1024
     assert [frame[1] for frame in socket.of(Op.CREDIT) if frame[2:4] == [0, 0]], "somebody was told to wait"
     with pytest.raises(ProtocolError) as caught:
         _say(session, *([Op.SEND, number, 4, [message]] for number in range(1, 5)))

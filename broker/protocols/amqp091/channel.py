@@ -19,7 +19,6 @@ from ...core.message import MessageReference
 from ...core.queue import Queue
 from ...core.redelivery import Failure
 from ...core.transaction import Transaction
-from ...errors import Refused
 from .batch import Confirming
 from .codec import (
     FRAME_BODY,
@@ -128,7 +127,7 @@ class Channel(Confirming):
             event = event._replace(properties=with_reply_to(event.properties, self.reply_queue))
         if self.transaction is not None:
             pattern_of(self.session, event)
-            self.session.broker.hold(self.transaction, [event], event.size)
+            self.session.broker.hold(self.transaction, [event], event.size + len(event.properties))
             _check(self.transaction)
             return
         self._take_in(event)
@@ -408,8 +407,12 @@ class Channel(Confirming):
             self._begin()
 
     def _begin(self) -> None:
-        self.transaction = self.session.broker.begin_channel(self.session.connection, self.number)
+        self.transaction = self.session.broker.begin_channel(self.session.connection, self.number, self._timed_out)
         self._settled = []
+
+    def _timed_out(self) -> None:
+        why = "the transaction was open for longer than limits.transaction-timeout allows: commit sooner"
+        self.session.close_channel(self.number, precondition_failed(why))
 
     def commit(self) -> None:
         """Everything that was held, in one step of the loop and so in one batch of the journal."""
@@ -487,11 +490,9 @@ def _still_unacked(entries: list[_Unacked]) -> dict[Consumer, list[MessageRefere
 def _check(transaction: Transaction[PublishEvent]) -> None:
     """A transaction may not grow without end."""
     if transaction.broken is not None:
-        raise precondition_failed("the transaction is larger than limits.max-transaction-* allow: commit sooner")
+        _, message, fix = transaction.broken
+        raise precondition_failed(f"{message}: {fix}")
 
 
 def _unknown_tag(tag: int) -> AmqpError:
     return precondition_failed(f"unknown delivery tag {tag}")
-
-
-__all__ = ["Channel", "Refused"]

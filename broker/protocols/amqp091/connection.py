@@ -11,7 +11,7 @@ from ...core.message import MessageReference, Properties
 from ...core.producer import Producer
 from ...core.routing import Route
 from .batch import Turn
-from .codec import PublishEvent, PublishRun
+from .codec import AmqpError, PublishEvent, PublishRun
 from .options import AmqpOptions
 
 
@@ -23,6 +23,8 @@ class Pattern(NamedTuple):
     address: str
     properties: Properties | None
     properties_bytes: int
+    #: See Message.extra; 0 where an earlier message has the same properties, and was charged for them.
+    properties_extra: int
     priority: int
     durable: bool
     ttl_ms: int | None
@@ -94,6 +96,10 @@ class AmqpConnection:
 
     def settled(self, consumer: Consumer) -> None:
         """Some of the consumer's deliveries were acknowledged."""
+        raise NotImplementedError
+
+    def close_channel(self, channel: int, error: AmqpError) -> None:
+        """The broker closes it, and tells why."""
         raise NotImplementedError
 
     def forget_content(self, channel: int) -> None:

@@ -12,7 +12,7 @@ from ...core.amqp.vhost import prefix_of
 from ...core.message import Message
 from ...core.routing import Route
 from ...errors import Refused
-from ...properties import size_of
+from ...properties import extra_of, size_of
 from .codec import AmqpError, PublishEvent, PublishRun
 from .codec_methods import NUMBER
 from .codec_properties import ContentProperties, read_properties
@@ -29,11 +29,12 @@ _LONGEST: Final = 128
 
 def message_of(session: AmqpConnection, event: PublishEvent, pattern: Pattern) -> Message:
     """What is published, as of now."""
-    _, _, address, properties, properties_bytes, priority, durable, ttl_ms = pattern
+    _, _, address, properties, properties_bytes, properties_extra, priority, durable, ttl_ms = pattern
     now_ms = session.broker.now_ms()
     expires_at_ms = None if ttl_ms is None else now_ms + ttl_ms
     message = Message(0, address, event.body or b"", properties, priority, durable, now_ms, expires_at_ms, session.producer.name)
     message.size += properties_bytes
+    message.extra = properties_extra
     return message
 
 
@@ -65,7 +66,7 @@ def take_in_run(session: AmqpConnection, run: PublishRun) -> int | None:
 
     Raises AmqpError.
     """
-    _, route, address, properties, properties_bytes, priority, durable, ttl_ms = pattern_of(session, run)
+    _, route, address, properties, properties_bytes, properties_extra, priority, durable, ttl_ms = pattern_of(session, run)
     if not route.plain:
         return None
     bodies = run.bodies[: session.broker.room(route)]
@@ -77,6 +78,7 @@ def take_in_run(session: AmqpConnection, run: PublishRun) -> int | None:
     if properties_bytes:
         for message in messages:
             message.size += properties_bytes
+            message.extra = properties_extra
     number = session.turn.publish(route, messages)
     if number is not None:
         session.turn.charge(number, number * (run.size + properties_bytes), len(route.queues))
@@ -92,7 +94,7 @@ def pattern_of(session: AmqpConnection, event: PublishEvent | PublishRun) -> Pat
         if len(event.properties) <= _LONGEST:
             if len(session.patterns) >= _REMEMBERED:
                 session.patterns.clear()
-            session.patterns[key] = pattern
+            session.patterns[key] = pattern._replace(properties_extra=0)
     return pattern
 
 
@@ -118,7 +120,8 @@ def _pattern(session: AmqpConnection, event: PublishEvent | PublishRun) -> Patte
     kept = message_properties(exchange, key, cc, bcc, raw, properties, headers, durable, priority)
     version = session.broker.routes_version
     address = prefix_of(session.connection.virtual_host) + (exchange or key)
-    return Pattern(version, route, address, kept, size_of(kept), priority, durable, ttl_ms)
+    size = size_of(kept)
+    return Pattern(version, route, address, kept, size, extra_of(kept, size), priority, durable, ttl_ms)
 
 
 def _priority(properties: ContentProperties, route: Route) -> int:

@@ -367,6 +367,9 @@ class AmqpSession(AmqpConnection):
     def forget_content(self, channel: int) -> None:
         self._reader.forget(channel)
 
+    def close_channel(self, channel: int, error: AmqpError) -> None:
+        self._channels.close_for(channel, error, 0)
+
     def settled(self, consumer: Consumer) -> None:
         subscriber = self.subscribers.get(consumer.number)
         if subscriber is not None:

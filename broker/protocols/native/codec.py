@@ -25,6 +25,8 @@ _UNCOUNTED_BYTES: Final = 1024 * 1024
 _SMALL_PIECE_BYTES: Final = 4096
 #: What a message costs a producer's byte credit beyond its body; also what a reference is reckoned at in memory.
 MESSAGE_OVERHEAD_BYTES: Final = 400
+#: What each property costs it beyond its name and value.
+PROPERTY_OVERHEAD_BYTES: Final = 120
 
 Frame = list[Any]
 
@@ -86,6 +88,14 @@ class ProtocolError(Exception):
         self.code = code
         self.message = message
         self.fix = fix
+
+
+def properties_cost(properties: dict[str, Any]) -> int:
+    """What properties cost a producer's byte credit: names and values, 9 for other values, and 120 for each."""
+    cost = PROPERTY_OVERHEAD_BYTES * len(properties)
+    for name, value in properties.items():
+        cost += len(name.encode()) + (len(value.encode()) if type(value) is str else len(value) if type(value) is bytes else 9)
+    return cost
 
 
 class FrameDecoder:

@@ -15,8 +15,8 @@ from ...core.message import DEFAULT_PRIORITY, Message
 from ...core.redelivery import ConsumerPolicy
 from ...core.settings.units import MAX_DURATION_MS
 from ...errors import Refused
-from ...properties import checked
-from .codec import MESSAGE_OVERHEAD_BYTES, Frame, ProtocolError
+from ...properties import checked, extra_of
+from .codec import MESSAGE_OVERHEAD_BYTES, PROPERTY_OVERHEAD_BYTES, Frame, ProtocolError
 
 MAX_NESTING: Final = 16
 MAX_PROPERTIES_BYTES: Final = 64 * 1024
@@ -106,9 +106,12 @@ def messages(
             read.append(Message(0, address, body, None, DEFAULT_PRIORITY, True, now_ms, None, producer))
             continue
         try:
-            read.append(_message(item, address, producer, now_ms, max_properties))
+            message = _message(item, address, producer, now_ms, max_properties)
         except Refused as refusal:
             return read, cost, refusal
+        if message.properties is not None:
+            cost += message.properties_size + PROPERTY_OVERHEAD_BYTES * len(message.properties)
+        read.append(message)
     return read, cost, None
 
 
@@ -145,14 +148,16 @@ def _message(item: list[Any], address: str, producer: str, now_ms: int, max_prop
         type(duplicate_id) is not str or not 0 < len(duplicate_id) <= MAX_DUPLICATE_ID or not duplicate_id.isprintable()
     ):
         raise Refused("invalid-message", f"a duplicate_id is 1 to {MAX_DUPLICATE_ID} printable characters", "use for example a UUID")
-    size = 0
+    size = extra = 0
     if properties is not None:
         if type(properties) is not dict:
             raise malformed("properties must be a map")
         properties, size = checked(properties, max_properties)
+        extra = extra_of(properties, size)
     expires_at_ms = now_ms + ttl_ms if ttl_ms else None
     message = Message(0, address, body, properties, priority, durable, now_ms, expires_at_ms, producer, duplicate_id, delay_ms)
     message.size += size
+    message.extra = extra
     return message
 
 

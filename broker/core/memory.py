@@ -1,0 +1,85 @@
+"""One account of memory: what clients cause to be held is charged to its owner when it comes, and given back when it goes.
+
+``memory-limit`` acts on the sum. Queues may take all of it; whatever else there is shares half (``room``), so that half is always
+for messages. What an object is charged is about what it takes (tests/unit/test_memory.py measures that).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any
+
+
+class Kind(IntEnum):
+    """What kind of thing an owner is."""
+
+    #: Messages: bodies, properties, references.
+    QUEUES = 0
+    #: Frames that are not whole yet, and answers that nobody has read.
+    CONNECTIONS = 1
+    #: Transactions: of sessions, and of AMQP's channels.
+    SESSIONS = 2
+    CACHES = 3
+    #: What is declared: addresses, queues, bindings, subscriptions, producers and their marks.
+    DECLARATIONS = 4
+
+
+class Memory:
+    """The sum. ``limit`` in bytes; ``unwritten``: what the journal holds until it is on disk."""
+
+    __slots__ = ("_unwritten", "by_kind", "charged", "limit")
+
+    def __init__(self, limit: int, unwritten: Callable[[], int] = lambda: 0) -> None:
+        self.limit = limit
+        self._unwritten = unwritten
+        #: All but what the journal holds.
+        self.charged = 0
+        self.by_kind = [0] * len(Kind)
+
+    def charge(self, kind: int, size: int) -> None:
+        """So many bytes more, or less, of owners of a kind that count their own."""
+        self.by_kind[kind] += size
+        self.charged += size
+
+    @property
+    def bytes(self) -> int:
+        return self.charged + self._unwritten()
+
+    @property
+    def full(self) -> bool:
+        """Whether producers wait."""
+        return self.bytes >= self.limit
+
+    def room(self) -> int:
+        """What may still be taken by anything but messages; below 0 where it is too much already."""
+        return self.limit // 2 - (self.charged - self.by_kind[Kind.QUEUES])
+
+    def described(self) -> dict[str, Any]:
+        """Bytes: the sum, and by kind of owner, the journal among them."""
+        kinds = {**{kind.name.lower(): self.by_kind[kind] for kind in Kind}, "journal": self._unwritten()}
+        return {"memory_bytes": sum(kinds.values()), "memory": kinds}
+
+
+class Owner:
+    """Whoever something is charged to. What it holds is given back at its end (``close``)."""
+
+    __slots__ = ("_kind", "_memory", "bytes")
+
+    def __init__(self, memory: Memory, kind: Kind) -> None:
+        self._memory = memory
+        self._kind = int(kind)
+        self.bytes = 0
+
+    def charge(self, size: int) -> None:
+        """So many bytes more; less, where it is below 0."""
+        self.bytes += size
+        self._memory.charge(self._kind, size)
+
+    def hold(self, size: int) -> None:
+        """So many bytes in all from now on."""
+        if size != self.bytes:
+            self.charge(size - self.bytes)
+
+    def close(self) -> None:
+        self.hold(0)

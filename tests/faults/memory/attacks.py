@@ -1,0 +1,318 @@
+"""Clients that make the broker hold as much as it will: each a way past ``memory-limit``, if there is one.
+
+An attack is a handful of connections, and what each of them sends; ``Attack.factor`` times the limit at most, all together. Nothing is
+slowed down and no credit is minded: what is not read waits in the socket, and who is thrown out has lost.
+"""
+
+from __future__ import annotations
+
+import itertools
+import select
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pika import frame, spec
+
+from homing.broker.protocols.native.codec import Op, encode
+from tests.amqp_wire import Wire
+from tests.faults.hostile import Raw
+from tests.process import Server
+
+Sending = Iterator[bytes]
+_MIB: Final = 1 << 20
+
+
+class Client:
+    """A logged-in socket, what is still to be sent on it, and whether it reads what comes."""
+
+    def __init__(self, opened: Raw | Wire, sending: Sending, *, reads: bool = True) -> None:
+        self.opened = opened
+        self.socket: socket.socket = opened.socket
+        self.reads = reads
+        self._sending = sending
+        self._data = memoryview(b"")
+        self.over = False
+
+    def write(self) -> int:
+        """As much as the socket takes of what comes next; how much that was."""
+        if not self._data:
+            self._data = memoryview(next(self._sending, b""))
+            if not self._data:
+                self.over = True
+                return 0
+        try:
+            sent = self.socket.send(self._data)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            self.over = True
+            return 0
+        self._data = self._data[sent:]
+        return sent
+
+    def read(self) -> None:
+        with suppress(BlockingIOError):
+            try:
+                if not self.socket.recv(1 << 18):
+                    self.over = True
+            except ConnectionError:
+                self.over = True
+
+
+def pump(clients: list[Client], seconds: float, most_bytes: int, alive: Callable[[], bool]) -> int:
+    """Sends until nobody has anything more to send, or nothing was taken for a while, or it is enough; how much that was."""
+    end = quiet = time.monotonic() + seconds
+    sent = 0
+    by_socket = {client.socket: client for client in clients}
+    for each in by_socket:
+        each.setblocking(False)
+    poll = select.epoll()
+    for each, client in by_socket.items():
+        poll.register(each, select.EPOLLOUT | (select.EPOLLIN if client.reads else 0))
+    by_number = {each.fileno(): client for each, client in by_socket.items()}
+    quiet = time.monotonic() + _QUIET_S
+    while by_number and sent < most_bytes and time.monotonic() < min(end, quiet) and alive():
+        for number, event in poll.poll(0.1):
+            client = by_number[number]
+            taken = client.write() if event & select.EPOLLOUT else 0
+            if event & (select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR):
+                client.read()
+            if taken:
+                sent += taken
+                quiet = time.monotonic() + _QUIET_S
+            if client.over:
+                poll.unregister(number)
+                del by_number[number]
+    poll.close()
+    return sent
+
+
+#: Nothing more is taken after so long.
+_QUIET_S: Final = 2.0
+
+
+@dataclass(frozen=True)
+class Attack:
+    """``factor``: how much is sent at most, in limits. ``hangs``: while the disk takes its time over a sync."""
+
+    clients: Callable[[Server, int], list[Client]]
+    factor: float = 8.0
+    hangs: bool = False
+    config: dict[str, Any] | None = None
+
+
+def _amqp(server: Server, channels: int = 1) -> Wire:
+    wire = Wire(int(server.ready["amqp"].rpartition(":")[2]))
+    for number in range(1, channels + 1):
+        wire.send(number, spec.Channel.Open())
+        assert wire.next(number) is not None
+    return wire
+
+
+def _publish(channel: int, key: str, body: bytes, headers: dict[str, Any] | None = None, **properties: Any) -> bytes:
+    parts: list[Any] = [frame.Method(channel, spec.Basic.Publish(exchange="", routing_key=key))]
+    parts.append(frame.Header(channel, len(body), spec.BasicProperties(headers=headers, **properties)))
+    parts += [frame.Body(channel, body[at : at + 131_064]) for at in range(0, len(body), 131_064)]
+    return b"".join([part.marshal() for part in parts])
+
+
+# -- each attack ---------------------------------------------------------------------------------------------------------
+
+
+def amqp_transactions(server: Server, limit: int) -> list[Client]:
+    """Published and never committed."""
+    one = _publish(1, "held", b"x" * 4096, delivery_mode=2) * 16
+    clients = []
+    for _ in range(64):
+        wire = _amqp(server)
+        wire.send(1, spec.Tx.Select())
+        assert wire.next(1) is not None
+        clients.append(Client(wire, itertools.repeat(one)))
+    return clients
+
+
+def _native(server: Server, items: list[Any], connections: int, **hello: Any) -> list[Client]:
+    """Producers that send the same frame again and again."""
+
+    def frames() -> Sending:
+        for number in itertools.count():
+            yield encode([int(Op.SEND), 1, 1 + number * len(items), items])
+
+    clients = []
+    for _ in range(connections):
+        raw = Raw(server.url, **hello)
+        raw.producer("held")
+        clients.append(Client(raw, frames()))
+    return clients
+
+
+def _tiny_properties(number: int) -> dict[str, None]:
+    return {f"{at:x}": None for at in range(number)}
+
+
+def unwritten(server: Server, limit: int) -> list[Client]:
+    """Durable messages without a body, made of properties, while the disk does not answer."""
+    return _native(server, [[b"", _tiny_properties(200)]] * 50, 8)
+
+
+def empty_bodies(server: Server, limit: int) -> list[Client]:
+    """The same without properties."""
+    return _native(server, [[b""]] * 2000, 8)
+
+
+def properties(server: Server, limit: int) -> list[Client]:
+    """Messages that are not durable, made of properties."""
+    return _native(server, [[b"", _tiny_properties(3000), 4, False]] * 20, 1)
+
+
+def transient(server: Server, limit: int) -> list[Client]:
+    """Messages that are not durable, with three properties of their own."""
+
+    def frames() -> Sending:
+        for number in itertools.count():
+            first = 1 + number * 500
+            items = [[b"x" * 100, {"order": f"order-{n}", "region": f"region-{n}", "size": n}, 4, False] for n in range(first, first + 500)]
+            yield encode([int(Op.SEND), 1, first, items])
+
+    raw = Raw(server.url)
+    raw.producer("held")
+    return [Client(raw, frames())]
+
+
+def native_frames(server: Server, limit: int) -> list[Client]:
+    """Frames of 16 MiB that are never whole."""
+    start = (16 << 20).to_bytes(4, "big") + b"\xdd"
+    return [Client(Raw(server.url), iter((start, *[bytes(_MIB)] * 15))) for _ in range(40)]
+
+
+def amqp_frames(server: Server, limit: int) -> list[Client]:
+    """Bodies of 16 MiB that are never whole, on four channels each."""
+
+    def contents() -> Sending:
+        for channel in range(1, 5):
+            yield frame.Method(channel, spec.Basic.Publish(exchange="", routing_key="held")).marshal()
+            yield frame.Header(channel, 16 * _MIB, spec.BasicProperties()).marshal()
+        for _ in range(120):
+            for channel in range(1, 5):
+                yield frame.Body(channel, bytes(131_064)).marshal()
+
+    return [Client(_amqp(server, 4), contents()) for _ in range(16)]
+
+
+def answers(server: Server, limit: int) -> list[Client]:
+    """Long answers that nobody reads."""
+    with Raw(server.url) as raw:
+        for number in range(1500):
+            raw.send(Op.CALL, number + 1, "create-queue", {"queue": f"{'q' * 200}.{number}", "durable": False})
+        for _ in range(1500):
+            raw.until(Op.RESULT)
+    asked = [encode([int(Op.CALL), number, "queues", {"limit": 1000}]) for number in range(1, 200)]
+    return [Client(Raw(server.url), iter(asked), reads=False) for _ in range(30)]
+
+
+def amqp_headers(server: Server, limit: int) -> list[Client]:
+    """Consumed at once; each with long headers that no other has."""
+
+    def messages() -> Sending:
+        for number in itertools.count():
+            yield _publish(1, "seen", b"x", {"number": number, "text": "x" * 100_000})
+
+    wire = _amqp(server)
+    wire.send(1, spec.Queue.Declare("seen", arguments={"x-delivery-limit": 5, "x-queue-type": "quorum"}, durable=True))
+    assert wire.next(1) is not None
+    for number in range(4):
+        wire.send(1, spec.Basic.Consume("seen", f"tag{number}", no_ack=True))
+        assert wire.next(1) is not None
+    return [Client(wire, messages())]
+
+
+def marks(server: Server, limit: int) -> list[Client]:
+    """Producers that send one message each and are gone."""
+
+    def producers() -> Sending:
+        for number in range(1, 60_000):
+            parts: list[list[Any]] = [[int(Op.PRODUCER), number, number, "marked"], [int(Op.SEND), number, 1, [[b"", None, 4, False]]]]
+            yield b"".join([encode(part) for part in (*parts, [int(Op.END_PRODUCER), number])])
+
+    with Raw(server.url) as raw:
+        raw.send(Op.CALL, 1, "create-queue", {"queue": "marked", "durable": False})
+        raw.until(Op.RESULT)
+    return [Client(Raw(server.url), producers()) for _ in range(8)]
+
+
+def tiny(server: Server, limit: int) -> list[Client]:
+    """A million durable messages of one byte."""
+    return _native(server, [[b"x"]] * 2000, 4)
+
+
+def connections(server: Server, limit: int) -> list[Client]:
+    """Five thousand of them, each with some of a frame."""
+    start = (1 << 20).to_bytes(4, "big") + b"\xdd" + bytes(40_000)
+    return [Client(Raw(server.url, source=f"127.0.0.{2 + number % 2}"), iter((start,))) for number in range(5000)]
+
+
+def never_read(server: Server, limit: int) -> list[Client]:
+    """Eighty consumers that never read, of queues of 4 KiB messages; others send."""
+    consumers: list[Client] = []
+    for number in range(80):
+        raw = Raw(server.url)
+        raw.send(Op.CALL, 1, "create-queue", {"queue": f"unread.{number}", "address": "held", "routing_type": "multicast"})
+        raw.until(Op.RESULT)
+        raw.send(Op.SUBSCRIBE, 2, 1, f"unread.{number}", {"prefetch": 100_000})
+        raw.until(Op.RESULT)
+        consumers.append(Client(raw, iter(()), reads=False))
+    return consumers + _native(server, [[b"x" * 4096]] * 4, 2)
+
+
+def many_queues(server: Server, limit: int) -> list[Client]:
+    """200 queues, each filled for a consumer that acknowledges nothing."""
+    clients: list[Client] = []
+    for number in range(200):
+        raw = Raw(server.url)
+        raw.send(Op.SUBSCRIBE, 2, 1, f"slow.{number}", {"prefetch": 10_000})
+        raw.until(Op.RESULT)
+        raw.producer(f"slow.{number}")
+        frames = (encode([int(Op.SEND_BODIES), 1, 1 + at * 50, [], [b"x" * 4096] * 50]) for at in range(200))
+        clients.append(Client(raw, frames))
+    return clients
+
+
+def bindings(server: Server, limit: int) -> list[Client]:
+    """Whatever can be declared: bindings of one queue, under keys of 250 letters."""
+
+    def declared() -> Sending:
+        for number in itertools.count():
+            yield frame.Method(
+                1, spec.Queue.Bind(queue="bound", exchange="amq.topic", routing_key=f"{number:0250d}", nowait=True)
+            ).marshal()
+
+    clients = []
+    for _ in range(2):
+        wire = _amqp(server)
+        wire.send(1, spec.Queue.Declare("bound"))
+        assert wire.next(1) is not None
+        clients.append(Client(wire, declared()))
+    return clients
+
+
+ATTACKS: Final[dict[str, Attack]] = {
+    "amqp-transactions": Attack(amqp_transactions),
+    "unwritten-properties": Attack(unwritten, hangs=True),
+    "unwritten-empty": Attack(empty_bodies, 1.0, hangs=True),
+    "properties": Attack(properties, 4.0),
+    "native-frames": Attack(native_frames, 12.0),
+    "amqp-frames": Attack(amqp_frames, 16.0),
+    "unread-answers": Attack(answers),
+    "amqp-headers": Attack(amqp_headers, 12.0),
+    "marks": Attack(marks),
+    "transient": Attack(transient, 4.0),
+    "tiny": Attack(tiny, 0.2),
+    "connections": Attack(connections, 12.0),
+    "never-read": Attack(never_read),
+    "slow-queues": Attack(many_queues, 40.0),
+    "bindings": Attack(bindings),
+}
