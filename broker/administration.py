@@ -17,6 +17,7 @@ from .core.amqp.exchange import Destination
 from .core.amqp.policy import Policy
 from .core.consumer import Consumer
 from .core.dead_letter import DELETED
+from .core.fault import FaultGroup
 from .core.message import MessageReference
 from .core.queue import Queue
 from .core.rights import Grant, Place, Right
@@ -37,6 +38,7 @@ FREE: Final[Mapping[str, str]] = {
     "told to a front end, which asks before it tells anybody": "queues when_queue_goes find_queue queues_of find_message consumers_of"
     " list_policies settings commanded_settings settings_with touched_by explain answer_bytes list_virtual_hosts open_connections",
     "whoever has logged in may know what is there, as with RabbitMQ": "queue look_up_queue check_reply_queue find_exchange",
+    "shows what may be browsed": "faults",
     "of what was asked for before": "in_steps check_delete consumers_gone delete_exclusive",
 }
 
@@ -149,6 +151,26 @@ class Administration(Engine):
     def move_message(self, who: Who, place: MessageReference, target: Queue) -> Steps[bool]:
         """The same into another queue, failed count at 0. Raises Refused where that is full."""
         return act_on(self.state, place, lambda reference: self.office.move(reference, target))
+
+    # -- faults ------------------------------------------------------------------------------------------------------
+
+    def faults(self, who: Who) -> list[FaultGroup]:
+        """Those of queues that whoever asks may browse; of queues that are gone to who may browse everything."""
+        queues = self.state.post_office.queues_by_id
+        groups = self.recorder.faults.by_id.values()
+        return [each for each in groups if self.may(who, Right.BROWSE, places.of_fault(queues.get(each.queue_id)))]
+
+    @needs((Right.MANAGE, places.at_faults), audited=True)
+    def mute_fault(self, who: Who, groups: Sequence[FaultGroup], muted: bool) -> None:
+        """See FaultGroups.mute."""
+        for group in groups:
+            self.recorder.faults.mute(group, muted)
+
+    @needs((Right.MANAGE, places.at_faults), audited=True)
+    def fault_fixed(self, who: Who, groups: Sequence[FaultGroup], version: str | None) -> None:
+        """See FaultGroups.fixed."""
+        for group in groups:
+            self.recorder.faults.fixed(group, version)
 
     def consumers_of(self, queue: Queue) -> list[Consumer]:
         """The open ones, those that stand by included."""

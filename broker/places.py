@@ -10,6 +10,7 @@ from .connection import Connection
 from .core.amqp.exchange import Destination
 from .core.amqp.policy import Policy
 from .core.amqp.vhost import REPLY_TO, address_and_queue, prefix_of, split
+from .core.fault import FaultGroup
 from .core.message import MessageReference
 from .core.queue import Queue
 from .core.rights import Place, everything_in
@@ -80,6 +81,14 @@ def consumed(_: Engine, __: Connection, ___: int, queue: Queue, *____: object, *
 
 def at_all(_: Engine, __: object, references: Sequence[MessageReference]) -> Iterable[Place]:
     return dict.fromkeys(queue_place(each.queue) for each in references)
+
+
+def of_fault(queue: Queue | None) -> Place:
+    return Place("broker") if queue is None else queue_place(queue)
+
+
+def at_faults(broker: Engine, _: object, groups: Sequence[FaultGroup], *__: object) -> Iterable[Place]:
+    return dict.fromkeys(of_fault(broker.state.post_office.queues_by_id.get(each.queue_id)) for each in groups)
 
 
 def moved_from(_: Engine, __: object, reference: MessageReference, ___: Queue) -> Iterable[Place]:

@@ -200,6 +200,14 @@ class Server:
         """In a thread: whether a transaction of the last 24 h was committed."""
         return self._journal_reader().committed(transaction_id)
 
+    def fault_counts(self) -> dict[str, Any]:
+        """In a thread: see JournalReader."""
+        return self._journal_reader().fault_counts(self._clock.now_ms())
+
+    def fault_told(self, fault_ids: list[int]) -> dict[str, Any]:
+        """In a thread: see JournalReader."""
+        return self._journal_reader().fault_told(fault_ids, self._clock.now_ms())
+
     def _journal_reader(self) -> JournalReader:
         if self._reader is None:
             self._reader = JournalReader(self.config.data_directory)

@@ -34,6 +34,34 @@ class ReferenceState(IntFlag):
     SUSPECT = 2
 
 
+#: What a message may die of, by its number in ``cause``; "": it has not died.
+DEATHS: Final = ("", "delivery_limit", "poison", "not-retryable", "expired", "maxlen", "rejected")
+DEATH_BITS: Final = 7
+#: It was sent back once, after it had died.
+SENT_BACK: Final = 8
+
+
+def cause(fault_id: int, death: str, sent_back: int = 0) -> int:
+    """Why a message is in trouble, in one number: its fault group, what it died of, and ``sent_back`` (SENT_BACK or 0)."""
+    return fault_id << 4 | sent_back | DEATHS.index(death)
+
+
+def fault_of(cause: int) -> int:
+    """The fault group in it."""
+    return cause >> 4
+
+
+class FaultStat(IntEnum):
+    """Places in the row of increments that ``FaultChanges.counts`` hands out: the columns of table ``fault_count`` after its key."""
+
+    FAILURES = 0
+    #: Messages that failed so last and are to be tried again; goes down, too.
+    WAITING = 1
+    SUCCEEDED = 2
+    DIED = 3
+    REDRIVEN = 4
+
+
 class QueueStat(IntEnum):
     """Places in the row of increments that ``WriteBatch.counts`` hands out: the columns of table ``minute`` after its key."""
 
@@ -196,6 +224,10 @@ class ReferenceRecord(NamedTuple):
     state: int
     due_at_ms: int | None
     expires_at_ms: int | None
+    #: See ``cause``; 0: it has not failed.
+    cause: int
+    #: The redrive job that sent it back, negative once it has failed again as before; 0: none.
+    redrive: int
     entered_at_ms: int
     #: Newest first (see broker.core.message.Hop); None before the first move.
     hops: Sequence[HopRecord] | None
@@ -239,6 +271,9 @@ class ReferenceCounts(NamedTuple):
     state: int
     due_at_ms: int | None
     expires_at_ms: int | None
+    #: As in ReferenceRecord.
+    cause: int = 0
+    redrive: int = 0
 
 
 class QueueRecord(NamedTuple):
@@ -340,6 +375,26 @@ class Outcomes(NamedTuple):
     stays: list[tuple[int, int]]
 
 
+class FaultRecord(NamedTuple):
+    """Failures of one queue that look alike. Its counts stand apart (FaultStat), and so do text and traceback of the first of them."""
+
+    fault_id: int
+    fingerprint: str
+    queue_id: int
+    error_class: str
+    first_ms: int
+    last_ms: int
+    #: Of the latest ones, oldest first; at most one a minute.
+    message_ids: list[int]
+    #: Who met it: client_id, host, version, when first and when last.
+    programs: list[tuple[str, str, str, int, int]]
+    muted: bool = False
+    #: It is said to be gone from this version on, and was back at that time.
+    fixed_in: str | None = None
+    fixed_ms: int | None = None
+    regressed_ms: int | None = None
+
+
 class PolicyRecord(NamedTuple):
     policy: str
     from_ms: int
@@ -381,6 +436,8 @@ class Recovered(NamedTuple):
     quarantined: list[str]
     #: In (kind, name) order.
     declarations: tuple[DeclarationRecord, ...] = ()
+    #: Each with the beginning of its text, the least recent first.
+    faults: Sequence[tuple[FaultRecord, str]] = ()
     #: Empty where everything was read.
     on_disk: Sequence[OnDisk] = ()
     #: Those in force last, pattern -> {setting: value}; None where none are on record.

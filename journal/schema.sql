@@ -1,4 +1,4 @@
--- The journal, version 10. One read-write connection; every other opens the file mode=ro.
+-- The journal, version 11. One read-write connection; every other opens the file mode=ro.
 -- Times are milliseconds since 1970 UTC; *_blob columns are msgpack. A page is 16 KiB (set before the first table).
 
 CREATE TABLE meta (
@@ -57,13 +57,19 @@ CREATE TABLE reference (
   overlay_blob   BLOB,                     -- list of hops, newest first (packing.py); NULL before the first move
   message_blob   BLOB,                     -- the packed message; NULL: it stands in table message
   checksum       INTEGER NOT NULL,         -- crc32 of message_blob (0 without one)
-  counts_checksum INTEGER                  -- of counts, state, times and place (packing.py); NULL: none of those counts and times was ever set
+  counts_checksum INTEGER,                 -- of counts, state, times and place (packing.py); NULL: none of those counts and times was ever set
+  cause          INTEGER,                  -- why it is in trouble (contract.cause): bits 0-2 what it died of, 3 sent back once, 4- fault_id; NULL: it is not
+  redrive        INTEGER,                  -- the job that sent it back, negative once it failed as before; NULL: none
+  message_key    TEXT                      -- of a dead letter, where the settings name the property
 ) STRICT;
 CREATE INDEX reference_order ON reference (queue_id, rank);
 -- By time, in an order that a cursor can go on in.
 CREATE INDEX reference_due ON reference (queue_id, due_at_ms, sequence, rank) WHERE due_at_ms IS NOT NULL;
 CREATE INDEX reference_expires ON reference (queue_id, expires_at_ms, sequence) WHERE expires_at_ms IS NOT NULL;
 CREATE INDEX reference_apart ON reference (queue_id) WHERE state <> 0;
+-- Dead letters by what they died of, and by key, each in the order in which they came, which is that of their times, too.
+CREATE INDEX reference_dead ON reference (queue_id, cause) WHERE cause & 7;
+CREATE INDEX reference_key ON reference (queue_id, message_key) WHERE message_key IS NOT NULL;
 -- Where a message went: moved and shared ones only, since an index over all costs every send (the rest have one reference, the first).
 CREATE INDEX reference_message ON reference (message_id) WHERE overlay_blob IS NOT NULL OR message_blob IS NULL;
 
@@ -73,7 +79,9 @@ CREATE TABLE returned (
   deliveries  INTEGER NOT NULL,
   failures    INTEGER NOT NULL,
   assignments INTEGER NOT NULL,
-  proof       INTEGER NOT NULL
+  proof       INTEGER NOT NULL,
+  last_cause  INTEGER,
+  last_redrive INTEGER
 ) STRICT;
 
 -- References that left while their rows stay until they are removed in the order in which they lie (gone.py): bit n of bits stands for
@@ -121,6 +129,37 @@ CREATE TABLE outcome (
 CREATE INDEX outcome_at ON outcome (at_ms);
 CREATE INDEX outcome_message ON outcome (first_message, last_message);
 CREATE INDEX outcome_several ON outcome (first_message, last_message) WHERE last_message > first_message;
+
+-- Failures of a queue that look alike (fingerprint.py); at most faults.MOST, the least recent being folded into the one of fault_id 1.
+CREATE TABLE fault (
+  fault_id    INTEGER PRIMARY KEY,
+  fingerprint TEXT NOT NULL,
+  queue_id    INTEGER NOT NULL,            -- where they failed; 0: the folded ones
+  error_class TEXT NOT NULL,
+  first_ms    INTEGER NOT NULL,
+  last_ms     INTEGER NOT NULL,            -- about: written at most once a minute
+  fault_blob  BLOB NOT NULL                -- map: the rest of contract.FaultRecord
+) STRICT;
+CREATE UNIQUE INDEX fault_fingerprint ON fault (fingerprint, queue_id);
+
+-- What the first of them told.
+CREATE TABLE fault_text (
+  fault_id  INTEGER PRIMARY KEY,
+  text      TEXT NOT NULL,
+  traceback TEXT NOT NULL
+) STRICT;
+
+-- Their counts (contract.FaultStat) by ten minutes; those of more than a day ago stand in slot 0.
+CREATE TABLE fault_count (
+  fault_id  INTEGER NOT NULL,
+  slot      INTEGER NOT NULL,
+  failures  INTEGER NOT NULL DEFAULT 0,
+  waiting   INTEGER NOT NULL DEFAULT 0,
+  succeeded INTEGER NOT NULL DEFAULT 0,
+  died      INTEGER NOT NULL DEFAULT 0,
+  redriven  INTEGER NOT NULL DEFAULT 0,
+  PRIMARY KEY (fault_id, slot)
+) STRICT, WITHOUT ROWID;
 
 -- Counts of durable messages per queue and minute. sent + moved_in = succeeded + dead_lettered + expired + dropped + purged + moved_out + still here.
 -- Rows get coarser with age (retention.py): older than history-retention one for an hour, than 8 times that for a day, than 104 times

@@ -121,7 +121,7 @@ ALLOWED: dict[str, set[str]] = {
     "journal/commit": _RECORDS | {"journal/backup", "journal/store", "journal/upkeep"},
     "journal/read": _RECORDS | {"journal/commit", "journal/migrations", "journal/store", "journal/upkeep"},
     "journal/backup": _RECORDS | {"journal/commit", "journal/migrations", "journal/read", "journal/store"},
-    "journal/export": _RECORDS | {"journal/read", "journal/store", "journal/upkeep"},
+    "journal/export": _RECORDS | {"journal/commit", "journal/read", "journal/store", "journal/upkeep"},
     "journal": _RECORDS | {"journal/backup", "journal/commit", "journal/migrations", "journal/read", "journal/store", "journal/upkeep"},
     "analytics": set(),
 }

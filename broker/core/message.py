@@ -158,6 +158,7 @@ class MessageReference:
     """One message in one queue. ``sequence`` is its place: queue order within its priority."""
 
     __slots__ = (
+        "cause",
         "consumer",
         "counted",
         "delivered_at_ms",
@@ -174,6 +175,7 @@ class MessageReference:
         "park_reason",
         "priority",
         "queue",
+        "redrive",
         "sequence",
         "shared",
         "suspect",
@@ -202,6 +204,9 @@ class MessageReference:
         self.dispatched = 0
         self.hops: list[Hop] | None = None
         self.suspect = False
+        #: Why it is in trouble, and the job that sent it back (journal.contract.ReferenceRecord); 0: it is not, none did.
+        self.cause = 0
+        self.redrive = 0
         #: Parked: what it died of and could not be moved for; "" otherwise.
         self.park_reason = ""
         self.where = IN_COMMIT

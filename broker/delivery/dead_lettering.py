@@ -18,6 +18,7 @@ from ..core.dead_letter import EXPIRED, MAX_LENGTH, Target
 from ..core.message import IN_COMMIT, PARKED, Hop, MessageReference, PropertyValue, Where, lookup
 from ..core.queue import Queue
 from ..errors import Refused
+from ..recording.records import message_key
 from ..steps import STEP, Steps
 from ..topology.amqp.arguments import is_temporary
 from ..topology.amqp.dead_letter_router import DeadLetterExchanges, DeadLetterRoute
@@ -82,6 +83,7 @@ class DeadLetterOffice:
             for reference, _ in moved[number:]:
                 self._park(reference, reason, on_the_books=reference in parked)
             if going:
+                state.recorder.faults.died(queue.queue_id, [reference for reference, _ in going], reason)
                 arrived = state.references.move(queues, going)
                 outcome = "expired" if reason == EXPIRED else "dead-lettered"
                 state.references.leave_all(queue, [reference for reference, _ in going], outcome, reason, queues)
@@ -352,8 +354,17 @@ class DeadLetterOffice:
         self._move(reference, target, "moved", reference.delivery_count)
 
     def _move(self, reference: MessageReference, target: Queue, outcome: str, delivery_count: int) -> None:
-        references, moved_in = self._state.references, QueueStat.MOVED_IN
-        arrived = references.enter(reference.message, [target], moved_in, hops=reference.hops, delivery_count=delivery_count)
+        references, faults = self._state.references, self._state.recorder.faults
+        back = reference.hops is not None and any(hop.facts["queue"] == target.name for hop in reference.hops)
+        arrived = references.enter(
+            reference.message,
+            [target],
+            QueueStat.MOVED_IN,
+            hops=reference.hops,
+            delivery_count=delivery_count,
+            cause=faults.goes_on(reference, back),
+            key=message_key(reference) if reference.cause and not back else None,
+        )
         references.leave(reference, outcome, targets=(target,))
         target.expect(1, reference.message.size)
         self._state.arrive_when_safe(arrived)

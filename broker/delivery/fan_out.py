@@ -81,7 +81,7 @@ def _join_on_disk(
         assert record is not None, "only durable messages go to disk"
         expires_at_ms = expires_at(settings, now_ms, message.expires_at_ms)
         priority = queue.priority_of(message)
-        values = (queue_id, priority, sequence, 0, 0, 0, 0, None, expires_at_ms, now_ms, None, record, True)
+        values = (queue_id, priority, sequence, 0, 0, 0, 0, None, expires_at_ms, 0, 0, now_ms, None, record, True)
         stored[sequence] = make(ReferenceRecord, values)
         arrived(queue, priority, sequence, message.size, expires_at_ms)
         sequence += 1

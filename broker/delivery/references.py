@@ -19,7 +19,7 @@ from ..core.scheduled import Expiries
 from ..core.settings.address_settings import AddressSettings
 from ..recording.mapping import message_of
 from ..recording.recorder import Recorder
-from ..recording.records import message_record
+from ..recording.records import message_key, message_record
 
 _SUSPECT: Final = int(ReferenceState.SUSPECT)
 _QUEUES: Final = int(Kind.QUEUES)
@@ -130,8 +130,11 @@ class References:
         due_at_ms: int | None = None,
         delivery_count: int = 0,
         expires_at_ms: int | None = None,
+        cause: int = 0,
+        redrive: int = 0,
+        key: str | None = None,
     ) -> list[MessageReference]:
-        """Those of one message, sent or moved, to whatever queues."""
+        """Those of one message, sent or moved, to whatever queues. ``key``: of a dead letter."""
         now_ms, count = self._now_ms(), SENT if column is QueueStat.SENT else MOVED_IN
         references: list[MessageReference] = []
         for queue in queues:
@@ -142,19 +145,21 @@ class References:
             reference.hops = hops
             reference.due_at_ms = due_at_ms
             reference.delivery_count = delivery_count
+            reference.cause = cause
+            reference.redrive = redrive
             if column is QueueStat.SENT:
                 reference.expires_at_ms = expires_at(queue.settings, now_ms, expires_at_ms)
             else:
                 reference.expires_at_ms = _expires_when_moved(queue, now_ms)
             references.append(reference)
             self.restore(reference)
-        self._recorder.entered(references, column)
+        self._recorder.entered(references, column, key)
         return references
 
     def move(self, queues: list[Queue], moved: list[Moved]) -> list[MessageReference]:
         """Those of messages that died elsewhere, many at a time. What they were is still to leave."""
         if len(queues) > 1:
-            return [new for old, hops in moved for new in self.enter(old.message, queues, QueueStat.MOVED_IN, hops=hops)]
+            return [new for old, hops in moved for new in self._enter_all(old, queues, hops)]
         queue, now_ms = queues[0], self._now_ms()
         contents, expires_at_ms = queue.references, _expires_when_moved(queue, now_ms)
         references: list[MessageReference] = []
@@ -163,6 +168,7 @@ class References:
             message = old.message
             reference = MessageReference(message, queue, sequence, now_ms)
             reference.hops = hops
+            reference.cause = old.cause
             reference.expires_at_ms = expires_at_ms
             contents[sequence] = reference
             message.references += 1
@@ -174,7 +180,12 @@ class References:
         self.transient_bytes += REFERENCE_BYTES * (len(moved) - durable)
         self._memory.charge(_QUEUES, REFERENCE_BYTES * len(moved) + sum([_hops_bytes(hops) for _, hops in moved]))
         self._recorder.moved_in(queue, references)
+        if moved[0][0].queue.settings.message_key_property is not None:
+            self._recorder.keyed({new.sequence: message_key(old) for new, (old, _) in zip(references, moved, strict=True) if new.durable})
         return references
+
+    def _enter_all(self, old: MessageReference, queues: list[Queue], hops: list[Hop]) -> list[MessageReference]:
+        return self.enter(old.message, queues, QueueStat.MOVED_IN, hops=hops, cause=old.cause, key=message_key(old))
 
     def restore(self, reference: MessageReference) -> None:
         """Counts one in that is recorded already, or about to be."""
@@ -257,14 +268,18 @@ class References:
 
 def reference_of(queue: Queue, record: ReferenceRecord) -> MessageReference:
     """A row of the journal as it stood there, in no state and in no queue's contents yet."""
-    _, priority, sequence, delivery_count, failed, assigned, state, due_at_ms, expires_at_ms, entered_at_ms, hops, message, _ = record
-    reference = MessageReference(message_of(message), queue, sequence, entered_at_ms)
+    _, priority, sequence, delivery_count, failed, assigned, state, due_ms, expires_ms, cause, redrive, entered_ms, hops, message, _ = (
+        record
+    )
+    reference = MessageReference(message_of(message), queue, sequence, entered_ms)
     reference.priority = min(priority, len(queue.pending.on_disk) - 1)
     reference.delivery_count = delivery_count
     reference.failed = failed
     reference.dispatched = assigned
-    reference.due_at_ms = due_at_ms
-    reference.expires_at_ms = expires_at_ms
+    reference.due_at_ms = due_ms
+    reference.expires_at_ms = expires_ms
+    reference.cause = cause
+    reference.redrive = redrive
     reference.hops = None if hops is None else [Hop(*hop) for hop in hops]
     reference.suspect = state & _SUSPECT != 0
     return reference

@@ -13,7 +13,7 @@ from ..connection import Connection
 from ..errors import Refused
 from ..steps import Steps
 from . import arguments as read
-from . import connections, host, messages, one_message, policies, queues, settings, users, virtual_hosts
+from . import connections, faults, host, messages, one_message, policies, queues, settings, users, virtual_hosts
 from .host import Host, in_thread
 from .statistics import Meter
 
@@ -49,6 +49,8 @@ CHANGES: Final[dict[str, Handler]] = {
     "pause": queues.pause,
     "resume": queues.resume,
     "redrive": messages.redrive,
+    "mute-fault": faults.mute,
+    "fault-fixed": faults.fixed,
     "set-policy": policies.set_one,
     "clear-policy": policies.clear,
     "add-vhost": virtual_hosts.add,
@@ -76,6 +78,8 @@ READS: Final[dict[str, Handler]] = {
     "history": host.history,
     "last-attempts": host.last_attempts,
     "transaction-outcome": host.transaction_outcome,
+    "faults": faults.list_all,
+    "fault": faults.one,
 }
 #: Of the process: answered when they have come to an end, and what they changed is on disk.
 PROCESS: Final[dict[str, Handler]] = {

@@ -35,6 +35,7 @@ from ..core.redelivery import Action, ConsumerPolicy, Decision, policy_in_force
 from ..core.routing import Address
 from ..core.settings.address_settings import AddressSettings
 from .failure_report import brief, keep
+from .fault_groups import FaultGroups
 from .journal_port import JournalPort
 from .records import arrival_record, home_of, message_key, message_record, reference_record, state_bits
 
@@ -69,13 +70,14 @@ class Recorder:
         self._journal = journal
         self._now_ms = now_ms
         self._keep_all = keep_all_history
+        self.faults = FaultGroups(journal, now_ms)
         self._known_policies: dict[str, None] = {}
         self._last_report: dict[str, Any] | None = None
         self._last_settings: AddressSettings | None = None
         self._last_outcome = ""
         self._last_fault: Fault | None = None
-        #: Its fingerprint, also where nothing of it is stored.
-        self._last_fingerprint = ""
+        #: The same for its group, also where nothing of it is stored: fingerprint, class, text, traceback.
+        self._last_told = ("", "", "", "")
         self._fault_uses = 0
         #: Of the messages that succeeded after a failure: how many attempts that took.
         self.attempts = Histogram(ATTEMPTS)
@@ -164,8 +166,8 @@ class Recorder:
 
     # -- a queue entry -------------------------------------------------------------------------------------------
 
-    def entered(self, references: list[MessageReference], column: QueueStat = QueueStat.SENT) -> None:
-        """References of *one* message joined their queues. Several durable ones share one stored body."""
+    def entered(self, references: list[MessageReference], column: QueueStat = QueueStat.SENT, key: str | None = None) -> None:
+        """References of *one* message joined their queues. Several durable ones share one stored body. ``key``: of dead letters."""
         durable = [reference for reference in references if reference.durable]
         if not durable:
             return
@@ -179,6 +181,8 @@ class Recorder:
         message.stored += len(durable)
         for reference in durable:
             batch.add(reference_record(reference, record))
+            if key is not None:
+                batch.faults().keys[reference.sequence] = key
             batch.counts(reference.queue.queue_id, minute)[column] += 1
 
     def moved_in(self, queue: Queue, references: list[MessageReference]) -> None:
@@ -200,6 +204,10 @@ class Recorder:
             batch.add_fresh(records, size)
             batch.counts(queue.queue_id, self._now_ms() // _MINUTE_MS)[QueueStat.MOVED_IN] += len(records)
 
+    def keyed(self, keys: dict[int, str | None]) -> None:
+        """What keys dead letters that have just joined their queue have, by sequence."""
+        self._journal.batch.faults().keys.update({sequence: key for sequence, key in keys.items() if key is not None})
+
     def arrived(self, queue: Queue, arrivals: dict[int, MessageReference], size: int) -> None:
         """The plain case of sending: fresh durable references, by sequence, of as many messages of ``size`` in one queue."""
         batch = self._journal.batch
@@ -220,6 +228,8 @@ class Recorder:
                 0,
                 None,
                 expires_at_ms,
+                0,
+                0,
                 now_ms,
                 None,
                 message_record(message),
@@ -230,7 +240,7 @@ class Recorder:
 
     def changed(self, references: Iterable[MessageReference]) -> None:
         """Counts, due time or state of references that stay where they are."""
-        alike: dict[tuple[int, int, int, int, int | None, int | None], list[int]] = {}
+        alike: dict[tuple[int, int, int, int, int | None, int | None, int, int], list[int]] = {}
         last = None
         for reference in references:
             if reference.durable:
@@ -241,6 +251,8 @@ class Recorder:
                     state_bits(reference),
                     reference.due_at_ms,
                     reference.expires_at_ms,
+                    reference.cause,
+                    reference.redrive,
                 )
                 if counts != last:
                     last, sequences = counts, alike.setdefault(counts, [])
@@ -271,6 +283,8 @@ class Recorder:
                 recorded.append(reference.sequence)
                 recorded_ms += now_ms - (reference.delivered_at_ms or reference.dispatched_at_ms)
                 reference.delivery_count += not reference.counted
+                if reference.cause:
+                    self.faults.ended(reference, succeeded=True)
                 self._outcome(reference, "succeeded", now_ms, None, (), told, consumer)
             else:
                 first_tries.add(reference.sequence)
@@ -305,6 +319,8 @@ class Recorder:
             if not reference.durable:
                 continue
             gone.append(reference.sequence)
+            if reference.cause:
+                self.faults.ended(reference, succeeded=False)
             if always or reference.failed or reference.hops:
                 self._outcome(reference, outcome, now_ms, reason, target_queues, told)
             message = reference.message
@@ -420,11 +436,17 @@ class Recorder:
             counts[QueueStat.FAILED_FIRST] += first
             counts[QueueStat.FAILED_MS] += failed_ms
             batch.serve(queue_id, now_ms // _MINUTE_MS, consumer.served_as, [0, 0, number, failed_ms, now_ms, now_ms])
+            self.read_report(report, settings, outcome)
+            durable = [reference for reference, _ in verdicts if reference.durable]
+            self.faults.failed(queue_id, durable, self._last_told, consumer.client, now_ms)
 
     def read_report(self, report: dict[str, Any], settings: AddressSettings, outcome: str) -> None:
         """Once for each report, however many messages it fails, and before any of them changes."""
         if self._last_report is not report or self._last_settings is not settings or self._last_outcome != outcome:
-            self._last_fault, self._last_fingerprint = keep(report, settings, outcome)
+            self._last_fault, number = keep(report, settings, outcome)
+            fault = self._last_fault or Fault()
+            text = fault.get("error_text") or fault.get("reason", "")
+            self._last_told = (number, fault.get("error_type") or outcome, text, fault.get("traceback", ""))
             self._last_report, self._last_settings, self._last_outcome = report, settings, outcome
             self._fault_uses = 0
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from homing.journal.contract import MessageRecord, ReferenceRecord, ReferenceState, make
+from homing.journal.contract import DEATHS, MessageRecord, ReferenceRecord, ReferenceState, make
 
-from ..core.dead_letter import DELIVERY_LIMIT, EXPIRED, MAX_LENGTH, NOT_RETRYABLE, POISON, REJECTED
 from ..core.message import PARKED, Message, MessageReference
 
 _MAX_KEY_CHARS: Final = 256
 #: Place of a park reason in the state's upper bits.
-PARK_REASONS: Final = ("", DELIVERY_LIMIT, POISON, NOT_RETRYABLE, EXPIRED, MAX_LENGTH, REJECTED)
+PARK_REASONS: Final = DEATHS
 PARK_REASON_SHIFT: Final = 2
 
 
@@ -68,6 +67,7 @@ def arrival_record(reference: MessageReference) -> ReferenceRecord:
         reference.sequence,
         *(0, 0, 0, 0, None),
         reference.expires_at_ms,
+        *(0, 0),
         reference.entered_at_ms,
         None,
         message_record(reference.message),
@@ -87,6 +87,8 @@ def reference_record(reference: MessageReference, message: MessageRecord) -> Ref
         state_bits(reference),
         reference.due_at_ms,
         reference.expires_at_ms,
+        reference.cause,
+        reference.redrive,
         reference.entered_at_ms,
         reference.hops,
         message,

@@ -30,6 +30,7 @@ def recover(broker: Engine, recovered: Recovered) -> None:
     broker.policies.restore(recovered.declarations)
     broker.commanded.restore(recovered.declarations)
     broker.restore_settings()
+    broker.recorder.faults.restore(recovered.faults)
     for queue_record in recovered.queues:
         _queue(broker, queue_record)
     broker.virtual_hosts.restore(recovered.declarations)

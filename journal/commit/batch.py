@@ -30,6 +30,7 @@ from ..contract import (
     make,
     weigh,
 )
+from .fault_changes import FaultChanges
 
 QUEUE_STATS = len(QueueStat)
 #: Maps of a batch in which a later entry simply takes the place of an earlier one.
@@ -37,7 +38,17 @@ _LAST_STATE_WINS = ("queues", "addresses", "declarations", "producers", "duplica
 
 #: All that is for the disk, beside what is added, deleted, and the clock.
 _CONTENT = (
-    *("changed", "queue_stats", "attempts", "outcomes", "messages", "deleted_first", "messages_deleted", "attempts_deleted"),
+    *(
+        "changed",
+        "queue_stats",
+        "fault_changes",
+        "attempts",
+        "outcomes",
+        "messages",
+        "deleted_first",
+        "messages_deleted",
+        "attempts_deleted",
+    ),
     *_LAST_STATE_WINS,
 )
 
@@ -75,6 +86,7 @@ class WriteBatch:
         "duplicates",
         "elide",
         "elided",
+        "fault_changes",
         "forgotten",
         "messages",
         "messages_deleted",
@@ -119,6 +131,7 @@ class WriteBatch:
         self.queue_stats: dict[tuple[int, int], list[int]] = {}
         #: (queue_id, minute, consumer) -> [succeeded, held_ms, failed, failed_ms, first_ms, last_ms]
         self.consumer_stats: dict[tuple[int, int, str], list[int]] = {}
+        self.fault_changes = FaultChanges()
         self.queues: dict[int, QueueRecord] = {}
         #: None: to be deleted.
         self.addresses: dict[str, AddressRecord | None] = {}
@@ -212,7 +225,7 @@ class WriteBatch:
             fresh = added.get(sequence)
             if fresh is not None:
                 record = fresh if isinstance(fresh, ReferenceRecord) else self._as_record(fresh)
-                added[sequence] = make(ReferenceRecord, (*record[:3], *counts, *record[9:]))
+                added[sequence] = make(ReferenceRecord, (*record[:3], *counts, *record[11:]))
             elif sequence not in deleted:
                 self.changed[sequence] = counts
 
@@ -345,6 +358,12 @@ class WriteBatch:
             row = self.queue_stats[queue_id, minute] = [0] * QUEUE_STATS
         return row
 
+    def faults(self) -> FaultChanges:
+        """What is to be written of fault groups; add to it."""
+        if not self.touched:
+            self.touch()
+        return self.fault_changes
+
     def queue(self, record: QueueRecord) -> None:
         """Set a queue's row. ``deleted_at_ms`` set: deleted; the row stays while history speaks of it."""
         self.touch()
@@ -450,6 +469,7 @@ class WriteBatch:
             row = self.queue_stats.setdefault(minute, increments)
             if row is not increments:
                 row[:] = map(sum, zip(row, increments, strict=True))
+        self.fault_changes.absorb(later.fault_changes)
         for key, served in later.consumer_stats.items():
             self.serve(*key, served)
 

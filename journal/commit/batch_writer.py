@@ -25,17 +25,19 @@ from ..upkeep import tombstones
 from .batch import WriteBatch
 from .changes import change_references
 from .counts import write_counts
+from .fault_groups import write_faults
 from .writer_state import WriterState
 
 log = logging.getLogger("homing.journal")
 
-_REFERENCE_WIDTH = 15
+_REFERENCE_WIDTH = 17
 #: Most references are written as they arrived: no counts, no times, a body of their own. For those only what differs is a parameter. A
 #: parameter of None or bytes costs 250 ns more than any other, since sqlite3 looks for an adapter of its type; hence bytearray.
-_FRESH_ROW = "(?,?,?,?,0,0,0,0,NULL,NULL,?,NULL,?,?,NULL)"
+_FRESH_ROW = "(?,?,?,?,0,0,0,0,NULL,NULL,?,NULL,?,?,NULL,NULL,NULL,NULL)"
 _FRESH_WIDTH = 7
 #: The same of those that share a body in table message: a third of what all columns as parameters cost.
-_SHARING_ROW = "(?,?,?,?,0,0,0,0,NULL,NULL,?,NULL,NULL,0,NULL)"
+_SHARING_ROW = "(?,?,?,?,0,0,0,0,NULL,NULL,?,NULL,NULL,0,NULL,NULL,NULL,NULL)"
+_ROW = f"({'?,' * _REFERENCE_WIDTH}NULL)"
 _SHARING_WIDTH = 5
 #: So much is packed before it is handed to SQLite: copies of bodies are made for no more at a time.
 _PACKED_BYTES = 8 << 20
@@ -45,11 +47,11 @@ IS_THERE = "SELECT 1 FROM reference WHERE sequence = ?"
 # A message that goes on to another queue takes its body along from the row that it leaves.
 MOVE_REFERENCE = (
     "INSERT INTO reference SELECT v.column2, v.column3, v.column4, old.message_id, 0, 0, 0, 0, NULL, NULL, v.column5, v.column6,"
-    " old.message_blob, old.checksum, NULL FROM (VALUES {values}) AS v JOIN reference AS old"
+    " old.message_blob, old.checksum, NULL, v.column8, v.column9, NULL FROM (VALUES {values}) AS v JOIN reference AS old"
     " ON old.sequence = v.column1 AND old.message_id = v.column7"
 )
 MOVE_RUN = (
-    "INSERT INTO reference SELECT ?, ?, sequence + ?, message_id, 0, 0, 0, 0, NULL, NULL, ?, ?, message_blob, checksum, NULL"
+    "INSERT INTO reference SELECT ?, ?, sequence + ?, message_id, 0, 0, 0, 0, NULL, NULL, ?, ?, message_blob, checksum, NULL, ?, ?, NULL"
     " FROM reference WHERE sequence BETWEEN ? AND ?"
 )
 INSERT_MESSAGE = "INSERT OR REPLACE INTO message VALUES {values}"
@@ -171,6 +173,8 @@ class BatchWriter:
         elif batch.attempts or batch.outcomes:
             meta += ["history_from_ms", max(batch.clock_ms, state.clock_ms) + 1]
         write_counts(connection, batch)
+        if batch.fault_changes:
+            write_faults(connection, batch.fault_changes)
         self._write_marks(connection, batch, state)
         if batch.clock_ms > state.clock_ms:
             state.clock_ms = batch.clock_ms
@@ -294,7 +298,7 @@ def _add_references(connection: sqlite3.Connection, batch: WriteBatch, written: 
         if inserts.moved:
             written.added += _move_references(connection, inserts.moved)
         if inserts.other:
-            written.added += run_values(connection, INSERT_REFERENCE, _REFERENCE_WIDTH, inserts.other)
+            written.added += run_values(connection, INSERT_REFERENCE, _REFERENCE_WIDTH, inserts.other, _ROW)
 
 
 def _delete_bodies(connection: sqlite3.Connection, message_ids: set[int]) -> None:
@@ -316,7 +320,23 @@ def _append_references(inserts: _Inserts, records: Iterator[ReferenceRecord], le
     pack_one, size = packer(), 0
     fresh, shares, moved, other = inserts
     for record in records:
-        queue_id, priority, sequence, delivery_count, failed, assigned, state, due, expires, entered, hops, message, shared = record
+        (
+            queue_id,
+            priority,
+            sequence,
+            delivery_count,
+            failed,
+            assigned,
+            state,
+            due,
+            expires,
+            cause,
+            redrive,
+            entered,
+            hops,
+            message,
+            shared,
+        ) = record
         unchanged = due is None and expires is None and not (delivery_count or failed or assigned or state)
         if shared and unchanged and not hops:
             shares += (queue_id, 9 - priority, sequence, message.message_id, entered)
@@ -333,7 +353,7 @@ def _append_references(inserts: _Inserts, records: Iterator[ReferenceRecord], le
                 overlay = pack_hops(hops, sequence, pack_one) if hops else None
                 proof = None if unchanged else counts_checksum(queue_id, 9 - priority, sequence, *record[3:9])
                 other += (queue_id, 9 - priority, sequence, message.message_id, delivery_count, failed, assigned, state)
-                other += (due, expires, entered, overlay, blob, checksum, proof)
+                other += (due, expires, entered, overlay, blob, checksum, proof, cause, redrive)
         if size >= _PACKED_BYTES:
             break
     return size
@@ -349,13 +369,13 @@ def _move_references(connection: sqlite3.Connection, moved: list[ReferenceRecord
         first, hops = run[0], run[0].hops or ()
         ended, overlay = hops[0][0], bytearray(pack_hops(hops, first.sequence, pack_one))
         if len(run) >= LONG_RUN:
-            values = (first.queue_id, 9 - first.priority, first.sequence - ended, first.entered_at_ms, overlay, ended, ended + len(run) - 1)
-            written += connection.execute(MOVE_RUN, values).rowcount
+            values = (first.queue_id, 9 - first.priority, first.sequence - ended, first.entered_at_ms, overlay, first.cause, first.redrive)
+            written += connection.execute(MOVE_RUN, (*values, ended, ended + len(run) - 1)).rowcount
         else:
             for number, record in enumerate(run, ended):
                 flat += (number, record.queue_id, 9 - record.priority, record.sequence, record.entered_at_ms, overlay)
-                flat.append(record.message.message_id)
-    written += run_values(connection, MOVE_REFERENCE, 7, flat)
+                flat += (record.message.message_id, record.cause, record.redrive)
+    written += run_values(connection, MOVE_REFERENCE, 9, flat)
     if written == len(moved):
         return written
     # A row that was found damaged meanwhile was set aside, or a damaged hop named another; the message itself is here.
@@ -364,7 +384,7 @@ def _move_references(connection: sqlite3.Connection, moved: list[ReferenceRecord
     inserts = _Inserts([], [], [], [])
     for record in missing:
         _append_references(inserts, iter([record]), set())
-    return written + run_values(connection, INSERT_REFERENCE, _REFERENCE_WIDTH, inserts.other)
+    return written + run_values(connection, INSERT_REFERENCE, _REFERENCE_WIDTH, inserts.other, _ROW)
 
 
 def _moving_together(moved: list[ReferenceRecord]) -> Iterator[list[ReferenceRecord]]:
@@ -373,7 +393,8 @@ def _moving_together(moved: list[ReferenceRecord]) -> Iterator[list[ReferenceRec
     for number, record in enumerate(moved):
         hops = record.hops or ()
         ended, facts = hops[0]
-        way = (record.queue_id, record.priority, record.sequence - ended, record.entered_at_ms, id(facts if len(hops) == 1 else hops))
+        why = (record.cause, record.redrive, id(facts if len(hops) == 1 else hops))
+        way = (record.queue_id, record.priority, record.sequence - ended, record.entered_at_ms, *why)
         if number and (way != before or ended != next_ended):
             yield moved[start:number]
             start = number

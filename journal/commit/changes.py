@@ -14,12 +14,13 @@ from .writer_state import WriterState
 # The comparison names v's columns by place: a VALUES table has no names of its own.
 _CHANGE_REFERENCE: Final = (
     "UPDATE reference SET delivery_count = v.column2, failed = v.column3, assigned = v.column4, state = v.column5,"
-    f" due_at_ms = v.column6, expires_at_ms = v.column7, counts_checksum = {PLACED.format(counts='v.column8')} FROM"
+    " due_at_ms = v.column6, expires_at_ms = v.column7, cause = v.column8, redrive = v.column9,"
+    f" counts_checksum = {PLACED.format(counts='v.column10')} FROM"
     " (VALUES {values}) AS v WHERE reference.sequence = v.column1"
 )
 _CHANGE_RUN: Final = (
     "UPDATE reference SET delivery_count = ?, failed = ?, assigned = ?, state = ?, due_at_ms = ?, expires_at_ms = ?,"
-    f" counts_checksum = {PLACED.format(counts='?')}"
+    f" cause = ?, redrive = ?, counts_checksum = {PLACED.format(counts='?')}"
     " WHERE sequence BETWEEN ? AND ?"
 )
 
@@ -47,4 +48,4 @@ def change_references(connection: sqlite3.Connection, changed: dict[int, Referen
             touched += range(first, last + 1)
     if touched and state.returned:
         returned.forget(connection, touched)
-    return written + run_values(connection, _CHANGE_REFERENCE, 8, single)
+    return written + run_values(connection, _CHANGE_REFERENCE, 10, single)

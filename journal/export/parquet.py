@@ -76,6 +76,12 @@ TABLES = (
         "first_at:time last_at:time",
         export_rows.deliveries_by_consumer,
     ),
+    Table(
+        "faults",
+        "fingerprint:string queue_id:int64 queue:string error_class:string text:string first_at:time last_at:time failures:int64 "
+        "waiting:int64 succeeded:int64 died:int64 redriven:int64 dead:int64 muted:bool fixed_in:string fixed_at:time regressed_at:time",
+        export_rows.faults,
+    ),
 )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,7 +17,9 @@ from operator import itemgetter
 from typing import Any
 
 from .. import fingerprint
+from ..commit.fault_groups import COLUMNS as FAULT_COLUMNS
 from ..contract import AttemptDetail, Fault, HopFacts, HopRecord, OutcomeDetail, Program, ReferenceState
+from ..read import faults as fault_reads
 from ..store import returned
 from ..store.history_rows import ATTEMPTS, FAILURES_OF_MESSAGE, OUTCOMES
 from ..store.packing import Damaged, unpack, unpack_hops, unpack_message, unpack_outcome
@@ -341,6 +344,21 @@ def deliveries_by_minute(snapshot: Snapshot) -> Iterator[Row]:
                     purged, moved_out, failed_first, failed_ms FROM minute ORDER BY queue_id, minute"""
     for queue_id, minute, *counts in snapshot.select(sql):
         yield (queue_id, snapshot.queue_name(queue_id), minute * 60_000_000, *counts)
+
+
+def faults(snapshot: Snapshot) -> Iterator[Row]:
+    counts, dead = fault_reads.counts(snapshot.connection, snapshot.now_ms), Counter[int]()
+    for lying in fault_reads.dead(snapshot.connection):
+        dead[lying["fault_id"]] += lying["messages"]
+    sql = """SELECT fault_id, fingerprint, queue_id, error_class, coalesce(text, ''), first_ms, last_ms, fault_blob
+             FROM fault LEFT JOIN fault_text USING (fault_id) ORDER BY fault_id"""
+    for fault_id, number, queue_id, error_class, text, first_ms, last_ms, blob in snapshot.select(sql):
+        counted, said = counts.get(fault_id) or dict.fromkeys(FAULT_COLUMNS, 0), unpack(blob)
+        yield (
+            number, queue_id, snapshot.queue_name(queue_id), error_class, text, us(first_ms), us(last_ms),
+            *(counted[name] for name in FAULT_COLUMNS), dead[fault_id], said["muted"], said["fixed_in"], us(said["fixed_ms"]),
+            us(said["regressed_ms"]),
+        )  # fmt: skip
 
 
 def deliveries_by_consumer(snapshot: Snapshot) -> Iterator[Row]:

@@ -30,11 +30,12 @@ _LENGTH: Final = "coalesce(length(r.message_blob), (SELECT length(m.message_blob
 _LENGTHS: Final = f"SELECT json_group_array(n) FROM (SELECT {_LENGTH} AS n FROM reference r {{rows}} LIMIT ?)"
 _PAGE: Final = f"""
 SELECT json_group_array(json_array(queue_id, rank, sequence, message_id, delivery_count, failed, assigned, state, due_at_ms, expires_at_ms,
-       entered_at_ms, shared, length(overlay_blob), length(body), checksum, counts_checksum)),
+       why, job, entered_at_ms, shared, length(overlay_blob), length(body), checksum, counts_checksum)),
        cast(group_concat(overlay_blob, '') AS BLOB), cast(group_concat(body, '') AS BLOB)
 FROM (SELECT r.queue_id, r.rank, r.sequence, r.message_id, {returned.DELIVERY_COUNT} AS delivery_count, {returned.FAILED} AS failed,
-             {returned.ASSIGNED} AS assigned, r.state, r.due_at_ms, r.expires_at_ms, r.entered_at_ms,
-             r.message_blob IS NULL AS shared, r.overlay_blob, {_BODY} AS body, {_CHECKSUM} AS checksum,
+             {returned.ASSIGNED} AS assigned, r.state, r.due_at_ms, r.expires_at_ms, {returned.CAUSE} AS why,
+             {returned.REDRIVE} AS job, r.entered_at_ms, r.message_blob IS NULL AS shared,
+             r.overlay_blob, {_BODY} AS body, {_CHECKSUM} AS checksum,
              {returned.CHECKSUM} AS counts_checksum
       FROM reference r {returned.JOIN} {{rows}} LIMIT ?)
 """
@@ -153,6 +154,8 @@ def _records(rows: list[list[Any]], overlays: bytes, bodies: bytes, bad: list[tu
         state,
         due_at_ms,
         expires_at_ms,
+        cause,
+        redrive,
         entered_at_ms,
         shared,
         overlay_length,
@@ -172,7 +175,7 @@ def _records(rows: list[list[Any]], overlays: bytes, bodies: bytes, bad: list[tu
             bad.append((sequence, error))
             continue
         counts = (delivery_count, failed, assigned, state)
-        times = (due_at_ms, expires_at_ms, entered_at_ms)
+        times = (due_at_ms, expires_at_ms, cause, redrive, entered_at_ms)
         append(make(ReferenceRecord, (queue_id, 9 - rank, sequence, *counts, *times, hops, message, shared == 1)))
     return records
 

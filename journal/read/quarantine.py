@@ -13,11 +13,11 @@ log = logging.getLogger("homing.journal")
 
 _NAMES: Final[str] = (
     "queue_id, rank, sequence, message_id, delivery_count, failed, assigned, state,"
-    " due_at_ms, expires_at_ms, entered_at_ms, overlay_blob, message_blob, checksum, counts_checksum"
+    " due_at_ms, expires_at_ms, entered_at_ms, overlay_blob, message_blob, checksum, counts_checksum, cause, redrive"
 )
 #: The columns; and where they come from.
 REFERENCE_COLUMNS: Final[str] = _NAMES.replace("delivery_count, failed, assigned", returned.COUNTS).replace(
-    "counts_checksum", returned.CHECKSUM
+    "counts_checksum, cause, redrive", f"{returned.CHECKSUM}, {returned.CAUSE}, {returned.REDRIVE}"
 )
 REFERENCE: Final[str] = f"{REFERENCE_COLUMNS} FROM reference r {returned.JOIN}"
 

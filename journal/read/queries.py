@@ -23,6 +23,7 @@ from ..store.history_rows import ATTEMPTS, ATTEMPTS_OF_MESSAGE, OUTCOMES, OUTCOM
 from ..store.packing import Damaged, check_counts, unpack, unpack_hops, unpack_message
 from ..store.sqlite import APPLICATION_ID
 from ..upkeep.tombstones import THERE
+from . import faults
 
 _BUSY_S = 5.0
 _COLUMNS = (
@@ -161,6 +162,17 @@ class JournalReader:
             references.append(_reference(row, names))
             message = message or _message(connection, row)
         return message, references
+
+    def fault_counts(self, now_ms: int) -> dict[str, Any]:
+        """``faults``: the counts of each group; ``dead``: which dead letters lie where; ``queues``: names, deleted ones among them. See
+        faults.py."""
+        with self._snapshot() as connection:
+            return {"faults": faults.counts(connection, now_ms), "dead": faults.dead(connection), "queues": faults.queue_names(connection)}
+
+    def fault_told(self, fault_ids: list[int], now_ms: int) -> dict[str, Any]:
+        """See faults.told."""
+        with self._snapshot() as connection:
+            return faults.told(connection, fault_ids, now_ms)
 
     def queues(self) -> list[dict[str, Any]]:
         """Live durable queues by name: the declaration, ``messages`` (durable ones, in any state), ``scheduled`` (those with a due

@@ -8,6 +8,7 @@ thousand at a time and no bulk packing is needed here (beside a busy loop it wou
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import sys
 import uuid
@@ -16,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..commit.writer_state import WriterState
-from ..contract import AddressRecord, DeclarationRecord, MessageRecord, OnDisk, QueueRecord, Recovered, ReferenceRecord
+from ..contract import AddressRecord, DeclarationRecord, FaultRecord, MessageRecord, OnDisk, QueueRecord, Recovered, ReferenceRecord
 from ..store import returned
 from ..store.bulk_statements import delete_integers
 from ..store.commits import Mark, commit
@@ -25,6 +26,8 @@ from ..store.packing import FIRST_RANK, Damaged, check_counts, unpack, unpack_ho
 from ..store.sqlite import PAGE_BYTES
 from ..upkeep import tombstones
 from .quarantine import REFERENCE, REFERENCE_COLUMNS, sentence, set_aside
+
+log = logging.getLogger("homing.journal")
 
 _PAGE_ROWS = 2_000
 #: More than this in bodies is not read at the start, however few messages it is.
@@ -97,6 +100,7 @@ def _recover(
         committed=dict(connection.execute("SELECT transaction_id, at_ms FROM committed ORDER BY at_ms")),
         quarantined=reader.quarantined,
         declarations=_declarations(connection),
+        faults=_faults(connection),
         settings=_settings(connection),
         on_disk=[] if whole else _on_disk(connection, {key: n for key, n in counted.items() if key[0] in live}, references, left),
     )
@@ -238,6 +242,20 @@ def _declarations(connection: sqlite3.Connection) -> tuple[DeclarationRecord, ..
     return tuple(found)
 
 
+def _faults(connection: sqlite3.Connection) -> list[tuple[FaultRecord, str]]:
+    """What cannot be read of one is no reason not to start."""
+    sql = "SELECT fault.*, coalesce(substr(text, 1, 256), '') FROM fault LEFT JOIN fault_text USING (fault_id) ORDER BY last_ms"
+    found = []
+    for fault_id, fingerprint, queue_id, error_class, first_ms, last_ms, blob, text in rows(connection, sql):
+        record = FaultRecord(fault_id, fingerprint, queue_id, error_class, first_ms, last_ms, [], [])
+        try:
+            record = record._replace(**unpack(blob))
+        except (Damaged, TypeError, ValueError):
+            log.error("fault group %s is not what was written: who met it and when it was fixed is left out", fingerprint)
+        found.append((record, text))
+    return found
+
+
 def _duplicates(connection: sqlite3.Connection, limit: int) -> tuple[dict[str, list[str]], dict[str, int], int]:
     found: dict[str, list[str]] = {}
     highest = 0
@@ -325,7 +343,7 @@ class _References:
         queue_id, rank, sequence, message_id, delivery_count, failed, assigned, state, due, expires, entered, overlay, blob, *checksums = (
             row
         )
-        checksum, counts_checksum = checksums
+        checksum, counts_checksum, cause, redrive = checksums
         shared = blob is None
         if shared:
             self._used.add(message_id)
@@ -342,7 +360,21 @@ class _References:
             raise Damaged(f"has rank {rank}")
         check_counts(queue_id, rank, sequence, delivery_count, failed, assigned, state, due, expires, counts_checksum)
         return ReferenceRecord(
-            queue_id, 9 - rank, sequence, delivery_count, failed, assigned, state, due, expires, entered, hops, message, shared
+            queue_id,
+            9 - rank,
+            sequence,
+            delivery_count,
+            failed,
+            assigned,
+            state,
+            due,
+            expires,
+            cause,
+            redrive,
+            entered,
+            hops,
+            message,
+            shared,
         )
 
     def _set_aside(self, row: tuple[Any, ...], why: Damaged) -> None:

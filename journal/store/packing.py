@@ -118,9 +118,9 @@ def _are_facts(facts: dict[str, Any]) -> bool:
 
 
 def checksum_of_counts(
-    delivery_count: int, failed: int, assigned: int, state: int, due_at_ms: int | None, expires_at_ms: int | None
+    delivery_count: int, failed: int, assigned: int, state: int, due_at_ms: int | None, expires_at_ms: int | None, *_: int
 ) -> int:
-    """Of what changes of a reference, whichever it is."""
+    """Of what changes of a reference, whichever it is; but for why it did (ReferenceCounts), by which nothing is delivered."""
     due = _NO_TIME if due_at_ms is None else due_at_ms
     return crc32(_COUNTS.pack(delivery_count, failed, assigned, state, due, _NO_TIME if expires_at_ms is None else expires_at_ms))
 

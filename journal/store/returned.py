@@ -22,11 +22,13 @@ FAILED: Final[str] = "coalesce(failures, failed)"
 ASSIGNED: Final[str] = "coalesce(assignments, assigned)"
 COUNTS: Final[str] = f"{DELIVERY_COUNT}, {FAILED}, {ASSIGNED}"
 CHECKSUM: Final[str] = "coalesce(proof, counts_checksum)"
+CAUSE: Final[str] = "coalesce(last_cause, cause, 0)"
+REDRIVE: Final[str] = "coalesce(last_redrive, redrive, 0)"
 #: Rows without a reference, of which there are none.
 NO_REFERENCE: Final[str] = "SELECT sequence FROM returned WHERE sequence NOT IN (SELECT sequence FROM reference)"
 
 _SET: Final[str] = (
-    f"INSERT OR REPLACE INTO returned SELECT sequence, ?, ?, ?, {PLACED.format(counts='?')} FROM reference"
+    f"INSERT OR REPLACE INTO returned SELECT sequence, ?, ?, ?, {PLACED.format(counts='?')}, ?, ? FROM reference"
     " WHERE sequence BETWEEN ? AND ? AND state = 0 AND due_at_ms IS NULL AND expires_at_ms IS ?"
 )
 
@@ -39,7 +41,9 @@ def set_run(connection: sqlite3.Connection, first: int, last: int, counts: Refer
     """Counts of all references from first to last; False, and nothing done, where there is more to change of some."""
     if counts.state or counts.due_at_ms is not None:
         return False
-    values = (counts.delivery_count, counts.failed, counts.assigned, checksum_of_counts(*counts), first, last, counts.expires_at_ms)
+    delivery_count, failed, assigned, _, _, expires_at_ms, cause, redrive = counts
+    own = (delivery_count, failed, assigned, checksum_of_counts(*counts), cause, redrive)
+    values = (*own, first, last, expires_at_ms)
     if connection.execute(_SET, values).rowcount == last - first + 1:
         return True
     forget(connection, range(first, last + 1))

@@ -12,6 +12,8 @@ import sqlite3
 import time
 
 from ..commit.batch_writer import FAILURE_BYTES
+from ..commit.fault_changes import FAULT_SLOT_MS
+from ..commit.fault_groups import fold_slots
 from ..commit.writer_state import WriterState
 from ..contract import QueueStat
 from ..options import JournalOptions
@@ -26,6 +28,7 @@ _STEP_ROWS = 4_096
 _HISTORY_ROWS = 256
 _PERIOD_S = 60.0
 _MINUTE_MS = 60_000
+_DAY_MS = 86_400_000
 #: Pages moved in one step, and the free pages worth the work: a quarter of the file and 16 MiB.
 _VACUUM_PAGES = 64
 #: How often free pages are counted while there are few.
@@ -90,6 +93,7 @@ class Retention:
             served = _served(connection, state.clock_ms - self._options.history_retention_ms)
             removed += served
             folding = self._fold(connection, state)
+            fold_slots(connection, (state.clock_ms - _DAY_MS) // FAULT_SLOT_MS - 1)
             if state.history_bytes != before:
                 connection.execute("INSERT OR REPLACE INTO meta VALUES ('history_bytes', ?)", (state.history_bytes,))
             if self._forgot_to_ms:

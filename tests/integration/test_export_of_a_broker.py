@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -44,6 +45,7 @@ class Account:
     def __init__(self) -> None:
         self.began = datetime.now(UTC)
         self.ids: dict[str, int] = {}
+        self.faults: list[dict[str, Any]] = []
         self.ended = self.began
 
     def during(self, value: Any) -> bool:
@@ -99,6 +101,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Account]:
         async def live() -> None:
             async with homing.connect(server.url, client_id="shop", program_version="2.1") as connection:
                 await go_all_ways(connection, account)
+                account.faults = (await connection.call("faults"))["items"]
 
         asyncio.run(live())
         assert server.stop() == 0
@@ -273,6 +276,26 @@ def test_dead_letters(exported: tuple[Path, Account]) -> None:
             producer=lambda value: value.startswith("shop/"), **SHOP,
         )  # fmt: skip
     assert len(rows) == 2
+
+
+def test_faults_are_grouped_as_the_broker_showed_them_and_as_attempts_are(exported: tuple[Path, Account]) -> None:
+    dump, account = exported
+    rows = {(row["queue"], row["fingerprint"]): row for row in rows_of(dump, "faults")}
+    live = {(each["queue"], each["fault"]): each for each in account.faults}
+    counts = ("failures", "waiting", "succeeded", "died", "redriven", "dead", "error_class", "text", "muted", "fixed_in")
+    assert {key: [row[name] for name in counts] for key, row in rows.items()} == {
+        key: [each[name] for name in counts] for key, each in live.items()
+    }
+    assert all(account.during(row["first_at"]) and row["first_at"] <= row["last_at"] for row in rows.values())
+    attempts = Counter((row["queue"], row["fingerprint"]) for row in rows_of(dump, "attempts"))
+    assert {key: row["failures"] for key, row in rows.items() if row["failures"]} == attempts
+    by_class = {(queue, row["error_class"]): row for (queue, _), row in rows.items()}
+    sku = by_class["orders", "KeyError"]
+    assert [sku[name] for name in ("failures", "waiting", "succeeded", "died", "redriven", "dead")] == [4, 0, 1, 2, 1, 1]
+    stock = by_class["orders", "ValueError"]
+    assert [stock[name] for name in ("failures", "waiting", "succeeded", "died", "redriven", "dead")] == [1, 0, 1, 0, 0, 0]
+    assert [by_class["late", "expired"][name] for name in ("failures", "died", "dead")] == [0, 1, 1]
+    assert (by_class["stuck", "nack"]["waiting"], by_class["purged", "nack"]["waiting"]) == (1, 0)
 
 
 def test_queues(exported: tuple[Path, Account]) -> None:

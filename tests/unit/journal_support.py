@@ -50,7 +50,7 @@ def message(message_id: int, body: bytes = b"body", **fields: Any) -> MessageRec
 
 def reference(sequence: int, queue_id: int = 1, of: MessageRecord | None = None, **fields: Any) -> ReferenceRecord:
     stored = of or message(sequence)
-    return ReferenceRecord(queue_id, 4, sequence, 0, 0, 0, 0, None, None, NOW_MS, None, stored, False)._replace(**fields)
+    return ReferenceRecord(queue_id, 4, sequence, 0, 0, 0, 0, None, None, 0, 0, NOW_MS, None, stored, False)._replace(**fields)
 
 
 def hop(sequence: int, **facts: Any) -> HopRecord:

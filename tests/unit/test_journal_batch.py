@@ -57,7 +57,7 @@ def test_an_arrival_becomes_a_record_when_it_is_written_changed_or_joins_another
     later.delete_all({3})
     batch.absorb(later)
     changed, as_it_came = batch.records()
-    assert (changed.sequence, changed[3:9], changed.message) == (2, counted(failed=5), message(2))
+    assert (changed.sequence, changed[3:11], changed.message) == (2, counted(failed=5), message(2))
     assert as_it_came == reference(4)
     assert (batch.size, batch.elided, batch.shared_bodies()) == (2 * size, 2, set())
 

@@ -601,8 +601,12 @@ async def test_hops_that_an_older_journal_holds_are_read(tmp_path: Path) -> None
         facts = hop(3, message_id=3)[1]
         connection.execute("UPDATE reference SET overlay_blob = ?", (pack([{**facts, "sequence": 3}, {**facts, "sequence": 2}]),))
         connection.execute("DROP TABLE gone")
-        connection.execute("DROP TABLE returned")
-        connection.execute("ALTER TABLE reference DROP COLUMN counts_checksum")
+        for table in ("returned", "fault", "fault_text", "fault_count"):
+            connection.execute(f"DROP TABLE {table}")
+        for index in ("reference_dead", "reference_key"):
+            connection.execute(f"DROP INDEX {index}")
+        for column in ("counts_checksum", "cause", "redrive", "message_key"):
+            connection.execute(f"ALTER TABLE reference DROP COLUMN {column}")
         for table, columns in (("minute", "failed_first failed_ms"), ("served", "failed failed_ms first_ms last_ms")):
             for column in columns.split():
                 connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")

@@ -43,7 +43,7 @@ async def test_rows_stay_as_they_are_and_every_reader_finds_the_counts(tmp_path:
         assert {each.sequence: each.failed for each in recovered.references} == wanted
         records = (await page(journal, Wanted(1, "all", 4))).records
         assert {each.sequence: each.failed for each in records} == wanted
-        assert records[4][3:9] == FAILED_TWICE
+        assert records[4][3:11] == FAILED_TWICE
     with JournalReader(tmp_path) as reader:
         told = reader.history(5)
     assert told is not None
@@ -75,7 +75,7 @@ async def test_whatever_changes_is_there_after_a_start(tmp_path: Path, seed: int
     untried = ReferenceCounts(0, 0, 0, 0, None, None)
     for _ in range(4):
         async with opened(tmp_path) as (journal, recovered):
-            assert {each.sequence: ReferenceCounts(*each[3:9]) for each in recovered.references} == there
+            assert {each.sequence: ReferenceCounts(*each[3:11]) for each in recovered.references} == there
             journal.batch.queue(queue())
             for _ in range(8):
                 begin = random.randrange(1, 300)
@@ -120,5 +120,5 @@ async def test_what_changed_on_disk_is_found(tmp_path: Path, column: str) -> Non
 async def test_counts_of_nothing_are_told(tmp_path: Path) -> None:
     await make(tmp_path)
     with closing(sqlite3.connect(tmp_path / "homing.db", isolation_level=None)) as connection:
-        connection.execute("INSERT INTO returned VALUES (77, 1, 1, 1, 1)")
+        connection.execute("INSERT INTO returned VALUES (77, 1, 1, 1, 1, 0, 0)")
     assert check(tmp_path).problems == ["Row 77 of table returned counts a message that is not there."]

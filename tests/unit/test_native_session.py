@@ -52,6 +52,12 @@ class NoHost:
     def last_attempts(self, stays: list[tuple[int, int]]) -> list[dict[str, Any] | None]:
         return [None for _ in stays]
 
+    def fault_counts(self) -> dict[str, Any]:
+        return {"faults": {}, "dead": [], "queues": {}}
+
+    def fault_told(self, fault_ids: list[int]) -> dict[str, Any]:
+        return {"text": "", "traceback": "", "hours": [0] * 24}
+
     def committed(self, transaction_id: str) -> bool:
         return False
 

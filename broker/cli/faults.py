@@ -1,0 +1,163 @@
+"""``homing faults``: failures that look alike, in groups; ``show``, ``mute``, ``unmute`` and ``fixed`` are of one."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+from typer.core import TyperGroup
+
+from ..core.settings.units import counted
+from ..safe_text import safe
+from .output import DEFAULT_URL, Json, Url, body_text, clock, escape, print_json, span_since, stdout, wide
+from .watch import Watch, show
+
+_BARS: Final = "▁▂▃▄▅▆▇█"
+Fault = Annotated[str, typer.Argument(help="The fault's number, or as much of its beginning as only it has.")]
+
+
+class _OrOfQueue(TyperGroup):
+    """``homing faults QUEUE`` is ``homing faults list QUEUE``."""
+
+    def parse_args(self, context: Any, args: list[str]) -> list[str]:
+        if not args or args[0] not in (*self.commands, "--help", "-h"):
+            args = ["list", *args]
+        return super().parse_args(context, args)
+
+
+app = typer.Typer(cls=_OrOfQueue, help="Failures that look alike, in groups: of a queue, or of all; or [bold]show[/], mute, … one of them.")
+
+
+@app.command("list")
+def list_faults(
+    queue: Annotated[str | None, typer.Argument(help="Only what fails in this queue.")] = None,
+    watch: Watch = False,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Which faults there are, those first that most messages are dead of or wait for; where, since when, and what became of them."""
+
+    async def ask(connection: Any) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        after: int | None = 0
+        while after is not None:
+            page = await connection.call("faults", queue=queue, after=after)
+            found, after = found + page["items"], page["next"]
+        return found
+
+    show(url, ask, _draw, as_json=as_json, watch=watch)
+
+
+def _draw(found: list[dict[str, Any]]) -> RenderableType:
+    if not found:
+        return "[dim]nothing has failed[/]"
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("fault", "queue", "error"):
+        table.add_column(heading)
+    for heading in ("failures", "last hour", "waiting", "dead", "succeeded", "first", "last"):
+        table.add_column(heading, justify="right")
+    for each in found:
+        numbers = [f"{each[key]:,}" if each[key] else "[dim]·[/]" for key in ("failures", "last_hour", "waiting", "dead", "succeeded")]
+        times = [f"{span_since(each[key])} ago" for key in ("first_ms", "last_ms")]
+        table.add_row(f"[bold]{each['fault']}[/]", escape(each["queue"] or "–"), _error(each), *numbers, *times)
+    return table
+
+
+def _error(group: dict[str, Any]) -> str:
+    text = escape(" ".join(f"{group['error_class']}: {group['text']}".removesuffix(": ").split())[:80])
+    for said, style in (("muted", "dim"), ("regressed_ms", "red"), ("fixed_in", "green")):
+        if group[said] or (said == "fixed_in" and group[said] is not None):
+            names = {
+                "muted": "muted",
+                "regressed_ms": "back",
+                "fixed_in": f"fixed in {group['fixed_in']}" if group["fixed_in"] else "fixed",
+            }
+            return f"{text}  [{style}]{escape(names[said])}[/]"
+    return text
+
+
+@app.command("show")
+def show_fault(fault: Fault, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """One fault: a traceback, its last 24 hours, in which queues, who met it in which release, and messages that show it."""
+    from .client import call
+
+    found = call(url, "fault", fault=fault)
+    if as_json:
+        print_json(found)
+        return
+    stdout.print(f"[bold]{found['fault']}[/]  {escape(found['error_class'])}" + (f": {escape(found['text'])}" if found["text"] else ""))
+    if found["traceback"]:
+        stdout.print(body_text(found["traceback"].encode(), limit=16_384), markup=False, style="dim")
+    stdout.print(_trend(found["hours"]))
+    for each in found["groups"]:
+        wide.print(_group(each))
+
+
+def _trend(hours: list[int]) -> Text:
+    most = max(hours) or 1
+    bars = "".join(_BARS[number * (len(_BARS) - 1) // most] if number else "·" for number in hours)
+    return Text.assemble(
+        "last 24 hours  ", (bars, "bold"), f"  {counted(sum(hours), 'failure')}, at most {most if any(hours) else 0:,} in one"
+    )
+
+
+def _group(each: dict[str, Any]) -> RenderableType:
+    counts = ", ".join(f"{each[key]:,} {name}" for key, name in _COUNTS if each[key])
+    lines = [Text.assemble(("queue ", "dim"), (safe(each["queue"] or "–"), "bold"), f"  {counts}")]
+    lines.append(Text(f"  first {clock(each['first_ms'], date=True)}, last {clock(each['last_ms'], date=True)}"))
+    if each["dead_in"]:
+        lines.append(Text(safe(f"  dead in {', '.join(each['dead_in'])}")))
+    for program in each["programs"]:
+        who = " ".join(
+            f"{name} {program[key]}" for key, name in (("client_id", "client"), ("host", "on"), ("version", "version")) if program[key]
+        )
+        lines.append(Text(safe(f"  met by {who}: {clock(program['first_ms'], date=True)} to {clock(program['last_ms'], date=True)}")))
+    if each["message_ids"]:
+        lines.append(Text(f"  such as {', '.join(map(str, each['message_ids'][-5:]))} (homing history ID)"))
+    return Group(*lines)
+
+
+_COUNTS: Final = (
+    ("failures", "failures"),
+    ("waiting", "waiting"),
+    ("dead", "dead"),
+    ("succeeded", "succeeded since"),
+    ("redriven", "sent back"),
+    ("last_day", "in the last day"),
+)
+
+
+@app.command()
+def mute(fault: Fault, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Have nothing more told of a fault; it is counted as ever."""
+    _said(url, as_json, "is muted", "mute-fault", fault=fault)
+
+
+@app.command()
+def unmute(fault: Fault, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Have a muted fault told of again."""
+    _said(url, as_json, "is told of again", "mute-fault", fault=fault, muted=False)
+
+
+@app.command()
+def fixed(
+    fault: Fault,
+    version: Annotated[str | None, typer.Argument(help="The consumers' version that it is gone from.", show_default="from now on")] = None,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Say that a fault is fixed. Should that version, or a later one, fail so again, the fault is shown as back, and the log tells."""
+    _said(url, as_json, f"is said to be fixed{f' in {version}' if version else ''}", "fault-fixed", fault=fault, version=version)
+
+
+def _said(url: str, as_json: bool, sentence: str, verb: str, **arguments: Any) -> None:
+    from .client import call
+
+    found = call(url, verb, **arguments)
+    if as_json:
+        print_json(found)
+    else:
+        stdout.print(f"fault [bold]{escape(found['fault'])}[/] {escape(sentence)}")

@@ -1,0 +1,50 @@
+"""A fault group: failures of one queue that look alike, and what is said of them by hand."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+#: client_id, host, version: what a program that met it told of itself.
+Program = tuple[str, str, str]
+
+
+@dataclass(slots=True, eq=False)
+class FaultGroup:
+    """Times are broker milliseconds. Its counts stand in the journal."""
+
+    fault_id: int
+    fingerprint: str
+    #: Where they failed.
+    queue_id: int
+    error_class: str
+    #: Of the first of them, the beginning.
+    text: str
+    first_ms: int
+    last_ms: int
+    #: Of some of the latest, oldest first.
+    message_ids: list[int] = field(default_factory=list)
+    #: When each met it first and last.
+    programs: dict[Program, tuple[int, int]] = field(default_factory=dict)
+    #: Nothing is told of it.
+    muted: bool = False
+    #: The version that it is said to be gone from ("": whichever ran then), since when that is said, and when it was back.
+    fixed_in: str | None = None
+    fixed_ms: int | None = None
+    regressed_ms: int | None = None
+    #: When this was recorded last.
+    noted_ms: int = 0
+
+    def is_called(self, name: str) -> bool:
+        """Whether its fingerprint is this or begins so, with or without the version in front."""
+        return self.fingerprint.startswith(name) or self.fingerprint.partition("-")[2].startswith(name)
+
+    def is_back(self, version: str) -> bool:
+        """Whether a failure under this version of the program ("": not told) says that it is not fixed, and is the first that does."""
+        if self.fixed_in is None or self.regressed_ms is not None:
+            return False
+        return not self.fixed_in or not version or _numbers(version) >= _numbers(self.fixed_in)
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)]

@@ -1,0 +1,95 @@
+"""Fault groups: failures that look alike, by queue; what became of their messages; muted, or said to be fixed."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ..auth.access import Who, asks, shown_only
+from ..broker import Broker
+from ..core.fault import FaultGroup
+from ..core.rights import Right
+from ..errors import Refused
+from . import arguments as read
+from .host import Host, in_thread
+
+_MOST: Final = 250
+_PROGRAM: Final = ("client_id", "host", "version", "first_ms", "last_ms")
+
+
+@shown_only(Right.BROWSE)
+async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any]:
+    """A page of all groups, of one queue or of all, those with the most messages dead or waiting first. ``after``: ``next`` of the page
+    before."""
+    read.only(arguments, "queue", "limit", "after")
+    limit, after = read.number(arguments, "limit", 100, 1, _MOST), read.number(arguments, "after", 0, 0, read.MOST)
+    only = read.queue(broker, arguments).queue_id if arguments.get("queue") is not None else None
+    groups = [each for each in broker.faults(who) if only is None or each.queue_id == only]
+    counts = await in_thread(host.fault_counts)
+    items = sorted(
+        (describe(each, counts) for each in groups), key=lambda each: (-each["dead"] - each["waiting"], -each["last_ms"], each["fault"])
+    )
+    return {"items": items[after : after + limit], "next": after + limit if len(items) > after + limit else None}
+
+
+@shown_only(Right.BROWSE)
+async def one(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any]:
+    """One fault, in every queue that met it: its groups, text and traceback of the first failure, failures by hour."""
+    read.only(arguments, "fault")
+    groups = found(broker, who, arguments)
+    counts = await in_thread(host.fault_counts)
+    told = await in_thread(lambda: host.fault_told([each.fault_id for each in groups]))
+    first = groups[0]
+    return {"fault": first.fingerprint, "error_class": first.error_class, **told, "groups": [describe(each, counts) for each in groups]}
+
+
+@asks("mute_fault")
+def mute(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Nothing more is told of the fault, or again with ``muted`` false; it is counted as ever."""
+    read.only(arguments, "fault", "muted")
+    groups, muted = found(broker, who, arguments), read.flag({"muted": True, **arguments}, "muted")
+    broker.mute_fault(who, groups, muted)
+    return {"fault": groups[0].fingerprint, "muted": muted}
+
+
+@asks("fault_fixed")
+def fixed(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The fault is fixed in ``version``, of the programs that met it, or without one from now on; should it come back, that is told."""
+    read.only(arguments, "fault", "version")
+    groups = found(broker, who, arguments)
+    version = read.text(arguments, "version") if arguments.get("version") is not None else ""
+    broker.fault_fixed(who, groups, version)
+    return {"fault": groups[0].fingerprint, "fixed_in": version}
+
+
+def found(broker: Broker, who: Who, arguments: dict[str, Any]) -> list[FaultGroup]:
+    """The groups of the one fault that ``fault`` names, by its fingerprint or the beginning of that. Raises Refused."""
+    name = read.text(arguments, "fault")
+    groups = [each for each in broker.faults(who) if each.is_called(name)]
+    prints = sorted({each.fingerprint for each in groups})
+    if not prints:
+        raise Refused("no-such-fault", f"there is no fault {name}", "homing faults lists them")
+    if len(prints) > 1:
+        raise Refused("invalid-argument", f"{len(prints)} faults begin with {name}: {', '.join(prints[:5])}", "write more of it")
+    return groups
+
+
+def describe(group: FaultGroup, counts: dict[str, Any]) -> dict[str, Any]:
+    nothing = dict.fromkeys(("failures", "waiting", "succeeded", "died", "redriven", "last_hour", "last_day"), 0)
+    lying = [each for each in counts["dead"] if each["fault_id"] == group.fault_id]
+    return {
+        "fault": group.fingerprint,
+        "queue": counts["queues"].get(group.queue_id),
+        "error_class": group.error_class,
+        "text": group.text,
+        "first_ms": group.first_ms,
+        "last_ms": group.last_ms,
+        **(counts["faults"].get(group.fault_id) or nothing),
+        "dead": sum(each["messages"] for each in lying),
+        "dead_in": sorted({counts["queues"].get(each["queue_id"], "?") for each in lying}),
+        "message_ids": group.message_ids,
+        "programs": [dict(zip(_PROGRAM, (*program, *times), strict=True)) for program, times in group.programs.items()],
+        "muted": group.muted,
+        "fixed_in": group.fixed_in,
+        "fixed_ms": group.fixed_ms,
+        "regressed_ms": group.regressed_ms,
+    }

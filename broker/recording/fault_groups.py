@@ -1,0 +1,202 @@
+"""Fault groups: failures of one queue that look alike, who met them, and what became of their messages.
+
+Here stands what each group is; its counts are added up in the journal, in the batch of what they count. The least recent of too many
+groups is folded into one, OTHER, whose messages keep the number of the group that is gone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from homing.journal.contract import DEATH_BITS, SENT_BACK, FaultRecord, FaultStat, Program, cause, fault_of
+from homing.journal.fingerprint import fingerprint
+
+from ..core.fault import FaultGroup
+from ..core.message import MessageReference
+from .journal_port import JournalPort
+
+log = logging.getLogger("homing")
+
+#: Groups of a broker.
+MOST: Final = 5_000
+#: The one that others are folded into.
+OTHER: Final = 1
+#: Samples and programs of a group, the latest; its row is written at most so often.
+_SAMPLES: Final = 10
+_PROGRAMS: Final = 20
+_NOTE_EVERY_MS: Final = 60_000
+#: Of its text so much is at hand; the journal has the whole, and the traceback.
+_MOST_TEXT: Final = 256
+
+#: Of a failure: its fingerprint, class, text and traceback.
+Told = tuple[str, str, str, str]
+_WAITING, _DIED, _SUCCEEDED = FaultStat.WAITING, FaultStat.DIED, FaultStat.SUCCEEDED
+
+
+class FaultGroups:
+    def __init__(self, journal: JournalPort, now_ms: Callable[[], int]) -> None:
+        self._journal = journal
+        self._now_ms = now_ms
+        self.by_id: dict[int, FaultGroup] = {}
+        #: (fingerprint, queue_id) -> group, the least recent first.
+        self._groups: dict[tuple[str, int], FaultGroup] = {}
+        self._next_id = OTHER + 1
+
+    def restore(self, records: Iterable[tuple[FaultRecord, str]]) -> None:
+        """Those on record, each with the beginning of its text, the least recent first."""
+        for record, text in records:
+            own = (record.fault_id, record.fingerprint, record.queue_id, record.error_class, text, record.first_ms, record.last_ms)
+            met = {(client_id, host, version): (first, last) for client_id, host, version, first, last in record.programs}
+            said = (record.fixed_in, record.fixed_ms, record.regressed_ms)
+            self._add(FaultGroup(*own, record.message_ids, met, record.muted, *said))
+
+    def _add(self, group: FaultGroup) -> None:
+        self.by_id[group.fault_id] = group
+        if group.fault_id != OTHER:
+            self._groups[group.fingerprint, group.queue_id] = group
+        self._next_id = max(self._next_id, group.fault_id + 1)
+
+    # -- what happens to messages ------------------------------------------------------------------------------------
+
+    def failed(
+        self,
+        queue_id: int,
+        references: Sequence[MessageReference],
+        fault: Told,
+        client: Program | None,
+        now_ms: int,
+    ) -> None:
+        """Deliveries of one queue that failed alike. ``fault``: its fingerprint, class, text and traceback."""
+        fault_id = self._met(queue_id, fault, client, references[-1].message.message_id, now_ms).fault_id
+        counts = self._journal.batch.faults().counts(fault_id, now_ms)
+        counts[FaultStat.FAILURES] += len(references)
+        fresh = fault_id << 4
+        for reference in references:
+            before = reference.cause
+            # A dead letter that fails where it lies stays what it died of.
+            if before & DEATH_BITS:
+                continue
+            now = fresh | before & SENT_BACK
+            if now != before:
+                if before:
+                    self._count(before, _WAITING, -1, now_ms)
+                counts[_WAITING] += 1
+                reference.cause = now
+
+    def died(self, queue_id: int, references: Iterable[MessageReference], reason: str) -> None:
+        """They are about to leave this queue for their dead-letter queues. What never failed has its reason for a fault."""
+        now_ms = self._now_ms()
+        by_reason = 0
+        for reference in references:
+            before = reference.cause
+            if not before:
+                if not by_reason:
+                    told = (fingerprint(reason, "", ""), reason, "", "")
+                    by_reason = self._met(queue_id, told, None, reference.message.message_id, now_ms).fault_id << 4
+                reference.cause = cause(by_reason >> 4, reason)
+            else:
+                reference.cause = cause(fault_of(before), reason, before & SENT_BACK)
+                if reference.durable and not before & DEATH_BITS:
+                    self._count(before, _WAITING, -1, now_ms)
+            if reference.durable:
+                self._count(reference.cause, _DIED, 1, now_ms)
+
+    def ended(self, reference: MessageReference, succeeded: bool) -> None:
+        """One in trouble leaves its queue for good, acknowledged or otherwise. Dead letters are counted where they lie."""
+        if not reference.cause & DEATH_BITS:
+            now_ms = self._now_ms()
+            self._count(reference.cause, _WAITING, -1, now_ms)
+            if succeeded:
+                self._count(reference.cause, _SUCCEEDED, 1, now_ms)
+
+    def goes_on(self, reference: MessageReference, back: bool) -> int:
+        """The cause that its message has in another queue; ``back``: it is sent back to where it died, to be tried again."""
+        before, now_ms = reference.cause, self._now_ms()
+        if not before:
+            return 0
+        after = (before >> 4 << 4) | SENT_BACK if back else before
+        if reference.durable and not after & DEATH_BITS:
+            counts = self._journal.batch.faults().counts(self._there(after), now_ms)
+            counts[_WAITING] += 1
+            counts[FaultStat.REDRIVEN] += back
+        return after
+
+    def _count(self, cause: int, column: FaultStat, number: int, now_ms: int) -> None:
+        self._journal.batch.faults().counts(self._there(cause), now_ms)[column] += number
+
+    def _there(self, cause: int) -> int:
+        fault_id = fault_of(cause)
+        return fault_id if fault_id in self.by_id else OTHER
+
+    # -- groups ------------------------------------------------------------------------------------------------------
+
+    def _met(self, queue_id: int, fault: Told, client: Program | None, message_id: int, now_ms: int) -> FaultGroup:
+        key = (fault[0], queue_id)
+        group = self._groups.pop(key, None)
+        if group is None:
+            group = self._made(queue_id, fault, message_id, now_ms)
+        else:
+            self._groups[key] = group
+        self._seen(group, client, message_id, now_ms)
+        return group
+
+    def _made(self, queue_id: int, fault: Told, message_id: int, now_ms: int) -> FaultGroup:
+        if len(self._groups) >= MOST:
+            self._fold()
+        fingerprint, error_class, text, traceback = fault
+        group = FaultGroup(self._next_id, fingerprint, queue_id, error_class, text[:_MOST_TEXT], now_ms, now_ms)
+        self._add(group)
+        self._journal.batch.faults().texts[group.fault_id] = (text, traceback)
+        return group
+
+    def _seen(self, group: FaultGroup, client: Program | None, message_id: int, now_ms: int) -> None:
+        group.last_ms = now_ms
+        note, version = now_ms - group.noted_ms >= _NOTE_EVERY_MS, ""
+        if client:
+            version = client.get("version", "")
+            program = (client.get("client_id", ""), client.get("host", ""), version)
+            first_ms, _ = group.programs.get(program, (now_ms, 0))
+            note = note or program not in group.programs
+            group.programs[program] = (first_ms, now_ms)
+            if len(group.programs) > _PROGRAMS:
+                del group.programs[min(group.programs, key=lambda each: group.programs[each][1])]
+        if group.fixed_in is not None and group.is_back(version):
+            log.warning("fault %s (%s) is back, which was said to be fixed in %s", group.fingerprint, group.error_class, group.fixed_in)
+            group.regressed_ms, note = now_ms, True
+        group.message_ids.append(message_id)
+        if len(group.message_ids) > _SAMPLES:
+            del group.message_ids[0]
+        if note:
+            self._note(group)
+
+    def _note(self, group: FaultGroup) -> None:
+        group.noted_ms = group.last_ms
+        who, said = (group.fault_id, group.fingerprint, group.queue_id, group.error_class), (group.fixed_in, group.fixed_ms)
+        programs = [(*program, *times) for program, times in group.programs.items()]
+        record = FaultRecord(*who, group.first_ms, group.last_ms, list(group.message_ids), programs, group.muted, *said, group.regressed_ms)
+        self._journal.batch.faults().records[group.fault_id] = record
+
+    def _fold(self) -> None:
+        """The least recent goes, but for the one with the highest number, from which further ones are counted."""
+        key, group = next(each for each in self._groups.items() if each[1].fault_id != self._next_id - 1)
+        if OTHER not in self.by_id:
+            self._add(FaultGroup(OTHER, "other", 0, "other", "", group.first_ms, group.last_ms))
+        other = self.by_id[OTHER]
+        other.first_ms, other.last_ms = min(other.first_ms, group.first_ms), max(other.last_ms, group.last_ms)
+        self._note(other)
+        del self._groups[key], self.by_id[group.fault_id]
+        self._journal.batch.faults().folded[group.fault_id] = OTHER
+
+    # -- by hand -----------------------------------------------------------------------------------------------------
+
+    def mute(self, group: FaultGroup, muted: bool) -> None:
+        """Nothing is told of it, or is again; it is counted all the same."""
+        group.muted = muted
+        self._note(group)
+
+    def fixed(self, group: FaultGroup, version: str | None) -> None:
+        """It is gone from this version on ("": from now on); None: that was not so. Should it come back, that is told."""
+        group.fixed_in, group.fixed_ms, group.regressed_ms = version, None if version is None else self._now_ms(), None
+        self._note(group)

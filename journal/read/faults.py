@@ -1,0 +1,70 @@
+"""What is counted of fault groups, and of dead letters by what they died of. From indexes and counts: no message is read."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any, Final
+
+from ..commit.fault_changes import FAULT_SLOT_MS
+from ..commit.fault_groups import COLUMNS
+from ..contract import DEATHS, SENT_BACK, fault_of
+from ..upkeep.tombstones import THERE
+
+_HOUR, _DAY = 3_600_000 // FAULT_SLOT_MS, 86_400_000 // FAULT_SLOT_MS
+_SUMS: Final = ", ".join(f"sum({name})" for name in COLUMNS)
+_COUNTS: Final = (
+    f"SELECT fault_id, {_SUMS}, coalesce(sum(failures) FILTER (WHERE slot > :hour), 0),"
+    " coalesce(sum(failures) FILTER (WHERE slot > :day), 0) FROM fault_count GROUP BY fault_id"
+)
+_DEAD: Final = (
+    "SELECT queue_id, cause, count(*), min(sequence), max(sequence) FROM reference r INDEXED BY reference_dead"
+    " WHERE cause & 7 AND {there} GROUP BY queue_id, cause"
+)
+_ENTERED: Final = "SELECT entered_at_ms FROM reference WHERE sequence = ?"
+
+
+def counts(connection: sqlite3.Connection, now_ms: int) -> dict[int, dict[str, int]]:
+    """fault_id -> its counts (FaultStat) under their names, ``last_hour`` and ``last_day`` of its failures, to ten minutes."""
+    slot = now_ms // FAULT_SLOT_MS
+    rows = connection.execute(_COUNTS, {"hour": slot - _HOUR, "day": slot - _DAY})
+    return {fault_id: dict(zip((*COLUMNS, "last_hour", "last_day"), numbers, strict=True)) for fault_id, *numbers in rows}
+
+
+def queue_names(connection: sqlite3.Connection) -> dict[int, str]:
+    return dict(connection.execute("SELECT queue_id, name FROM queue"))
+
+
+def dead(connection: sqlite3.Connection) -> list[dict[str, Any]]:
+    """One for each queue that dead letters lie in and each cause: ``queue_id``, ``fault_id``, ``reason``, ``sent_back``, ``messages``,
+    ``oldest_ms`` and ``newest_ms``: when they came there.
+    """
+    some_are_gone = connection.execute("SELECT EXISTS (SELECT 1 FROM gone)").fetchone()[0]
+    found = []
+    for queue_id, cause, messages, first, last in connection.execute(_DEAD.format(there=THERE if some_are_gone else "true")).fetchall():
+        oldest_ms, newest_ms = (int(connection.execute(_ENTERED, (sequence,)).fetchone()[0]) for sequence in (first, last))
+        found.append(
+            {
+                "queue_id": queue_id,
+                "fault_id": fault_of(cause),
+                "reason": DEATHS[cause & 7] if cause & 7 < len(DEATHS) else "",
+                "sent_back": bool(cause & SENT_BACK),
+                "messages": messages,
+                "oldest_ms": oldest_ms,
+                "newest_ms": newest_ms,
+            }
+        )
+    return found
+
+
+def told(connection: sqlite3.Connection, fault_ids: list[int], now_ms: int) -> dict[str, Any]:
+    """``text`` and ``traceback`` of the first of these groups that has them; ``hours``: failures of the last 24, oldest first."""
+    marks = ",".join("?" * len(fault_ids))
+    text, traceback = connection.execute(
+        f"SELECT text, traceback FROM fault_text WHERE fault_id IN ({marks}) ORDER BY traceback = '', fault_id DESC LIMIT 1", fault_ids
+    ).fetchone() or ("", "")
+    hours = [0] * 24
+    slot = now_ms // FAULT_SLOT_MS
+    sql = f"SELECT slot, failures FROM fault_count WHERE fault_id IN ({marks}) AND slot > ?"
+    for at, failures in connection.execute(sql, (*fault_ids, slot - _DAY)):
+        hours[23 - (slot - at) // _HOUR] += failures
+    return {"text": text, "traceback": traceback, "hours": hours}

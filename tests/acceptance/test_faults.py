@@ -1,0 +1,114 @@
+"""Fault groups: what fails alike is one, what becomes of its messages is counted, and both outlive a kill."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import homing
+from homing.client import AckMode, Connection
+from tests.acceptance.semantics_support import holds, name, receive, running, send
+from tests.process import HomingCommand, Server
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running(tmp_path_factory.mktemp("faults"), {"#": {"max-delivery-attempts": 2}, "later.#": {"redelivery-delay": "1h"}}) as started:
+        yield started
+
+
+async def groups(connection: Connection, queue: str) -> dict[str, dict[str, Any]]:
+    """Of one queue, by error class."""
+    return {each["error_class"]: each for each in (await connection.call("faults", queue=queue))["items"]}
+
+
+async def fail(connection: Connection, queue: str, *errors: Exception) -> None:
+    async with connection.session(AckMode.INDIVIDUAL) as session:
+        consumer = session.consumer(queue, prefetch=1)
+        for error in errors:
+            await (await receive(consumer)).nack(error=error)
+
+
+async def test_what_becomes_of_messages_is_counted(connection: Connection) -> None:
+    queue = name()
+    await send(connection, queue, 1, 2, 3)
+    await fail(connection, queue, ValueError("row 17"), KeyError("a"))
+    await holds(connection, f"DLQ.{queue}", messages=1)
+    found = await groups(connection, queue)
+    assert [found["ValueError"][each] for each in ("failures", "waiting", "died", "dead", "text")] == [1, 0, 0, 0, "row 17"]
+    assert [found["KeyError"][each] for each in ("failures", "waiting", "died", "dead", "dead_in")] == [1, 0, 1, 1, [f"DLQ.{queue}"]]
+    await fail(connection, queue, ValueError("row 4711"))
+    async with connection.session(AckMode.INDIVIDUAL) as session:
+        for _ in range(2):
+            await (await receive(session.consumer(queue, prefetch=1))).acknowledge()
+    await holds(connection, queue, messages=0)
+    found = await groups(connection, queue)
+    assert [found["ValueError"][each] for each in ("failures", "waiting", "succeeded", "last_hour")] == [2, 0, 1, 2]
+    await connection.call("redrive", queue=f"DLQ.{queue}")
+    await holds(connection, queue, pending=1)
+    assert [(await groups(connection, queue))["KeyError"][each] for each in ("waiting", "redriven", "dead")] == [1, 1, 0]
+    await connection.call("purge", queue=queue)
+    assert [(await groups(connection, queue))["KeyError"][each] for each in ("waiting", "succeeded")] == [0, 0]
+
+
+async def test_a_fault_is_shown_muted_fixed_and_back(connection: Connection, server: Server, tmp_path: Path) -> None:
+    queue = name("later")
+    await send(connection, queue, 1, 2)
+    await fail(connection, queue, ValueError("no partner 17"))
+    number = (await groups(connection, queue))["ValueError"]["fault"]
+    command = HomingCommand(tmp_path)
+    shown = command.json("faults", "show", number[2:10], url=server.url)
+    assert (shown["fault"], shown["text"], sum(shown["hours"])) == (number, "no partner 17", 1)
+    assert shown["traceback"] == "ValueError: no partner 17\n"
+    (group,) = shown["groups"]
+    assert (group["queue"], group["waiting"], group["muted"], group["regressed_ms"]) == (queue, 1, False, None)
+    assert [each["fault"] for each in command.json("faults", queue, url=server.url)] == [number]
+    command.json("faults", "mute", number, url=server.url)
+    command.json("faults", "fixed", number, "1.5", url=server.url)
+    (group,) = (await connection.call("fault", fault=number))["groups"]
+    assert (group["muted"], group["fixed_in"], group["regressed_ms"]) == (True, "1.5", None)
+    for version, back in (("1.4.9", False), ("1.10", True)):
+        await send(connection, queue, 3)
+        async with homing.connect(server.url, program_version=version) as other:
+            await fail(other, queue, ValueError("no partner 18"))
+        (group,) = (await connection.call("fault", fault=number))["groups"]
+        assert (group["regressed_ms"] is not None) is back
+    assert {each["version"] for each in group["programs"]} >= {"1.4.9", "1.10"}
+    with pytest.raises(homing.HomingError, match="no fault"):
+        await connection.call("fault", fault="2-nothing")
+
+
+def test_groups_outlive_a_kill(tmp_path: Path) -> None:
+    counts = ("fault", "text", "failures", "waiting", "dead", "succeeded", "died")
+
+    async def before() -> dict[str, Any]:
+        async with homing.connect(broker.url) as connection:
+            await send(connection, "orders", 1, 2)
+            await fail(connection, "orders", ValueError("row 1"), KeyError("x"), ValueError("row 2"))
+            await holds(connection, "DLQ.orders", messages=1)
+            await holds(connection, "orders", pending=1)
+            return await groups(connection, "orders")
+
+    async def after() -> tuple[dict[str, Any], dict[str, Any]]:
+        async with homing.connect(broker.url) as connection:
+            found = await groups(connection, "orders")
+            async with connection.session(AckMode.INDIVIDUAL) as session:
+                await (await receive(session.consumer("orders"))).acknowledge()
+            await holds(connection, "orders", messages=0)
+            return found, await groups(connection, "orders")
+
+    with running(tmp_path, {"#": {"max-delivery-attempts": 2}}) as broker:
+        was = asyncio.run(before())
+        broker.kill()
+        broker.start()
+        found, then = asyncio.run(after())
+    assert {kind: [each[name] for name in counts] for kind, each in was.items()} == {
+        kind: [each[name] for name in counts] for kind, each in found.items()
+    }
+    assert [found["ValueError"][each] for each in counts[2:]] == [2, 1, 0, 0, 0]
+    assert [then["ValueError"][each] for each in counts[2:]] == [2, 0, 0, 1, 0]
+    assert [then["KeyError"][each] for each in counts[2:]] == [1, 0, 1, 0, 1]
