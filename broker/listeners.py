@@ -24,6 +24,7 @@ from .protocols.amqp091.transport import AmqpTransport
 from .protocols.codec_foreign import answer, describe
 from .protocols.codec_spoken import spoken
 from .protocols.codec_tls import TlsTransport
+from .protocols.gathering import Gathering
 from .protocols.handshakes import Admission, AdmissionLimits
 from .protocols.native.session import Call, NativeOptions, NativeSession
 from .protocols.transport import NativeTransport, SocketTransport, TransportLimits
@@ -49,6 +50,7 @@ class Listeners:
         self._loop = asyncio.get_running_loop()
         self._watching: asyncio.Task[None] | None = None
         self.transports: set[SocketTransport] = set()
+        self.gathering = Gathering(broker.memory, self._loop.time)
         limits = config.limits
         self._admission = Admission(
             AdmissionLimits(limits.max_connections, limits.max_connections_per_peer, limits.max_handshakes, limits.max_handshakes_per_peer),
@@ -93,7 +95,7 @@ class Listeners:
             authenticate = self._authenticator(transport, self._logins.check)
             return NativeSession(self._broker, transport, options, authenticate, self._run_call)
 
-        return lambda: NativeTransport(session, transport_limits, self.transports, self._admission)
+        return lambda: NativeTransport(session, transport_limits, self.transports, self._admission, self.gathering)
 
     def _amqp(self, product: str, version: str) -> MakeProtocol:
         transport_limits = self._transport_limits()
@@ -103,13 +105,14 @@ class Listeners:
             broker_version=__version__,
             cluster_name=self._config.broker.name,
             max_message_bytes=self._config.limits.max_message_bytes,
+            max_gathered_bytes=self.gathering.most(self._config.limits.max_message_bytes),
         )
 
         def session(transport: SocketTransport) -> AmqpSession:
             authenticate = self._authenticator(transport, self._check_amqp)
             return AmqpSession(self._broker, transport, options, authenticate, lambda: self._certified(transport) is not None)
 
-        return lambda: AmqpTransport(session, transport_limits, self.transports, self._admission)
+        return lambda: AmqpTransport(session, transport_limits, self.transports, self._admission, self.gathering)
 
     # -- logins ------------------------------------------------------------------------------------------------------
 

@@ -147,6 +147,7 @@ class Server:
             self._calls.meter.sample()
             for transport in list(self.listeners.transports):
                 transport.beat()
+            self.listeners.gathering.look()
 
     def _arm(self, next_ms: int) -> None:
         if self._timer is not None:

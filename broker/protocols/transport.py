@@ -17,6 +17,7 @@ from ..errors import Refused
 from .codec_foreign import answer, describe
 from .codec_spoken import spoken
 from .codec_tls import why
+from .gathering import Gathering
 from .handshakes import Admission
 from .native.codec import Frame, FrameDecoder, Op, ProtocolError
 from .native.session import NativeSession
@@ -34,6 +35,8 @@ _SELDOM_S: Final = 2.5
 _TURN_S: Final = 0.005
 #: So long a peer has to hang up after a goodbye, as with RabbitMQ.
 _TO_HANG_UP_S: Final = 30.0
+#: What a connection takes by itself, about.
+CONNECTION_BYTES: Final = 16 * 1024
 #: After a read of this size the loop reads the same socket again, up to 32 times, before it looks at any other.
 _FULL_READ: Final = 64 * 1024
 
@@ -74,10 +77,17 @@ class SocketTransport(asyncio.Protocol):
         limits: TransportLimits,
         connections: set[SocketTransport],
         admission: Admission,
+        gathering: Gathering,
     ) -> None:
         self._limits = limits
         self._connections = connections
         self._admission = admission
+        self._gathering = gathering
+        #: What it makes us hold beside what the broker knows of: frames that are not whole, and what the peer has not read.
+        self.memory = gathering.owner()
+        self._held = self._unsent = 0
+        #: There is no room for its frame now.
+        self._waits_for_room = False
         #: The address it comes from, and the same with the port, for people.
         self.peer = self.place = ""
         #: Its password is being checked.
@@ -111,6 +121,7 @@ class SocketTransport(asyncio.Protocol):
             self.peer = str(name[0])
             self.place = f"{name[0]}:{name[1]}"
         self._connections.add(self)
+        self.memory.hold(CONNECTION_BYTES)
         self._admission.arrive(self)
         # With TLS that waits for the login: nothing can be told before the handshake.
         refusal = self._admission.refusal(self.peer) if self.tells_at_once and self.tls is None else None
@@ -142,6 +153,8 @@ class SocketTransport(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._connections.discard(self)
         self._admission.leave(self)
+        self._gathering.forget(self)
+        self.memory.close()
         if isinstance(error, ssl.SSLError):
             log.warning("tls-failed: %s: %s", self.place, why(error))
         if self._deadline is not None:
@@ -181,10 +194,35 @@ class SocketTransport(asyncio.Protocol):
     def give_way(self, refusal: Refused) -> None:
         log.warning("connection-refused: %s gave way to another: %s", self.place, refusal)
         self._hurried = True
+        self._drop_input()
+        self._held, self._waits_for_room = 0, False
+        self.memory.hold(CONNECTION_BYTES + self._unsent)
         self._any_session.end(refusal.code, refusal.message, refusal.fix)
         if self._transport is not None:
             self.flush()
             self._transport.close()
+
+    def _drop_input(self) -> None:
+        """What was half sent is let go."""
+        raise NotImplementedError
+
+    def _note_held(self, held: int, wanted: int, whole: bool) -> None:
+        """Of frames that are not whole ``held`` bytes are here, of ``wanted``. ``whole``: what came before them is."""
+        self._held = held
+        self.memory.hold(CONNECTION_BYTES + held + self._unsent)
+        self._gathering.note(self, held, wanted, whole)
+
+    def _note_unsent(self, unsent: int) -> None:
+        self._unsent = unsent
+        self.memory.hold(CONNECTION_BYTES + self._held + unsent)
+
+    def wait_for_room(self) -> None:
+        self.pause_reading()
+        self._waits_for_room = True
+
+    def go_on(self) -> None:
+        self._waits_for_room = False
+        self.resume_reading()
 
     # -- Output: the session speaks ----------------------------------------------------------------------------------
 
@@ -212,7 +250,10 @@ class SocketTransport(asyncio.Protocol):
             return
         transport.write(data)
         self._last_out = self._loop.time()
-        if transport.get_write_buffer_size() > _MOST_UNSENT:
+        unsent = transport.get_write_buffer_size()
+        if unsent != self._unsent:
+            self._note_unsent(unsent)
+        if unsent > _MOST_UNSENT:
             log.warning(
                 "connection-given-up: %s does not read what it is sent: more than %d bytes wait for it, and it is given up",
                 self.place,
@@ -274,6 +315,8 @@ class SocketTransport(asyncio.Protocol):
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
+        if self._waits_for_room and not (self._leaving or self._ending):
+            return
         if self._not_reading and self._transport is not None and not self._transport.is_closing():
             self._not_reading = False
             self._last_in = self._loop.time()
@@ -288,6 +331,8 @@ class SocketTransport(asyncio.Protocol):
             return
         now = self._loop.time()
         unsent = transport.get_write_buffer_size()
+        if unsent != self._unsent:
+            self._note_unsent(unsent)
         # With TLS what waits is somewhat longer than what was written.
         taken_before, self._taken = self._taken, self._written - unsent
         if not unsent or self._taken > taken_before:
@@ -331,9 +376,10 @@ class NativeTransport(SocketTransport):
         limits: TransportLimits,
         connections: set[SocketTransport],
         admission: Admission,
+        gathering: Gathering,
     ) -> None:
         self._session = make_session(self)
-        super().__init__(self._session, limits, connections, admission)
+        super().__init__(self._session, limits, connections, admission, gathering)
         self._decoder = FrameDecoder(limits.max_bytes_before_login)
         #: Frames whose turn has not come yet; the socket is not read meanwhile.
         self._postponed: list[Frame] = []
@@ -364,9 +410,16 @@ class NativeTransport(SocketTransport):
                     raise ProtocolError(
                         "login-expected", "too much was sent before the login was done", "wait for WELCOME before sending more"
                     )
-            self._act_on(self._decoder.feed(data), len(data) >= _FULL_READ)
+            decoder = self._decoder
+            frames = decoder.feed(data)
+            if decoder.buffered or self._held:
+                self._note_held(decoder.buffered, decoder.wanted, whole=bool(frames))
+            self._act_on(frames, len(data) >= _FULL_READ)
         except Exception as error:
             self._session.broken(error)
+
+    def _drop_input(self) -> None:
+        self._decoder = FrameDecoder(0)
 
     def _act_on(self, frames: list[Frame], more: bool = False) -> None:
         """``more``: the socket has more to read, and would be read in this same turn."""

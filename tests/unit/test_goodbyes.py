@@ -13,6 +13,7 @@ from homing.broker.protocols.amqp091.codec import PROTOCOL_HEADER, method_frame
 from homing.broker.protocols.amqp091.options import AmqpOptions
 from homing.broker.protocols.amqp091.session import AmqpSession
 from homing.broker.protocols.amqp091.transport import AmqpTransport
+from homing.broker.protocols.gathering import Gathering
 from homing.broker.protocols.handshakes import Admission, AdmissionLimits
 from homing.broker.protocols.native.codec import Op, encode
 from homing.broker.protocols.native.session import NativeOptions, NativeSession
@@ -45,7 +46,7 @@ def _amqp(world: World, sockets: Sockets) -> AmqpTransport:
     def make(output: Any) -> AmqpSession:
         return AmqpSession(world.broker, output, AmqpOptions("RabbitMQ", "3.13.7"), lambda user, password, done: done(user))
 
-    return AmqpTransport(make, LIMITS, sockets, Admission(AdmissionLimits()))
+    return AmqpTransport(make, LIMITS, sockets, Admission(AdmissionLimits()), Gathering(world.broker.memory, lambda: 0.0))
 
 
 def _native(world: World, sockets: Sockets) -> NativeTransport:
@@ -53,7 +54,7 @@ def _native(world: World, sockets: Sockets) -> NativeTransport:
         options = NativeOptions("model", "test")
         return NativeSession(world.broker, output, options, lambda user, password, done: done(""), lambda *call: None)
 
-    return NativeTransport(make, LIMITS, sockets, Admission(AdmissionLimits()))
+    return NativeTransport(make, LIMITS, sockets, Admission(AdmissionLimits()), Gathering(world.broker.memory, lambda: 0.0))
 
 
 PROTOCOLS: dict[str, tuple[Callable[[World, Sockets], SocketTransport], bytes, bytes]] = {

@@ -163,18 +163,30 @@ class FrameReader:
     those, so nothing is kept before the login or for a channel nobody opened. ``frame_max`` is raised after tuning.
     """
 
-    __slots__ = ("_content", "_failed", "_gathered", "_rest", "_targets", "channels", "frame_max", "max_message_bytes")
+    __slots__ = ("_content", "_failed", "_gathered", "_most_gathered", "_rest", "_targets", "channels", "frame_max", "max_message_bytes")
 
-    def __init__(self, channels: set[int], max_message_bytes: int) -> None:
+    def __init__(self, channels: set[int], max_message_bytes: int, most_gathered: int = 64 << 20) -> None:
         self.channels = channels
         self.frame_max = MIN_FRAME_BYTES
         self.max_message_bytes = max_message_bytes
+        #: What one connection may have half sent.
+        self._most_gathered = min(most_gathered, _MOST_GATHERED * max_message_bytes)
         self._rest = b""
         self._content: dict[int, _Content] = {}
         #: Bytes of bodies that are not whole yet, all channels together.
         self._gathered = 0
         self._targets: dict[bytes, _Target] = {}
         self._failed = False
+
+    @property
+    def buffered(self) -> int:
+        """Bytes held of frames and messages that are not whole yet."""
+        return self._gathered + len(self._rest)
+
+    @property
+    def wanted(self) -> int:
+        """Bytes that these will take, as far as they have said."""
+        return sum([content.size for content in self._content.values() if content.chunks is not None]) + len(self._rest)
 
     def feed(self, data: bytes) -> list[Event]:
         """The events that are whole, oldest first. After an ErrorEvent nothing more is read."""
@@ -373,7 +385,7 @@ class FrameReader:
             return self._whole(channel, content, data[start:stop])
         content.chunks.append(data[start:stop])
         self._gathered += stop - start
-        if self._gathered > _MOST_GATHERED * self.max_message_bytes:
+        if self._gathered > self._most_gathered:
             raise AmqpError(RESOURCE_ERROR, "RESOURCE_ERROR - too many large messages at the same time on one connection", PUBLISH)
         if content.left:
             return None

@@ -19,3 +19,5 @@ class AmqpOptions:
     #: What RabbitMQ proposes; the client decides.
     heartbeat_s: int = 60
     max_message_bytes: int = 16 * 1024 * 1024
+    #: Of messages that are half sent, on one connection.
+    max_gathered_bytes: int = 64 * 1024 * 1024

@@ -75,7 +75,7 @@ class AmqpSession(AmqpConnection):
         self._has_certificate = has_certificate
         self._cancel_login: Callable[[], object] | None = None
         self._channels = Channels(self, options.channel_max)
-        self._reader = FrameReader(self._channels.numbers, options.max_message_bytes)
+        self._reader = FrameReader(self._channels.numbers, options.max_message_bytes, options.max_gathered_bytes)
         #: The method that must come next; 0: any (open), None: the protocol header.
         self._expected: int | None = None
         self._heartbeat_s = 0
@@ -109,6 +109,20 @@ class AmqpSession(AmqpConnection):
             if not data:
                 return
         self._act_on(self._reader.feed(data))
+
+    @property
+    def buffered(self) -> int:
+        """Bytes of what has come and is not acted on yet."""
+        return self._reader.buffered + len(self._waiting or b"")
+
+    @property
+    def wanted(self) -> int:
+        """What those of messages that are not whole will come to."""
+        return self._reader.wanted
+
+    def drop_input(self) -> None:
+        """What was half sent is let go; nothing more is read."""
+        self._reader, self._waiting, self._header = FrameReader(set(), 0), None, b""
 
     def _protocol_header(self, data: bytes) -> bytes:
         self._header += data
@@ -431,8 +445,8 @@ class AmqpSession(AmqpConnection):
             self._cancel_login()
         if not ended:
             self._let_go(lost=True)
-        # What was half sent does not wait for the collector.
-        self._reader, self._waiting, self._header = FrameReader(set(), 0), None, b""
+        # It does not wait for the collector.
+        self.drop_input()
 
     def end(self, code: str, message: str, fix: str) -> None:
         """Says why and closes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
+from ..gathering import Gathering
 from ..handshakes import Admission
 from ..transport import SocketTransport, TransportLimits
 from .session import AmqpSession
@@ -21,9 +22,10 @@ class AmqpTransport(SocketTransport):
         limits: TransportLimits,
         connections: set[SocketTransport],
         admission: Admission,
+        gathering: Gathering,
     ) -> None:
         self._session = make_session(self)
-        super().__init__(self._session, limits, connections, admission)
+        super().__init__(self._session, limits, connections, admission, gathering)
 
     def data_received(self, data: bytes) -> None:
         self._last_in = self._loop.time()
@@ -37,6 +39,13 @@ class AmqpTransport(SocketTransport):
                 if self._received_before_login > self._limits.max_bytes_before_login:
                     self._session.end("login-expected", "too much was sent before the login was done", "log in first")
                     return
-            self._session.receive(data)
+            session = self._session
+            session.receive(data)
+            held = session.buffered
+            if held or self._held:
+                self._note_held(held, session.wanted, whole=held < len(data))
         except Exception as error:
             self._session.broken(error)
+
+    def _drop_input(self) -> None:
+        self._session.drop_input()

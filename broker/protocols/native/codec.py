@@ -118,6 +118,11 @@ class FrameDecoder:
         """Bytes held of a frame that is not whole yet."""
         return self._held
 
+    @property
+    def wanted(self) -> int:
+        """Bytes that it will take."""
+        return self._wanted
+
     def feed(self, data: bytes) -> list[Frame]:
         if self._chunks:
             self._keep(data)
