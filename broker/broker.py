@@ -61,7 +61,7 @@ class Broker(Administration):
         """
         if virtual_host is not None:
             self.virtual_hosts.find(virtual_host)
-            self.access.check_virtual_host(user, virtual_host)
+        self.access.check_login(user, virtual_host)
         older = self.by_client.get(client_id) if client_id else None
         if older is not None:
             if older.user != user:

@@ -10,7 +10,6 @@ from .auth.users import User
 from .broker import Broker
 from .config.config import Config, ConfigProblem
 from .core.amqp.vhost import prefix_of
-from .core.rights import ADMINISTRATOR, Grant
 from .core.routing import RoutingTypes
 from .errors import Refused
 
@@ -19,8 +18,8 @@ T = TypeVar("T")
 
 
 def users(config: Config) -> list[User]:
-    """A user of whom the file has no more than the hash is an administrator."""
-    return [User(name, hashed, (Grant(frozenset({ADMINISTRATOR})),), configured=True) for name, hashed in config.users.items()]
+    """Those of the file."""
+    return [User(name, each.hash, each.grants, configured=True) for name, each in config.users.items()]
 
 
 def problems(broker: Broker, config: Config) -> list[ConfigProblem]:

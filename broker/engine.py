@@ -13,7 +13,7 @@ from typing import Any, Final
 from homing.journal.contract import DeclarationRecord
 
 from .auth.access import Access, queue_place
-from .auth.users import Users
+from .auth.users import USER, Users, contents
 from .connection import Connection
 from .core.consumer import Consumer
 from .core.dead_letter import EXPIRED
@@ -45,8 +45,6 @@ from .topology.resources import Resources
 #: Due or expired references looked at in one turn.
 SWEEP_BUDGET: Final = 5000
 _SECOND_MS: Final = 1000
-#: Users in the journal's declarations.
-USER: Final = "user"
 
 
 class Engine:
@@ -174,7 +172,7 @@ class Engine:
 
     def restore_users(self, declarations: Iterable[DeclarationRecord]) -> None:
         """Recovery: those that commands had made."""
-        self.access.users.restore({record.name: record.content for record in declarations if record.kind == USER})
+        self.access.users.restore(contents(declarations))
 
     def _users_changed(self, over: frozenset[str] | None, others: frozenset[str]) -> None:
         """What is open of those that may not have it any more ends, and routes are asked for anew. ``over``: see Users.changed."""

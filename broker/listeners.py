@@ -61,9 +61,9 @@ class Listeners:
         """Raises Refused, which names the port where the system does."""
         config = self._config
         exposed = config.beyond_loopback()
-        if exposed and not config.users:
+        if exposed and not self._logins.wanted:
             said = f"{' and '.join(exposed)} would listen beyond loopback, where everybody has to log in, and there are no users"
-            raise Refused("users-required", said, "make one with homing user hash, and put it under users: in broker.yaml")
+            raise Refused("users-required", said, f"homing user add NAME --role administrator --data {config.data_directory}")
         found = await listen("native", config.native, self._native(broker_id), self._certificate)
         if config.amqp is not None:
             found |= await listen("amqp", config.amqp, self._amqp(config.amqp.product, config.amqp.version), self._certificate)
@@ -132,19 +132,20 @@ class Listeners:
     def _authenticator(self, transport: SocketTransport, check: Callable[..., Callable[[], object] | None]) -> Callable[..., Any]:
         """Checks a login that came over this socket, and then whether there is a connection's slot for it."""
 
-        def authenticate(user: str | None, password: str | None, done: Answer) -> Callable[[], object] | None:
+        def authenticate(name: str | None, password: str | None, done: Answer) -> Callable[[], object] | None:
             def answer(user: str | Refused) -> None:
                 transport.checking = False
                 refusal = self._admission.admit(transport) if isinstance(user, str) else None
                 if refusal is not None:
                     log.warning("connection-refused: %s was refused: %s", transport.place, refusal)
+                self._broker.access.tell_login(name, transport.place, refusal or user, transport.protocol)
                 done(refusal or user)
 
             if not user and not password and (certified := self._certified(transport)) is not None:
                 self._logins.vouch(certified, transport.peer, answer)
                 return None
             transport.checking = True
-            return check(user, password, transport.peer, answer)
+            return check(name, password, transport.peer, answer)
 
         return authenticate
 

@@ -32,6 +32,8 @@ _MOST_ALIKE: Final = 20
 _WINDOW_S: Final = 10.0
 #: Kinds that are counted at a time.
 _MOST_KINDS: Final = 500
+#: The logger of lines of which none is left out for being like others.
+AUDIT: Final = "homing.audit"
 #: How long the end of the process waits for what is not written yet.
 _FLUSH_S: Final = 2.0
 #: How a line of ours begins.
@@ -201,7 +203,8 @@ class LogWriter(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Under the handler's lock, as ``summaries``."""
-        if record.levelno < logging.CRITICAL and not self._sparing.allows(str(record.msg), self._now_s()):
+        spared = record.levelno < logging.CRITICAL and record.name != AUDIT
+        if spared and not self._sparing.allows(str(record.msg), self._now_s()):
             if not self._spares:
                 self._spares = True
                 self._lines.put("")  # from here on the thread looks at the clock

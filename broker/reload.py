@@ -59,6 +59,11 @@ def log_options(config: Config) -> LogOptions:
     return LogOptions(log.level, log.format == "json", log.zone == "utc", config.log_file, log.max_bytes, log.backup_count)
 
 
+def audit_options(config: Config) -> LogOptions:
+    """For who wants the audit apart."""
+    return LogOptions(path=config.audit_file, max_bytes=config.audit.max_bytes, backup_count=config.audit.backup_count)
+
+
 def open_log(config: Config) -> Sink:
     """Raises Refused where it cannot be written."""
     try:

@@ -20,7 +20,7 @@ from homing.journal.journal import Journal
 from homing.journal.options import JournalOptions
 from homing.journal.read.queries import JournalReader
 
-from . import __version__, preload, start_notes
+from . import __version__, audit, preload, start_notes
 from .auth.logins import Logins
 from .broker import Broker
 from .clock import BrokerClock
@@ -36,7 +36,7 @@ from .logs import LogWriter, start_logging
 from .management.calls import Calls
 from .protocols.transport import SocketTransport
 from .recording.recovery import recover
-from .reload import log_options, open_log, read_again, take_up, tell
+from .reload import audit_options, log_options, open_log, read_again, take_up, tell
 from .service_manager import ServiceManager
 from .shutdown import close_in_time, until_stopped
 from .start_check import StartCheck
@@ -110,6 +110,7 @@ class Server:
             keep_all_history=config.broker.history == "full",
             disk_low=lambda: journal.space_low,
         )
+        self.broker.access.audit = audit.tell
         self._calls = Calls(self.broker, self)
         self.listeners = Listeners(config, self.broker, self._logins, certificate, self._calls.run)
 
@@ -402,7 +403,7 @@ def run_server(config: Config, *, json_ready: bool = False) -> int:
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with audit.kept(audit_options(config)), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(serve(config, json_ready, writer))
     finally:
         writer.close()

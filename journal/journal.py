@@ -281,8 +281,11 @@ class Journal:
         finally:
             self._flushes.discard(flushed)
 
-    async def close(self) -> None:
-        """Flush, mark a clean stop, empty the WAL, release the directory. After a failure: release what can be, touch nothing."""
+    async def close(self, *, clean: bool = True) -> None:
+        """Flush, mark a clean stop, empty the WAL, release the directory. After a failure: release what can be, touch nothing.
+
+        ``clean`` False: nothing is marked, as it was not after the stop before.
+        """
         if self._closed:
             return
         self._closed = True
@@ -292,7 +295,7 @@ class Journal:
             self._closing = True
             self._wakeup.set()
             await self._task
-            if not self.failed.done():
+            if clean and not self.failed.done():
                 await self._close_cleanly()
         finally:
             await self._release()

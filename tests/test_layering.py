@@ -47,8 +47,12 @@ ALLOWED: dict[str, set[str]] = {
     "broker/http": {"broker/broker", "broker/core", "broker/management", "codec"},
     "broker/logs": {"broker/safe_text"},
     "broker/safe_text": set(),
+    "broker/stopped": {
+        *("broker/auth", "broker/clock", "broker/config", "broker/declarations", "journal", "journal/contract", "journal/options")
+    },
+    "broker/audit": {"broker/errors", "broker/logs"},
     "broker/properties": {"broker/errors", "journal/contract"},
-    "broker/auth": {"broker/core", "broker/errors", "broker/logs", "broker/safe_text"},
+    "broker/auth": {"broker/core", "broker/errors", "broker/logs", "broker/safe_text", "journal/contract"},
     "broker/config": {"broker/core"},
     "broker/tls": {"broker/config", "broker/errors"},
     "broker/listeners": {
@@ -79,6 +83,7 @@ ALLOWED: dict[str, set[str]] = {
         *_ENGINE,
         *("broker", "broker/auth", "broker/broker", "broker/clock", "broker/config", "broker/declarations", "broker/logs"),
         *(
+            "broker/audit",
             "broker/http",
             "broker/management",
             "broker/listeners",
@@ -103,6 +108,7 @@ ALLOWED: dict[str, set[str]] = {
             "broker/logs",
             "broker/safe_text",
             "broker/server",
+            "broker/stopped",
             "broker/tls",
             "client",
             "codec",

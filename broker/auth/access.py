@@ -20,6 +20,9 @@ from .users import Users
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+#: Of one line of the audit: names, and what of a name that nobody has checked.
+_MOST_NAMES: Final = 20
+_MOST_CHARACTERS: Final = 128
 #: Called like the verb; says for what its right is asked.
 Find = Callable[..., Iterable[Place]]
 #: One line of the audit: see Access.tell.
@@ -49,7 +52,7 @@ class Needs(NamedTuple):
 class Access:
     def __init__(self, users: Users) -> None:
         self.users = users
-        #: Gets one map for each management action, login and refusal.
+        #: Gets one map for each management action, login and refusal, where there are users.
         self.audit: Tell = lambda line: None
 
     def may(self, who: Who, right: Right, place: Place) -> bool:
@@ -67,10 +70,14 @@ class Access:
                 self.tell(who, verb, places, "access-refused", right=str(right))
                 raise Refused("access-refused", refusal, f"an administrator may allow it: {command_for(who.user, right, place)}")
 
-    def check_virtual_host(self, user: str, virtual_host: str) -> None:
-        """Raises Refused, with RabbitMQ's sentence, where the user may do nothing there at all."""
+    def check_login(self, user: str, virtual_host: str | None) -> None:
+        """Raises Refused: there is no such user any more, or, with RabbitMQ's sentence, one that may do nothing in the virtual host."""
+        if not self.users.hashes:
+            return
         rights = self.users.rights_of(user)
-        if self.users.hashes and (rights is None or not rights.somewhere_in(virtual_host)):
+        if rights is None:
+            raise Refused("login-refused", f"there is no user '{user}' any more", "log in as another one")
+        if virtual_host is not None and not rights.somewhere_in(virtual_host):
             raise Refused(
                 "virtual-host-refused",
                 f"access to vhost '{virtual_host}' refused for user '{user}'",
@@ -79,8 +86,16 @@ class Access:
 
     def tell(self, who: Who, action: str, places: Iterable[Place], result: str, **more: Any) -> None:
         """``action``: the verb; ``result``: ``done``, or the code of a refusal."""
-        on = [name for place in places for name in place.names[:1]]
-        self.audit({"action": action, "user": who.user, "from": who.peer, "on": list(dict.fromkeys(on)), "result": result, **more})
+        on = dict.fromkeys(name for place in places for name in place.names[:1])
+        if self.users.hashes:
+            self.audit({"action": action, "user": who.user, "from": who.peer, "on": list(on)[:_MOST_NAMES], "result": result, **more})
+
+    def tell_login(self, name: str | None, peer: str, came: str | Refused, protocol: str) -> None:
+        """``name``: as it was given; ``came``: as whom, or why not."""
+        if self.users.hashes:
+            result = came.code if isinstance(came, Refused) else "done"
+            user = came if isinstance(came, str) else name and name[:_MOST_CHARACTERS]
+            self.audit({"action": "login", "user": user, "from": peer, "protocol": protocol, "result": result})
 
 
 class _Owner(Protocol):
@@ -88,34 +103,35 @@ class _Owner(Protocol):
     def access(self) -> Access: ...
 
 
-def needs(*asks: tuple[Right, Find], audited: bool = False) -> Callable[[F], F]:
+def needs(*asks: tuple[Right, Find], audited: bool = False, action: str = "") -> Callable[[F], F]:
     """The verb is called with whoever asks first; each of ``asks`` is checked before anything of it happens.
 
-    ``audited``: it is an action of management, of which there is a line whether it was done or not.
+    ``audited``: it is an action of management, of which there is a line whether it was done or not. ``action``: its name there, where the
+    verb's own does not say it.
     """
 
     def declare(verb: F) -> F:
-        action = verb.__name__.strip("_").replace("_", "-")
+        name = action or verb.__name__.replace("_", "-")
 
         @wraps(verb)
         def guarded(owner: _Owner, who: Who, *arguments: Any, **named: Any) -> Any:
             access, places = owner.access, list[Place]()
             for right, find in asks:
                 found = tuple(find(owner, who, *arguments, **named))
-                access.check(who, right, *found, verb=action)
+                access.check(who, right, *found, verb=name)
                 places += found
             if not audited:
                 return verb(owner, who, *arguments, **named)
             try:
                 value = verb(owner, who, *arguments, **named)
             except Refused as refusal:
-                access.tell(who, action, places, refusal.code)
+                access.tell(who, name, places, refusal.code)
                 raise
             if isinstance(value, Generator):
-                return _told(value, access, who, action, places)
+                return _told(value, access, who, name, places)
             if iscoroutine(value):
-                return _told_later(value, access, who, action, places)
-            access.tell(who, action, places, "done")
+                return _told_later(value, access, who, name, places)
+            access.tell(who, name, places, "done")
             return value
 
         return _declares(guarded, Needs(asks, audited))  # type: ignore[return-value]

@@ -147,7 +147,7 @@ class Logins:
     def _outcome(self, login: Login, hashed: str, done: asyncio.Future[bool]) -> str | Refused:
         if done.cancelled() or done.exception() is not None:
             return _FAILED
-        if done.result():
+        if done.result() and self._users().get(login.user) == hashed:
             self._queue.succeeded(login.peer, login.user)
             self._prove(login, hashed)
             return login.user

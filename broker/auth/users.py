@@ -6,12 +6,16 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
+from homing.journal.contract import DeclarationRecord
+
 from ..core.rights import Grant, GrantError, Place, Right, Rights, read_grant
 from ..errors import Refused
 from .passwords import check_hash, check_name
 
 log = logging.getLogger("homing")
 
+#: The kind of users' declarations in the journal.
+USER: Final = "user"
 _MOST: Final = 10_000
 
 
@@ -26,6 +30,16 @@ class User(NamedTuple):
     def content(self) -> dict[str, Any]:
         """For the journal."""
         return {"hash": self.hashed, "grants": [grant.describe() for grant in self.grants]}
+
+    def describe(self) -> dict[str, Any]:
+        """For people: no hash."""
+        source = "broker.yaml" if self.configured else "command"
+        return {"name": self.name, "grants": [grant.describe() for grant in self.grants], "source": source}
+
+
+def contents(declarations: Iterable[DeclarationRecord]) -> dict[str, dict[str, Any]]:
+    """Those of users, by name."""
+    return {record.name: record.content for record in declarations if record.kind == USER}
 
 
 class Users:

@@ -31,6 +31,7 @@ from . import settings as cli_settings
 from . import simulate as cli_simulate
 from . import statistics as cli_statistics
 from . import tls as cli_tls
+from . import users as cli_users
 from . import vhosts as cli_virtual_hosts
 from .examples import EXAMPLES
 from .output import CommandError, Json, as_command_error, print_json, show_error
@@ -111,7 +112,7 @@ app.add_typer(cli_connections.app, name="connection", rich_help_panel=BROKER)
 app.add_typer(cli_virtual_hosts.app, name="vhost", rich_help_panel=BROKER)
 app.add_typer(cli_address_settings.app, name="settings", rich_help_panel=BROKER)
 app.add_typer(cli_settings.config_app, name="config", rich_help_panel=BROKER)
-app.add_typer(cli_settings.user_app, name="user", rich_help_panel=BROKER)
+app.add_typer(cli_users.app, name="user", rich_help_panel=BROKER)
 app.add_typer(cli_tls.app, name="tls", rich_help_panel=BROKER)
 app.add_typer(cli_journal.app, name="journal", rich_help_panel=OFFLINE)
 app.command(rich_help_panel=OFFLINE)(cli_analyze.analyze)

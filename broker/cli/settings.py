@@ -1,4 +1,4 @@
-"""What is configured: ``reload``, ``config check``, ``config export``, ``user hash``."""
+"""What is configured: ``reload``, ``config check``, ``config export``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from ..config.config import Config
 
 config_app = typer.Typer(help="The configuration file.", no_args_is_help=True)
-user_app = typer.Typer(help="Users.", no_args_is_help=True)
 
 DEFAULT_FILE: Final = Path("broker.yaml")
 
@@ -84,31 +83,3 @@ def config_export(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     writer = YAML()
     writer.width = 1_000
     writer.dump(found, sys.stdout)
-
-
-@user_app.command("hash")
-def user_hash(
-    source: Annotated[
-        str | None, typer.Argument(metavar="-", help="-: read the password from standard input, up to its first line end.")
-    ] = None,
-    password: Annotated[
-        str | None, typer.Option("--password", help="Asked for when not given; others may see it in the list of processes.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """The argon2 hash of a password, for users: in broker.yaml."""
-    from argon2 import PasswordHasher
-
-    if source is not None:
-        if source != "-" or password is not None:
-            raise typer.BadParameter("give -, which reads standard input, or --password, or neither")
-        password = sys.stdin.readline().rstrip("\r\n")
-    elif password is None:
-        password = typer.prompt("Password", hide_input=True, confirmation_prompt=True)
-    if not password:
-        raise typer.BadParameter("the password is empty")
-    hashed = PasswordHasher().hash(password)
-    if as_json:
-        print_json({"hash": hashed})
-    else:
-        stdout.print(hashed, markup=False)

@@ -28,7 +28,9 @@ from .cut import NO_FILE, Outline, outline, signs_of_a_cut
 from .models import (
     AddressDeclaration,
     AmqpSection,
+    AuditSection,
     BrokerSection,
+    DeclaredUser,
     HttpSection,
     JournalSection,
     LimitsSection,
@@ -40,7 +42,7 @@ from .models import (
     QueueDeclaration,
     Section,
     TlsSection,
-    UserHash,
+    UserDeclaration,
     VirtualHostNames,
     is_loopback,
 )
@@ -61,7 +63,7 @@ __all__ = [
 ]
 
 #: Sections that only a restart can change; the rest takes effect at reload.
-RESTART_SECTIONS: Final = frozenset({"native", "amqp", "http", "tls", "insecure", "data_directory", "journal", "broker", "limits"})
+RESTART_SECTIONS: Final = frozenset({"audit", "native", "amqp", "http", "tls", "insecure", "data_directory", "journal", "broker", "limits"})
 #: Of ``limits`` these take effect at reload all the same.
 RELOADED_LIMITS: Final = frozenset({"window_messages", "window_bytes", "window_scheduled"})
 
@@ -82,6 +84,7 @@ class Config(Section):
     #: Absolute when it came from a file: relative paths are relative to the file.
     data_directory: Path = Path("homing-data")
     log: LogSection = LogSection()
+    audit: AuditSection = AuditSection()
     broker: BrokerSection = BrokerSection()
     journal: JournalSection = JournalSection()
     limits: LimitsSection = LimitsSection()
@@ -91,8 +94,8 @@ class Config(Section):
     #: AMQP's, besides ``/``.
     virtual_hosts: VirtualHostNames = ()
     policies: dict[PolicyName, PolicyDeclaration] = Field(default_factory=dict)
-    #: name -> argon2 hash; empty: anonymous.
-    users: dict[str, UserHash] = Field(default_factory=dict)
+    #: Besides those that commands made. Neither: everybody is anonymous.
+    users: dict[str, DeclaredUser] = Field(default_factory=dict)
 
     _lines: Mapping[KeyPath, int] = PrivateAttr(default_factory=dict)
     _source_path: Path | None = PrivateAttr(default=None)
@@ -113,9 +116,17 @@ class Config(Section):
     @property
     def log_file(self) -> Path | None:
         """Absolute; None: standard error."""
-        if self.log.file is None:
+        return self._beside(self.log.file)
+
+    @property
+    def audit_file(self) -> Path | None:
+        """Absolute; None: none of its own."""
+        return self._beside(self.audit.file)
+
+    def _beside(self, name: str | None) -> Path | None:
+        if name is None:
             return None
-        return (self._source_path.parent if self._source_path is not None else Path.cwd()) / self.log.file
+        return (self._source_path.parent if self._source_path is not None else Path.cwd()) / name
 
     def with_data(self, directory: Path) -> Config:
         """The same with its journal in another place than the file says."""
@@ -280,15 +291,19 @@ def reloaded(running: Config, read: Config) -> Config:
 
 
 def changes(before: Config, after: Config) -> list[Change]:
-    """Every value that differs, by path. Users count by name and hash; a hash itself is never shown."""
+    """Every value that differs, by path. Users count by name, hash and grants; a hash itself is never shown."""
     old, new = _flat(before.describe(), ()), _flat(after.describe(), ())
     found = [
         Change(".".join(path), old.get(path), new.get(path), path[0] in RESTART_SECTIONS and path[-1] not in RELOADED_LIMITS)
         for path in sorted(old.keys() | new.keys())
         if old.get(path) != new.get(path)
     ]
-    rehashed = [name for name in before.users.keys() & after.users.keys() if before.users[name] != after.users[name]]
-    return found + [Change(f"users.{name}", "a hash", "another hash", False) for name in sorted(rehashed)]
+    both = sorted(before.users.keys() & after.users.keys())
+    found += [
+        Change(f"users.{name}", "a hash", "another hash", False) for name in both if before.users[name].hash != after.users[name].hash
+    ]
+    granted = [(f"users.{name}.grants", before.users[name].said(), after.users[name].said()) for name in both]
+    return found + [Change(path, was, is_now, False) for path, was, is_now in granted if was != is_now]
 
 
 def _flat(value: Any, path: KeyPath) -> dict[KeyPath, Any]:
@@ -455,11 +470,13 @@ SECTIONS: Final[Mapping[str, type[Section]]] = {
     "amqp": AmqpSection,
     "http": HttpSection,
     "tls": TlsSection,
+    "audit": AuditSection,
     "log": LogSection,
     "broker": BrokerSection,
     "journal": JournalSection,
     "limits": LimitsSection,
     "policies": PolicyDeclaration,
+    "users": UserDeclaration,
 }
 
 

@@ -15,7 +15,7 @@ def as_file(described: Mapping[str, Any]) -> dict[str, Any]:
     """``described``: Config.describe's. Users are left out: their hashes stay where they are."""
     found: dict[str, Any] = {"data-directory": described["data_directory"]}
     for key, model in SECTIONS.items():
-        if key != "policies" and described[key] is not None:
+        if key not in ("policies", "users") and described[key] is not None:
             found[key] = _section(model, described[key])
     found["address-settings"] = {pattern: _settings(layer) for pattern, layer in described["address_settings"].items()}
     found["virtual-hosts"] = list(described["virtual_hosts"])

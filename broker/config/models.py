@@ -10,10 +10,11 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, field_validator, model_validator
 
 from ..core.amqp.policy import ALL, Policy, PolicyError, read_name, read_policy
 from ..core.amqp.vhost import DEFAULT, name_problem
+from ..core.rights import ADMINISTRATOR, Grant, GrantError, read_grant
 from ..core.selector import SelectorError, compile_selector
 from ..core.settings.units import parse_duration_ms, parse_size_bytes
 
@@ -126,6 +127,15 @@ class LogSection(Section):
     #: None: standard error. Relative to the configuration file.
     file: str | None = Field(default=None, min_length=1, max_length=4096)
     #: A file of this size is set aside as ``file``.1, and the last few of these are kept.
+    max_bytes: Size = Field(default=64 << 20, alias="max-bytes", ge=4096)
+    backup_count: int = Field(default=5, ge=1, le=1000)
+
+
+class AuditSection(Section):
+    """Where the lines of the audit go."""
+
+    #: None: into the log, as soon as there are users. Relative to the configuration file.
+    file: str | None = Field(default=None, min_length=1, max_length=4096)
     max_bytes: Size = Field(default=64 << 20, alias="max-bytes", ge=4096)
     backup_count: int = Field(default=5, ge=1, le=1000)
 
@@ -309,3 +319,29 @@ def argon2_hash(value: str) -> str:
 
 
 UserHash = Annotated[str, AfterValidator(argon2_hash)]
+
+
+def _grant(said: Any) -> Grant:
+    try:
+        if not isinstance(said, dict):
+            raise GrantError("expected a mapping", 'write {rights: [send, create], pattern: "orders.#"}')
+        return read_grant({str(key).replace("-", "_"): value for key, value in said.items()})
+    except GrantError as error:
+        raise ValueError(f"{error.message}\n{error.fix}") from None
+
+
+class UserDeclaration(Section):
+    hash: UserHash
+    grants: Annotated[tuple[Annotated[Grant, PlainValidator(_grant)], ...], BeforeValidator(_as_tuple)] = ()
+
+    def said(self) -> list[dict[str, Any]]:
+        """What the user was granted."""
+        return [grant.describe() for grant in self.grants]
+
+
+def _user(said: Any) -> Any:
+    """A hash alone is an administrator's."""
+    return {"hash": said, "grants": [{"rights": ADMINISTRATOR}]} if isinstance(said, str) else said
+
+
+DeclaredUser = Annotated[UserDeclaration, BeforeValidator(_user)]

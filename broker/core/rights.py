@@ -42,6 +42,8 @@ _REMEMBERED: Final = 10_000
 class GrantError(ValueError):
     """A grant that cannot be one. ``fix``: what to do about it."""
 
+    code = "invalid-grant"
+
     def __init__(self, message: str, fix: str) -> None:
         super().__init__(message)
         self.message = message

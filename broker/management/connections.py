@@ -35,7 +35,7 @@ class Socket(Protocol):
 Sockets = Callable[[], Mapping[Any, Socket]]
 
 
-@needs((Right.MONITOR, everywhere))
+@needs((Right.MONITOR, everywhere), action="connections")
 def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, sockets: Sockets) -> dict[str, Any] | list[dict[str, Any]]:
     read.only(arguments, "limit", "after")
     found = sockets()

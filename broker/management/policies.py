@@ -18,7 +18,7 @@ def describe(policy: Policy, configured: bool) -> dict[str, Any]:
     return {**policy.describe(), "source": "broker.yaml" if configured else "command"}
 
 
-@needs((Right.MONITOR, everywhere))
+@needs((Right.MONITOR, everywhere), action="policies")
 def list_all(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any] | list[dict[str, Any]]:
     read.only(arguments, "limit", "after")
     # As they are sorted: by virtual host, then by name. No name of either holds a zero.

@@ -65,7 +65,7 @@ def list_queues(broker: Broker, who: Who, arguments: dict[str, Any], *, meter: M
     return listed(broker, arguments, found, show)
 
 
-@needs((Right.MONITOR, of_queue))
+@needs((Right.MONITOR, of_queue), action="queue")
 def one(broker: Broker, who: Who, arguments: dict[str, Any], *, meter: Meter) -> dict[str, Any]:
     read.only(arguments, "queue")
     return _in_full(meter, read.queue(broker, arguments))

@@ -71,7 +71,7 @@ def _plain(value: Any) -> Any:
 # -- laid over the file --------------------------------------------------------------------------------------------------
 
 
-@needs((Right.MONITOR, everywhere))
+@needs((Right.MONITOR, everywhere), action="list-settings")
 def list_all(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any] | list[dict[str, Any]]:
     """By pattern: what commands have set."""
     read.only(arguments, "limit", "after")
@@ -79,7 +79,7 @@ def list_all(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, A
     return listed(broker, arguments, found, lambda each: {"pattern": each[0], "settings": _by_key(each[1])})
 
 
-@needs((Right.MANAGE, of_patterns))
+@needs((Right.MANAGE, of_patterns), action="set-settings")
 def set_some(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
     """All of ``layers`` (pattern -> {key: value}) or nothing. ``dry_run``: only says what it would come to."""
     read.only(arguments, "layers", "dry_run")
@@ -96,7 +96,7 @@ def set_some(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, A
     return _change(broker, who, wanted, list(given), read.flag(arguments, "dry_run"))
 
 
-@needs((Right.MANAGE, of_patterns))
+@needs((Right.MANAGE, of_patterns), action="unset-settings")
 def unset(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
     """What commands have set for ``pattern``: ``keys`` of it, or all. What the file says holds again."""
     read.only(arguments, "pattern", "keys", "dry_run")

@@ -13,18 +13,10 @@ from . import arguments as read
 from .pages import listed
 
 
-def describe(user: User) -> dict[str, Any]:
-    return {
-        "name": user.name,
-        "grants": [grant.describe() for grant in user.grants],
-        "source": "broker.yaml" if user.configured else "command",
-    }
-
-
 @asks("list_users")
 def list_all(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any] | list[dict[str, Any]]:
     read.only(arguments, "limit", "after")
-    return listed(broker, arguments, {user.name: user for user in broker.list_users(who)}, describe)
+    return listed(broker, arguments, {user.name: user for user in broker.list_users(who)}, User.describe)
 
 
 @asks("add_user")
@@ -34,13 +26,13 @@ def add(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
     if type(given) is not list or any(type(each) is not dict for each in given):
         raise Refused("invalid-argument", "grants must be a list of maps", "see docs/protocol.md, 2.7")
     grants = tuple(_grant(each) for each in given)
-    return describe(broker.add_user(who, read.text(arguments, "name"), read.text(arguments, "hash"), grants))
+    return broker.add_user(who, read.text(arguments, "name"), read.text(arguments, "hash"), grants).describe()
 
 
 @asks("change_password")
 def change_password(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
     read.only(arguments, "name", "hash")
-    return describe(broker.change_password(who, read.text(arguments, "name"), read.text(arguments, "hash")))
+    return broker.change_password(who, read.text(arguments, "name"), read.text(arguments, "hash")).describe()
 
 
 @asks("delete_user")
@@ -53,12 +45,12 @@ def delete(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any
 
 @asks("grant")
 def grant(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
-    return describe(broker.grant(who, *_named_grant(arguments)))
+    return broker.grant(who, *_named_grant(arguments)).describe()
 
 
 @asks("revoke")
 def revoke(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
-    return describe(broker.revoke(who, *_named_grant(arguments)))
+    return broker.revoke(who, *_named_grant(arguments)).describe()
 
 
 def _named_grant(arguments: dict[str, Any]) -> tuple[str, Grant]:

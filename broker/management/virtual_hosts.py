@@ -39,7 +39,7 @@ def _describe(name: str, counts: _Counts) -> dict[str, Any]:
     }
 
 
-@needs((Right.MONITOR, everywhere))
+@needs((Right.MONITOR, everywhere), action="vhosts")
 def list_all(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any] | list[dict[str, Any]]:
     read.only(arguments, "limit", "after")
     counts = _Counts(broker)

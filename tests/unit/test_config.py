@@ -12,7 +12,8 @@ from pydantic import ValidationError
 
 from homing.broker.auth.passwords import hash_password
 from homing.broker.config.config import Config, ConfigError, ConfigProblem, changes, check, default_config, load, parse
-from homing.broker.config.models import Section
+from homing.broker.config.models import Section, UserDeclaration
+from homing.broker.core.rights import Grant
 from homing.broker.core.settings.address_settings import (
     DECLARABLE_SETTINGS,
     DEFAULTS,
@@ -308,7 +309,15 @@ def test_settings_that_can(layers: str) -> None:
 def test_users() -> None:
     hashed = hash_password("secret")
     config = parse(f"users: {{bob: '{hashed}'}}")
-    assert config.users == {"bob": hashed}
+    assert config.users == {"bob": UserDeclaration.model_validate({"hash": hashed, "grants": [{"rights": "administrator"}]})}
+    narrow = parse(f"""
+users:
+  shop: {{hash: '{hashed}', grants: [{{rights: [send, read], pattern: "orders.#", virtual-host: eu, keys: a.*}}, {{rights: monitor}}]}}
+""")
+    assert narrow.users["shop"].grants == (
+        Grant(frozenset({"send", "read"}), "orders.#", "eu", "a.*"),
+        Grant(frozenset({"monitor"})),
+    )
     assert config.describe()["users"] == ["bob"]
     for text in (
         "users: {bob: hunter2}",
@@ -316,6 +325,7 @@ def test_users() -> None:
         "users: hunter2",
         "users: {bob: [hunter2]}",
         "users: {bob: {password: hunter2}}",
+        "users: {bob: {hash: hunter2}}",
     ):
         with pytest.raises(ConfigError) as caught:
             parse(text)

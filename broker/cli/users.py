@@ -1,0 +1,220 @@
+"""``homing user``: users by command, of a running broker or, with ``--data``, of a stopped one; passwords are never arguments."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from rich.table import Table
+
+from .output import DEFAULT_URL, Json, Url, Yes, confirm, escape, print_json, stdout, wide
+
+if TYPE_CHECKING:
+    from ..auth.users import Users
+
+app = typer.Typer(help="Users, and what they may do.", no_args_is_help=True)
+
+#: Where a new password may stand, for programs.
+PASSWORD_VARIABLE: Final = "HOMING_NEW_PASSWORD"
+
+Name = Annotated[str, typer.Argument(help="The user's name.", show_default=False)]
+Data = Annotated[Path | None, typer.Option("--data", help="The data directory of a broker that is stopped.")]
+PasswordFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--password-file",
+        help=f"Its first line is the password; -: standard input's. Without it {PASSWORD_VARIABLE} counts, else it is asked for.",
+    ),
+]
+Words = Annotated[list[str], typer.Argument(metavar="RIGHT...", help="Rights or roles; docs/security.md has them.", show_default=False)]
+On = Annotated[str, typer.Option("--on", help="For what matches this pattern: addresses, queues, exchanges.")]
+VirtualHost = Annotated[str | None, typer.Option("--vhost", "-p", help="In this virtual host alone.", show_default="in all")]
+Keys = Annotated[str | None, typer.Option("--keys", help="On exchanges: under routing keys that match this pattern.", show_default="any")]
+
+
+def password(file: Path | None) -> str:
+    """From the file, the environment or, twice, the terminal. Raises UserError, or BadParameter where it cannot be read."""
+    if file is not None:
+        try:
+            text = sys.stdin.readline() if str(file) == "-" else file.read_text(encoding="utf-8")
+            return text.partition("\n")[0].rstrip("\r")
+        except (OSError, UnicodeDecodeError) as error:
+            raise typer.BadParameter(f"the password cannot be read: {error}") from None
+    if PASSWORD_VARIABLE in os.environ:
+        return os.environ[PASSWORD_VARIABLE]
+    return str(typer.prompt("Password", hide_input=True, confirmation_prompt=True))
+
+
+def _ask(url: str, data: Path | None, verb: str, **arguments: Any) -> Any:
+    """One call of the running broker, or the same of the stopped one."""
+    if data is None:
+        from .client import call
+
+        return call(url, verb, **arguments)
+    from ..stopped import with_users
+    from .settings import load_config
+
+    return with_users(load_config(None, data=data), lambda users: _OFFLINE[verb](users, **arguments))
+
+
+def _add(users: Users, name: str, hash: str, grants: list[dict[str, Any]]) -> dict[str, Any]:  # noqa: A002
+    from ..core.rights import read_grant
+
+    return users.add(name, hash, tuple(map(read_grant, grants))).describe()
+
+
+def _change(users: Users, name: str, hash: str) -> dict[str, Any]:  # noqa: A002
+    return users.change_password(name, hash).describe()
+
+
+def _delete(users: Users, name: str) -> dict[str, Any]:
+    users.delete(name)
+    return {"name": name}
+
+
+def _grant(users: Users, name: str, **said: Any) -> dict[str, Any]:
+    from ..core.rights import read_grant
+
+    return users.grant(name, read_grant(said)).describe()
+
+
+def _revoke(users: Users, name: str, **said: Any) -> dict[str, Any]:
+    from ..core.rights import read_grant
+
+    return users.revoke(name, read_grant(said)).describe()
+
+
+#: Of a stopped broker.
+_OFFLINE: Final[dict[str, Callable[..., Any]]] = {
+    "add-user": _add,
+    "change-password": _change,
+    "delete-user": _delete,
+    "grant": _grant,
+    "revoke": _revoke,
+}
+
+
+# -- commands ------------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def add(
+    name: Name,
+    role: Annotated[
+        list[str] | None, typer.Option("--role", help="What the user may do everywhere. The first is an administrator.")
+    ] = None,
+    password_file: PasswordFile = None,
+    data: Data = None,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Make a user. Without a role the user may log in, and nothing else until something is granted."""
+    from ..auth.passwords import hash_password
+
+    hashed = hash_password(password(password_file))
+    grants = [{"rights": role}] if role else []
+    _show(_ask(url, data, "add-user", name=name, hash=hashed, grants=grants), as_json, "is a user")
+
+
+@app.command()
+def passwd(name: Name, password_file: PasswordFile = None, data: Data = None, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Give a user another password. The user's connections end."""
+    from ..auth.passwords import hash_password
+
+    hashed = hash_password(password(password_file))
+    _show(_ask(url, data, "change-password", name=name, hash=hashed), as_json, "has another password")
+
+
+@app.command()
+def delete(name: Name, yes: Yes = False, data: Data = None, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Delete a user, whose connections end."""
+    confirm(f"The user {name} goes, and the user's connections end", yes)
+    _show(_ask(url, data, "delete-user", name=name), as_json, "is gone")
+
+
+@app.command()
+def grant(
+    name: Name,
+    rights: Words,
+    on: On = "#",
+    vhost: VirtualHost = None,
+    keys: Keys = None,
+    data: Data = None,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Allow a user something, on everything unless --on, --vhost or --keys narrow it."""
+    said = {"rights": rights, "pattern": on, "virtual_host": vhost, "keys": keys}
+    _show(_ask(url, data, "grant", name=name, **said), as_json, f"may {', '.join(rights)} on {on}")
+
+
+@app.command()
+def revoke(
+    name: Name,
+    rights: Words,
+    on: On = "#",
+    vhost: VirtualHost = None,
+    keys: Keys = None,
+    data: Data = None,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Take back what was granted, in the same words. Connections that have open what is not allowed any more end."""
+    said = {"rights": rights, "pattern": on, "virtual_host": vhost, "keys": keys}
+    _show(_ask(url, data, "revoke", name=name, **said), as_json, f"may not {', '.join(rights)} on {on} any more")
+
+
+@app.command("list")
+def list_all(data: Data = None, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """All users with what they may do."""
+    if data is None:
+        from .client import listing
+
+        found = listing(url, "users")
+    else:
+        from ..stopped import with_users
+        from .settings import load_config
+
+        found = with_users(load_config(None, data=data), lambda users: [user.describe() for user in users.all()])
+    if as_json:
+        print_json(found)
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("user", "rights", "on", "virtual host", "keys", "from"):
+        table.add_column(heading)
+    for each in found:
+        for number, said in enumerate(each["grants"] or [{"rights": ["–"]}]):
+            who, source = (each["name"], each["source"]) if not number else ("", "")
+            row = [", ".join(said["rights"]), said.get("pattern", ""), said.get("virtual_host", ""), said.get("keys", "")]
+            table.add_row(*map(escape, [who, *row, source]))
+    wide.print(table)
+
+
+@app.command("hash")
+def hash_one(
+    source: Annotated[
+        str | None, typer.Argument(metavar="-", help="-: read the password from standard input, up to its first line end.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """The argon2 hash of a password, for users: in broker.yaml."""
+    from ..auth.passwords import hash_password
+
+    if source not in (None, "-"):
+        raise typer.BadParameter("give -, which reads standard input, or nothing")
+    hashed = hash_password(password(Path("-") if source else None))
+    if as_json:
+        print_json({"hash": hashed})
+    else:
+        stdout.print(hashed, markup=False)
+
+
+def _show(found: dict[str, Any], as_json: bool, what: str) -> None:
+    if as_json:
+        print_json(found)
+    else:
+        stdout.print(f"[bold]{escape(found['name'])}[/] {escape(what)}")
