@@ -298,12 +298,9 @@ def changes(before: Config, after: Config) -> list[Change]:
         for path in sorted(old.keys() | new.keys())
         if old.get(path) != new.get(path)
     ]
-    both = sorted(before.users.keys() & after.users.keys())
-    found += [
-        Change(f"users.{name}", "a hash", "another hash", False) for name in both if before.users[name].hash != after.users[name].hash
-    ]
-    granted = [(f"users.{name}.grants", before.users[name].said(), after.users[name].said()) for name in both]
-    return found + [Change(path, was, is_now, False) for path, was, is_now in granted if was != is_now]
+    both = [(f"users.{name}", before.users[name], after.users[name]) for name in sorted(before.users.keys() & after.users.keys())]
+    found += [Change(path, "a hash", "another hash", False) for path, was, is_now in both if was.hash != is_now.hash]
+    return found + [Change(f"{path}.grants", was.said(), is_now.said(), False) for path, was, is_now in both if was.grants != is_now.grants]
 
 
 def _flat(value: Any, path: KeyPath) -> dict[KeyPath, Any]:

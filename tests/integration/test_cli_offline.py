@@ -150,8 +150,8 @@ def test_no_broker_is_said_at_once(homing: HomingCommand, arguments: list[str]) 
 def test_a_password_becomes_a_hash_that_verifies(homing: HomingCommand) -> None:
     from argon2 import PasswordHasher
 
-    hashed = homing.json("user", "hash", "--password", "feather")["hash"]
-    assert PasswordHasher().verify(hashed, "feather")
+    done = homing("user", "hash", "-", stdin="feather\n")
+    assert PasswordHasher().verify(done.stdout.strip(), "feather")
 
 
 @pytest.fixture
@@ -195,6 +195,22 @@ def test_a_damaged_journal_is_refused_everywhere(homing: HomingCommand, journal:
 def test_a_sound_journal_is_not(homing: HomingCommand, journal: Path) -> None:
     assert homing.json("journal", "check", "--data", journal)["ok"] is True
     assert homing.json("history", "1", "--data", journal)["references"][0]["queue"] == "orders"
+
+
+def test_the_first_administrator_is_made_while_nothing_runs(homing: HomingCommand, start_server: Callable[..., Server]) -> None:
+    server = start_server()
+    add = ("user", "add", "anna", "--password-file", "-", "--data", server.data)
+    assert (running := homing(*add, "--role", "administrator", stdin="feather\n")).returncode == 1
+    assert "journal-locked" in running.stderr
+    assert server.stop() == 0
+    assert (narrow := homing(*add, "--role", "producer", stdin="feather\n")).returncode == 1
+    assert "administrator-needed" in narrow.stderr
+    assert (done := homing(*add, "--role", "administrator", stdin="feather\n")).returncode == 0, done.stderr
+    server.start()
+    assert homing("queues", url=server.url).returncode == 1
+    assert homing.json("user", "list", url=server.url.replace("//", "//anna:feather@")) == [
+        {"name": "anna", "grants": [{"rights": ["administrator"], "pattern": "#"}], "source": "command"}
+    ]
 
 
 WITHOUT_SPARK = "import sys; sys.modules['pyspark'] = None; from homing.broker.cli.main import main; main()"
