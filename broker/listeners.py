@@ -133,15 +133,17 @@ class Listeners:
         """Checks a login that came over this socket, and then whether there is a connection's slot for it."""
 
         def authenticate(name: str | None, password: str | None, done: Answer) -> Callable[[], object] | None:
+            certified = None if name or password else self._certified(transport)
+
             def answer(user: str | Refused) -> None:
                 transport.checking = False
                 refusal = self._admission.admit(transport) if isinstance(user, str) else None
                 if refusal is not None:
                     log.warning("connection-refused: %s was refused: %s", transport.place, refusal)
-                self._broker.access.tell_login(name, transport.place, refusal or user, transport.protocol)
+                self._broker.access.tell_login(name or certified, transport.place, refusal or user, transport.protocol)
                 done(refusal or user)
 
-            if not user and not password and (certified := self._certified(transport)) is not None:
+            if certified is not None:
                 self._logins.vouch(certified, transport.peer, answer)
                 return None
             transport.checking = True
