@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from homing.journal.contract import DEATHS, MessageRecord, ReferenceRecord, ReferenceState, make
@@ -59,8 +60,11 @@ def message_record(message: Message) -> MessageRecord:
     return make(MessageRecord, values)
 
 
-def arrival_record(reference: MessageReference) -> ReferenceRecord:
-    """As it came: what has become of it since then is recorded apart. Called on the writer's thread."""
+def arrival_record(reference: MessageReference, messages: Mapping[int, MessageRecord]) -> ReferenceRecord:
+    """As it came: what has become of it since then is recorded apart. Called on the writer's thread. ``messages``: records of shared ones
+    that are there already.
+    """
+    message = messages.get(reference.message.message_id) if reference.shared else None
     values = (
         reference.queue.queue_id,
         reference.priority,
@@ -70,7 +74,7 @@ def arrival_record(reference: MessageReference) -> ReferenceRecord:
         *(0, 0),
         reference.entered_at_ms,
         None,
-        message_record(reference.message),
+        message or message_record(reference.message),
         reference.shared,
     )
     return make(ReferenceRecord, values)

@@ -53,11 +53,15 @@ _CONTENT = (
 )
 
 
+#: Makes the record of an arrival. The map: messages of the same batch that stand in rows of their own, by id.
+AsRecord = Callable[[Any, Mapping[int, MessageRecord]], ReferenceRecord]
+
+
 def _nothing() -> None:
     """Stands for "already awake"."""
 
 
-def _no_arrivals(arrival: Any) -> ReferenceRecord:
+def _no_arrivals(arrival: Any, messages: Mapping[int, MessageRecord]) -> ReferenceRecord:
     raise TypeError(f"{type(arrival).__name__} joined a batch without a way to make its record")
 
 
@@ -117,7 +121,7 @@ class WriteBatch:
         self.size = 0
         #: What came new, as a record or as its owner has it (``records``).
         self.added: dict[int, ReferenceRecord | Arrival] = {}
-        self._as_record: Callable[[Any], ReferenceRecord] = _no_arrivals
+        self._as_record: AsRecord = _no_arrivals
         self.changed: dict[int, ReferenceCounts] = {}
         self.deleted: set[int] = set()
         #: Deleted, then added again under the same sequence: deleted before the insert instead of after it.
@@ -192,7 +196,7 @@ class WriteBatch:
         self.added.update(records)
         self.size += size
 
-    def add_arrivals(self, arrivals: Mapping[int, Arrival], size: int, as_record: Callable[[Any], ReferenceRecord]) -> None:
+    def add_arrivals(self, arrivals: Mapping[int, Arrival], size: int, as_record: AsRecord) -> None:
         """The same for what is no record yet. ``as_record`` is always the same function, and is called on any thread."""
         if not self.touched:
             self.touch()
@@ -202,9 +206,9 @@ class WriteBatch:
 
     def records(self) -> Iterator[ReferenceRecord]:
         """What was added."""
-        as_record = self._as_record
+        as_record, messages = self._as_record, self.messages
         for added in self.added.values():
-            yield added if isinstance(added, ReferenceRecord) else as_record(added)
+            yield added if isinstance(added, ReferenceRecord) else as_record(added, messages)
 
     def shared_bodies(self) -> set[int]:
         """Bodies in rows of their own that something added points at, by message id."""
@@ -224,7 +228,7 @@ class WriteBatch:
         for sequence, counts in changed.items():
             fresh = added.get(sequence)
             if fresh is not None:
-                record = fresh if isinstance(fresh, ReferenceRecord) else self._as_record(fresh)
+                record = fresh if isinstance(fresh, ReferenceRecord) else self._as_record(fresh, self.messages)
                 added[sequence] = make(ReferenceRecord, (*record[:3], *counts, *record[11:]))
             elif sequence not in deleted:
                 self.changed[sequence] = counts

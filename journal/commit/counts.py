@@ -25,18 +25,21 @@ COUNT_CONSUMER_STATS = (
 
 
 def write_counts(connection: sqlite3.Connection, batch: WriteBatch) -> None:
-    columns = {
-        name: counts for name, counts in zip(MINUTE_NAMES, zip(*batch.queue_stats.values(), strict=True), strict=False) if any(counts)
-    }
-    if columns:
-        flat = [value for key, row in zip(batch.queue_stats, zip(*columns.values(), strict=True), strict=True) for value in (*key, *row)]
-        run_values(connection, _count_minutes(tuple(columns)), 2 + len(columns), flat)
+    counted = [column for column, counts in enumerate(zip(*batch.queue_stats.values(), strict=True)) if any(counts)]
+    if counted:
+        flat: list[int] = []
+        for key, row in batch.queue_stats.items():
+            flat += key
+            for column in counted:
+                flat.append(row[column])
+        run_values(connection, _count_minutes(tuple(counted)), 2 + len(counted), flat)
     served = [v for (queue_id, minute, consumer), row in batch.consumer_stats.items() for v in (minute // 60, queue_id, consumer, *row)]
     run_values(connection, COUNT_CONSUMER_STATS, 9, served)
 
 
 @lru_cache
-def _count_minutes(columns: tuple[str, ...]) -> str:
+def _count_minutes(columns: tuple[int, ...]) -> str:
     """Increments of these columns alone: for one it takes a third less than for all."""
-    into = ", ".join(("queue_id", "minute", *columns))
-    return f"INSERT INTO minute ({into}) VALUES {{values}} ON CONFLICT (queue_id, minute) DO UPDATE SET {_sums(columns)}"
+    names = [MINUTE_NAMES[column] for column in columns]
+    into = ", ".join(("queue_id", "minute", *names))
+    return f"INSERT INTO minute ({into}) VALUES {{values}} ON CONFLICT (queue_id, minute) DO UPDATE SET {_sums(names)}"
