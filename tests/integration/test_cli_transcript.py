@@ -36,6 +36,7 @@ FILES = {
     "wrong.yaml": "native: {port: 0}\nadress-settings: {}\n",
 }
 MASKS = (
+    (r"^(homing [\d.]+) \(compiled\)$", r"\1"),
     (r"\d{4}-\d\d-\d\d(?: \d\d:\d\d:\d\d\.\d{3})?(?: UTC)?", "DATE"),
     (r"\d\d:\d\d:\d\d\.\d{3}", "TIME"),
     (r"(held|since) (?:under )?[\d.,]+ (?:ms|s|min)(?= |$|\n|,|;)", r"\1 SPAN"),

@@ -7,12 +7,13 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import homing as client
 from homing.broker.cli import manual
 from homing.broker.cli.examples import EXAMPLES
 from homing.broker.cli.main import command_tree
@@ -159,3 +160,36 @@ def test_the_tests_that_show_a_promise_are_there() -> None:
     assert len(named) > 30
     missing = [name for name in named if not list(ROOT.glob(name if "/" in name else f"tests/*/{name}"))]
     assert not missing
+
+
+@pytest.mark.timeout(240)
+async def test_the_commands_of_the_page_on_operations_work(start_server: Callable[..., Server]) -> None:
+    """One after the other, with numbers of this broker for those that are shown. Those with sudo are for scripts/check-system."""
+    server = start_server({"data-directory": "homing-data"})
+    homing = HomingCommand(server.directory)
+    homing.url = server.url
+    async with client.connect(server.url) as connection, connection.session(client.AckMode.INDIVIDUAL) as session:
+        producer = session.producer("orders")
+        await producer.send(b"dies")
+        dead = await session.consumer("orders", prefetch=1).receive(20_000)
+        assert dead is not None
+        await dead.nack(retryable=False)
+        (own,) = [each["connection"] for each in homing.json("connections") if each["consumers"]]
+        page = commands(ROOT / "docs" / "operations.md")
+        of_the_stopped = [words for words in page if "--data" in words]
+        for words in page:
+            if words[0] == "serve" or words in of_the_stopped:
+                continue
+            await producer.send(b"waits")
+            (waiting,) = homing.json_lines("peek", "orders", "--count", "1")
+            shown = {"1049601": str(waiting["message_id"]), "c17": own}
+            _, options = known_options(words)
+            done = homing(*(shown.get(word, word) for word in words), *(["--yes"] if "--yes" in options else []))
+            assert done.returncode == 0, f"{words}: {done.stderr}"
+    server.stop()
+    for words in of_the_stopped:
+        done = homing(*words)
+        assert done.returncode == 0, f"{words}: {done.stderr}"
+    server.config["data-directory"] = "new-data"
+    homing.url = server.start().url
+    assert homing.json_lines("peek", "orders"), "the backup had messages"
