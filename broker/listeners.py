@@ -176,7 +176,7 @@ async def listen(name: str, section: Listener, make: MakeProtocol, certificate: 
     found: dict[str, asyncio.Server] = {}
     if section.port is not None:
         found[name] = await _listen(name, "port", section.host, section.port, make)
-        if not is_loopback(section.host):
+        if name != "http" and not is_loopback(section.host):
             log.warning(
                 "insecure: %s listens on %s without TLS: passwords and messages cross the network in the clear", name, place(found[name])
             )

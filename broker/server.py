@@ -50,9 +50,9 @@ log = logging.getLogger("homing")
 #: The writer's thread must win the interpreter's lock back often: the default of 5 ms starves it beside a busy loop
 #: (docs/performance-budget.md).
 _SWITCH_INTERVAL_S: Final = 0.0002
-#: A page of an answer, where frames are not smaller.
 #: A disk that has not answered for this long is named by the probes.
 _DISK_HANGS_S: Final = 5.0
+#: A page of an answer, where frames are not smaller.
 _ANSWER_BYTES: Final = 512 * 1024
 _LAGS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
@@ -173,6 +173,7 @@ class Server:
 
     def show_metrics(self, http: HttpListener) -> None:
         from .http.metrics import BrokerCollector
+        from .http.monitor import Monitors
 
         http.show(
             BrokerCollector(
@@ -185,7 +186,8 @@ class Server:
                 loop_lag=self._loop_lag,
                 refused=lambda: self._logins.refused,
                 certificate_ends_s=lambda: None if self._certificate is None else self._certificate.ends_s,
-            )
+            ),
+            Monitors(self._logins, self.broker.access, self.config.insecure),
         )
 
     # -- what only the server can do (management.calls.Host) ---------------------------------------------------------

@@ -44,7 +44,7 @@ ALLOWED: dict[str, set[str]] = {
     "broker/errors": set(),
     "broker/clock": set(),
     "broker/limits": set(),
-    "broker/http": {"broker/broker", "broker/core", "broker/management", "codec"},
+    "broker/http": {"broker/auth", "broker/broker", "broker/core", "broker/errors", "broker/management", "codec"},
     "broker/logs": {"broker/safe_text"},
     "broker/safe_text": set(),
     "broker/stopped": {

@@ -248,10 +248,13 @@ def parse(text: str, directory: Path | None = None, source: str = "broker.yaml",
 
 
 def _listener_problems(config: Config, read: Source) -> list[ConfigProblem]:
-    """Listeners without TLS beyond loopback, where passwords and messages would cross the network in the clear."""
+    """Listeners without TLS beyond loopback, where passwords and messages would cross the network in the clear.
+
+    HTTP's may be there: its probes tell nobody anything, and figures are not shown there.
+    """
     problems = []
     for name, section in config.listeners().items():
-        if not config.insecure and section.port is not None and not is_loopback(section.host):
+        if name != "http" and not config.insecure and section.port is not None and not is_loopback(section.host):
             message = f"expected a loopback address where there is no TLS (127.0.0.1, ::1 or localhost), got {shown(section.host)}"
             fix = (
                 f"listen there with TLS: tls: and {name}.tls-host; or, for passwords and messages in the clear, insecure: true (--insecure)"

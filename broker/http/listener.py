@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from ipaddress import ip_address
 from typing import Final
 
 import uvicorn
@@ -16,9 +17,11 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from ..errors import Refused
 from ..protocols.codec_foreign import answer, describe
 from ..protocols.codec_spoken import spoken
 from .health import Health
+from .monitor import Monitors
 
 log = logging.getLogger("homing")
 
@@ -54,8 +57,10 @@ class HttpListener:
         ProcessCollector(registry=self._registry)
         self._state = ServerState()
         routes = {"/livez": self._live, "/readyz": self._ready, "/metrics": self._metrics}
+        self._monitors: Monitors | None = None
+        self.app = Starlette(routes=[Route(path, answer) for path, answer in routes.items()])
         self._config = uvicorn.Config(
-            Starlette(routes=[Route(path, answer) for path, answer in routes.items()]),
+            self.app,
             http="h11",
             ws="none",
             lifespan="off",
@@ -69,8 +74,10 @@ class HttpListener:
         )
         self._config.load()
 
-    def show(self, collector: Collector) -> None:
+    def show(self, collector: Collector, monitors: Monitors) -> None:
+        """``monitors``: who may see it from elsewhere."""
         self._registry.register(collector)
+        self._monitors = monitors
 
     def make(self) -> asyncio.Protocol:
         # uvicorn's protocol without its Server: that looks for work ten times a second, and takes the process's signals.
@@ -87,4 +94,24 @@ class HttpListener:
         return JSONResponse(self._health.describe(), 200 if self._health.ready else 503)
 
     async def _metrics(self, request: Request) -> Response:
+        if not _is_local(request):
+            if self._monitors is None:
+                return PlainTextResponse("not ready\n", 503)
+            try:
+                await self._monitors.check(request)
+            except Refused as refusal:
+                return _refused(refusal)
         return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
+
+
+def _is_local(request: Request) -> bool:
+    """It came to a loopback address, as nobody from elsewhere can."""
+    server = request.scope.get("server")
+    return server is not None and ip_address(server[0]).is_loopback
+
+
+def _refused(refusal: Refused) -> Response:
+    said = {"code": refusal.code, "message": refusal.message, "fix": refusal.fix}
+    if refusal.code.startswith("login-"):
+        return JSONResponse(said, 401, {"WWW-Authenticate": 'Basic realm="homing"'})
+    return JSONResponse(said, 403)

@@ -218,4 +218,5 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         return self._above
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self._tls if name == "ssl_object" else self._socket.get_extra_info(name, default)
+        own = {"ssl_object": self._tls, "sslcontext": self._tls.context}
+        return own.get(name) or self._socket.get_extra_info(name, default)

@@ -189,7 +189,6 @@ def test_declared_queues_and_addresses() -> None:
     ("text", "line", "path", "says"),
     [
         ("native:\n  host: 0.0.0.0\n", 2, "native.host", "loopback.*no TLS.*'0.0.0.0'"),
-        ("http:\n  host: example.org\n", 2, "http.host", "loopback"),
         ("native: {port: 65536}", 1, "native.port", "at most 65535, got 65536"),
         ("amqp: {version: 3.13}", 1, "amqp.version", "text"),
         ("amqp: {version: 3.13.7-rc1}", 1, "amqp.version", "three numbers"),
