@@ -248,10 +248,7 @@ def parse(text: str, directory: Path | None = None, source: str = "broker.yaml",
 
 
 def _listener_problems(config: Config, read: Source) -> list[ConfigProblem]:
-    """Listeners without TLS beyond loopback, where passwords and messages would cross the network in the clear.
-
-    HTTP's may be there: its probes tell nobody anything, and figures are not shown there.
-    """
+    """Listeners without TLS beyond loopback, where passwords and messages would be in the clear; HTTP has only its probes there."""
     problems = []
     for name, section in config.listeners().items():
         if name != "http" and not config.insecure and section.port is not None and not is_loopback(section.host):

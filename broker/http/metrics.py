@@ -94,6 +94,7 @@ class BrokerCollector(Collector):
             yield _gauge(f"homing_{name}", f"How many {name} there are.", number)
         yield _counter("homing_logins_refused", "Logins that were refused.", self._refused())
         yield from _memory(statistics)
+        yield _gauge("homing_memory_limit_bytes", "At which producers wait.", self._broker.memory.limit)
         yield from _journal(statistics["journal"])
         yield _gauge("homing_disk_low", "1 while the disk's reserve is all that is left.", int(self._disk_low()))
         yield _gauge("homing_disk_waits_seconds", "How long the disk has not answered what it was asked.", self._disk_waits_s())
@@ -162,10 +163,14 @@ class BrokerCollector(Collector):
 
 
 def _memory(statistics: dict[str, Any]) -> Iterator[Metric]:
-    family = GaugeMetricFamily("homing_memory_bytes", "What messages take, as the limits count it.", labels=["kind"])
-    for kind in ("memory", "durable", "transient"):
-        family.add_metric([kind], statistics[f"{kind}_bytes"])
+    family = GaugeMetricFamily("homing_memory_bytes", "What is in memory, by the kind of its owner.", labels=["owner"])
+    for owner, size in statistics["memory"].items():
+        family.add_metric([owner], size)
     yield family
+    messages = GaugeMetricFamily("homing_messages_bytes", "What messages in memory take.", labels=["kind"])
+    for kind in ("durable", "transient"):
+        messages.add_metric([kind], statistics[f"{kind}_bytes"])
+    yield messages
 
 
 def _journal(statistics: dict[str, Any]) -> Iterator[Metric]:

@@ -163,7 +163,12 @@ class FaultGroups:
             if len(group.programs) > _PROGRAMS:
                 del group.programs[min(group.programs, key=lambda each: group.programs[each][1])]
         if group.fixed_in is not None and group.is_back(version):
-            log.warning("fault %s (%s) is back, which was said to be fixed in %s", group.fingerprint, group.error_class, group.fixed_in)
+            log.warning(
+                "fault-back: fault %s (%s) is back, which was said to be fixed in %s",
+                group.fingerprint,
+                group.error_class,
+                group.fixed_in,
+            )
             group.regressed_ms, note = now_ms, True
         group.message_ids.append(message_id)
         if len(group.message_ids) > _SAMPLES:

@@ -251,7 +251,9 @@ def _faults(connection: sqlite3.Connection) -> list[tuple[FaultRecord, str]]:
         try:
             record = record._replace(**unpack(blob))
         except (Damaged, TypeError, ValueError):
-            log.error("fault group %s is not what was written: who met it and when it was fixed is left out", fingerprint)
+            log.error(
+                "fault-group-damaged: fault group %s is not what was written: who met it and when it was fixed is left out", fingerprint
+            )
         found.append((record, text))
     return found
 

@@ -82,7 +82,8 @@ async def test_what_is_counted_is_what_was_done(observed: Server) -> None:
     assert found["homing_queue_consumers", (queue,)] == 1
     assert found["homing_connections", ()] == 1
     assert found["homing_journal_commits_total", ()] > 0
-    assert found["homing_memory_bytes", (("kind", "durable"),)] > 0
+    assert found["homing_messages_bytes", (("kind", "durable"),)] > 0
+    assert 0 < found["homing_memory_bytes", (("owner", "queues"),)] < found["homing_memory_limit_bytes", ()]
     assert found["homing_disk_low", ()] == 0
 
 
