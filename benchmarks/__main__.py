@@ -18,7 +18,7 @@ from benchmarks.figures import Report, number, table
 from benchmarks.load import ROOT, LoadError
 from benchmarks.measure import machine, sqlite_commits_per_s, syncs_per_s
 from benchmarks.peers.activemq import ActiveMQ
-from benchmarks.peers.homing import Homing, HomingAllRows, HomingCompiled, HomingCompiledAllRows
+from benchmarks.peers.homing import Homing, HomingAllRows, HomingCompiled, HomingCompiledAllRows, HomingTls
 from benchmarks.peers.homing_amqp import HomingAmqp, HomingCompiledAmqp
 from benchmarks.peers.peer import Peer, missing_programs
 from benchmarks.peers.rabbitmq import RabbitMQClassic, RabbitMQQuorum
@@ -28,6 +28,7 @@ from benchmarks.stage import Figures, Stage
 
 PEERS: Final[tuple[type[Peer], ...]] = (
     Homing,
+    HomingTls,
     HomingAllRows,
     HomingCompiled,
     HomingCompiledAllRows,

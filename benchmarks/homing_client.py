@@ -75,9 +75,10 @@ async def connect_all(options: Options, stack: AsyncExitStack) -> list[homing.Co
 async def connect(options: Options, stack: AsyncExitStack) -> homing.Connection:
     """With ``late`` it tries again until the broker is there."""
     end = time.monotonic() + options.number("deadline", 60)
+    scheme = "homings" if "cafile" in options else "homing"
     while True:
         try:
-            connection = homing.connect(f"homing://127.0.0.1:{options['port']}", reconnect=False)
+            connection = homing.connect(f"{scheme}://127.0.0.1:{options['port']}", cafile=options.get("cafile"), reconnect=False)
             return await stack.enter_async_context(connection)
         except homing.HomingError:
             if not options.number("late", 0) or time.monotonic() > end:

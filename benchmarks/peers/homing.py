@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final
 
 from benchmarks.load import ROOT
 from benchmarks.peers.peer import Peer
+from homing.broker.tls.self_signed import make
 
 #: What scripts/compile makes.
 COMPILED: Final = ROOT / "build" / "compiled"
@@ -48,7 +49,7 @@ class Homing(Peer):
     def command(self) -> list[str]:
         config = self.directory / "broker.yaml"
         sections = {
-            "native": {"port": self.port},
+            **self.listeners(),
             "journal": self.journal,
             "address-settings": self._settings,
             "addresses": self._addresses,
@@ -56,6 +57,10 @@ class Homing(Peer):
         }
         config.write_text(json.dumps(sections))  # JSON is YAML
         return [sys.executable, "-m", "homing", "serve", "--config", str(config), "--data", str(self.data), "--json"]
+
+    def listeners(self) -> dict[str, Any]:
+        """The sections of broker.yaml that say where it listens."""
+        return {"native": {"port": self.port}}
 
     def environment(self) -> dict[str, str]:
         return {"PYTHONPATH": str(self.root)}
@@ -70,6 +75,21 @@ class Homing(Peer):
             self._tells = False
             return None
         return sum(int(journal[name]) for name in ("references_added", "references_changed", "references_deleted"))
+
+
+class HomingTls(Homing):
+    """Over TLS 1.3, with a certificate of a P-256 key."""
+
+    name = "homing-tls"
+    scenarios = frozenset({"S1", "S3"})
+
+    def listeners(self) -> dict[str, Any]:
+        self._made = make(self.directory / "tls", ["127.0.0.1"])
+        tls = {"certificate": str(self._made.certificate), "key": str(self._made.key)}
+        return {"native": {"port": None, "tls-port": self.port}, "tls": tls}
+
+    def translate(self, role: str, options: dict[str, object]) -> dict[str, object]:
+        return {**options, "cafile": str(self._made.authority)}
 
 
 class HomingAllRows(Homing):
