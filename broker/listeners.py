@@ -16,6 +16,7 @@ from .auth.logins import Answer, Logins
 from .broker import Broker
 from .config.config import Config
 from .config.models import Listener, is_loopback
+from .core.memory import Kind
 from .errors import Refused
 from .logs import visible
 from .protocols.amqp091.options import AmqpOptions
@@ -34,6 +35,8 @@ log = logging.getLogger("homing")
 
 #: How often the files of the certificate are looked at.
 _LOOK_EVERY_S: Final = 2.0
+#: What OpenSSL and the buffers of a connection take, once its handshake is done (docs/performance.md).
+_TLS_BYTES: Final = 17 * 1024
 
 MakeProtocol = Callable[[], asyncio.Protocol]
 
@@ -64,9 +67,10 @@ class Listeners:
         if exposed and not self._logins.wanted:
             said = f"{' and '.join(exposed)} would listen beyond loopback, where everybody has to log in, and there are no users"
             raise Refused("users-required", said, f"homing user add NAME --role administrator --data {config.data_directory}")
-        found = await listen("native", config.native, self._native(broker_id), self._certificate)
+        charge = partial(self._broker.state.memory.charge, Kind.CONNECTIONS)
+        found = await listen("native", config.native, self._native(broker_id), self._certificate, charge)
         if config.amqp is not None:
-            found |= await listen("amqp", config.amqp, self._amqp(config.amqp.product, config.amqp.version), self._certificate)
+            found |= await listen("amqp", config.amqp, self._amqp(config.amqp.product, config.amqp.version), self._certificate, charge)
         return found
 
     def _transport_limits(self) -> TransportLimits:
@@ -171,7 +175,13 @@ class Listeners:
             self._watching.cancel()
 
 
-async def listen(name: str, section: Listener, make: MakeProtocol, certificate: Certificate | None) -> dict[str, asyncio.Server]:
+async def listen(
+    name: str,
+    section: Listener,
+    make: MakeProtocol,
+    certificate: Certificate | None,
+    charge: Callable[[int], object] = lambda size: None,
+) -> dict[str, asyncio.Server]:
     """The one protocol in the clear, and with TLS where there is a certificate. Raises Refused, which names the port."""
     found: dict[str, asyncio.Server] = {}
     if section.port is not None:
@@ -181,21 +191,33 @@ async def listen(name: str, section: Listener, make: MakeProtocol, certificate: 
                 "insecure: %s listens on %s without TLS: passwords and messages cross the network in the clear", name, place(found[name])
             )
     if certificate is not None and section.tls_port is not None:
-        secured = partial(_secured, make, certificate)
+        secured = partial(_Secured, make, certificate, charge)
         found[f"{name}-tls"] = await _listen(name, "tls-port", section.tls_host, section.tls_port, secured)
     return found
 
 
-def _secured(make: MakeProtocol, certificate: Certificate) -> asyncio.Protocol:
-    return TlsTransport(make(), certificate.context, answer_others=_answer_in_the_clear)
+class _Secured(TlsTransport):
+    """``charge``: to the account of memory, for as long as the socket is open."""
 
+    def __init__(self, make: MakeProtocol, certificate: Certificate, charge: Callable[[int], object]) -> None:
+        super().__init__(make(), certificate.context)
+        self._charge = charge
 
-def _answer_in_the_clear(place: str, data: bytes) -> bytes | None:
-    theirs = spoken(data)
-    if theirs in (None, "tls"):
-        return None
-    log.warning("wrong-protocol: %s", describe(place, theirs, "tls"))
-    return answer(theirs, "tls")
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._charge(_TLS_BYTES)
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._charge(-_TLS_BYTES)
+        super().connection_lost(exc)
+
+    def answer_in_the_clear(self, data: bytes) -> bytes | None:
+        theirs = spoken(data)
+        if theirs in (None, "tls"):
+            return None
+        host, port = self.get_extra_info("peername")[:2]
+        log.warning("wrong-protocol: %s", describe(f"{host}:{port}", theirs, "tls"))
+        return answer(theirs, "tls")
 
 
 async def _listen(name: str, setting: str, host: str, port: int, make: MakeProtocol) -> asyncio.Server:

@@ -56,7 +56,17 @@ ALLOWED: dict[str, set[str]] = {
     "broker/config": {"broker/core"},
     "broker/tls": {"broker/config", "broker/errors"},
     "broker/listeners": {
-        *("broker", "broker/auth", "broker/broker", "broker/config", "broker/errors", "broker/logs", "broker/protocols", "broker/tls"),
+        *(
+            "broker",
+            "broker/auth",
+            "broker/broker",
+            "broker/config",
+            "broker/core",
+            "broker/errors",
+            "broker/logs",
+            "broker/protocols",
+            "broker/tls",
+        ),
         "codec",
     },
     "broker/connection": {"broker/core"},

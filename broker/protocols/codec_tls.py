@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, cast
 
@@ -30,21 +29,13 @@ def why(error: ssl.SSLError) -> str:
 class TlsTransport(asyncio.Transport, asyncio.Protocol):
     """``above`` is connected when the socket is, and may write at once: that leaves when the handshake is done, or is dropped.
 
-    With ``server_hostname`` it is the client's side, and the certificate must be that name's. ``answer_others``: what is said in the clear
-    to a peer at this place that began with something else than TLS; None where it did not.
+    With ``server_hostname`` it is the client's side, and the certificate must be that name's.
     """
 
-    def __init__(
-        self,
-        above: asyncio.Protocol,
-        context: ssl.SSLContext,
-        server_hostname: str | None = None,
-        answer_others: Callable[[str, bytes], bytes | None] = lambda place, data: None,
-    ) -> None:
+    def __init__(self, above: asyncio.Protocol, context: ssl.SSLContext, server_hostname: str | None = None) -> None:
         super().__init__()
         self._above = above
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._answer_others = answer_others
         self._is_client = server_hostname is not None
         self._tls = context.wrap_bio(self._in, self._out, server_side=not self._is_client, server_hostname=server_hostname)
         self._socket: asyncio.Transport
@@ -66,7 +57,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._over:
             return
-        if self._early is not None and (answer := self._answer_others(self._place(), data)) is not None:
+        if self._early is not None and (answer := self.answer_in_the_clear(data)) is not None:
             self._over = True
             self._socket.write(answer)
             self._socket.close()
@@ -120,9 +111,8 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             self.write(b"".join(early))
         return True
 
-    def _place(self) -> str:
-        name = self._socket.get_extra_info("peername")
-        return f"{name[0]}:{name[1]}" if name else ""
+    def answer_in_the_clear(self, data: bytes) -> bytes | None:
+        """What is said to a peer that began with something else than TLS; None where OpenSSL is to decide that."""
 
     def _fail(self, error: Exception) -> None:
         """OpenSSL has said why to the peer, as far as TLS has words for it."""
