@@ -306,6 +306,7 @@ class Session:
         """Nothing is sent or received any more."""
         for subscription in list(self._subscriptions.values()):
             subscription.end(error)
+            subscription.end_held()
         for outbox in list(self._outboxes):
             outbox.end(error)
 

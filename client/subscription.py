@@ -318,12 +318,13 @@ class Subscription:
         self.ended = error
         self._clear_inbox(State.RETURNED)
         if self._transaction is None:
-            self._end_held()
+            self.end_held()
         self._on_end(self)
         self.arrived.wake_all()
         self._answered.wake_all()
 
-    def _end_held(self) -> None:
+    def end_held(self) -> None:
+        """What was given is this client's no more: it goes back with the subscription, or with its transaction."""
         wire = self._link.wire
         if wire is not None:
             self.settlement.write_pending(wire)

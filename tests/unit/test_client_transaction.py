@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
@@ -68,6 +69,22 @@ async def test_rollback_discards_deliveries_until_its_answer() -> None:
         message = await consumer.receive(timeout_ms=20_000)
         assert message is not None
         assert (message.body, message.delivery_count) == (b"again", 2)
+
+
+@on_both_loops
+async def test_what_an_ended_session_was_given_is_settled_by_nobody() -> None:
+    with suppress(RuntimeError):
+        async with connected() as (broker, connection):
+            async with connection.session(AckMode.TRANSACTED) as session:
+                consumer = await session.consumer("orders").ready()
+                broker.deliver(b"a")
+                message = await consumer.receive()
+            assert message is not None
+            with pytest.raises(SettleError):
+                await message.acknowledge()
+            raise RuntimeError("later")  # which the message last handed out is not to blame for
+    assert broker.of(Op.SESSION_ENDED)
+    assert not broker.of(Op.ACK)
 
 
 @pytest.mark.parametrize("outcome", ["committed", "unknown"])
