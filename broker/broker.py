@@ -15,6 +15,7 @@ from .auth.access import needs
 from .connection import Connection, FrontEnd
 from .core.consumer import NOBODY, Client, Consumer, SharedWindow
 from .core.dead_letter import EXPIRED, POISON
+from .core.memory import Cache
 from .core.message import Message, MessageReference, Where
 from .core.producer import Producer
 from .core.queue import Queue
@@ -37,7 +38,7 @@ FREE: Final[Mapping[str, str]] = {
     "of a consumer that was let in": "unsubscribe release pull delivered touch acknowledge fail poison without_too_large give_back"
     " client_saw_expire socket_resumed offer_room hold_acknowledgement check_get when_read serve",
     "of a transaction, whose parts were asked for": "commit roll_back begin_channel end_channel",
-    "of time and turns": "routes_version room wait_for_room has_room wake when_safe when_stored may_tell",
+    "of time and turns": "routes_version room wait_for_room cache has_room wake when_safe when_stored may_tell",
 }
 
 
@@ -217,6 +218,10 @@ class Broker(Administration):
     def has_room(self) -> bool:
         """Whether this turn takes in anything more."""
         return self.state.throttle.room(1) > 0
+
+    def cache(self, most_bytes: int) -> Cache[Any, Any]:
+        """For a front end, of what it has worked out for one connection."""
+        return Cache(self.memory, most_bytes)
 
     def wake(self) -> None:
         """There is to be another turn."""

@@ -29,6 +29,7 @@ from .config.config import Change, Config, changes
 from .core.counts import Histogram
 from .declarations import declare
 from .errors import Refused
+from .heap import Heap
 from .http.health import Health
 from .limits import BrokerLimits
 from .listeners import Listeners, listen, place
@@ -111,6 +112,7 @@ class Server:
             disk_low=lambda: journal.space_low,
         )
         self.broker.access.audit = audit.tell
+        self._heap = Heap(lambda: self.broker.memory.bytes, self._loop.time)
         self._calls = Calls(self.broker, self)
         self.listeners = Listeners(config, self.broker, self._logins, certificate, self._calls.run)
 
@@ -149,6 +151,7 @@ class Server:
             for transport in list(self.listeners.transports):
                 transport.beat()
             self.listeners.gathering.look()
+            self._heap.look()
 
     def _arm(self, next_ms: int) -> None:
         if self._timer is not None:

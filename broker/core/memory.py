@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Any
+from typing import Any, Final, Generic, TypeVar
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+#: One of very many caches takes no more than this part of memory-limit.
+_SHARE_OF_CACHE: Final = 64
 
 
 class Kind(IntEnum):
@@ -83,3 +88,30 @@ class Owner:
 
     def close(self) -> None:
         self.hold(0)
+
+
+class Cache(Generic[Key, Value]):
+    """What was worked out and may come again, in so many bytes at most: ``found`` is to be asked. When it is full it begins anew."""
+
+    __slots__ = ("_memory", "_most_bytes", "_owner", "found")
+
+    def __init__(self, memory: Memory, most_bytes: int) -> None:
+        self._memory = memory
+        self._most_bytes = min(most_bytes, memory.limit // _SHARE_OF_CACHE)
+        self._owner = Owner(memory, Kind.CACHES)
+        self.found: dict[Key, Value] = {}
+
+    def keep(self, key: Key, value: Value, size: int) -> None:
+        """``size``: what key and value take. Nothing is kept where there is no room for anything but messages."""
+        if key in self.found:
+            self.found[key] = value
+            return
+        if self._owner.bytes + size > self._most_bytes or self._memory.room() < size:
+            self.clear()
+        if size <= self._most_bytes and self._memory.room() >= size:
+            self.found[key] = value
+            self._owner.charge(size)
+
+    def clear(self) -> None:
+        self.found.clear()
+        self._owner.close()

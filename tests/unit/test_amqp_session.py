@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from homing.broker.core.memory import Kind
 from homing.broker.core.message import REFERENCE_BYTES
 from homing.broker.errors import Refused
 from homing.broker.limits import BrokerLimits
@@ -276,9 +277,9 @@ def test_a_transaction_may_not_grow_without_end() -> None:
     payload = write_arguments(METHODS[NUMBER["basic.publish"]], (0, "", "q", False, False))
     published = b"".join(content_frames(1, payload, b"\x00\x00", b"body", 8192))
     peer.send(published * 3)
-    assert world.broker.state.memory.charged == 3 * (REFERENCE_BYTES + len(b"body") + len(b"\x00\x00"))
+    assert world.broker.memory.by_kind[Kind.SESSIONS] == 3 * (REFERENCE_BYTES + len(b"body") + len(b"\x00\x00"))
     assert codes(peer.send(published)) == [("channel.close", 406)]
-    assert world.broker.state.memory.charged == 0
+    assert world.broker.memory.by_kind[Kind.SESSIONS] == 0
 
 
 def published_alike(key: str, bodies: list[bytes], *, mandatory: bool = False, immediate: bool = False) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 import struct
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, Final
 
 from ...core.amqp.declared import counts_deliveries
@@ -44,8 +45,9 @@ _DELIVERY: Final = struct.Struct(">QB")
 _REPLY_TO: Final = REPLY_TO.encode()
 _SIZE: Final = struct.Struct(">Q")
 _FRAME: Final = struct.Struct(">BHI")
-#: Shapes of deliveries that one consumer remembers.
-_REMEMBERED: Final = 256
+#: Shapes of deliveries that are remembered, of all consumers, and the longest properties that one has.
+_REMEMBERED: Final = 2048
+_SHORT: Final = 512
 _DELIVER: Final = NUMBER["basic.deliver"].to_bytes(4, "big")
 _RETURN: Final = NUMBER["basic.return"].to_bytes(4, "big")
 _REJECT: Final = NUMBER["basic.reject"]
@@ -69,8 +71,6 @@ class Subscription(Subscriber):
         self.no_ack = no_ack
         #: What every delivery to it begins with.
         self.prefix = _DELIVER + short_string(tag)
-        #: Target and properties of a delivery -> what is the same in all such deliveries.
-        self.shapes: dict[tuple[bytes, bytes], tuple[bytes, bytes, bytes]] = {}
 
     def deliver(self, references: list[MessageReference]) -> None:
         self.channel.deliver(self, references)
@@ -251,7 +251,7 @@ class Channel(Confirming):
         session, consumer = self.session, subscription.consumer
         first = tag = self._next_tag
         parts: list[bytes] = []
-        room, number, shapes, delivery = session.frame_max - FRAME_OVERHEAD, self.number, subscription.shapes, _DELIVERY.pack
+        room, number, prefix, delivery = session.frame_max - FRAME_OVERHEAD, self.number, subscription.prefix, _DELIVERY.pack
         like: tuple[bytes, bytes] | None = None
         like_size, before, between = 0, b"", b""
         counting = counts_deliveries(consumer.queue)
@@ -261,7 +261,7 @@ class Channel(Confirming):
             if wire is like and size == like_size:
                 parts += (before, delivery(tag, redelivered), between, body, b"\xce")
             elif 0 < size <= room:
-                before, middle, behind = shapes.get(wire) or self._shape(subscription, wire)
+                before, middle, behind = (_shape if len(wire[1]) <= _SHORT else _new_shape)(number, prefix, *wire)
                 between = b"".join((middle, _SIZE.pack(size), behind, _FRAME.pack(FRAME_BODY, number, size)))
                 like, like_size = wire, size
                 parts += (before, delivery(tag, redelivered), between, body, b"\xce")
@@ -280,19 +280,6 @@ class Channel(Confirming):
             session.broker.acknowledge(consumer, references)
         else:
             consumer.given(references[-1].tag, session.broker.now_ms())
-
-    def _shape(self, subscription: Subscription, wire: tuple[bytes, bytes]) -> tuple[bytes, bytes, bytes]:
-        """What deliveries with this target and these properties have in common: before the tag, between tag and size, after the size."""
-        target, properties = wire
-        shape = (
-            _FRAME.pack(FRAME_METHOD, self.number, len(subscription.prefix) + _DELIVERY.size + len(target)) + subscription.prefix,
-            target + b"\xce" + _FRAME.pack(FRAME_HEADER, self.number, 12 + len(properties)) + b"\x00\x3c\x00\x00",
-            properties + b"\xce",
-        )
-        if len(subscription.shapes) >= _REMEMBERED:
-            subscription.shapes.clear()
-        subscription.shapes[wire] = shape
-        return shape
 
     def deliver_one(self, consumer: Consumer, reference: MessageReference, no_ack: bool) -> int:
         """A single get has brought this; the channel's tag of it. ``no_ack``: it is acknowledged by the caller."""
@@ -472,6 +459,18 @@ class Channel(Confirming):
         if self.transaction is not None:
             session.broker.end_channel(session.connection, self.number)
         session.broker.consumers_gone(queues)
+
+
+def _new_shape(channel: int, prefix: bytes, target: bytes, properties: bytes) -> tuple[bytes, bytes, bytes]:
+    """What deliveries with these have in common: before the tag, between tag and size, after the size."""
+    return (
+        _FRAME.pack(FRAME_METHOD, channel, len(prefix) + _DELIVERY.size + len(target)) + prefix,
+        target + b"\xce" + _FRAME.pack(FRAME_HEADER, channel, 12 + len(properties)) + b"\x00\x3c\x00\x00",
+        properties + b"\xce",
+    )
+
+
+_shape = lru_cache(maxsize=_REMEMBERED)(_new_shape)
 
 
 def _still_unacked(entries: list[_Unacked]) -> dict[Consumer, list[MessageReference]]:

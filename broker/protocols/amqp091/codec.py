@@ -8,6 +8,7 @@ still counts.
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from .codec_methods import METHODS, NUMBER, read_arguments, write_arguments
@@ -36,8 +37,8 @@ RESOURCE_ERROR: Final = 506
 
 #: What one connection may have half sent, in messages of the largest size.
 _MOST_GATHERED: Final = 4
-#: Publish arguments that are remembered: programs repeat themselves.
-_REMEMBERED: Final = 1024
+#: Publish arguments that are remembered, of all connections: programs repeat themselves.
+_REMEMBERED: Final = 4096
 _FRAME: Final = struct.Struct(">BHI")
 _ACK_FRAME: Final = struct.Struct(">QB")
 _HEADER: Final = struct.Struct(">HHQ")
@@ -163,7 +164,7 @@ class FrameReader:
     those, so nothing is kept before the login or for a channel nobody opened. ``frame_max`` is raised after tuning.
     """
 
-    __slots__ = ("_content", "_failed", "_gathered", "_most_gathered", "_rest", "_targets", "channels", "frame_max", "max_message_bytes")
+    __slots__ = ("_content", "_failed", "_gathered", "_most_gathered", "_rest", "channels", "frame_max", "max_message_bytes")
 
     def __init__(self, channels: set[int], max_message_bytes: int, most_gathered: int = 64 << 20) -> None:
         self.channels = channels
@@ -175,7 +176,6 @@ class FrameReader:
         self._content: dict[int, _Content] = {}
         #: Bytes of bodies that are not whole yet, all channels together.
         self._gathered = 0
-        self._targets: dict[bytes, _Target] = {}
         self._failed = False
 
     @property
@@ -231,7 +231,7 @@ class FrameReader:
         """A publish whose header and only body frame lie behind it is read as one, with those that follow and differ only in their bodies'
         bytes; any other a frame at a time. Returns where they end.
         """
-        target = self._target(data[start + 4 : stop])
+        target = _target(data[start + 4 : stop])
         header = stop + 1
         if end - header >= 22:
             kind, number, size = _FRAME.unpack_from(data, header)
@@ -324,7 +324,7 @@ class FrameReader:
         number = int.from_bytes(data[start : start + 4], "big")
         if number == PUBLISH:
             if channel in self.channels:
-                self._content[channel] = _Content(self._target(data[start + 4 : stop]))
+                self._content[channel] = _Content(_target(data[start + 4 : stop]))
                 return None
         elif number == ACK and stop - start == 13:
             tag, multiple = _ACK_FRAME.unpack_from(data, start + 4)
@@ -339,19 +339,6 @@ class FrameReader:
             return MethodEvent(channel, number, read_arguments(method, data, start + 4, stop))
         except TableError as error:
             raise AmqpError(FRAME_ERROR, f"FRAME_ERROR - {error}", number) from None
-
-    def _target(self, arguments: bytes) -> _Target:
-        """(exchange, routing key, mandatory, immediate) of a publish."""
-        found = self._targets.get(arguments)
-        if found is None:
-            try:
-                _, exchange, key, mandatory, immediate = read_arguments(METHODS[PUBLISH], arguments, 0, len(arguments))
-            except TableError as error:
-                raise AmqpError(FRAME_ERROR, f"FRAME_ERROR - {error}", PUBLISH) from None
-            if len(self._targets) >= _REMEMBERED:
-                self._targets.clear()
-            found = self._targets[arguments] = (exchange, key, mandatory, immediate)
-        return found
 
     def _header(self, channel: int, data: bytes, start: int, stop: int) -> Event | None:
         content = self._content.get(channel)
@@ -402,6 +389,16 @@ class FrameReader:
             raise AmqpError(UNEXPECTED_FRAME, f"UNEXPECTED_FRAME - a {what} frame without basic.publish")
         if not channel:
             raise AmqpError(UNEXPECTED_FRAME, f"UNEXPECTED_FRAME - a {what} frame on channel 0")
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _target(arguments: bytes) -> _Target:
+    """(exchange, routing key, mandatory, immediate) of a publish."""
+    try:
+        _, exchange, key, mandatory, immediate = read_arguments(METHODS[PUBLISH], arguments, 0, len(arguments))
+    except TableError as error:
+        raise AmqpError(FRAME_ERROR, f"FRAME_ERROR - {error}", PUBLISH) from None
+    return exchange, key, mandatory, immediate
 
 
 def method_of(event: Event) -> int:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ...broker import Broker
 from ...connection import Connection
 from ...core.consumer import Consumer
+from ...core.memory import Cache
 from ...core.message import MessageReference, Properties
 from ...core.producer import Producer
 from ...core.routing import Route
 from .batch import Turn
 from .codec import AmqpError, PublishEvent, PublishRun
 from .options import AmqpOptions
+
+#: What one connection remembers of what its publishes come to.
+_PATTERNS_BYTES: Final = 1024 * 1024
 
 
 class Pattern(NamedTuple):
@@ -63,7 +67,7 @@ class AmqpConnection:
         #: By the number of the broker's consumer.
         self.subscribers: dict[int, Subscriber] = {}
         #: (exchange, routing key, properties) -> what such publishes come to.
-        self.patterns: dict[tuple[str, str, bytes], Pattern] = {}
+        self.patterns: Cache[tuple[str, str, bytes], Pattern] = broker.cache(_PATTERNS_BYTES)
         self.turn = Turn(broker, self.settled)
         self._consumers = 0
 

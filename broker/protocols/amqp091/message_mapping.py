@@ -135,7 +135,9 @@ def wire_of(reference: MessageReference, counting: bool) -> tuple[bytes, bytes]:
     if kept is None:
         return _plain_wire(message.address, message.durable, message.priority, failed)
     unchanged = _kept_wire(message, kept)
-    return _counted(*unchanged, failed) if failed else unchanged
+    if not failed:
+        return unchanged
+    return (_counted if len(unchanged[1]) <= _SHORT_ORIGIN else _with_count)(*unchanged, failed)
 
 
 def _kept_wire(message: Message, kept: Properties) -> tuple[bytes, bytes]:
@@ -147,13 +149,15 @@ def _kept_wire(message: Message, kept: Properties) -> tuple[bytes, bytes]:
     return _cut(origin)
 
 
-@lru_cache(maxsize=2048)
-def _counted(target: bytes, raw: bytes, failed: int) -> tuple[bytes, bytes]:
+def _with_count(target: bytes, raw: bytes, failed: int) -> tuple[bytes, bytes]:
     """The same for a message that came back to a queue that says so: the number of failed deliveries is added."""
     properties = read_properties(raw)
     fields = split_table(properties.headers or b"")
     fields["x-delivery-count"] = long_value(failed)
     return target, write_properties(properties._replace(headers=join_table(fields)))
+
+
+_counted = lru_cache(maxsize=2048)(_with_count)
 
 
 @lru_cache(maxsize=2048)

@@ -22,9 +22,9 @@ from .errors import error_of, precondition_failed
 from .message_mapping import headers_of, key_list, message_properties, ttl_of, without_bcc
 
 _PUBLISH = NUMBER["basic.publish"]
-#: Patterns that one connection remembers, and the longest properties that make one.
-_REMEMBERED: Final = 512
+#: The longest properties that make a pattern, and what one takes beside its names and properties.
 _LONGEST: Final = 128
+_PATTERN_BYTES: Final = 1500
 
 
 def message_of(session: AmqpConnection, event: PublishEvent, pattern: Pattern) -> Message:
@@ -88,13 +88,12 @@ def take_in_run(session: AmqpConnection, run: PublishRun) -> int | None:
 def pattern_of(session: AmqpConnection, event: PublishEvent | PublishRun) -> Pattern:
     """What the publish comes to, as things stand. Raises AmqpError where it may not be published."""
     key = (event.exchange, event.routing_key, event.properties)
-    pattern = session.patterns.get(key)
+    pattern = session.patterns.found.get(key)
     if pattern is None or pattern.version != session.broker.routes_version:
         pattern = _pattern(session, event)
         if len(event.properties) <= _LONGEST:
-            if len(session.patterns) >= _REMEMBERED:
-                session.patterns.clear()
-            session.patterns[key] = pattern._replace(properties_extra=0)
+            size = _PATTERN_BYTES + len(key[0]) + len(key[1]) + 2 * len(event.properties) + 8 * len(pattern.route.queues)
+            session.patterns.keep(key, pattern._replace(properties_extra=0), size)
     return pattern
 
 

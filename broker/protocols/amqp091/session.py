@@ -326,6 +326,7 @@ class AmqpSession(AmqpConnection):
             channel.closed = True
         self.broker.disconnect(self.connection, lost)
         self.subscribers.clear()
+        self.patterns.clear()
         self._channels.let_go()
         self.broker.delete_exclusive(self.connection)
         self.broker.consumers_gone(queues)

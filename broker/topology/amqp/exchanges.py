@@ -16,6 +16,7 @@ from ...core.amqp.declared import AMQP
 from ...core.amqp.exchange import DIRECT, FANOUT, HEADERS, KINDS, TOPIC, Binding, Destination, Exchange, headers_match_problem, route
 from ...core.amqp.policy import Policy
 from ...core.amqp.vhost import DEFAULT, SEPARATOR, prefix_of
+from ...core.memory import Cache
 from ...core.message import DEFAULT_PRIORITY
 from ...core.queue import Queue
 from ...core.routing import Route, take_at_once
@@ -37,7 +38,10 @@ _PREDECLARED: Final = {
     "amq.topic": TOPIC,
 }
 #: Ways that are remembered, by exchange and key.
-_REMEMBERED: Final = 10_000
+_ROUTES_BYTES: Final = 8 << 20
+#: What one takes: beside its key, and for each queue.
+_ROUTE_BYTES: Final = 500
+_QUEUE_BYTES: Final = 8
 
 
 class Exchanges:
@@ -50,7 +54,7 @@ class Exchanges:
         self._exchange_kind = _EXCHANGE + self._prefix
         self._binding_kind = _BINDING + self._prefix
         self.exchanges: dict[str, Exchange] = {name: Exchange(name, kind) for name, kind in _PREDECLARED.items()}
-        self._routes: dict[tuple[str, str], Route] = {}
+        self._routes: Cache[tuple[str, str], Route] = Cache(state.memory, _ROUTES_BYTES)
         self._routes_of_version = -1
 
     def queue(self, name: str) -> Queue | None:
@@ -234,14 +238,12 @@ class Exchanges:
             self._routes.clear()
             self._routes_of_version = version
         if not more_keys:
-            known = self._routes.get((exchange, key))
+            known = self._routes.found.get((exchange, key))
             if known is not None:
                 return known
         found = self._look_up(exchange, (key, *more_keys), headers)
         if not more_keys and not any(each.kind == HEADERS and each.bindings for each in self.exchanges.values()):
-            if len(self._routes) >= _REMEMBERED:
-                self._routes.clear()
-            self._routes[exchange, key] = found
+            self._routes.keep((exchange, key), found, _ROUTE_BYTES + len(key) + _QUEUE_BYTES * len(found.queues))
         return found
 
     def _look_up(self, exchange: str, keys: Sequence[str], headers: Mapping[str, Any]) -> Route:

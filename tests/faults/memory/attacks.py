@@ -222,10 +222,10 @@ def amqp_headers(server: Server, limit: int) -> list[Client]:
             yield _publish(1, "seen", b"x", {"number": number, "text": "x" * 100_000})
 
     wire = _amqp(server)
-    wire.send(1, spec.Queue.Declare("seen", arguments={"x-delivery-limit": 5, "x-queue-type": "quorum"}, durable=True))
+    wire.send(1, spec.Queue.Declare(queue="seen", arguments={"x-delivery-limit": 5, "x-queue-type": "quorum"}, durable=True))
     assert wire.next(1) is not None
     for number in range(4):
-        wire.send(1, spec.Basic.Consume("seen", f"tag{number}", no_ack=True))
+        wire.send(1, spec.Basic.Consume(queue="seen", consumer_tag=f"tag{number}", no_ack=True))
         assert wire.next(1) is not None
     return [Client(wire, messages())]
 
@@ -293,7 +293,7 @@ def bindings(server: Server, limit: int) -> list[Client]:
     clients = []
     for _ in range(2):
         wire = _amqp(server)
-        wire.send(1, spec.Queue.Declare("bound"))
+        wire.send(1, spec.Queue.Declare(queue="bound"))
         assert wire.next(1) is not None
         clients.append(Client(wire, declared()))
     return clients
