@@ -18,10 +18,13 @@ from .core.amqp.policy import Policy
 from .core.consumer import Consumer
 from .core.dead_letter import DELETED
 from .core.fault import FaultGroup
+from .core.letter_filter import Filter
 from .core.message import MessageReference
 from .core.queue import Queue
 from .core.rights import Grant, Place, Right
+from .core.selector import Selector
 from .core.settings.address_settings import AddressSettings, AddressSettingsRepository
+from .delivery import chosen
 from .engine import Engine
 from .paging import browsing
 from .paging.by_number import QueueEntry, act_on, find
@@ -38,7 +41,7 @@ FREE: Final[Mapping[str, str]] = {
     "told to a front end, which asks before it tells anybody": "queues when_queue_goes find_queue queues_of find_message consumers_of"
     " list_policies settings commanded_settings settings_with touched_by explain answer_bytes list_virtual_hosts open_connections",
     "whoever has logged in may know what is there, as with RabbitMQ": "queue look_up_queue check_reply_queue find_exchange",
-    "shows what may be browsed": "faults",
+    "shows what may be browsed, or nothing": "faults knows_fault read_selector",
     "of what was asked for before": "in_steps check_delete consumers_gone delete_exclusive",
 }
 
@@ -152,13 +155,39 @@ class Administration(Engine):
         """The same into another queue, failed count at 0. Raises Refused where that is full."""
         return act_on(self.state, place, lambda reference: self.office.move(reference, target))
 
+    # -- dead letters --------------------------------------------------------------------------------------------------
+
+    @needs((Right.BROWSE, at_queue), audited=True)
+    def browse_chosen(
+        self, who: Who, queue: Queue, wanted: Filter, after: int, limit: int, newest_first: bool
+    ) -> Steps[tuple[list[MessageReference], int, int | None]]:
+        """See chosen.shown."""
+        return chosen.shown(self.state, queue, wanted, after, limit, newest_first, self.answer_bytes)
+
+    @needs((Right.MANAGE, at_queue), audited=True)
+    def delete_chosen(self, who: Who, queue: Queue, wanted: Filter, after: int) -> Steps[chosen.Done]:
+        """See chosen.delete."""
+        return chosen.delete(self.state, queue, wanted, after)
+
+    @needs((Right.CONSUME, at_queue), (Right.SEND, places.chosen_to), audited=True)
+    def move_chosen(self, who: Who, queue: Queue, target: Queue, wanted: Filter, after: int) -> Steps[chosen.Done]:
+        """See chosen.move."""
+        return chosen.move(self.state, self.office, queue, target, wanted, after)
+
+    def knows_fault(self, name: str) -> bool:
+        """Whether a fault's fingerprint is this or begins so."""
+        return any(each.is_called(name) for each in self.recorder.faults.by_id.values())
+
+    def read_selector(self, text: str) -> Selector | None:
+        """Compiled. Raises Refused."""
+        return self.resources.read_selector(text)
+
     # -- faults ------------------------------------------------------------------------------------------------------
 
     def faults(self, who: Who) -> list[FaultGroup]:
-        """Those of queues that whoever asks may browse; of queues that are gone to who may browse everything."""
-        queues = self.state.post_office.queues_by_id
+        """Those of queues that whoever asks may browse, or might if they were there."""
         groups = self.recorder.faults.by_id.values()
-        return [each for each in groups if self.may(who, Right.BROWSE, places.of_fault(queues.get(each.queue_id)))]
+        return [each for each in groups if self.may(who, Right.BROWSE, places.of_fault(self, each))]
 
     @needs((Right.MANAGE, places.at_faults), audited=True)
     def mute_fault(self, who: Who, groups: Sequence[FaultGroup], muted: bool) -> None:

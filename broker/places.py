@@ -83,12 +83,17 @@ def at_all(_: Engine, __: object, references: Sequence[MessageReference]) -> Ite
     return dict.fromkeys(queue_place(each.queue) for each in references)
 
 
-def of_fault(queue: Queue | None) -> Place:
-    return Place("broker") if queue is None else queue_place(queue)
+def chosen_to(_: Engine, __: object, ___: Queue, target: Queue, *____: object) -> Iterable[Place]:
+    return (queue_place(target),)
+
+
+def of_fault(broker: Engine, group: FaultGroup) -> Place:
+    queue = broker.state.post_office.queues.get(group.queue)
+    return Place("queue", (group.queue,)) if queue is None else queue_place(queue)
 
 
 def at_faults(broker: Engine, _: object, groups: Sequence[FaultGroup], *__: object) -> Iterable[Place]:
-    return dict.fromkeys(of_fault(broker.state.post_office.queues_by_id.get(each.queue_id)) for each in groups)
+    return dict.fromkeys(of_fault(broker, each) for each in groups)
 
 
 def moved_from(_: Engine, __: object, reference: MessageReference, ___: Queue) -> Iterable[Place]:

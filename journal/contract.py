@@ -380,7 +380,7 @@ class FaultRecord(NamedTuple):
 
     fault_id: int
     fingerprint: str
-    queue_id: int
+    queue: str
     error_class: str
     first_ms: int
     last_ms: int

@@ -134,13 +134,13 @@ CREATE INDEX outcome_several ON outcome (first_message, last_message) WHERE last
 CREATE TABLE fault (
   fault_id    INTEGER PRIMARY KEY,
   fingerprint TEXT NOT NULL,
-  queue_id    INTEGER NOT NULL,            -- where they failed; 0: the folded ones
+  queue       TEXT NOT NULL,               -- where they failed; '': the folded ones
   error_class TEXT NOT NULL,
   first_ms    INTEGER NOT NULL,
   last_ms     INTEGER NOT NULL,            -- about: written at most once a minute
   fault_blob  BLOB NOT NULL                -- map: the rest of contract.FaultRecord
 ) STRICT;
-CREATE UNIQUE INDEX fault_fingerprint ON fault (fingerprint, queue_id);
+CREATE UNIQUE INDEX fault_fingerprint ON fault (fingerprint, queue);
 
 -- What the first of them told.
 CREATE TABLE fault_text (

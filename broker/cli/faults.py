@@ -19,8 +19,8 @@ _BARS: Final = "▁▂▃▄▅▆▇█"
 Fault = Annotated[str, typer.Argument(help="The fault's number, or as much of its beginning as only it has.")]
 
 
-class _OrOfQueue(TyperGroup):
-    """``homing faults QUEUE`` is ``homing faults list QUEUE``."""
+class OrList(TyperGroup):
+    """A group whose ``list`` need not be said: ``homing faults QUEUE`` is ``homing faults list QUEUE``."""
 
     def parse_args(self, context: Any, args: list[str]) -> list[str]:
         if not args or args[0] not in (*self.commands, "--help", "-h"):
@@ -28,7 +28,7 @@ class _OrOfQueue(TyperGroup):
         return super().parse_args(context, args)
 
 
-app = typer.Typer(cls=_OrOfQueue, help="Failures that look alike, in groups: of a queue, or of all; or [bold]show[/], mute, … one of them.")
+app = typer.Typer(cls=OrList, help="Failures that look alike, in groups: of a queue, or of all; or [bold]show[/], mute, … one of them.")
 
 
 @app.command("list")

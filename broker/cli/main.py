@@ -18,6 +18,7 @@ from typer.main import get_command
 from . import address_settings as cli_address_settings
 from . import analyze as cli_analyze
 from . import connections as cli_connections
+from . import dead as cli_dead
 from . import explain as cli_explain
 from . import faults as cli_faults
 from . import health as cli_health
@@ -105,6 +106,7 @@ app.command(rich_help_panel=LOOKING)(cli_statistics.statistics)
 app.command(rich_help_panel=LOOKING)(cli_one_message.why)
 app.command(rich_help_panel=LOOKING)(cli_history.history)
 app.command(rich_help_panel=LOOKING)(cli_explain.explain)
+app.add_typer(cli_dead.app, name="dead", rich_help_panel=LOOKING)
 app.add_typer(cli_faults.app, name="faults", rich_help_panel=LOOKING)
 app.add_typer(cli_policies.app, name="policy", rich_help_panel=LOOKING)
 app.add_typer(cli_queues.app, name="queue", rich_help_panel=BROKER)

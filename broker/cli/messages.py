@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import math
 import sys
 import time
 from collections.abc import Iterator
@@ -35,6 +33,7 @@ from .output import (
     progress_bar,
     stdout,
 )
+from .values import property_given
 
 if TYPE_CHECKING:
     import homing
@@ -71,21 +70,6 @@ def _duration(text: str | int) -> int:
         raise typer.BadParameter(str(error)) from None
 
 
-def _property(text: str) -> tuple[str, Any]:
-    name, found, value = text.partition("=")
-    if not found or not name.rstrip(":"):
-        raise typer.BadParameter(f"{text!r} is not name=text (or name:=json for numbers, true, false and null)")
-    if not name.endswith(":"):
-        return name, value
-    try:
-        typed = json.loads(value)
-    except ValueError:
-        typed = value = ""
-    if isinstance(typed, dict | list) or not value or (isinstance(typed, float) and not math.isfinite(typed)):
-        raise typer.BadParameter(f"{text!r}: what follows := must be a JSON number, string, true, false or null")
-    return name[:-1], typed
-
-
 Ttl = Annotated[int | None, typer.Option("--ttl", parser=_duration, metavar="DURATION", help="Expires after this: 250ms, 5s, 2h.")]
 Delay = Annotated[int | None, typer.Option("--delay", parser=_duration, metavar="DURATION", help="Delivered no earlier than in this.")]
 Properties = Annotated[
@@ -115,7 +99,7 @@ def send(
     options: dict[str, Any] = {"priority": priority, "durable": durable}
     options |= {name: value for name, value in (("ttl_ms", ttl), ("delay_ms", delay)) if value is not None}
     if property_:
-        options["properties"] = dict(map(_property, property_))
+        options["properties"] = dict(map(property_given, property_))
 
     async def conversation(connection: homing.Connection) -> int:
         return await _send_all(connection, address, file, body, count, options)

@@ -10,6 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from ..core.settings.units import counted
+from . import letter_filter as of
 from .completion import queue_argument
 from .dead_letters import Death, deaths_of
 from .output import (
@@ -98,6 +99,17 @@ def _number(key: str, value: int) -> str:
 def peek(
     queue: Annotated[str, queue_argument("The queue to look into.")],
     count: Annotated[int, typer.Option("--count", "-n", min=1, max=10_000, help="At most this many.")] = 10,
+    fault: of.Fault = None,
+    error_type: of.ErrorType = None,
+    reason: of.Reason = None,
+    from_queue: of.FromQueue = None,
+    since: of.Since = None,
+    until: of.Until = None,
+    key: of.Key = None,
+    message_id: of.Ids = None,
+    property_: of.Properties = None,
+    where: of.Where = None,
+    body_contains: of.BodyContains = None,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
@@ -107,10 +119,13 @@ def peek(
     """
     from .client import talk
 
+    wanted = of.given(fault, error_type, reason, from_queue, since, until, key, message_id, property_, where, body_contains)
+    verb, more = ("peek-dead-letters", {"filter": wanted}) if wanted else ("peek", {})
+
     async def conversation(connection: Any) -> int:
         shown, after = 0, None
         while shown < count:
-            page = await connection.call("peek", queue=queue, limit=min(100, count - shown), after=after)
+            page = await connection.call(verb, queue=queue, limit=min(100, count - shown), after=after, **more)
             messages, after = page["messages"], page["next"]
             deaths = await deaths_of(connection, [message["hops"] for message in messages])
             for message, death in zip(messages, deaths, strict=True):
@@ -121,7 +136,7 @@ def peek(
         return shown
 
     if not talk(url, conversation) and not as_json:
-        note(f"{queue} is empty")
+        note(f"nothing in {queue} is so" if wanted else f"{queue} is empty")
 
 
 def _show(message: dict[str, Any], death: Death | None, as_json: bool) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from typing import Annotated, Any
 
 import typer
@@ -64,3 +66,19 @@ def _scalar(text: str) -> Any:
         return YAML(typ="safe").load(text)
     except YAMLError:
         raise typer.BadParameter(f"{text!r} cannot be read as a value") from None
+
+
+def property_given(text: str) -> tuple[str, Any]:
+    """``name=text``, or ``name:=json``."""
+    name, found, value = text.partition("=")
+    if not found or not name.rstrip(":"):
+        raise typer.BadParameter(f"{text!r} is not name=text (or name:=json for numbers, true, false and null)")
+    if not name.endswith(":"):
+        return name, value
+    try:
+        typed = json.loads(value)
+    except ValueError:
+        typed = value = ""
+    if isinstance(typed, dict | list) or not value or (isinstance(typed, float) and not math.isfinite(typed)):
+        raise typer.BadParameter(f"{text!r}: what follows := must be a JSON number, string, true, false or null")
+    return name[:-1], typed

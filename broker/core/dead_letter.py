@@ -21,6 +21,8 @@ NOT_RETRYABLE: Final = "not-retryable"
 EXPIRED: Final = "expired"
 MAX_LENGTH: Final = "maxlen"
 REJECTED: Final = "rejected"
+#: All of these.
+REASONS: Final = (DELIVERY_LIMIT, POISON, NOT_RETRYABLE, EXPIRED, MAX_LENGTH, REJECTED)
 #: It was deleted by hand, alone: that is told of it, whatever else is not.
 DELETED: Final = "deleted"
 

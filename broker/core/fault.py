@@ -15,8 +15,8 @@ class FaultGroup:
 
     fault_id: int
     fingerprint: str
-    #: Where they failed.
-    queue_id: int
+    #: Where they failed: queues of one name are one, however often it was made.
+    queue: str
     error_class: str
     #: Of the first of them, the beginning.
     text: str

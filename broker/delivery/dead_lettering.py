@@ -83,7 +83,7 @@ class DeadLetterOffice:
             for reference, _ in moved[number:]:
                 self._park(reference, reason, on_the_books=reference in parked)
             if going:
-                state.recorder.faults.died(queue.queue_id, [reference for reference, _ in going], reason)
+                state.recorder.faults.died(queue.name, [reference for reference, _ in going], reason)
                 arrived = state.references.move(queues, going)
                 outcome = "expired" if reason == EXPIRED else "dead-lettered"
                 state.references.leave_all(queue, [reference for reference, _ in going], outcome, reason, queues)

@@ -13,7 +13,7 @@ from ..connection import Connection
 from ..errors import Refused
 from ..steps import Steps
 from . import arguments as read
-from . import connections, faults, host, messages, one_message, policies, queues, settings, users, virtual_hosts
+from . import connections, dead_letters, faults, host, messages, one_message, policies, queues, settings, users, virtual_hosts
 from .host import Host, in_thread
 from .statistics import Meter
 
@@ -33,6 +33,7 @@ AT_ONCE: Final[dict[str, Handler]] = {
     "consumers": queues.consumers,
     "connections": connections.list_all,
     "peek": messages.peek,
+    "peek-dead-letters": dead_letters.peek,
     "explain": settings.explain,
     "policies": policies.list_all,
     "list-settings": settings.list_all,
@@ -49,6 +50,8 @@ CHANGES: Final[dict[str, Handler]] = {
     "pause": queues.pause,
     "resume": queues.resume,
     "redrive": messages.redrive,
+    "delete-dead-letters": dead_letters.delete,
+    "move-dead-letters": dead_letters.move,
     "mute-fault": faults.mute,
     "fault-fixed": faults.fixed,
     "set-policy": policies.set_one,
@@ -78,6 +81,7 @@ READS: Final[dict[str, Handler]] = {
     "history": host.history,
     "last-attempts": host.last_attempts,
     "transaction-outcome": host.transaction_outcome,
+    "dead-letters": dead_letters.list_all,
     "faults": faults.list_all,
     "fault": faults.one,
 }

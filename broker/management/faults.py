@@ -22,8 +22,8 @@ async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host:
     before."""
     read.only(arguments, "queue", "limit", "after")
     limit, after = read.number(arguments, "limit", 100, 1, _MOST), read.number(arguments, "after", 0, 0, read.MOST)
-    only = read.queue(broker, arguments).queue_id if arguments.get("queue") is not None else None
-    groups = [each for each in broker.faults(who) if only is None or each.queue_id == only]
+    only = read.text(arguments, "queue") if arguments.get("queue") is not None else None
+    groups = [each for each in broker.faults(who) if only is None or each.queue == only]
     counts = await in_thread(host.fault_counts)
     items = sorted(
         (describe(each, counts) for each in groups), key=lambda each: (-each["dead"] - each["waiting"], -each["last_ms"], each["fault"])
@@ -78,7 +78,7 @@ def describe(group: FaultGroup, counts: dict[str, Any]) -> dict[str, Any]:
     lying = [each for each in counts["dead"] if each["fault_id"] == group.fault_id]
     return {
         "fault": group.fingerprint,
-        "queue": counts["queues"].get(group.queue_id),
+        "queue": group.queue,
         "error_class": group.error_class,
         "text": group.text,
         "first_ms": group.first_ms,

@@ -40,14 +40,14 @@ class FaultGroups:
         self._journal = journal
         self._now_ms = now_ms
         self.by_id: dict[int, FaultGroup] = {}
-        #: (fingerprint, queue_id) -> group, the least recent first.
-        self._groups: dict[tuple[str, int], FaultGroup] = {}
+        #: (fingerprint, queue) -> group, the least recent first.
+        self._groups: dict[tuple[str, str], FaultGroup] = {}
         self._next_id = OTHER + 1
 
     def restore(self, records: Iterable[tuple[FaultRecord, str]]) -> None:
         """Those on record, each with the beginning of its text, the least recent first."""
         for record, text in records:
-            own = (record.fault_id, record.fingerprint, record.queue_id, record.error_class, text, record.first_ms, record.last_ms)
+            own = (record.fault_id, record.fingerprint, record.queue, record.error_class, text, record.first_ms, record.last_ms)
             met = {(client_id, host, version): (first, last) for client_id, host, version, first, last in record.programs}
             said = (record.fixed_in, record.fixed_ms, record.regressed_ms)
             self._add(FaultGroup(*own, record.message_ids, met, record.muted, *said))
@@ -55,21 +55,21 @@ class FaultGroups:
     def _add(self, group: FaultGroup) -> None:
         self.by_id[group.fault_id] = group
         if group.fault_id != OTHER:
-            self._groups[group.fingerprint, group.queue_id] = group
+            self._groups[group.fingerprint, group.queue] = group
         self._next_id = max(self._next_id, group.fault_id + 1)
 
     # -- what happens to messages ------------------------------------------------------------------------------------
 
     def failed(
         self,
-        queue_id: int,
+        queue: str,
         references: Sequence[MessageReference],
         fault: Told,
         client: Program | None,
         now_ms: int,
     ) -> None:
         """Deliveries of one queue that failed alike. ``fault``: its fingerprint, class, text and traceback."""
-        fault_id = self._met(queue_id, fault, client, references[-1].message.message_id, now_ms).fault_id
+        fault_id = self._met(queue, fault, client, references[-1].message.message_id, now_ms).fault_id
         counts = self._journal.batch.faults().counts(fault_id, now_ms)
         counts[FaultStat.FAILURES] += len(references)
         fresh = fault_id << 4
@@ -85,7 +85,7 @@ class FaultGroups:
                 counts[_WAITING] += 1
                 reference.cause = now
 
-    def died(self, queue_id: int, references: Iterable[MessageReference], reason: str) -> None:
+    def died(self, queue: str, references: Iterable[MessageReference], reason: str) -> None:
         """They are about to leave this queue for their dead-letter queues. What never failed has its reason for a fault."""
         now_ms = self._now_ms()
         by_reason = 0
@@ -94,7 +94,7 @@ class FaultGroups:
             if not before:
                 if not by_reason:
                     told = (fingerprint(reason, "", ""), reason, "", "")
-                    by_reason = self._met(queue_id, told, None, reference.message.message_id, now_ms).fault_id << 4
+                    by_reason = self._met(queue, told, None, reference.message.message_id, now_ms).fault_id << 4
                 reference.cause = cause(by_reason >> 4, reason)
             else:
                 reference.cause = cause(fault_of(before), reason, before & SENT_BACK)
@@ -132,21 +132,21 @@ class FaultGroups:
 
     # -- groups ------------------------------------------------------------------------------------------------------
 
-    def _met(self, queue_id: int, fault: Told, client: Program | None, message_id: int, now_ms: int) -> FaultGroup:
-        key = (fault[0], queue_id)
+    def _met(self, queue: str, fault: Told, client: Program | None, message_id: int, now_ms: int) -> FaultGroup:
+        key = (fault[0], queue)
         group = self._groups.pop(key, None)
         if group is None:
-            group = self._made(queue_id, fault, message_id, now_ms)
+            group = self._made(queue, fault, message_id, now_ms)
         else:
             self._groups[key] = group
         self._seen(group, client, message_id, now_ms)
         return group
 
-    def _made(self, queue_id: int, fault: Told, message_id: int, now_ms: int) -> FaultGroup:
+    def _made(self, queue: str, fault: Told, message_id: int, now_ms: int) -> FaultGroup:
         if len(self._groups) >= MOST:
             self._fold()
         fingerprint, error_class, text, traceback = fault
-        group = FaultGroup(self._next_id, fingerprint, queue_id, error_class, text[:_MOST_TEXT], now_ms, now_ms)
+        group = FaultGroup(self._next_id, fingerprint, queue, error_class, text[:_MOST_TEXT], now_ms, now_ms)
         self._add(group)
         self._journal.batch.faults().texts[group.fault_id] = (text, traceback)
         return group
@@ -178,7 +178,7 @@ class FaultGroups:
 
     def _note(self, group: FaultGroup) -> None:
         group.noted_ms = group.last_ms
-        who, said = (group.fault_id, group.fingerprint, group.queue_id, group.error_class), (group.fixed_in, group.fixed_ms)
+        who, said = (group.fault_id, group.fingerprint, group.queue, group.error_class), (group.fixed_in, group.fixed_ms)
         programs = [(*program, *times) for program, times in group.programs.items()]
         record = FaultRecord(*who, group.first_ms, group.last_ms, list(group.message_ids), programs, group.muted, *said, group.regressed_ms)
         self._journal.batch.faults().records[group.fault_id] = record
@@ -187,7 +187,7 @@ class FaultGroups:
         """The least recent goes, but for the one with the highest number, from which further ones are counted."""
         key, group = next(each for each in self._groups.items() if each[1].fault_id != self._next_id - 1)
         if OTHER not in self.by_id:
-            self._add(FaultGroup(OTHER, "other", 0, "other", "", group.first_ms, group.last_ms))
+            self._add(FaultGroup(OTHER, "other", "", "other", "", group.first_ms, group.last_ms))
         other = self.by_id[OTHER]
         other.first_ms, other.last_ms = min(other.first_ms, group.first_ms), max(other.last_ms, group.last_ms)
         self._note(other)

@@ -438,7 +438,7 @@ class Recorder:
             batch.serve(queue_id, now_ms // _MINUTE_MS, consumer.served_as, [0, 0, number, failed_ms, now_ms, now_ms])
             self.read_report(report, settings, outcome)
             durable = [reference for reference, _ in verdicts if reference.durable]
-            self.faults.failed(queue_id, durable, self._last_told, consumer.client, now_ms)
+            self.faults.failed(consumer.queue.name, durable, self._last_told, consumer.client, now_ms)
 
     def read_report(self, report: dict[str, Any], settings: AddressSettings, outcome: str) -> None:
         """Once for each report, however many messages it fails, and before any of them changes."""

@@ -40,7 +40,7 @@ def write_faults(connection: sqlite3.Connection, changes: FaultChanges) -> None:
 
 def _row(record: FaultRecord) -> list[object]:
     rest = record._asdict()
-    own = [rest.pop(name) for name in ("fault_id", "fingerprint", "queue_id", "error_class", "first_ms", "last_ms")]
+    own = [rest.pop(name) for name in ("fault_id", "fingerprint", "queue", "error_class", "first_ms", "last_ms")]
     return [*own, pack(rest)]
 
 

@@ -78,7 +78,7 @@ TABLES = (
     ),
     Table(
         "faults",
-        "fingerprint:string queue_id:int64 queue:string error_class:string text:string first_at:time last_at:time failures:int64 "
+        "fingerprint:string queue:string error_class:string text:string first_at:time last_at:time failures:int64 "
         "waiting:int64 succeeded:int64 died:int64 redriven:int64 dead:int64 muted:bool fixed_in:string fixed_at:time regressed_at:time",
         export_rows.faults,
     ),

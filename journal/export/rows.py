@@ -350,12 +350,12 @@ def faults(snapshot: Snapshot) -> Iterator[Row]:
     counts, dead = fault_reads.counts(snapshot.connection, snapshot.now_ms), Counter[int]()
     for lying in fault_reads.dead(snapshot.connection):
         dead[lying["fault_id"]] += lying["messages"]
-    sql = """SELECT fault_id, fingerprint, queue_id, error_class, coalesce(text, ''), first_ms, last_ms, fault_blob
+    sql = """SELECT fault_id, fingerprint, queue, error_class, coalesce(text, ''), first_ms, last_ms, fault_blob
              FROM fault LEFT JOIN fault_text USING (fault_id) ORDER BY fault_id"""
-    for fault_id, number, queue_id, error_class, text, first_ms, last_ms, blob in snapshot.select(sql):
+    for fault_id, number, queue, error_class, text, first_ms, last_ms, blob in snapshot.select(sql):
         counted, said = counts.get(fault_id) or dict.fromkeys(FAULT_COLUMNS, 0), unpack(blob)
         yield (
-            number, queue_id, snapshot.queue_name(queue_id), error_class, text, us(first_ms), us(last_ms),
+            number, queue, error_class, text, us(first_ms), us(last_ms),
             *(counted[name] for name in FAULT_COLUMNS), dead[fault_id], said["muted"], said["fixed_in"], us(said["fixed_ms"]),
             us(said["regressed_ms"]),
         )  # fmt: skip

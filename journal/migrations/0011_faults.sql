@@ -9,13 +9,13 @@ ALTER TABLE returned ADD COLUMN last_redrive INTEGER;
 CREATE TABLE fault (
   fault_id    INTEGER PRIMARY KEY,
   fingerprint TEXT NOT NULL,
-  queue_id    INTEGER NOT NULL,
+  queue       TEXT NOT NULL,
   error_class TEXT NOT NULL,
   first_ms    INTEGER NOT NULL,
   last_ms     INTEGER NOT NULL,
   fault_blob  BLOB NOT NULL
 ) STRICT;
-CREATE UNIQUE INDEX fault_fingerprint ON fault (fingerprint, queue_id);
+CREATE UNIQUE INDEX fault_fingerprint ON fault (fingerprint, queue);
 CREATE TABLE fault_text (
   fault_id  INTEGER PRIMARY KEY,
   text      TEXT NOT NULL,

@@ -18,6 +18,7 @@ from ..store.directory import damaged
 from ..store.packing import Damaged, check_counts, unpack_hops, unpack_message
 from ..upkeep.tombstones import THERE
 from . import quarantine
+from .choosing import Choice, chosen
 
 #: Rows of one page at most, and bytes of bodies beyond its first row.
 PAGE_ROWS: Final = 1_000
@@ -45,6 +46,7 @@ _DUE: Final = (
     f"WHERE r.queue_id = ? AND (r.due_at_ms, r.sequence) > (?, ?) AND r.due_at_ms <= ? AND r.due_at_ms IS NOT NULL AND {THERE}"
     " ORDER BY r.due_at_ms, r.sequence"
 )
+_CHOSEN: Final = "WHERE r.sequence IN (SELECT value FROM json_each(?)) ORDER BY r.sequence {direction}"
 _EXPIRED: Final = _DUE.replace("due_at_ms", "expires_at_ms")
 
 
@@ -52,7 +54,7 @@ class Wanted(NamedTuple):
     """Which rows. In delivery order: those of one priority beyond a sequence. By time: beyond (ms, sequence), up to a time."""
 
     queue_id: int
-    #: "ready": of one priority, without a due time; "all": of one priority; "due" and "expired": by that time.
+    #: "ready": of one priority, without a due time; "all": of one priority; "due" and "expired": by that time; "chosen": by ``choice``.
     kind: str
     priority: int = 0
     after_ms: int = 0
@@ -60,6 +62,7 @@ class Wanted(NamedTuple):
     until_ms: int = 0
     rows: int = PAGE_ROWS
     size: int = PAGE_BYTES
+    choice: Choice = Choice()
 
 
 class Page(NamedTuple):
@@ -70,6 +73,8 @@ class Page(NamedTuple):
     next_ms: int | None = None
     #: (priority, has a due time) of rows that were not what was written and now stand in table quarantine.
     set_aside: list[tuple[int, bool]] = []  # noqa: RUF012 - replaced, never changed
+    #: Of those chosen only: the last sequence that was looked at, 0 where there was none.
+    last: int = 0
 
 
 def read_alone(connection: sqlite3.Connection, wanted: Wanted, quarantine_at_ms: int | None = None) -> Page:
@@ -104,7 +109,13 @@ def read_page(connection: sqlite3.Connection, wanted: Wanted, quarantine_at_ms: 
 
     A row that is not what was written: JournalError ``journal-damaged``, or, with ``quarantine_at_ms``, moved to that table.
     """
-    rows, values = _rows(wanted)
+    numbers_chosen: list[int] = []
+    if wanted.kind == "chosen":
+        numbers_chosen = chosen(connection, wanted.queue_id, wanted.choice, wanted.after, wanted.rows)
+        values: tuple[Any, ...] = (json.dumps(numbers_chosen),)
+        rows = _CHOSEN.format(direction="DESC" if wanted.choice.newest_first else "ASC")
+    else:
+        rows, values = _rows(wanted)
     lengths: list[int] = json.loads(connection.execute(_LENGTHS.format(rows=rows), (*values, wanted.rows)).fetchone()[0])
     fitting = _fitting(lengths, wanted.size)
     records: list[ReferenceRecord] = []
@@ -115,7 +126,7 @@ def read_page(connection: sqlite3.Connection, wanted: Wanted, quarantine_at_ms: 
     set_aside = _quarantined(connection, bad, quarantine_at_ms)
     more = fitting < len(lengths) or len(lengths) == wanted.rows
     next_ms = _next_ms(connection, wanted, records) if wanted.kind in ("due", "expired") else None
-    return Page(records, more, next_ms, set_aside)
+    return Page(records, more, next_ms, set_aside, numbers_chosen[fitting - 1] if fitting and numbers_chosen else 0)
 
 
 def _rows(wanted: Wanted) -> tuple[str, tuple[int, ...]]:

@@ -246,8 +246,8 @@ def _faults(connection: sqlite3.Connection) -> list[tuple[FaultRecord, str]]:
     """What cannot be read of one is no reason not to start."""
     sql = "SELECT fault.*, coalesce(substr(text, 1, 256), '') FROM fault LEFT JOIN fault_text USING (fault_id) ORDER BY last_ms"
     found = []
-    for fault_id, fingerprint, queue_id, error_class, first_ms, last_ms, blob, text in rows(connection, sql):
-        record = FaultRecord(fault_id, fingerprint, queue_id, error_class, first_ms, last_ms, [], [])
+    for fault_id, fingerprint, queue, error_class, first_ms, last_ms, blob, text in rows(connection, sql):
+        record = FaultRecord(fault_id, fingerprint, queue, error_class, first_ms, last_ms, [], [])
         try:
             record = record._replace(**unpack(blob))
         except (Damaged, TypeError, ValueError):

@@ -20,7 +20,7 @@ from homing.journal.contract import FaultStat
 def failed(groups: FaultGroups, kind: str, number: int = 1) -> MessageReference:
     queue = Queue(1, "q", "q", "anycast", AddressSettings(), created_at_ms=0)
     references = [MessageReference(Message(n, "q", b""), queue, n, 0) for n in range(number)]
-    groups.failed(1, references, (f"2-{kind}", kind, "text", ""), None, 1_000)
+    groups.failed("q", references, (f"2-{kind}", kind, "text", ""), None, 1_000)
     return references[0]
 
 
@@ -49,7 +49,7 @@ def test_the_least_recent_is_folded(monkeypatch: pytest.MonkeyPatch) -> None:
     [("1.5", "1.4.9", False), ("1.5", "1.5", True), ("1.5", "1.10", True), ("1.5", "", True), ("", "0.1", True), (None, "9", False)],
 )
 def test_a_failure_of_a_fixed_release_is_a_return(fixed_in: str | None, version: str, back: bool) -> None:
-    group = FaultGroup(2, "2-a", 1, "E", "", 0, 0, fixed_in=fixed_in, fixed_ms=0)
+    group = FaultGroup(2, "2-a", "q", "E", "", 0, 0, fixed_in=fixed_in, fixed_ms=0)
     assert group.is_back(version) is back
     group.regressed_ms = 5
     assert not group.is_back(version)

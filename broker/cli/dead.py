@@ -1,0 +1,167 @@
+"""``homing dead``: which dead letters there are, and those that a filter takes: exported, deleted, moved."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, TextIO
+
+import typer
+from rich.console import RenderableType
+from rich.table import Table
+
+from ..core.settings.units import counted
+from ..safe_text import safe_json
+from . import letter_filter as of
+from .completion import queue_argument
+from .dead_letters import deaths_of
+from .faults import OrList
+from .output import DEFAULT_URL, Json, Url, Yes, body_json, confirm, escape, note, print_json, span_since, stdout, write_privately
+from .watch import Watch, show
+
+app = typer.Typer(cls=OrList, help="Dead letters: which there are; and those that a filter takes: [bold]export[/], delete, move.")
+Queue = Annotated[str, queue_argument("The queue that they lie in.")]
+
+
+@app.command("list")
+def list_dead(watch: Watch = False, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """All queues that dead letters lie in: how many, since when, of which fault most, from where, and how many were sent back before."""
+
+    async def ask(connection: Any) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = await connection.call("dead-letters")
+        return found
+
+    show(url, ask, _draw, as_json=as_json, watch=watch)
+
+
+def _draw(found: list[dict[str, Any]]) -> RenderableType:
+    if not found:
+        return "[dim]there are no dead letters[/]"
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("queue")
+    for heading in ("messages", "oldest", "newest", "sent back"):
+        table.add_column(heading, justify="right")
+    for heading in ("most are dead of", "they died in"):
+        table.add_column(heading)
+    for each in found:
+        ages = [f"{span_since(each[name])} ago" for name in ("oldest_ms", "newest_ms")]
+        back = f"{100 * each['sent_back'] / each['messages']:.0f} %" if each["sent_back"] else "[dim]·[/]"
+        table.add_row(
+            f"[bold]{escape(each['queue'])}[/]", f"{each['messages']:,}", *ages, back, _top(each), escape(", ".join(each["sources"]))
+        )
+    return table
+
+
+def _top(each: dict[str, Any]) -> str:
+    top = each["top_fault"]
+    if top is None:
+        return f"[dim]{escape(', '.join(each['reasons']))}[/]"
+    what = " ".join(f"{top['error_class']}: {top['text']}".removesuffix(": ").split())[:60]
+    share = f"{100 * each['top_messages'] / each['messages']:.0f} % of {counted(each['faults'], 'fault')}"
+    return f"{top['fault']}  {escape(what)}  [dim]{share}[/]"
+
+
+@app.command()
+def export(
+    queue: Queue,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write, one JSON object a line; - is stdout.")],
+    fault: of.Fault = None,
+    error_type: of.ErrorType = None,
+    reason: of.Reason = None,
+    from_queue: of.FromQueue = None,
+    since: of.Since = None,
+    until: of.Until = None,
+    key: of.Key = None,
+    message_id: of.Ids = None,
+    property_: of.Properties = None,
+    where: of.Where = None,
+    body_contains: of.BodyContains = None,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Write dead letters to a file, with their bodies, properties and what they died of; they stay where they are."""
+    from .client import talk
+
+    wanted = of.given(fault, error_type, reason, from_queue, since, until, key, message_id, property_, where, body_contains)
+    write_privately()
+
+    async def conversation(connection: Any, to: TextIO) -> int:
+        after: int | None = 0
+        number = 0
+        while after is not None:
+            page = await connection.call("peek-dead-letters", queue=queue, filter=wanted, after=after, limit=250)
+            deaths = await deaths_of(connection, [message["hops"] for message in page["messages"]])
+            for message, death in zip(page["messages"], deaths, strict=True):
+                line = {**message, "body": body_json(message["body"]), "dead_letter": death and death.shown()}
+                to.write(safe_json(json.dumps(line, ensure_ascii=False, default=str)) + "\n")
+            number, after = number + len(page["messages"]), page["next"]
+        return number
+
+    if str(out) == "-":
+        with open(1, "w", closefd=False) as to:
+            talk(url, lambda connection: conversation(connection, to))
+        return
+    partial_file = out.with_name(f"{out.name}.partial")
+    try:
+        with open(partial_file, "w") as to:
+            number = talk(url, lambda connection: conversation(connection, to))
+        partial_file.replace(out)
+    finally:
+        partial_file.unlink(missing_ok=True)
+    note(f"{counted(number, 'dead letter')} written to {out}")
+
+
+@app.command()
+def delete(
+    queue: Queue,
+    fault: of.Fault = None,
+    error_type: of.ErrorType = None,
+    reason: of.Reason = None,
+    from_queue: of.FromQueue = None,
+    since: of.Since = None,
+    until: of.Until = None,
+    key: of.Key = None,
+    message_id: of.Ids = None,
+    property_: of.Properties = None,
+    where: of.Where = None,
+    body_contains: of.BodyContains = None,
+    yes: Yes = False,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Delete the messages of a queue that the filter takes and no consumer holds."""
+    wanted = of.given(fault, error_type, reason, from_queue, since, until, key, message_id, property_, where, body_contains)
+    confirm(f"What the filter takes of queue {queue} goes for good", yes)
+    _done(url, as_json, f"removed from [bold]{escape(queue)}[/]", "delete-dead-letters", queue=queue, filter=wanted)
+
+
+@app.command()
+def move(
+    queue: Queue,
+    to: Annotated[str, queue_argument("Where to; it has to be there.")],
+    fault: of.Fault = None,
+    error_type: of.ErrorType = None,
+    reason: of.Reason = None,
+    from_queue: of.FromQueue = None,
+    since: of.Since = None,
+    until: of.Until = None,
+    key: of.Key = None,
+    message_id: of.Ids = None,
+    property_: of.Properties = None,
+    where: of.Where = None,
+    body_contains: of.BodyContains = None,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Move the messages of a queue that the filter takes into another one, with their failures at 0."""
+    wanted = of.given(fault, error_type, reason, from_queue, since, until, key, message_id, property_, where, body_contains)
+    _done(url, as_json, f"moved to [bold]{escape(to)}[/]", "move-dead-letters", queue=queue, to=to, filter=wanted)
+
+
+def _done(url: str, as_json: bool, sentence: str, verb: str, **arguments: Any) -> None:
+    from .client import talk
+
+    done = talk(url, lambda connection: of.in_pages(connection, verb, **arguments))
+    if as_json:
+        print_json(done)
+    else:
+        stdout.print(f"[bold]{counted(done['messages'], 'message')}[/] {sentence}")

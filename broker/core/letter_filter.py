@@ -1,0 +1,65 @@
+"""Which dead letters are meant: one filter for all verbs.
+
+What they died of, where, when, their key and numbers are found by index; properties, a selector and a part of the body by looking at each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from .fault import FaultGroup
+from .message import MessageReference, PropertyValue
+from .selector import Selector
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """None, or empty: whatever it is. ``fault``: a fingerprint or its beginning; ``reason``: as hops have it; times in ms, ``until_ms``
+    itself not included.
+    """
+
+    fault: str | None = None
+    error_type: str | None = None
+    reason: str | None = None
+    #: Where they failed.
+    from_queue: str | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+    key: str | None = None
+    message_ids: tuple[int, ...] | None = None
+    properties: dict[str, PropertyValue] = field(default_factory=dict)
+    where: Selector | None = None
+    body_contains: bytes = b""
+
+    @property
+    def is_of_deaths(self) -> bool:
+        """Whether it chooses by what they died of, and so dead letters alone."""
+        return not (self.fault is self.error_type is self.reason is self.from_queue is None)
+
+    @property
+    def scans(self) -> bool:
+        """Whether each message has to be looked at."""
+        return bool(self.properties or self.where or self.body_contains)
+
+    def takes_group(self, group: FaultGroup | None) -> bool:
+        """``group``: what they died of, None where it is not known any more."""
+        if group is None:
+            return self.fault is self.error_type is self.from_queue is None
+        if self.fault is not None and not group.is_called(self.fault):
+            return False
+        if self.error_type is not None and self.error_type not in (group.error_class, group.error_class.rpartition(".")[2]):
+            return False
+        return self.from_queue is None or self.from_queue == group.queue
+
+    def takes(self, reference: MessageReference) -> bool:
+        """Of one that the rest chose."""
+        lookup: Callable[[str], Any] | None = None
+        if self.properties:
+            lookup = reference.lookup()
+            if any(lookup(name) != value for name, value in self.properties.items()):
+                return False
+        if self.where is not None and not self.where.matches(lookup or reference.lookup()):
+            return False
+        return self.body_contains in reference.message.body

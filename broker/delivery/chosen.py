@@ -1,0 +1,71 @@
+"""What is done with the messages that a filter takes: shown, deleted, moved. Each in steps, and for so long as one answer may take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from homing.journal.contract import ReferenceRecord
+
+from ..core.dead_letter import DELETED
+from ..core.letter_filter import Filter
+from ..core.message import MessageReference
+from ..core.queue import Queue
+from ..paging.browsing import at_hand
+from ..paging.choosing import choice, choose, in_place
+from ..steps import Steps
+from .dead_lettering import DeadLetterOffice
+from .state import BrokerState
+
+#: Pages of one answer.
+_PAGES: Final = 40
+#: (how many, of how many that were looked at, where to go on: None at the end)
+Done = tuple[int, int, int | None]
+
+
+def shown(
+    state: BrokerState, queue: Queue, wanted: Filter, after: int, limit: int, newest_first: bool, most_bytes: int
+) -> Steps[tuple[list[MessageReference], int, int | None]]:
+    """The next so many, of as many bytes; the same beside as Done."""
+    found: list[MessageReference] = []
+    size = 0
+
+    def take(record: ReferenceRecord) -> bool:
+        nonlocal size
+        reference = queue.references.get(record.sequence) or at_hand(queue, record)
+        found.append(reference)
+        size += 2 * reference.message.size
+        return len(found) < limit and size < most_bytes
+
+    which = choice(state, wanted, state.recorder.next_id(), newest_first)
+    looked_at, go_on = yield from choose(state, queue, wanted, which, after, take, _PAGES)
+    return found, looked_at, go_on
+
+
+def delete(state: BrokerState, queue: Queue, wanted: Filter, after: int) -> Steps[Done]:
+    return _each(state, queue, wanted, after, lambda reference: state.references.leave(reference, "purged", DELETED))
+
+
+def move(state: BrokerState, office: DeadLetterOffice, queue: Queue, target: Queue, wanted: Filter, after: int) -> Steps[Done]:
+    """Raises Refused where the target is full; what went before that stays there."""
+    return _each(state, queue, wanted, after, lambda reference: office.move(reference, target))
+
+
+def _each(state: BrokerState, queue: Queue, wanted: Filter, after: int, act: Callable[[MessageReference], None]) -> Steps[Done]:
+    number = 0
+
+    def take(record: ReferenceRecord) -> bool:
+        nonlocal number
+        reference = in_place(state, queue, record)
+        if reference is not None:
+            try:
+                act(reference)
+                number += 1
+            finally:
+                # One that could not go stays where it was; of one that went nothing is in its old place.
+                state.place((reference,))
+        return True
+
+    which = choice(state, wanted, state.recorder.next_id())
+    looked_at, go_on = yield from choose(state, queue, wanted, which, after, take, _PAGES)
+    return number, looked_at, go_on

@@ -1,0 +1,94 @@
+"""Dead letters: which there are, where they died and of what; and those that a filter takes: shown, deleted, moved.
+
+What a filter has to look at, message by message, it does for a while: the answer says how many were looked at and where to go on.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ..auth.access import Who, asks, queue_place, shown_only
+from ..broker import Broker
+from ..core.fault import FaultGroup
+from ..core.rights import Right
+from ..errors import Refused
+from ..steps import Steps
+from . import arguments as read
+from .filters import cursor, read_filter
+from .host import Host, in_thread
+from .messages import describe
+
+_MAX_PAGE: Final = 1_000
+_SOURCES: Final = 20
+
+
+@shown_only(Right.BROWSE)
+async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> list[dict[str, Any]]:
+    """One for each queue that dead letters lie in, the fullest first."""
+    read.only(arguments)
+    groups = {each.fault_id: each for each in broker.faults(who)}
+    counts = await in_thread(host.fault_counts)
+    lying: dict[int, list[dict[str, Any]]] = {}
+    for each in counts["dead"]:
+        lying.setdefault(each["queue_id"], []).append(each)
+    there = {queue.queue_id: queue for queue in broker.queues().values() if broker.may(who, Right.BROWSE, queue_place(queue))}
+    found = [_of_queue(there[queue_id].name, parts, groups) for queue_id, parts in lying.items() if queue_id in there]
+    return sorted(found, key=lambda each: (-each["messages"], each["queue"]))
+
+
+def _of_queue(queue: str, parts: list[dict[str, Any]], groups: dict[int, FaultGroup]) -> dict[str, Any]:
+    by_fault: dict[int, int] = {}
+    reasons: dict[str, int] = {}
+    for each in parts:
+        by_fault[each["fault_id"]] = by_fault.get(each["fault_id"], 0) + each["messages"]
+        reasons[each["reason"]] = reasons.get(each["reason"], 0) + each["messages"]
+    top = groups.get(max(by_fault, key=lambda fault_id: by_fault[fault_id]))
+    sources = {groups[fault_id].queue for fault_id in by_fault if fault_id in groups} - {""}
+    return {
+        "queue": queue,
+        "messages": sum(by_fault.values()),
+        "oldest_ms": min(each["oldest_ms"] for each in parts),
+        "newest_ms": max(each["newest_ms"] for each in parts),
+        "faults": len(by_fault),
+        "top_fault": None if top is None else {"fault": top.fingerprint, "error_class": top.error_class, "text": top.text},
+        "top_messages": max(by_fault.values()),
+        "reasons": reasons,
+        "sources": sorted(sources)[:_SOURCES],
+        "sent_back": sum(each["messages"] for each in parts if each["sent_back"]),
+    }
+
+
+@asks("browse_chosen")
+def peek(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
+    """A page of what the filter takes, in the order in which it came."""
+    read.only(arguments, "queue", "filter", "limit", "after", "newest_first")
+    queue, limit = read.queue(broker, arguments), read.number(arguments, "limit", 20, 1, _MAX_PAGE)
+    wanted, newest = read_filter(broker, arguments), read.flag(arguments, "newest_first")
+    found, looked_at, after = yield from broker.browse_chosen(who, queue, wanted, cursor(arguments), limit, newest)
+    return {"messages": [describe(each) for each in found], "looked_at": looked_at, "next": after}
+
+
+@asks("delete_chosen")
+def delete(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
+    """Removes what the filter takes and nobody holds."""
+    read.only(arguments, "queue", "filter", "after")
+    _check_filter(arguments)
+    done = yield from broker.delete_chosen(who, read.queue(broker, arguments), read_filter(broker, arguments), cursor(arguments))
+    return dict(zip(("messages", "looked_at", "next"), done, strict=True))
+
+
+@asks("move_chosen")
+def move(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
+    """Into queue ``to``, failures at 0."""
+    read.only(arguments, "queue", "filter", "after", "to")
+    _check_filter(arguments)
+    source, target = read.queue(broker, arguments), read.queue(broker, {"queue": arguments.get("to")})
+    if source is target:
+        raise Refused("invalid-argument", f"the messages are in queue {target.name} already", "name another queue")
+    done = yield from broker.move_chosen(who, source, target, read_filter(broker, arguments), cursor(arguments))
+    return dict(zip(("messages", "looked_at", "next"), done, strict=True))
+
+
+def _check_filter(arguments: dict[str, Any]) -> None:
+    if not arguments.get("filter"):
+        raise Refused("invalid-argument", "the filter is empty, and would take all", "say which are meant; purge removes all of a queue")

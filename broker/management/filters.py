@@ -1,0 +1,64 @@
+"""The filter that verbs on dead letters take, read from a call's arguments."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ..broker import Broker
+from ..core.dead_letter import REASONS
+from ..core.letter_filter import Filter
+from ..errors import Refused
+from . import arguments as read
+
+_TEXTS: Final = ("fault", "error_type", "reason", "from_queue", "key")
+NAMES: Final = (*_TEXTS, "since_ms", "until_ms", "message_ids", "properties", "where", "body_contains")
+_MOST_IDS: Final = 10_000
+
+
+def read_filter(broker: Broker, arguments: dict[str, Any]) -> Filter:
+    """``filter``, or what takes everything. Raises Refused."""
+    given = arguments.get("filter")
+    if given is None:
+        return Filter()
+    if type(given) is not dict:
+        raise Refused("invalid-argument", "filter must be a map", f"its keys: {', '.join(NAMES)}")
+    given = {name: value for name, value in given.items() if value is not None}
+    read.only(given, *NAMES)
+    texts: dict[str, Any] = {name: read.text(given, name) for name in _TEXTS if name in given}
+    times: dict[str, Any] = {name: read.number(given, name, 0, 0, read.MOST) for name in ("since_ms", "until_ms") if name in given}
+    if texts.get("reason") not in (None, *REASONS):
+        raise Refused("invalid-argument", f"nothing dies of {texts['reason']!r}", f"reasons: {', '.join(REASONS)}")
+    if "fault" in texts and not broker.knows_fault(texts["fault"]):
+        raise Refused("no-such-fault", f"there is no fault {texts['fault']}", "homing faults lists them")
+    properties = given.get("properties", {})
+    if type(properties) is not dict or any(type(name) is not str or not name for name in properties):
+        raise Refused("invalid-argument", "properties must be a map of names to values", 'such as {"region": "eu"}')
+    return Filter(
+        **texts,
+        **times,
+        message_ids=_ids(given.get("message_ids")),
+        properties=properties,
+        where=broker.read_selector(read.text(given, "where")) if "where" in given else None,
+        body_contains=_bytes(given.get("body_contains", b"")),
+    )
+
+
+def _ids(given: Any) -> tuple[int, ...] | None:
+    if given is None:
+        return None
+    if type(given) is not list or len(given) > _MOST_IDS or any(type(each) is not int or not 0 <= each <= read.MOST for each in given):
+        raise Refused("invalid-argument", f"message_ids must be a list of at most {_MOST_IDS} message numbers", "leave it out for all")
+    return tuple(given)
+
+
+def _bytes(given: Any) -> bytes:
+    if type(given) is str:
+        return given.encode()
+    if type(given) is not bytes:
+        raise Refused("invalid-argument", "body_contains must be text or bytes", "give what the body has in it")
+    return given
+
+
+def cursor(arguments: dict[str, Any]) -> int:
+    """``after``: ``next`` of the answer before."""
+    return read.number(arguments, "after", 0, 0, read.MOST)

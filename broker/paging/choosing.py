@@ -1,0 +1,86 @@
+"""The messages of a queue that a filter takes, a page at a time. What is not durable stands on no page, and is not among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from homing.journal.contract import DEATH_BITS, DEATHS, ReferenceRecord, fault_of
+from homing.journal.read.choosing import Choice
+from homing.journal.read.pages import Page, Wanted
+
+from ..core.letter_filter import Filter
+from ..core.message import MessageReference, Where
+from ..core.queue import Queue
+from ..delivery.state import BrokerState
+from ..steps import Steps
+from .browsing import at_hand
+
+#: Messages of one page: acting on them takes some 5 ms.
+ROWS: Final = 250
+#: Bodies of one page that is only looked at.
+_LOOK_ROWS: Final = 1_000
+#: Takes one; whether it wants more.
+Take = Callable[[ReferenceRecord], bool]
+
+
+def choice(state: BrokerState, wanted: Filter, up_to: int, newest_first: bool = False) -> Choice:
+    """What of the filter indexes know. ``up_to``: what comes from that sequence on is not meant."""
+    takes: Callable[[int], bool] | None = None
+    if wanted.is_of_deaths:
+        groups = state.recorder.faults.by_id
+        death = None if wanted.reason is None else DEATHS.index(wanted.reason)
+
+        def takes(cause: int) -> bool:
+            return (death is None or cause & DEATH_BITS == death) and wanted.takes_group(groups.get(fault_of(cause)))
+
+    return Choice(takes, wanted.since_ms, wanted.until_ms, wanted.key, wanted.message_ids, up_to, newest_first)
+
+
+def choose(
+    state: BrokerState, queue: Queue, wanted: Filter, which: Choice, after: int, take: Take, pages: int = 0
+) -> Steps[tuple[int, int | None]]:
+    """Gives what is chosen behind ``after`` to ``take``, before anything else is written; returns how many were looked at, and where to go
+    on, None at the end.
+
+    ``pages``: so many, then it returns; 0: all. Raises what ``take`` raised, or Refused where a page could not be read.
+    """
+    number = looked_at = 0
+    while True:
+        last, wants_more = after, True
+
+        def look(page: Page) -> bool:
+            nonlocal last, wants_more, looked_at
+            last = page.last
+            if not state.pager.alive(queue, page):
+                return False
+            for record in page.records:
+                looked_at += 1
+                if wanted.scans and not wanted.takes(at_hand(queue, record)):
+                    continue
+                wants_more = take(record)
+                if not wants_more:
+                    last = record.sequence
+                    return True
+            return page.more
+
+        rows = _LOOK_ROWS if wanted.scans else ROWS
+        asked = state.pager.reads.ask(Wanted(queue.queue_id, "chosen", after=after, rows=rows, choice=which), look)
+        while not asked.came:
+            yield True
+        if not asked.more():
+            return looked_at, None
+        number += 1
+        after = last
+        if not wants_more or number == pages:
+            return looked_at, after
+        yield
+
+
+def in_place(state: BrokerState, queue: Queue, record: ReferenceRecord) -> MessageReference | None:
+    """The message where it stands, brought into memory where it is not; None where somebody holds it. Who does not take it out puts it
+    back: ``BrokerState.place``."""
+    reference = queue.references.get(record.sequence)
+    if reference is None:
+        return state.pager.adopt(queue, record)
+    return None if reference.where in (Where.DELIVERING, Where.IN_COMMIT, Where.GONE) else reference

@@ -1,0 +1,133 @@
+"""One filter for all verbs on dead letters: by index what they died of, when and their key; by a look at each the rest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import homing
+from homing.client import AckMode, Connection
+from tests.acceptance.semantics_support import holds, name, receive, running, send
+from tests.process import HomingCommand, Server
+
+COUNT = 60
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    settings = {"#": {"max-delivery-attempts": 1, "message-key-property": "customer"}}
+    # Few stay in memory: the filter finds the others on disk.
+    with running(tmp_path_factory.mktemp("filters"), settings, limits={"window-messages": 10}) as started:
+        yield started
+
+
+async def die(connection: Connection, queue: str) -> None:
+    """Bodies 0 to COUNT - 1: of odd ones ValueErrors, of even ones KeyErrors, every tenth is poison; of twenty customers in two regions."""
+    for number in range(COUNT):
+        properties = {"customer": f"c{number % 20}", "region": "eu" if number < 30 else "us", "n": number}
+        await send(connection, queue, b"body %d." % number, properties=properties)
+    async with connection.session(AckMode.INDIVIDUAL) as session:
+        consumer = session.consumer(queue, prefetch=1)
+        for number in range(COUNT):
+            error = ValueError(f"row {number}") if number % 2 else KeyError("a")
+            await (await receive(consumer)).nack(error=error, retryable=number % 10 > 0)
+    await holds(connection, f"DLQ.{queue}", messages=COUNT)
+
+
+async def bodies(connection: Connection, queue: str, limit: int = 1000, newest_first: bool = False, **wanted: Any) -> list[int]:
+    """The numbers of what the filter takes, page by page."""
+    found: list[int] = []
+    after: int | None = 0
+    while after is not None:
+        page = await connection.call("peek-dead-letters", queue=queue, filter=wanted, limit=limit, after=after, newest_first=newest_first)
+        found += [int(each["body"].split()[1].rstrip(b".")) for each in page["messages"]]
+        after = page["next"]
+    return found
+
+
+async def test_all_that_a_filter_knows(connection: Connection) -> None:
+    queue = name()
+    await die(connection, queue)
+    dead, all_of_them = f"DLQ.{queue}", list(range(COUNT))
+    faults = {each["error_class"]: each["fault"] for each in (await connection.call("faults", queue=queue))["items"]}
+    assert await bodies(connection, dead) == all_of_them
+    assert await bodies(connection, dead, limit=7) == all_of_them
+    assert await bodies(connection, dead, limit=7, newest_first=True) == all_of_them[::-1]
+    odd, poison = all_of_them[1::2], all_of_them[::10]
+    assert await bodies(connection, dead, limit=4, fault=faults["ValueError"]) == odd
+    assert await bodies(connection, dead, limit=4, newest_first=True, fault=faults["ValueError"][2:9]) == odd[::-1]
+    assert await bodies(connection, dead, error_type="KeyError") == all_of_them[::2]
+    assert await bodies(connection, dead, limit=3, reason="not-retryable") == poison
+    assert await bodies(connection, dead, error_type="KeyError", reason="delivery_limit") == sorted({*all_of_them[::2]} - {*poison})
+    assert await bodies(connection, dead, from_queue=queue) == all_of_them
+    assert await bodies(connection, dead, from_queue="another") == []
+    assert await bodies(connection, dead, key="c7") == [7, 27, 47]
+    assert await bodies(connection, dead, key="c10", error_type="KeyError", reason="not-retryable") == [10, 30, 50]
+    assert await bodies(connection, dead, key="c7", error_type="KeyError") == []
+    page = await connection.call("peek-dead-letters", queue=dead, limit=1000)
+    times = [each["entered_at_ms"] for each in page["messages"]]
+    ids = [each["message_id"] for each in page["messages"]]
+    assert await bodies(connection, dead, message_ids=[ids[40], ids[3], 10**12]) == [3, 40]
+    assert await bodies(connection, dead, since_ms=times[20]) == [n for n in all_of_them if times[n] >= times[20]]
+    assert await bodies(connection, dead, until_ms=times[20]) == [n for n in all_of_them if times[n] < times[20]]
+    within = {"since_ms": times[10], "until_ms": times[50], "error_type": "ValueError"}
+    assert await bodies(connection, dead, **within) == [n for n in odd if times[10] <= times[n] < times[50]]
+    assert await bodies(connection, dead, limit=2, properties={"region": "us"}) == all_of_them[30:]
+    assert await bodies(connection, dead, where="n > 40 AND region = 'us'", error_type="ValueError") == odd[20:]
+    assert await bodies(connection, dead, body_contains="body 1") == [1, *range(10, 20)]
+    assert await bodies(connection, dead, body_contains=b"dy 13.", properties={"region": "us"}) == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "code"),
+    [
+        ({"colour": "red"}, "invalid-argument"),
+        ({"reason": "boredom"}, "invalid-argument"),
+        ({"fault": "2-nothing"}, "no-such-fault"),
+        ({"since_ms": "yesterday"}, "invalid-argument"),
+        ({"message_ids": [1, "2"]}, "invalid-argument"),
+        ({"where": "region = "}, "invalid-selector"),
+        ({"properties": ["region"]}, "invalid-argument"),
+        ({"body_contains": 7}, "invalid-argument"),
+        ("all", "invalid-argument"),
+    ],
+)
+async def test_what_is_no_filter_is_refused(connection: Connection, wanted: Any, code: str) -> None:
+    queue = name()
+    await connection.call("create-queue", queue=queue)
+    with pytest.raises(homing.HomingError) as refused:
+        await connection.call("peek-dead-letters", queue=queue, filter=wanted)
+    assert refused.value.code == code
+
+
+async def test_the_command_line(connection: Connection, server: Server, tmp_path: Path) -> None:
+    queue = name()
+    await die(connection, queue)
+    dead, command = f"DLQ.{queue}", HomingCommand(tmp_path)
+    (line,) = [each for each in command.json("dead", url=server.url) if each["queue"] == dead]
+    assert (line["messages"], line["faults"], line["sources"], line["sent_back"]) == (COUNT, 2, [queue], 0)
+    assert line["reasons"] == {"delivery_limit": 54, "not-retryable": 6}
+    assert (line["top_fault"]["error_class"], line["top_messages"]) in (("KeyError", 30), ("ValueError", 30))
+    seen = command.json_lines("peek", dead, "--error-type", "ValueError", "--where", "n < 6", url=server.url)
+    assert [(each["properties"]["n"], each["dead_letter"]["error"]) for each in seen] == [(n, f"ValueError: row {n}") for n in (1, 3, 5)]
+    assert command("dead", "export", dead, "--key", "c3", "--out", tmp_path / "out.jsonl", url=server.url).returncode == 0
+    lines = [json.loads(each) for each in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [each["body"] for each in lines] == ["body 3.", "body 23.", "body 43."]
+    await connection.call("create-queue", queue=f"{queue}.held")
+    moved = command.json("dead", "move", dead, f"{queue}.held", "--reason", "not-retryable", url=server.url)
+    assert moved == {"messages": 6, "looked_at": 6}
+    gone = command.json("dead", "delete", dead, "--property", "region=us", "--yes", url=server.url)
+    assert gone == {"messages": 27, "looked_at": 54}
+    assert command("dead", "delete", dead, "--yes", url=server.url).returncode == 2
+    await connection.call("redrive", queue=dead)
+    await holds(connection, queue, pending=27)
+    async with connection.session(AckMode.INDIVIDUAL) as session:
+        await (await receive(session.consumer(queue, prefetch=1))).nack(error=KeyError("a"))
+    await holds(connection, dead, messages=1)
+    (line,) = [each for each in command.json("dead", url=server.url) if each["queue"] == dead]
+    assert (line["messages"], line["sent_back"]) == (1, 1)
+    await holds(connection, f"{queue}.held", messages=6)
