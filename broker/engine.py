@@ -108,7 +108,7 @@ class Engine:
         self.office.retry_if_bindings_changed()
         self.office.go_on()
         state.pager.look_again()
-        if not self.stopping and state.throttle.may_hand_out():
+        if state.ready and not self.stopping and state.throttle.may_hand_out():
             self.dispatcher.ready()
         if self.flow.waiting:
             self.flow.relieve()

@@ -58,7 +58,7 @@ class SharedWindow:
         self._holds_nothing.discard(consumer.number)
 
     def served(self, consumer: Consumer) -> None:
-        if self.limit and consumer.number in self._consumers:
+        if consumer.number in self._consumers:
             self._consumers[consumer.number] = self._consumers.pop(consumer.number)
 
     def in_turn(self) -> list[Consumer]:
@@ -222,7 +222,7 @@ class Consumer:
     def credit(self) -> int:
         if self.prefetch:
             own = self.prefetch + self.extension - len(self.unsettled) - self.returning
-            if self.shared is not None:
+            if self.shared is not None and self.shared.limit:
                 own = min(own, self.shared.room_for(self))
         else:
             own = self.pulls
@@ -270,7 +270,7 @@ class Consumer:
             size += reference.message.size
             tag += 1
         self.next_tag = tag
-        if self.shared is not None:
+        if self.shared is not None and self.shared.limit:
             self.shared.served(self)
         self.follows = ()
         if self.returning:

@@ -294,7 +294,7 @@ class Queue:
         """Hands pending messages to consumers with credit and a writable socket, fairly, at most ``budget`` of them."""
         deliveries: list[tuple[Consumer, list[MessageReference]]] = []
         expired: list[MessageReference] = []
-        if self.paused or not self.consumers:
+        if self.paused or not self.consumers or not (self.pending.count or self.suspects):
             return Dispatch([], expired, False, 0)
         self._cost = 0
         if self.suspects:
@@ -325,7 +325,7 @@ class Queue:
             look.unasked = look.unasked or consumer
             return False
         limit, gone, shared = min(consumer.credit, share, look.budget), len(look.expired), consumer.shared
-        if shared is not None:
+        if shared is not None and shared.limit:
             limit = min(limit, shared.part_for(consumer))
         taken = self._take(consumer, limit, look.now_ms, look.expired)
         look.budget -= len(taken)
