@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,8 +14,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from homing.broker.auth.passwords import hash_password
+from tests.deployment import scripts
 from tests.process import ROOT, Server
-from tests.system.check import Place, Unavailable, check, expect, run, said
+from tests.system.check import Failed, Place, Unavailable, check, expect, run, said
 from tests.system.secured_clients import PLAYERS, Broker
 
 #: Of TEST-NET-2, which no machine has.
@@ -65,6 +67,38 @@ def _broker(place: Place, namespace: str) -> Server:
     server = Server(directory, config)
     server.module, server.runner = "homing", ["ip", "netns", "exec", namespace]
     return server
+
+
+def _wheel(place: Place) -> Path:
+    """A venv to type the page in has only what the wheel brings."""
+    source = place.directory / "source"
+    run(["git", "clone", "--quiet", str(ROOT), str(source)], ROOT, "git clone")
+    run([sys.executable, "-m", "pip", "--quiet", "wheel", "--no-deps", "--no-build-isolation", "-w", "..", "."], source, "pip wheel")
+    return next(place.directory.glob("homing-*.whl"))
+
+
+@check
+def network_deploy(place: Place) -> str:
+    played, wheel = scripts(), _wheel(place)
+    machines = [place.directory / name for name in ("broker", "client")]
+    for machine in machines:
+        machine.mkdir()
+        shutil.copy(wheel, machine)
+    try:
+        run(["bash", "-euc", played.install], machines[0], "installing the wheel")
+    except Failed as error:
+        raise Unavailable(f"what the wheel needs cannot be had ({error}); enable: reach a package index") from None
+    activate = f". {machines[0]}/homing-venv/bin/activate\n"
+    with two_machines() as (there, here):
+        run(["ip", "netns", "exec", there, "bash", "-euc", activate + played.broker], machines[0], "the broker's side")
+        try:
+            for name in ("tls/ca.pem", "shop.secret", "admin.secret"):
+                shutil.copy(machines[0] / name, machines[1])
+            seen = run(["ip", "netns", "exec", here, "bash", "-euc", activate + played.client], machines[1], "the client's side")
+        finally:
+            os.kill(int((machines[0] / "pid").read_text()), signal.SIGTERM)
+    expect("hello over there" in seen, True)
+    return "docs/deploy.md, typed as it stands, from the wheel to a message from another network namespace"
 
 
 @check
