@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 import stat
 import threading
 from collections.abc import Iterator
@@ -163,10 +166,24 @@ def test_backups_have_plain_names_and_nothing_takes_the_place_of_anything(server
     assert sorted(path.name for path in tmp_path.glob(".*")) == []
 
 
+def children(process: int) -> list[int]:
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        # Whoever ended meanwhile is nobody's child.
+        with contextlib.suppress(OSError):
+            fields = status.read_text().rpartition(") ")[2].split()
+            if int(fields[1]) == process:
+                found.append(int(status.parent.name))
+    return found
+
+
 def test_a_stop_in_the_middle_of_a_backup_leaves_nothing_of_it(server: Server, tmp_path: Path) -> None:
     send_one(server.url, 1)
     with Raw(server.url) as raw:
         raw.send(Op.CALL, 1, "backup", {"name": "late"})
+        while not (copying := children(server.pid)):
+            raw.alive()
+        os.kill(copying[0], signal.SIGSTOP)
         raw.send(Op.CALL, 2, "backup", {"name": "later"})
         answer = raw.until(Op.REFUSED)
         assert answer[1] == 2

@@ -110,9 +110,9 @@ def test_a_broker_and_the_program_of_the_readme_run_beside_files_of_our_folders_
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_an_analysis_runs_beside_files_of_our_folders_names(installed: Path, users_folder: Path) -> None:
     make = "from pathlib import Path; from homing.analytics.synthetic.sample import write_sample; write_sample(Path('export'), messages=50)"
     run("-c", make, cwd=users_folder, path=installed)
-    run("-m", "homing", "analyze", "export", "--out", "report", cwd=users_folder, path=installed, timeout=200)
+    run("-m", "homing", "analyze", "export", "--out", "report", cwd=users_folder, path=installed, timeout=500)
     assert "<html" in (users_folder / "report" / "report.html").read_text()
