@@ -17,6 +17,7 @@ from ..core.amqp.vhost import DEFAULT, name_problem
 from ..core.rights import ADMINISTRATOR, Grant, GrantError, read_grant
 from ..core.selector import SelectorError, compile_selector
 from ..core.settings.units import parse_duration_ms, parse_size_bytes
+from .machine import default_limit, parse_limit
 
 _DAY_MS: Final = 86_400_000
 
@@ -28,6 +29,7 @@ def _optional(parse: Callable[[object], int]) -> Callable[[object], int | None]:
 Duration = Annotated[int, BeforeValidator(parse_duration_ms)]
 Size = Annotated[int, BeforeValidator(parse_size_bytes)]
 OptionalSize = Annotated[int | None, BeforeValidator(_optional(parse_size_bytes))]
+MemoryLimit = Annotated[int, BeforeValidator(parse_limit)]
 #: 0 picks a free one, and the ready line says which; None: nobody listens.
 Port = Annotated[int | None, Field(ge=0, le=65_535)]
 
@@ -143,7 +145,9 @@ class AuditSection(Section):
 class BrokerSection(Section):
     name: str = Field(default="homing", min_length=1, max_length=128)
     #: Of all that clients cause to be held (core/memory.py); producers wait at it.
-    memory_limit_bytes: Size = Field(default=512 << 20, alias="memory-limit", ge=1 << 20)
+    memory_limit_bytes: Annotated[int, BeforeValidator(parse_limit)] = Field(
+        default_factory=default_limit, alias="memory-limit", ge=1 << 20
+    )
     #: Durable messages; None: only the disk limits them.
     store_limit_bytes: OptionalSize = Field(default=None, alias="store-limit")
     #: Messages that are not durable.
