@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import AnalyticsError
 from ..input.source import Source
+from ..input.window import Window
 from ..reports.fates import Shared, in_order
 from .limits import Limit, did_you_mean, parse_limit
 
@@ -67,6 +68,8 @@ def analyze(
     memory: str | None = None,
     only: Sequence[str] = (),
     fail_if: Sequence[str] = (),
+    since: str | None = None,
+    until: str | None = None,
 ) -> AnalysisSummary:
     """Analyse exports into the directory ``out``: report.html, parquet/, csv/.
 
@@ -74,33 +77,25 @@ def analyze(
     All may be paths on any file system that Spark knows. ``master``: where Spark runs, this machine by default. ``on_damage``: ``refuse``
     what is damaged or foreign, or ``skip`` it and name it in the report. ``store``: a directory that keeps what was merged, so that the
     next run reads only new exports. ``memory``: as spark_session's. ``only``: these tables, and no page. ``fail_if``: limits
-    (limits.parse_limit) that the summary tells about. An earlier report in ``out`` is replaced. Raises AnalyticsError.
+    (limits.parse_limit) that the summary tells about. ``since``, ``until``: only of this time (Window.parse). An
+    earlier report in ``out`` is replaced. Raises AnalyticsError.
     """
+    from ..input.inputs import is_small
     from ..spark.session import spark_session, suited_to
 
     dumps, out = [str(dump)] if isinstance(dump, str | Path) else [str(each) for each in dump], str(out)
-    wanted = Wanted.of(only, fail_if)
+    wanted, window = Wanted.of(only, fail_if), Window.parse(since, until)
     steps = _Steps(progress, len(wanted.tables) or len(TABLES))
-    small = _is_small(dumps, on_damage == "skip") and store is None
+    small = is_small(dumps, on_damage == "skip") and store is None
     steps.done("checked the export")
     with spark_session(master, ui=ui, small=small, memory=memory) as spark:
         steps.done("started Spark")
-        source = Source(spark, dumps, skip=on_damage == "skip", store=None if store is None else str(store))
+        source = Source(spark, dumps, skip=on_damage == "skip", store=None if store is None else str(store), window=window)
         with suited_to(spark, small=small):
             export = source.open()
         steps.done(source.told())
         with suited_to(spark, small=export.manifest.is_small), _heard(spark, steps):
             return _run(spark, source, export, out, wanted, steps)
-
-
-def _is_small(dumps: Sequence[str], skip: bool) -> bool:
-    """Also tells at once what is wrong with a path on this machine."""
-    from ..input.inputs import check_local
-
-    if skip:
-        return False
-    manifests = [check_local(dump) for dump in dumps]
-    return all(manifest is not None and manifest.is_small for manifest in manifests)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +190,7 @@ def reports(export: Export, shared: Shared) -> dict[str, Callable[[], DataFrame]
     return {
         "poison_clusters": lambda: poison_clusters(shared.faults(), attempts, shared.deaths(), minutes),  # the longest first
         "survival": lambda: survival(shared.fates()),
-        "overview": lambda: overview(messages, minutes, export.before),
+        "overview": lambda: overview(messages, minutes, export.before, cut=export.until_us is not None),
         "attempts_to_success": lambda: attempts_to_success(messages, minutes),
         "time_to_success": lambda: time_to_success(shared.fates()),
         "retry_load": shared.retry_load,
@@ -299,12 +294,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--memory", help="for Spark's Java here, or for each executor of a cluster, such as 4g")
     parser.add_argument("--only", action="append", default=[], help="only this table, and no page; may be given again")
     parser.add_argument("--fail-if", action="append", default=[], help="such as 'dead_letter_rate > 0.01': exit code 7; may be given again")
+    parser.add_argument("--since", help="only what happened from then on, such as 2026-11-21T08:30, UTC")
+    parser.add_argument("--until", help="only what happened before")
     parser.add_argument("--ui", action="store_true", help="Spark's own pages while it runs")
     given = parser.parse_args(arguments)
     try:
         with shown_progress() as progress:
             more = {"ui": given.ui, "on_damage": given.on_damage, "store": given.store, "memory": given.memory}
-            more |= {"only": given.only, "fail_if": given.fail_if}
+            more |= {"only": given.only, "fail_if": given.fail_if, "since": given.since, "until": given.until}
             summary = analyze(given.dump, given.out, given.master, progress=progress, **more)
     except AnalyticsError as error:
         print(f"{error.code}: {error.message} {error.fix}", file=sys.stderr)

@@ -4,22 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import AnalyticsError
+from ..input.window import Window
 from ..words import plural
+
+if TYPE_CHECKING:
+    from ..input.inputs import Export
 
 #: Queues and error classes on the page; all of them are in the tables.
 QUEUES, CLASSES = 60, 40
 
 
 def compare_periods(
-    dumps: Sequence[str | Path], out: str | Path, master: str | None = None, *, skip: bool = False, memory: str | None = None
+    dumps: Sequence[str | Path],
+    out: str | Path,
+    master: str | None = None,
+    *,
+    skip: bool = False,
+    memory: str | None = None,
+    since: str | None = None,
+    until: str | None = None,
 ) -> str:
     """Write ``comparison`` and ``comparison_errors`` as Parquet and CSV, and report.html; returns its path. Raises AnalyticsError.
 
-    ``memory``: as spark_session's.
+    ``memory``: as spark_session's. ``until`` ends the first period, ``since`` begins the second: so one export can be both.
     """
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
@@ -33,9 +45,10 @@ def compare_periods(
 
     if len(dumps) != 2:
         raise AnalyticsError("two-periods", f"A comparison is of two periods, not {len(dumps)}.", "Name two exports or folders of exports.")
-    names = [str(dump) for dump in dumps]
+    names, windows = [str(dump) for dump in dumps], (Window.parse(None, until), Window.parse(since, None))
     with spark_session(master, memory=memory) as spark:
-        exports = [Source(spark, [name], skip=skip, store=None).open() for name in names]
+        exports = [Source(spark, [name], skip=skip, store=None, window=window).open() for name, window in zip(names, windows, strict=True)]
+        _check_apart(*exports)
         output = Output(spark, str(out))
         before, after = ((export, Shared(export)) for export in exports)
         try:
@@ -51,6 +64,19 @@ def compare_periods(
                 before[1].release()
                 after[1].release()
         return output.report_path
+
+
+def _check_apart(before: Export, after: Export) -> None:
+    """Raises AnalyticsError one-period where a broker's history is in both: what did not change would hide what did."""
+    for broker in set(before.brokers) & set(after.brokers):
+        early, late = sorted((each.begins.get(broker, 0), each.manifest.exported_at_us) for each in (before, after))
+        if late[0] < early[1]:
+            at = datetime.fromtimestamp(early[1] // 60_000_000 * 60, UTC)
+            raise AnalyticsError(
+                "one-period",
+                f"Broker {broker} has told both exports of the same time: each holds all that its history still knows.",
+                f"End the first period and begin the second: --until {at:%Y-%m-%dT%H:%M} --since {at:%Y-%m-%dT%H:%M}, or another time.",
+            )
 
 
 def _page(names: Sequence[str], queues: Any, errors: Any) -> str:

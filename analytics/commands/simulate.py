@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,18 +44,24 @@ def simulate(
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
+    from ..input.inputs import is_small
     from ..input.source import Source
     from ..page.outputs import Output
     from ..page.simulate_report import simulate_page
+    from ..page.tables import labelled
     from ..spark.memory import fault
-    from ..spark.session import spark_session
+    from ..spark.session import spark_session, suited_to
     from ..what_if.simulate import REPLICATES
     from ..what_if.what_if import what_if
 
     policies = load_policies(policy)
     dumps = [str(dump)] if isinstance(dump, str | Path) else [str(each) for each in dump]
-    with spark_session(master, memory=memory) as spark:
-        export = Source(spark, dumps, skip=on_damage == "skip", store=None if store is None else str(store)).open()
+    with ExitStack() as stack:
+        small = is_small(dumps, on_damage == "skip") and store is None
+        spark = stack.enter_context(spark_session(master, small=small, memory=memory))
+        with suited_to(spark, small=small):
+            export = Source(spark, dumps, skip=on_damage == "skip", store=None if store is None else str(store)).open()
+        stack.enter_context(suited_to(spark, small=export.manifest.is_small))
         output = None if out is None else Output(spark, str(out))
         try:
             frame = what_if(
@@ -65,9 +72,11 @@ def simulate(
                 replicates=replicates or REPLICATES,
                 small=export.manifest.is_small,
                 recorded=export.policies,
+                queues=export.queues,
                 until_us=export.manifest.exported_at_us,
             )
-            rows = _most_deaths_first(frame.toArrow() if output is None else output.write_table("what_if", frame))
+            table = frame.toArrow() if output is None else output.write_table("what_if", frame)
+            rows = _most_deaths_first(labelled({"what_if": table}, export.brokers)["what_if"])
             if output is not None:
                 text, names = Path(policy).read_text(encoding="utf-8"), ", ".join(each.rstrip("/").rsplit("/", 1)[-1] for each in dumps)
                 output.write_report(simulate_page(rows, headline=sentence(rows), dump=names, policy=text, seed=seed))
@@ -78,8 +87,13 @@ def simulate(
 
 def _most_deaths_first(table: Any) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = table.to_pylist()
-    deaths = {row["queue"]: row["recorded"] or 0 for row in found if row["figure"] == "dead_letters"}
-    order = sorted(found, key=lambda row: (row["queue"] is not None, -deaths.get(row["queue"], 0), row["queue"] or "", row["figure"]))
+    deaths = {(row["broker_id"], row["queue"]): row["recorded"] or 0 for row in found if row["figure"] == "dead_letters"}
+
+    def rank(row: dict[str, Any]) -> tuple[Any, ...]:
+        whose = row["broker_id"], row["queue"]
+        return whose[1] is not None, -deaths.get(whose, 0), whose[1] or "", whose[0] or "", row["figure"]
+
+    order = sorted(found, key=rank)
     return order[:SHOWN]
 
 

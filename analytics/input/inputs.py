@@ -20,7 +20,7 @@ from . import schema
 from .files import Files, Footer
 from .merge import merged
 from .schema import MANIFEST_NAME, SCHEMA_VERSION, SPARK_TYPES, TABLES
-from .window import covered_from
+from .window import WHOLE, Window, covered_from
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -96,9 +96,11 @@ class Export:
     brokers: tuple[str, ...] = ()
     exports: int = 1
     skipped: tuple[Skipped, ...] = field(default=())
-    #: broker -> where its window begins, of those of which history is gone (window.py), and the counts before that.
+    #: broker -> where its window begins, of those where that is not with the broker (window.py), and the counts before that.
     begins: dict[str, int] = field(default_factory=dict)
     before: DataFrame | None = None
+    #: Where all of it ends before it was exported (window.py).
+    until_us: int | None = None
 
 
 def check_local(dump: str) -> Manifest | None:
@@ -121,6 +123,17 @@ def check_local(dump: str) -> Manifest | None:
     if missing:
         raise _missing(dump, missing)
     return manifest
+
+
+def is_small(dumps: Sequence[str], skip: bool) -> bool:
+    """Whether these are single exports here of less than SMALL_ROWS each, so that Spark can be started for little.
+
+    Also tells at once what is wrong with a path on this machine, unless it is to ``skip`` that.
+    """
+    if skip:
+        return False
+    manifests = [check_local(dump) for dump in dumps]
+    return all(manifest is not None and manifest.is_small for manifest in manifests)
 
 
 def _is_here(path: str) -> bool:
@@ -252,17 +265,57 @@ def read_export(spark: SparkSession, dump: str | Sequence[str], *, skip: bool = 
     return open_exports(spark, found, skipped)
 
 
-def open_exports(spark: SparkSession, found: Sequence[Found], skipped: Sequence[Skipped]) -> Export:
+def open_exports(spark: SparkSession, found: Sequence[Found], skipped: Sequence[Skipped], window: Window = WHOLE) -> Export:
     brokers = sorted({each.manifest.broker_id for each in found})
     tables = {table: merged(table, read_table(spark, found, table), [each.key for each in found]) for table in TABLES}
     rows = {table: sum(each.manifest.rows.get(table, 0) for each in found) for table in TABLES}
     latest = max(each.manifest.exported_at_us for each in found)
     manifest = Manifest(brokers[0], latest, rows)
-    export = Export(manifest, **tables, brokers=tuple(brokers), exports=len(found), skipped=tuple(skipped), begins={}, before=None)
-    return windowed(export, covered_from((*each.key, each.manifest.history_from_us) for each in found))
+    export = Export(
+        manifest, **tables, brokers=tuple(brokers), exports=len(found), skipped=tuple(skipped), begins={}, before=None, until_us=None
+    )
+    return within(export, window, covered_from((*each.key, each.manifest.history_from_us) for each in found))
 
 
-def windowed(export: Export, begins: Mapping[str, int]) -> Export:
+def within(export: Export, window: Window, covered: Mapping[str, int]) -> Export:
+    """What of the export is in the window. ``covered``: from when on history is whole, by broker."""
+    return _until(_since(export, window.begins(covered, export.brokers)), window.until_us)
+
+
+def _until(export: Export, until_us: int | None) -> Export:
+    """The export as it would have been then: what ended later is still here, and what succeeded at once later is not known by itself."""
+    from pyspark.sql import functions as F
+
+    if until_us is None or until_us >= export.manifest.exported_at_us:
+        return export
+    until = F.timestamp_micros(F.lit(until_us))
+    attempts = export.attempts.where(F.col("at") < until)
+    so_far = attempts.groupBy("broker_id", "sequence").agg(F.max("attempt").alias("so_far"))
+    later = F.coalesce(F.col("settled_at") >= until, F.lit(False))
+    entered = export.messages.where(F.col("entered_at") < until).join(so_far, ["broker_id", "sequence"], "left").withColumn("later", later)
+    is_here = F.col("later") | F.col("settled_at").isNull()
+    ended = ("outcome", "reason", "settled_at", "target_queues")
+    counted = F.when(is_here, F.coalesce("so_far", F.lit(0)))
+    messages = entered.withColumns(
+        {name: F.when(~F.col("later"), F.col(name)) for name in ended}
+        | {"state": F.when(F.col("later"), F.lit("ready")).otherwise(F.col("state"))}
+        | {name: F.coalesce(counted, F.col(name)) for name in ("attempts", "failed_attempts")}
+    )
+    return replace(
+        export,
+        manifest=replace(export.manifest, exported_at_us=until_us),
+        messages=messages.drop("so_far", "later"),
+        attempts=attempts,
+        dead_letters=export.dead_letters.where(F.col("died_at") < until),
+        deliveries_by_minute=export.deliveries_by_minute.where(F.col("minute") < until),
+        deliveries_by_consumer=export.deliveries_by_consumer.where(F.col("hour") < F.date_trunc("hour", until)),
+        settings=export.settings.where(F.col("from_at") < until),
+        policies=export.policies.where(F.col("from_at") < until),
+        until_us=until_us,
+    )
+
+
+def _since(export: Export, begins: Mapping[str, int]) -> Export:
     """The export from ``begins`` on (broker -> microseconds; brokers that are not in it: whole). What came before is in ``before``."""
     from pyspark.sql import functions as F
 

@@ -12,6 +12,7 @@ from ..spark.memory import fault
 from ..words import number, plural
 from .inputs import Export, Found, Skipped, cause, check_local, find_exports, open_exports
 from .schema import TABLES
+from .window import WHOLE, Window
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,8 +26,8 @@ def held(export: Export) -> Export:
 
 
 class Source:
-    def __init__(self, spark: SparkSession, dumps: Sequence[str], *, skip: bool, store: str | None) -> None:
-        self._spark, self._dumps, self._skip, self._store = spark, dumps, skip, store
+    def __init__(self, spark: SparkSession, dumps: Sequence[str], *, skip: bool, store: str | None, window: Window = WHOLE) -> None:
+        self._spark, self._dumps, self._skip, self._store, self._window = spark, dumps, skip, store, window
         self._found: list[Found] = []
         self._skipped: list[Skipped] = []
         self._read: list[Found] = []
@@ -68,11 +69,11 @@ class Source:
     def _opened(self) -> Export:
         if self._store is None:
             self._read = self._found
-            export = open_exports(self._spark, self._found, self._skipped)
+            export = open_exports(self._spark, self._found, self._skipped, self._window)
         else:
             store = self._kept()
             self._read = store.add(self._found)
-            export = store.open(self._skipped)
+            export = store.open(self._skipped, self._window)
         return held(export) if export.manifest.is_small else export
 
     def _kept(self) -> Store:

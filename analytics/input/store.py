@@ -19,10 +19,10 @@ from uuid import uuid4
 
 from ..errors import AnalyticsError
 from .files import Files
-from .inputs import Export, Found, Manifest, Skipped, read_table, windowed
+from .inputs import Export, Found, Manifest, Skipped, read_table, within
 from .merge import as_of_latest, once
 from .schema import DAY_OF, SCHEMA_VERSION, TABLES, VERSIONS
-from .window import covered_from
+from .window import WHOLE, Window, covered_from
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -162,7 +162,7 @@ class Store:
             name.removeprefix("day="): f"{place}/{name}" for name, is_day in self._files.listing(f"{self._path}/{place}") or [] if is_day
         }
 
-    def open(self, skipped: Sequence[Skipped] = ()) -> Export:
+    def open(self, skipped: Sequence[Skipped] = (), window: Window = WHOLE) -> Export:
         """Everything in the store, as one export. Raises AnalyticsError store-empty."""
         if not self._state.exports:
             raise AnalyticsError("store-empty", f"{self._path} holds nothing yet.", "Name an export to add.")
@@ -175,13 +175,16 @@ class Store:
         export = Export(
             manifest,
             **tables,
+            begins={},
+            before=None,
+            until_us=None,
             brokers=tuple(sorted(latest)),
             exports=len(self._state.exports),
             skipped=tuple(skipped),
-            begins={},
-            before=None,
         )
-        return windowed(export, covered_from((broker, at_us, since[0] if since else None) for broker, at_us, *since in self._state.exports))
+        return within(
+            export, window, covered_from((broker, at_us, since[0] if since else None) for broker, at_us, *since in self._state.exports)
+        )
 
     def _table(self, table: str) -> DataFrame:
         return self._rows(table, [f"{self._path}/{place}" for place in self._state.parts.get(table, {}).values()])

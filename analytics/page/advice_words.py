@@ -49,9 +49,31 @@ def _what_it_needs(row: Mapping[str, Any]) -> str:
     same, doubled = attempts_for(row, row["needs_ms"]), attempts_for(row, row["needs_ms"], multiplier=2.0)
     ways = [] if same is None else [f"max-delivery-attempts: {same} with the delays as they are"]
     if doubled is not None and (same is None or doubled < same):
-        ways.append(f"{doubled} with redelivery-delay-multiplier: 2")
+        ways.append(f"{doubled} with {_doubling(row, doubled)}")
     how = f": {', or '.join(ways)}" if ways else ""
     return f"{told}{how}. {late}. The need is modelled; homing simulate tells with bounds what a change comes to."
+
+
+def _doubling(row: Mapping[str, Any], attempts: int) -> str:
+    """The whole schedule, for who names a part of one takes leave of what he does not name; and what it comes to."""
+    policy = _policy(row, {"redelivery_delay_multiplier": 2.0}, endless=True)
+    assert policy is not None, "attempts_for has just read it"
+    named = {"redelivery-delay": _duration(policy.delays_ms[0]), "redelivery-delay-multiplier": "2"}
+    if policy.factor:
+        named["redelivery-collision-avoidance-factor"] = f"{policy.factor:g}"
+    named["max-redelivery-delay"] = _duration(policy.cap_ms)
+    delays = list(dict.fromkeys(policy.delays_ms[: attempts - 1]))
+    steps = [span(each) for each in (delays if len(delays) < 5 else [*delays[:3], delays[-1]])]
+    apart = ", ".join(steps) if len(delays) < 5 else f"{', '.join(steps[:3])} … {steps[3]}"
+    return f"{', '.join(f'{name}: {value}' for name, value in named.items())} ({apart} apart)"
+
+
+def _duration(ms: float) -> str:
+    """As settings write it."""
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)):
+        if ms >= size and ms % size == 0:
+            return f"{ms / size:.0f}{unit}"
+    return f"{ms:.0f}ms"
 
 
 def spacing(row: Mapping[str, Any]) -> str:

@@ -43,6 +43,7 @@ def render(export: Export, results: Results, found: Sequence[Finding], dump: str
         exports=export.exports,
         skipped=export.skipped,
         begins=_begins(export),
+        until=None if export.until_us is None else datetime.fromtimestamp(export.until_us / 1_000_000, UTC),
         exported_at=datetime.fromtimestamp(export.manifest.exported_at_us / 1_000_000, UTC),
         findings=headlines(found, FINDINGS),
         findings_in_all=len(found),
@@ -74,7 +75,7 @@ def page_environment() -> Environment:
 
 
 def _begins(export: Export) -> datetime | None:
-    """Where the latest window of a broker begins of which history is gone."""
+    """Where the latest window of a broker begins that does not begin with the broker."""
     return datetime.fromtimestamp(max(export.begins.values()) / 1_000_000, UTC) if export.begins else None
 
 

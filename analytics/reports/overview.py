@@ -14,13 +14,14 @@ COUNTS = (
 HERE = ("ready", "scheduled", "parked")
 
 
-def overview(messages: DataFrame, deliveries_by_minute: DataFrame, before: DataFrame | None = None) -> DataFrame:
+def overview(messages: DataFrame, deliveries_by_minute: DataFrame, before: DataFrame | None = None, *, cut: bool = False) -> DataFrame:
     """One row for each broker and queue, most sent first: the counts of ``deliveries_by_minute`` summed, and
 
     - ``here_before``: messages that were here when the window began, from the counts ``before`` it; 0 where it began with the queue;
     - ``ready``, ``scheduled``, ``parked``, ``here``: messages still here;
     - ``succeeded_later``: succeeded after failing at least once;
-    - ``difference``: sent + moved_in less everything that became of them; 0 unless the export is wrong;
+    - ``difference``: sent + moved_in less everything that became of them; 0 unless the export is wrong. Where the window is ``cut`` before
+      the export it is 0, for what is here is reckoned so: who succeeded at once later has no row;
     - of the messages that were sent to this queue, wherever they went: ``came_home``: succeeded here in the end; ``waiting``: they are
       here; ``given_up``: the rest (dead, expired, purged);
     - ``success_share``: succeeded among the stays that are over; null where none is.
@@ -41,8 +42,12 @@ def overview(messages: DataFrame, deliveries_by_minute: DataFrame, before: DataF
     own = counts.join(elsewhere, ["broker_id", "queue"], "full").join(waiting, ["broker_id", "queue"], "full")
     own = own.join(_here_before(deliveries_by_minute if before is None else before, began=before is None), ["broker_id", "queue"], "full")
     joined = own.join(still, ["broker_id", "queue"], "full").fillna(0, [*COUNTS, *HERE, "guests", "waiting", "here_before"])
-    here = F.col("ready") + F.col("scheduled") + F.col("parked")
     ended = F.col("succeeded") + F.col("dead_lettered") + F.col("expired") + F.col("dropped") + F.col("purged")
+    if cut:
+        counted = F.col("here_before") + F.col("sent") + F.col("moved_in") - ended - F.col("moved_out")
+        without_row = counted - F.col("ready") - F.col("scheduled") - F.col("parked")
+        joined = joined.withColumns({"ready": F.col("ready") + without_row, "waiting": F.col("waiting") + without_row})
+    here = F.col("ready") + F.col("scheduled") + F.col("parked")
     came_home = F.col("succeeded") - F.col("guests")
     return joined.select(
         "broker_id",

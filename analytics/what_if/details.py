@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from .simulate import KEY, play, uniform
+from .simulate import KEY, QUEUE, play, uniform
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-#: Stands for all queues together; no queue has this name.
+#: Stands for all queues of all brokers together; nothing has this name.
 ALL = "\0"
 DETAILS = ("peak_per_s", "out_of_order")
 #: Plays of which every attempt is kept; with many messages there are fewer replicates, but never fewer than FEWEST.
@@ -38,7 +38,7 @@ def play_all(stays: DataFrame, placed: DataFrame, chances: DataFrame, seed: int,
 
 
 def details_played(played: DataFrame, placed: DataFrame, seed: int, replicates: int) -> DataFrame:
-    """``queue``, ``replicate``, ``peak_per_s``, ``out_of_order``. ``played``: play_all."""
+    """``broker_id``, ``queue``, ``replicate``, ``peak_per_s``, ``out_of_order``. ``played``: play_all."""
     from pyspark.sql import functions as F
 
     others = placed.where("NOT failed").withColumn("replicate", F.explode(F.sequence(F.lit(0), F.lit(replicates - 1))))
@@ -55,7 +55,7 @@ def _poisson(drawn: Column) -> Column:
 
 
 def details_recorded(stays: DataFrame, placed: DataFrame) -> DataFrame:
-    """``queue``, ``peak_per_s``, ``out_of_order``. ``placed``: placed_by_key."""
+    """``broker_id``, ``queue``, ``peak_per_s``, ``out_of_order``. ``placed``: placed_by_key."""
     from pyspark.sql import functions as F
 
     times = F.when(F.col("success_ms").isNull(), F.col("failures_ms")).otherwise(F.array_append("failures_ms", F.col("success_ms")))
@@ -66,15 +66,16 @@ def details_recorded(stays: DataFrame, placed: DataFrame) -> DataFrame:
 def _details(played: DataFrame, others: DataFrame, keys: list[str], weight: Column) -> DataFrame:
     from pyspark.sql import functions as F
 
-    joined = _peaks(played, keys).join(_disorder(played, others, keys, weight), ["both", *keys], "full")
-    return joined.select(F.col("both").alias("queue"), *keys, *(F.coalesce(name, F.lit(0)).alias(name) for name in DETAILS))
+    joined = _peaks(played, keys).join(_disorder(played, others, keys, weight), [*QUEUE, *keys], "full")
+    return joined.select(*QUEUE, *keys, *(F.coalesce(name, F.lit(0)).alias(name) for name in DETAILS))
 
 
-def _both() -> Column:
-    """The queue, and once more as a part of all."""
+def and_all(frame: DataFrame) -> DataFrame:
+    """Each row of a broker and queue, and once more as a part of ALL."""
     from pyspark.sql import functions as F
 
-    return F.explode(F.array("queue", F.lit(ALL)))
+    every = F.array(F.struct(*QUEUE), F.struct(*(F.lit(ALL).alias(name) for name in QUEUE)))
+    return frame.withColumn("both", F.explode(every)).select("both.*", *(name for name in frame.columns if name not in QUEUE))
 
 
 def _peaks(played: DataFrame, keys: Sequence[str]) -> DataFrame:
@@ -83,14 +84,12 @@ def _peaks(played: DataFrame, keys: Sequence[str]) -> DataFrame:
 
     retries = F.explode(F.slice("times_ms", F.lit(2), F.greatest(F.size("times_ms") - 1, F.lit(0))))
     second = F.floor((F.unix_micros("first_at") + F.round(F.col("retry_ms") * 1000)) / 1_000_000)
+    exploded = played.select(*keys, *QUEUE, "first_at", retries.alias("retry_ms"))
     return (
-        played.select(*keys, "queue", "first_at", retries.alias("retry_ms"))
-        .groupBy(*keys, "queue", second.alias("second"))
-        .count()
-        .withColumn("both", _both())
-        .groupBy(*keys, "both", "second")
+        and_all(exploded.groupBy(*keys, *QUEUE, second.alias("second")).count())
+        .groupBy(*keys, *QUEUE, "second")
         .agg(F.sum("count").alias("count"))
-        .groupBy(*keys, "both")
+        .groupBy(*keys, *QUEUE)
         .agg(F.max("count").alias("peak_per_s"))
     )
 
@@ -103,7 +102,7 @@ def placed_by_key(messages: DataFrame, stays: DataFrame) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    queues = stays.groupBy("queue").agg(F.bool_or(F.col("message_key").isNotNull()).alias("has_keys"))
+    queues = stays.groupBy(*QUEUE).agg(F.bool_or(F.col("message_key").isNotNull()).alias("has_keys"))
     failed = stays.select(*KEY, "queue", "message_key", F.lit(True).alias("failed"), F.lit(None).cast("long").alias("at_us"))
     at_once = messages.where("failed_attempts = 0 AND outcome = 'succeeded'").select(
         *KEY, "queue", "message_key", F.lit(False).alias("failed"), F.unix_micros("settled_at").alias("at_us")
@@ -111,7 +110,7 @@ def placed_by_key(messages: DataFrame, stays: DataFrame) -> DataFrame:
     one = Window.partitionBy("broker_id", "queue", "order_key").orderBy("sequence")
     return (
         failed.unionByName(at_once)
-        .join(F.broadcast(queues), "queue")
+        .join(F.broadcast(queues), list(QUEUE))
         .where("NOT has_keys OR message_key IS NOT NULL")
         .withColumn("order_key", F.coalesce("message_key", F.lit("")))
         .withColumns({"before": F.lag("sequence").over(one), "near": F.lag("failed").over(one), "next": F.lead("failed").over(one)})
@@ -130,12 +129,10 @@ def _disorder(played: DataFrame, others: DataFrame, keys: Sequence[str], weight:
     one = Window.partitionBy(*keys, "broker_id", "queue", "order_key").orderBy("sequence")
     neighbours = F.lag("sequence").over(one) == F.col("before")
     overtaken = neighbours & (F.col("failed") | F.lag("failed").over(one)) & (F.col("at_us") < F.lag("at_us").over(one))
-    return (
+    of_queue = (
         placed.unionByName(others.select(*names))
         .withColumn("overtaken", overtaken)
-        .groupBy(*keys, "queue")
+        .groupBy(*keys, *QUEUE)
         .agg(F.sum(F.when(F.col("overtaken"), weight).otherwise(0)).alias("out_of_order"))
-        .withColumn("both", _both())
-        .groupBy(*keys, "both")
-        .agg(F.sum("out_of_order").alias("out_of_order"))
     )
+    return and_all(of_queue).groupBy(*keys, *QUEUE).agg(F.sum("out_of_order").alias("out_of_order"))

@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ DEFAULTS: dict[str, Any] = {
     "max-delivery-attempts": 10,
     "redelivery-policy": None,
 }
+_LIMIT = "max-delivery-attempts"
 #: Delay, multiplier, jitter and cap are by default one schedule. Who names one of these names another one ...
 _SCHEDULE = ("redelivery-delay", "redelivery-delay-multiplier", "redelivery-back-off", "redelivery-delays")
 #: ... in which these are so unless he names them too.
@@ -76,6 +78,14 @@ class Policy:
     def attempts(self) -> int:
         return len(self.delays_ms) + 1
 
+    def agrees_with(self, other: Policy) -> int:
+        """The retries, from the first on, that come after the same delay under both."""
+        if (self.factor, self.full_jitter, self.first_exact) != (other.factor, other.full_jitter, other.first_exact):
+            return 0
+        pairs = zip(self.delays_ms, other.delays_ms, strict=False)
+        # With jitter a delay ends at the cap, too.
+        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs)) if not self.factor or self.cap_ms == other.cap_ms else 0
+
     @property
     def life_ms(self) -> float:
         """From the first failure to the last attempt, without jitter."""
@@ -88,19 +98,21 @@ class Policies:
 
     layers: tuple[tuple[str, Mapping[str, Any]], ...]
 
-    def of(self, matching: frozenset[str], in_force: str | None = None) -> Policy | None:
+    def of(self, matching: frozenset[str], in_force: str | None = None, declared: str | None = None) -> Policy | None:
         """The policy of an address that exactly these patterns match; None where none does.
 
         What they do not name stays as in ``in_force``: the JSON of a policy, as ``policies`` of an export has it; None: as by default.
+        ``declared``: the JSON of what the queue was declared with, which goes before patterns; the limit of ``#`` is not for queues that
+        AMQP declared.
         """
         if not matching:
             return None
+        options = json.loads(declared or "{}")
         named: dict[str, Any] = {}
         for pattern, settings in self.layers:
             if pattern in matching:
-                named |= settings
-        base = _scheduled(DEFAULTS, _decided_by(in_force))
-        return policy_of(_scheduled(base, named))
+                named |= {key: settings[key] for key in settings if not (pattern == "#" and key == _LIMIT and "amqp" in options)}
+        return policy_of(_scheduled(_scheduled(DEFAULTS, _named_in(in_force)), {**named, **_named_in(declared)}))
 
     def patterns(self) -> list[tuple[str, str]]:
         """(pattern, regular expression: regex_of)."""
@@ -113,8 +125,13 @@ def _scheduled(base: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, A
     return {**base, **({key: DEFAULTS[key] for key in _SCHEDULE} | _PLAIN_SCHEDULE if another else {}), **named}
 
 
-def _decided_by(text: str | None) -> dict[str, Any]:
-    """The settings that a recorded policy names. Raises AnalyticsError bad-policy for a form that this version cannot read."""
+def in_force_policy(text: str) -> Policy:
+    """A recorded policy, from its JSON."""
+    return policy_of(_scheduled(DEFAULTS, _named_in(text)))
+
+
+def _named_in(text: str | None) -> dict[str, Any]:
+    """The settings that a recorded policy, or a queue's options, name. Raises AnalyticsError bad-policy for a form that cannot be read."""
     values = {name: value for name, value in json.loads(text or "{}").items() if value not in (None, [])}
     if "consumer_policy" in values:
         values["redelivery_policy"] = values.pop("consumer_policy")

@@ -1,14 +1,18 @@
 """What another policy would have made of the same failures. ``what_if`` is the calculation, analytics/commands/simulate.py the command.
 
-The first attempt of a message does not depend on the policy: it failed, at a time that is on record. What follows is played again with
-the new delays and the new limit, by every replicate in one of two ways of looking at trouble, for the record cannot tell which is true:
+The first attempt of a message does not depend on the policy: it failed, at a time that is on record; and what follows is as it was for as
+long as the new policy has the same delays as the one in force. From there on it is played again with the new delays and the new limit, by
+every replicate in one of two ways of looking at trouble, for the record seldom tells which is true:
 
 - **time**: trouble lasts until some moment. Between a message's last failure and its success that moment lies somewhere (drawn, and how
   early is drawn anew for each replicate); for one that died it lies later than its last attempt: how much later is taken from how fast
   messages of the same queue and error class succeeded late in their lives, give or take a factor.
 - **attempt**: each attempt is a new throw of the dice, with the chance that the nth attempt had in the same queue and error class.
 
-*Observed* is what needs neither: an attempt no later than a failure on record, or no earlier than the success on record.
+Where the record shows **outages** (outages.py) both ways look at these: an attempt fails while one lasts, and succeeds otherwise; when
+exactly one began and ended, between the attempts that show it, is drawn for each replicate.
+
+*Observed* is what needs neither: what was as it was, an attempt no later than a failure on record, or no earlier than the success there.
 The interval of a figure reaches from the lower end of either way's 90 % to the upper end of the other's. Everything random is a hash of
 the seed, the replicate and the message, so a seed gives the same answer on any cluster.
 """
@@ -19,7 +23,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import AnalyticsError
-from .policy import ENDLESS, MAX_DELAY_MS, Policies
+from .outages import FAULT
+from .policy import ENDLESS, MAX_DELAY_MS, Policies, in_force_policy
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -30,6 +35,7 @@ PLAYED = 15_000
 #: Hazards are kept for the attempts up to this one; later ones count with it.
 LAST_HAZARD = 16
 KEY = ("broker_id", "sequence")
+QUEUE = ("broker_id", "queue")
 #: Verdicts of the application, and deaths for want of room: another policy would not have changed them.
 VERDICTS = ("poison", "not-retryable", "rejected", "maxlen")
 
@@ -48,14 +54,23 @@ def _normal(seed: int, what: str, *columns: str | Column) -> Column:
     return F.sqrt(-2 * F.log(first)) * F.cos(second * 6.283185307179586)
 
 
-def failed_stays(messages: DataFrame, attempts: DataFrame, until_us: int | None = None) -> DataFrame:
-    """One row for each stay that failed at least once and has its first failure on record.
+def _early(seed: int) -> Column:
+    """Whether trouble passes early between a failure and a success, or late, in one replicate as a whole: an exponent of a throw."""
+    from pyspark.sql import functions as F
 
-    ``first_at``; ``failures_ms``: when it failed, from the first failure; ``success_ms``: when it succeeded, null where it did not;
-    ``verdict``: the application said that it must not be tried again; ``before_ms``: from sending to the first failure;
-    ``error_class`` of the first failure; ``lag_ms``: from due to done, of its last recorded retry, null where there was none;
-    ``message_key``: of the message, null where it has none; ``policy``: that decided last; ``over_ms``: no attempt comes later, for the
-    message has expired then, or the record ends (``until_us``, since 1970); null: neither.
+    return F.exp(1.1 * (2 * uniform(seed, "early", "replicate") - 1))
+
+
+def failed_stays(messages: DataFrame, attempts: DataFrame, until_us: int | None = None) -> DataFrame:
+    """One row for each queue entry that failed at least once and has an attempt on record.
+
+    ``first_at``: of the first failure, or when it came into the queue where that is not on record; ``failures_ms``: when it failed, since
+    ``first_at``, the first ENDLESS times, with what is not on record spaced evenly between its neighbours; ``success_ms``: when it
+    succeeded, null where it did not; ``died``: or was parked; ``verdict``: the application said that it must not be tried again;
+    ``before_ms``: from sending to the first failure; ``error_class`` of the first failure on record; ``lag_ms``: from due to done, of its
+    last recorded retry, null where there was none; ``message_key``: of the message, null where it has none; ``policy``: that decided last;
+    ``over_ms``: no attempt comes later, for the message has expired or was taken away then, or the record ends (``until_us``, since 1970);
+    null: neither.
     """
     from pyspark.sql import functions as F
 
@@ -67,11 +82,27 @@ def failed_stays(messages: DataFrame, attempts: DataFrame, until_us: int | None 
     def since(at: Column) -> Column:
         return (F.unix_micros(at) - F.unix_micros(F.col("first_at"))) / 1000
 
+    def between(n: Column) -> Column:
+        before = F.element_at(F.filter("knots", lambda knot: knot["attempt"] <= n), -1)
+        after = F.filter("knots", lambda knot: knot["attempt"] >= n)[0]
+        part = F.coalesce(F.try_divide(n - before["attempt"], after["attempt"] - before["attempt"]), F.lit(0.0))
+        return before["at_ms"] + part * (after["at_ms"] - before["at_ms"])
+
     succeeded = F.col("outcome") == "succeeded"
     stays = messages.where("failed_attempts > 0").select(
-        *KEY, "queue", "address", "sent_at", "settled_at", "expires_at", "outcome", "reason", "failed_attempts", "message_key"
+        *(*KEY, "queue", "address", "sent_at", "entered_at", "settled_at", "expires_at", "state", "outcome", "reason", "failed_attempts"),
+        "message_key",
     )
-    joined = stays.join(told, list(KEY)).where(first["attempt"] == 1).withColumn("first_at", first["at"])
+    from_start = first["attempt"] == 1
+    knots = F.transform("told", lambda each: F.struct(each["attempt"].alias("attempt"), since(each["at"]).alias("at_ms")))
+    start = F.array(F.struct(F.lit(1).alias("attempt"), F.lit(0.0).alias("at_ms")))
+    joined = (
+        stays.join(told, list(KEY))
+        .withColumn("first_at", F.when(from_start, first["at"]).otherwise(F.least("entered_at", first["at"])))
+        .withColumn("knots", F.when(from_start, knots).otherwise(F.concat(start, knots)))
+    )
+    every = F.transform(F.sequence(F.lit(1), F.least("failed_attempts", F.lit(ENDLESS))), between)
+    taken_away = F.when(F.col("outcome").isin("expired", "purged", "redriven", "moved"), F.col("settled_at"))
     return joined.select(
         *KEY,
         "queue",
@@ -79,20 +110,20 @@ def failed_stays(messages: DataFrame, attempts: DataFrame, until_us: int | None 
         "first_at",
         "failed_attempts",
         F.coalesce(first["error_class"], F.lit("")).alias("error_class"),
-        F.transform("told", lambda each: since(each["at"])).alias("failures_ms"),
+        F.when(F.size("knots") == F.col("failed_attempts"), F.col("knots.at_ms")).otherwise(every).alias("failures_ms"),
         F.when(succeeded, since(F.col("settled_at"))).alias("success_ms"),
         F.coalesce(F.col("reason").isin(*VERDICTS), F.lit(False)).alias("verdict"),
         F.coalesce((F.unix_micros("first_at") - F.unix_micros("sent_at")) / 1000, F.lit(0.0)).alias("before_ms"),
         F.when(succeeded, (F.unix_micros("settled_at") - F.unix_micros(last["due_at"])) / 1000).alias("lag_ms"),
-        F.col("outcome").isin("dead-lettered", "dropped").alias("died"),
+        F.coalesce(F.col("outcome").isin("dead-lettered", "dropped"), F.col("state") == "parked").alias("died"),
         F.coalesce("message_key", first["message_key"]).alias("message_key"),
         last["policy"].alias("policy"),
-        since(F.least(F.col("expires_at"), F.timestamp_micros(F.lit(until_us).cast("long")))).alias("over_ms"),
+        since(F.least("expires_at", taken_away, F.timestamp_micros(F.lit(until_us).cast("long")))).alias("over_ms"),
     )
 
 
 def hazards_of(stays: DataFrame) -> DataFrame:
-    """How the nth attempts ended, for each queue and error class; and how fast trouble passed in the later half of lives.
+    """How the nth attempts ended, for each broker, queue and error class; and how fast trouble passed in the later half of lives.
 
     ``won``, ``risk``: arrays by attempt, from the second to LAST_HAZARD; ``late_per_ms``: successes a millisecond of waiting.
     """
@@ -101,11 +132,11 @@ def hazards_of(stays: DataFrame) -> DataFrame:
     times = F.when(F.col("success_ms").isNull(), F.col("failures_ms")).otherwise(F.array_append("failures_ms", F.col("success_ms")))
     each = (
         stays.where("NOT verdict AND (size(failures_ms) > 1 OR success_ms IS NOT NULL)")
-        .select("queue", "error_class", "success_ms", times.alias("times"))
+        .select(*FAULT, "success_ms", times.alias("times"))
         .withColumn("n", F.explode(F.sequence(F.lit(2), F.size("times"))))
         .withColumn("gap_ms", F.element_at("times", F.col("n")) - F.element_at("times", F.col("n") - 1))
         .withColumn("won", F.col("success_ms").isNotNull() & (F.col("n") == F.size("times")))
-        .groupBy("queue", "error_class", F.least("n", F.lit(LAST_HAZARD)).alias("n"))
+        .groupBy(*FAULT, F.least("n", F.lit(LAST_HAZARD)).alias("n"))
         .agg(F.count_if("won").alias("won"), F.count(F.lit(1)).alias("risk"), F.sum("gap_ms").alias("gap_ms"))
     )
     numbers = F.sequence(F.lit(2), F.lit(LAST_HAZARD))
@@ -115,17 +146,29 @@ def hazards_of(stays: DataFrame) -> DataFrame:
         return F.transform(numbers, lambda n: F.coalesce(F.element_at(found, n), F.lit(0)).cast("double"))
 
     late = F.col("n") >= F.col("half")
-    halved = each.join(each.groupBy("queue", "error_class").agg(((F.max("n") + 2) / 2).alias("half")), ["queue", "error_class"])
-    return halved.groupBy("queue", "error_class").agg(
+    halved = each.join(each.groupBy(*FAULT).agg(((F.max("n") + 2) / 2).alias("half")), list(FAULT))
+    return halved.groupBy(*FAULT).agg(
         by_number("won").alias("won"),
         by_number("risk").alias("risk"),
         ((F.sum(F.when(late, F.col("won"))) + 0.5) / (F.sum(F.when(late, F.col("gap_ms"))) + 1.0)).alias("late_per_ms"),
     )
 
 
-def chances_of(hazards: DataFrame, seed: int, replicates: int) -> DataFrame:
-    """For each queue, class and replicate: ``chance`` by attempt (the first entry is the second attempt), ``late_ms``."""
+def chances_of(hazards: DataFrame, outages: DataFrame, seed: int, replicates: int) -> DataFrame:
+    """For each broker, queue, class and replicate: ``chance`` by attempt (the first entry is the second attempt), ``late_ms``, and where
+    time decided ``down``: from when to when (``from_us``, ``to_us``), drawn between the attempts that show it; null elsewhere.
+    """
     from pyspark.sql import functions as F
+
+    def down(each: Column, number: Column) -> Column:
+        # It began before its first failure, by about as much as messages lie apart; it ended before the first success.
+        who = (*FAULT, "replicate", number)
+        apart_us = (each["to_us"] - each["from_us"]) / F.greatest(each["met"], F.lit(1))
+        begin = F.greatest(each["from_us"] + F.log(uniform(seed, "begin", *who)) * apart_us, each["after_us"].cast("double"))
+        end = each["to_us"] + (F.coalesce(each["before_us"], each["to_us"]) - each["to_us"]) * F.pow(
+            uniform(seed, "end", *who), _early(seed)
+        )
+        return F.struct(begin.cast("long").alias("from_us"), end.cast("long").alias("to_us"))
 
     every_won, every_risk = (F.aggregate(name, F.lit(0.0), lambda a, b: a + b) for name in ("won", "risk"))
     whole = (every_won + 0.5) / (every_risk + 1)
@@ -139,45 +182,54 @@ def chances_of(hazards: DataFrame, seed: int, replicates: int) -> DataFrame:
         p = F.when(risk >= 5, (won + 2 * whole) / (risk + 2)).otherwise(F.col("tail"))
         seen = F.when(risk >= 5, risk).otherwise(F.col("tail_risk"))
         spread = F.sqrt(p * (1 - p) / (seen + 3))
-        unseen = F.when(risk >= 5, 0.0).otherwise(0.35 * _normal(seed, "unseen", "queue", "error_class", "replicate"))
-        noisy = (p + spread * _normal(seed, "chance", "queue", "error_class", "replicate", n)) * F.exp(unseen)
+        unseen = F.when(risk >= 5, 0.0).otherwise(0.35 * _normal(seed, "unseen", *FAULT, "replicate"))
+        noisy = (p + spread * _normal(seed, "chance", *FAULT, "replicate", n)) * F.exp(unseen)
         return F.greatest(F.lit(0.0), F.least(noisy, F.lit(1.0)))
 
     return (
-        hazards.withColumns({"tail": tail, "tail_risk": F.element_at("risk", last)})
+        hazards.join(F.broadcast(outages), list(FAULT), "left")
+        .withColumns({"tail": tail, "tail_risk": F.element_at("risk", last)})
         .withColumn("replicate", F.explode(F.sequence(F.lit(0), F.lit(replicates - 1))))
         .withColumn("chance", F.transform(index, one))
-        .withColumn("late_ms", F.exp(0.7 * _normal(seed, "late", "queue", "error_class", "replicate")) / F.col("late_per_ms"))
-        .select("queue", "error_class", "replicate", "chance", "late_ms")
+        .withColumn("late_ms", F.exp(0.7 * _normal(seed, "late", *FAULT, "replicate")) / F.col("late_per_ms"))
+        .withColumn("down", F.transform("outages", down))
+        .select(*FAULT, "replicate", "chance", "late_ms", "down")
     )
 
 
-def with_policy(stays: DataFrame, policies: Policies, recorded: DataFrame | None = None) -> DataFrame:
-    """``delays_ms``, ``cap_ms``, ``factor``, ``full_jitter``, ``first_exact``, ``endless``; addresses that no pattern names are left out.
+def with_policy(stays: DataFrame, policies: Policies, recorded: DataFrame | None = None, queues: DataFrame | None = None) -> DataFrame:
+    """``delays_ms``, ``cap_ms``, ``factor``, ``full_jitter``, ``first_exact``, ``endless`` of the policy to ask about; ``same``: it is the
+    one in force; ``agree``: the retries, from the first on, for which both have the same delay. Addresses that no pattern names are left
+    out.
 
     ``recorded``: ``policies`` of the export: what the file does not name stays as in the policy that decided last; None: as by default.
-    What is collected is one row for each set of patterns that some address matches, and each policy: bounded by settings, not messages.
-    Raises AnalyticsError nothing-to-simulate where no address is left.
+    ``queues``: of the export: what a queue was declared with goes before what the file names.
+    What is collected is one row for each set of patterns that some address matches, declaration, and policy: bounded by settings, not
+    messages. Raises AnalyticsError nothing-to-simulate where no address is left.
     """
     from pyspark.sql import functions as F
 
     dotted = F.concat(F.coalesce("address", "queue"), F.lit("."))
     names = [F.when(dotted.rlike(regex), F.lit(pattern)) for pattern, regex in policies.patterns()]
-    if recorded is None:
-        known = stays.withColumn("in_force", F.lit(""))
-    else:
+    known = stays.withColumns({"in_force": F.lit(""), "declared": F.lit("")})
+    if recorded is not None:
         named = recorded.groupBy("broker_id", "policy").agg(F.max_by("settings_json", "from_at").alias("in_force"))
-        known = stays.join(F.broadcast(named), ["broker_id", "policy"], "left").fillna("", ["in_force"])
-    marked = known.withColumn("kind", F.concat_ws("\0", F.array_join(F.array(*names), "\n"), "in_force"))
+        known = known.drop("in_force").join(F.broadcast(named), ["broker_id", "policy"], "left")
+    if queues is not None:
+        options = queues.groupBy(*QUEUE).agg(F.max_by("options_json", "created_at").alias("declared"))
+        known = known.drop("declared").join(F.broadcast(options), list(QUEUE), "left")
+    known = known.fillna("", ["in_force", "declared"])
+    marked = known.withColumn("kind", F.concat_ws("\0", F.array_join(F.array(*names), "\n"), "in_force", "declared"))
     kinds = [row["kind"] for row in marked.select("kind").distinct().collect()]
     rows = []
     for kind in kinds:
-        patterns, _, in_force = kind.partition("\0")
-        policy = policies.of(frozenset(patterns.split("\n")) - {""}, in_force or None)
+        patterns, in_force, declared = kind.split("\0")
+        policy = policies.of(frozenset(patterns.split("\n")) - {""}, in_force or None, declared or None)
         if policy is not None:
-            rows.append(
-                (kind, list(policy.delays_ms), policy.cap_ms, policy.factor, policy.full_jitter, policy.first_exact, policy.endless)
-            )
+            before = in_force_policy(in_force) if in_force else None
+            agree, same = (0, False) if before is None else (policy.agrees_with(before), policy == before)
+            said = policy.cap_ms, policy.factor, policy.full_jitter, policy.first_exact, policy.endless
+            rows.append((kind, list(policy.delays_ms), *said, agree, same))
     if not rows:
         raise AnalyticsError(
             "nothing-to-simulate",
@@ -185,8 +237,8 @@ def with_policy(stays: DataFrame, policies: Policies, recorded: DataFrame | None
             "Name the addresses in address-settings; # matches all.",
         )
     fields = "kind string, delays_ms array<double>, cap_ms bigint, factor double, full_jitter boolean, first_exact boolean"
-    found = marked.sparkSession.createDataFrame(rows, f"{fields}, endless boolean")
-    return marked.join(F.broadcast(found), "kind").drop("kind", "in_force")
+    found = marked.sparkSession.createDataFrame(rows, f"{fields}, endless boolean, agree int, same boolean")
+    return marked.join(F.broadcast(found), "kind").drop("kind", "in_force", "declared")
 
 
 def play(stays: DataFrame, chances: DataFrame, seed: int, replicates: int, *, times: bool = False, keep: Sequence[str] = ()) -> DataFrame:
@@ -199,22 +251,22 @@ def play(stays: DataFrame, chances: DataFrame, seed: int, replicates: int, *, ti
     from pyspark.sql import functions as F
 
     most = F.lit(2**60 if times else PLAYED)
-    of_queue = stays.groupBy("queue").agg(
+    of_queue = stays.groupBy(*QUEUE).agg(
         F.percentile_approx("lag_ms", 0.5).alias("typical_lag_ms"), F.greatest(F.lit(1.0), F.count(F.lit(1)) / most).alias("weight")
     )
     each = (
-        stays.join(F.broadcast(of_queue), "queue")
+        stays.join(F.broadcast(of_queue), list(QUEUE))
         .withColumn("replicate", F.explode(F.sequence(F.lit(0), F.lit(replicates - 1))))
         .where(uniform(seed, "sample", "replicate", *KEY) * F.col("weight") < 1)
-        .join(F.broadcast(chances), ["queue", "error_class", "replicate"], "left")
+        .join(F.broadcast(chances), [*FAULT, "replicate"], "left")
     )
     # A class of which no second attempt is on record: nothing is known of it, and half is as good a guess as any.
     unknown = F.array_repeat(F.lit(0.5), LAST_HAZARD - 1)
     last_ms, who = F.element_at("failures_ms", -1), ("replicate", *KEY)
-    early = F.exp(1.1 * (2 * uniform(seed, "early", "replicate") - 1))
     passes_ms = F.when(
         F.col("success_ms").isNull(), last_ms - F.log(uniform(seed, "passes", *who)) * F.coalesce("late_ms", F.lit(60_000.0))
-    ).otherwise(last_ms + (F.col("success_ms") - last_ms) * F.pow(uniform(seed, "gap", *who), early))
+    ).otherwise(last_ms + (F.col("success_ms") - last_ms) * F.pow(uniform(seed, "gap", *who), _early(seed)))
+    won = F.col("success_ms").isNotNull()
     ready = each.withColumns(
         {
             "blind": F.col("chance").isNull(),
@@ -223,10 +275,19 @@ def play(stays: DataFrame, chances: DataFrame, seed: int, replicates: int, *, ti
             "passes_ms": passes_ms,
             "lag_ms": F.greatest(F.coalesce("typical_lag_ms", F.lit(0)).cast("double"), F.lit(0.0)),
             "last_ms": last_ms,
+            "recorded_ms": F.when(won, F.array_append("failures_ms", F.col("success_ms"))).otherwise(F.col("failures_ms")),
+            "begin_us": F.unix_micros("first_at"),
+            # Neither home nor dead: it waits, expired, or was taken away, and the same policy tries it no more.
+            "left": ~won & ~F.col("died"),
         }
     )
+    # Who failed while nothing was down fails for reasons of its own, and for good.
+    up = F.exists("failures_ms", lambda ms: ~_is_down(ms))
+    ready = ready.withColumn("doomed", F.col("died") & F.col("down").isNotNull() & up)
     played = ready.withColumn("end", F.aggregate(_numbers(), _start(times), lambda end, n: _step(end, n, seed, who, times)))
-    verdict_n = F.least(F.col("failed_attempts"), F.size("delays_ms") + 1)
+    end, same, tries = F.col("end"), F.col("same"), F.col("failed_attempts") + won.cast("int")
+    modelled = ~same & (end["known"] < end["n"] - 1)
+    dead = F.col("verdict") | ~(end["won"] | end["over"] | F.col("endless"))
     return played.select(
         *KEY,
         "replicate",
@@ -236,23 +297,24 @@ def play(stays: DataFrame, chances: DataFrame, seed: int, replicates: int, *, ti
         "first_at",
         "before_ms",
         *keep,
-        F.when(~F.col("verdict") & F.col("end.won"), F.col("end.at_ms")).alias("success_ms"),
+        F.when(same, F.col("success_ms")).when(end["won"], end["at_ms"]).alias("success_ms"),
         # Of a class of which nobody saw a second attempt nothing can be told, where the new policy makes one.
-        ((F.col("end.n") > 1) & ~F.col("verdict") & F.col("blind")).alias("blind"),
-        (F.col("verdict") | ~(F.col("end.won") | F.col("end.over") | F.col("endless"))).alias("dead"),
-        F.when(F.col("verdict"), verdict_n).otherwise(F.col("end.n")).alias("deliveries"),
-        F.when(F.col("verdict"), verdict_n - 1).otherwise(F.col("end.known")).alias("known"),
-        (F.when(F.col("verdict"), verdict_n).otherwise(F.col("end.n")) - 1).alias("asked"),
-        *([F.col("end.times_ms").alias("times_ms")] if times else []),
+        (modelled & F.col("blind") & ~F.col("verdict")).alias("blind"),
+        F.when(same, F.col("died")).otherwise(dead).alias("dead"),
+        F.when(same, tries).otherwise(end["n"]).alias("deliveries"),
+        F.when(same, tries - 1).otherwise(end["known"]).alias("known"),
+        (F.when(same, tries).otherwise(end["n"]) - 1).alias("asked"),
+        *([F.when(same, F.col("recorded_ms")).otherwise(end["times_ms"]).alias("times_ms")] if times else []),
     )
 
 
 def _numbers() -> Column:
-    """The attempts that the new policy allows after the first."""
+    """The attempts after the first that the new policy allows, up to a verdict; none where it is the one in force."""
     from pyspark.sql import functions as F
 
+    allowed = F.least(F.size("delays_ms") + 1, F.lit(ENDLESS + 1), F.when(F.col("verdict"), F.col("failed_attempts")))
     none = F.array().cast("array<int>")
-    return F.when(F.size("delays_ms") == 0, none).otherwise(F.sequence(F.lit(2), F.least(F.size("delays_ms"), F.lit(ENDLESS)) + 1))
+    return F.when(F.col("same") | (allowed < 2), none).otherwise(F.sequence(F.lit(2), allowed))
 
 
 def _start(times: bool) -> Column:
@@ -261,6 +323,14 @@ def _start(times: bool) -> Column:
     no = F.lit(False)
     fields = [F.lit(0.0).alias("at_ms"), F.lit(1).alias("n"), no.alias("won"), no.alias("over"), F.lit(0).alias("known")]
     return F.struct(*fields, *([F.array(F.lit(0.0)).alias("times_ms")] if times else []))
+
+
+def _is_down(at_ms: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    at_us = F.col("begin_us") + at_ms * 1000
+    # A microsecond lost in rounding is none of up time.
+    return F.exists("down", lambda each: (each["from_us"] - 1 <= at_us) & (at_us <= each["to_us"] + 1))
 
 
 def _step(end: Column, n: Column, seed: int, who: tuple[str, ...], times: bool) -> Column:
@@ -273,12 +343,20 @@ def _step(end: Column, n: Column, seed: int, who: tuple[str, ...], times: bool) 
     factor = F.when(F.col("first_exact") & (n == 2), 0.0).otherwise(F.col("factor"))
     delay = F.greatest(F.lit(0.0), F.least(drawn * (1 + factor * sign), F.col("cap_ms"), F.lit(float(MAX_DELAY_MS))))
     by_chance = uniform(seed, "throw", *who, n) < F.element_at("chance", F.least(n - 1, F.lit(LAST_HAZARD - 1)))
+    # Half are done sooner than is typical, and half later.
+    lag = F.col("lag_ms") * -F.log2(uniform(seed, "lag", *who, n))
+    # As long as nothing differs what happened happens again.
+    agreed = n <= F.col("agree") + 1
+    again = agreed & (n <= F.size("recorded_ms"))
+    comes_ms = F.when(again, F.try_element_at("recorded_ms", n)).otherwise(end["at_ms"] + delay + lag)
 
     def ended(at_ms: Column) -> Column:
-        observed = (at_ms <= F.col("last_ms")) | F.coalesce(at_ms >= F.col("success_ms"), F.lit(False))
-        won = F.when(F.col("by_time"), at_ms >= F.col("passes_ms")).otherwise(by_chance)
+        observed = again | (at_ms <= F.col("last_ms")) | F.coalesce(at_ms >= F.col("success_ms"), F.lit(False))
+        by_itself = F.when(F.col("by_time"), at_ms >= F.col("passes_ms")).otherwise(by_chance)
+        guessed = F.when(F.col("down").isNotNull(), ~F.col("doomed") & ~_is_down(at_ms)).otherwise(by_itself)
+        won = ~F.col("verdict") & F.when(again, n > F.size("failures_ms")).otherwise(guessed)
         # One that would come too late is not made: the message ends as it is.
-        over = F.coalesce(at_ms > F.col("over_ms"), F.lit(False))
+        over = ~again & (F.coalesce(at_ms > F.col("over_ms"), F.lit(False)) | (agreed & F.col("left")))
         fields = [F.when(over, end["at_ms"]).otherwise(at_ms).alias("at_ms"), F.when(over, end["n"]).otherwise(n).alias("n")]
         fields += [(won & ~over).alias("won"), over.alias("over")]
         fields.append((end["known"] + (observed & ~over).cast("int")).alias("known"))
@@ -288,5 +366,5 @@ def _step(end: Column, n: Column, seed: int, who: tuple[str, ...], times: bool) 
         return F.struct(*fields)
 
     # As the variable of a lambda the time is reckoned once, not wherever it is written.
-    one = F.transform(F.array(end["at_ms"] + delay + F.col("lag_ms")), ended)[0]
+    one = F.transform(F.array(comes_ms), ended)[0]
     return F.when(end["won"] | end["over"], end).otherwise(one)

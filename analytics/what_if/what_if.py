@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..spark.kept import kept
-from .details import ALL, DETAILS, details_played, details_recorded, placed_by_key, play_all, replicates_with_details
+from .details import ALL, DETAILS, and_all, details_played, details_recorded, placed_by_key, play_all, replicates_with_details
+from .outages import outages
 from .policy import Policies
-from .simulate import REPLICATES, chances_of, failed_stays, hazards_of, play, with_policy
+from .simulate import QUEUE, REPLICATES, chances_of, failed_stays, hazards_of, play, with_policy
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -18,7 +19,7 @@ SUMS = ("deliveries", "dead_letters", "succeeded", "time_to_success_ms")
 #: figure -> what it is
 FIGURES = {
     "deliveries": "deliveries to messages that failed at least once",
-    "dead_letters": "messages that died",
+    "dead_letters": "messages that died, or were parked for want of a place to die in",
     "succeeded": "messages that succeeded after failing",
     "time_to_success_ms": "mean time from sending to success, of those that succeeded after failing",
     "peak_per_s": "most retries that ended in one second",
@@ -36,47 +37,51 @@ def what_if(
     details: bool = True,
     small: bool = False,
     recorded: DataFrame | None = None,
+    queues: DataFrame | None = None,
     until_us: int | None = None,
 ) -> DataFrame:
-    """One row for each queue (null: all together) and figure: ``recorded``, ``expected``, ``low``, ``high``, ``observed_share``.
+    """One row for each broker and queue (null: all together) and figure: ``recorded``, ``expected``, ``low``, ``high``, ``observed_share``.
 
     ``observed_share``: of the outcomes that the simulation had to ask for, how many the record itself answers. ``details=False`` leaves
-    out peaks and order, which need every single attempt. ``small``: the input is (Manifest.is_small). ``recorded``, ``until_us``: as
-    of with_policy and failed_stays. Where more than BLIND of a queue's messages met errors of which nobody saw a second attempt, and the
-    new policy makes one, what comes of it cannot be told: ``expected``, ``low`` and ``high`` are null.
+    out peaks and order, which need every single attempt. ``small``: the input is (Manifest.is_small). ``recorded``, ``queues``,
+    ``until_us``: as of with_policy and failed_stays. Where more than BLIND of a queue's messages met errors of which nobody saw a second
+    attempt, and the new policy makes one, what comes of it cannot be told: ``expected``, ``low`` and ``high`` are null.
     """
     from pyspark.sql import functions as F
 
-    stays = kept(with_policy(failed_stays(messages, attempts, until_us), policies, recorded), small=small)
-    chances = kept(chances_of(hazards_of(stays), seed, replicates), small=small)
+    stays = kept(with_policy(failed_stays(messages, attempts, until_us), policies, recorded, queues), small=small)
+    chances = kept(chances_of(hazards_of(stays), outages(stays), seed, replicates), small=small)
     record = _recorded(stays)
     if details:
         placed = kept(placed_by_key(messages, stays), small=small)
-        record = record.join(details_recorded(stays, placed), "queue", "left")
+        record = record.join(details_recorded(stays, placed), list(QUEUE), "left")
         fewer = replicates_with_details(stays.count(), replicates)
         every = kept(play_all(stays, placed, chances, seed, fewer), small=small)
         # Where every attempt of every replicate is kept anyway, the sums need no play of their own.
         sums = _sums(every if fewer == replicates else play(stays, chances, seed, replicates))
-        played = sums.join(details_played(every, placed, seed, fewer), ["queue", "replicate"], "left")
+        played = sums.join(details_played(every, placed, seed, fewer), [*QUEUE, "replicate"], "left")
     else:
         played = _sums(play(stays, chances, seed, replicates))
     names = [name for name in FIGURES if details or name not in DETAILS]
     # Even replicates look at trouble one way, odd ones the other: simulate.py.
-    long = _unpivot(played, ["queue", "replicate"], names).groupBy("queue", "figure", (F.col("replicate") % 2).alias("way"))
+    long = _unpivot(played, [*QUEUE, "replicate"], names).groupBy(*QUEUE, "figure", (F.col("replicate") % 2).alias("way"))
     ends = F.percentile("value", [LOW, 0.5, HIGH])
     ways = long.agg(ends.alias("p"), F.avg("known_share").alias("known_share"), F.bool_and("told").alias("told"))
     told = F.bool_and("told")
-    whole = ways.groupBy("queue", "figure").agg(
+    whole = ways.groupBy(*QUEUE, "figure").agg(
         F.when(told, F.avg(F.col("p")[1])).alias("expected"),
         F.when(told, F.min(F.col("p")[0])).alias("low"),
         F.when(told, F.max(F.col("p")[2])).alias("high"),
         F.avg("known_share").alias("observed_share"),
     )
-    recorded = _unpivot(record, ["queue"], names).select("queue", "figure", F.col("value").alias("recorded"))
+    recorded = _unpivot(record, [*QUEUE], names).select(*QUEUE, "figure", F.col("value").alias("recorded"))
     return (
-        whole.join(recorded, ["queue", "figure"], "left")
-        .select(F.nullif("queue", F.lit(ALL)).alias("queue"), "figure", "recorded", "expected", "low", "high", "observed_share")
-        .orderBy("queue", "figure")
+        whole.join(recorded, [*QUEUE, "figure"], "left")
+        .select(
+            *(F.nullif(name, F.lit(ALL)).alias(name) for name in QUEUE),
+            *("figure", "recorded", "expected", "low", "high", "observed_share"),
+        )
+        .orderBy("queue", "broker_id", "figure")
     )
 
 
@@ -91,24 +96,23 @@ def _unpivot(frame: DataFrame, keys: list[str], names: list[str]) -> DataFrame:
 
 
 def _sums(played: DataFrame) -> DataFrame:
-    """One row for each queue and replicate, and one for ALL of them for each replicate."""
+    """One row for each broker, queue and replicate, and one for ALL of them for each replicate."""
     from pyspark.sql import functions as F
 
     won, weight = F.col("success_ms").isNotNull(), F.first("weight")
+    of_queue = played.groupBy(*QUEUE, "replicate").agg(
+        F.round(weight * F.sum("deliveries")).alias("deliveries"),
+        F.round(weight * F.count_if("dead")).alias("dead_letters"),
+        F.round(weight * F.count_if(won)).alias("succeeded"),
+        (weight * F.sum(F.when(won, F.col("before_ms") + F.col("success_ms")))).alias("tts"),
+        (weight * F.sum("known")).alias("known"),
+        (weight * F.sum("asked")).alias("asked"),
+        F.count_if("blind").alias("blind"),
+        F.count(F.lit(1)).alias("played"),
+    )
     return (
-        played.groupBy("queue", "replicate")
-        .agg(
-            F.round(weight * F.sum("deliveries")).alias("deliveries"),
-            F.round(weight * F.count_if("dead")).alias("dead_letters"),
-            F.round(weight * F.count_if(won)).alias("succeeded"),
-            (weight * F.sum(F.when(won, F.col("before_ms") + F.col("success_ms")))).alias("tts"),
-            (weight * F.sum("known")).alias("known"),
-            (weight * F.sum("asked")).alias("asked"),
-            F.count_if("blind").alias("blind"),
-            F.count(F.lit(1)).alias("played"),
-        )
-        .withColumn("queue", F.explode(F.array("queue", F.lit(ALL))))
-        .groupBy("queue", "replicate")
+        and_all(of_queue)
+        .groupBy(*QUEUE, "replicate")
         .agg(*(F.sum(name).alias(name) for name in ("deliveries", "dead_letters", "succeeded", "tts", "known", "asked", "blind", "played")))
         .withColumn("time_to_success_ms", F.try_divide("tts", "succeeded"))
         .withColumns({"known_share": F.try_divide("known", "asked"), "told": F.col("blind") <= BLIND * F.col("played")})
@@ -120,16 +124,15 @@ def _recorded(stays: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     won = F.col("success_ms").isNotNull()
+    of_queue = stays.groupBy(*QUEUE).agg(
+        F.sum(F.col("failed_attempts") + won.cast("int")).alias("deliveries"),
+        F.count_if("died").alias("dead_letters"),
+        F.count_if(won).alias("succeeded"),
+        F.sum(F.when(won, F.col("before_ms") + F.col("success_ms"))).alias("tts"),
+    )
     return (
-        stays.groupBy("queue")
-        .agg(
-            F.sum(F.col("failed_attempts") + won.cast("int")).alias("deliveries"),
-            F.count_if("died").alias("dead_letters"),
-            F.count_if(won).alias("succeeded"),
-            F.sum(F.when(won, F.col("before_ms") + F.col("success_ms"))).alias("tts"),
-        )
-        .withColumn("queue", F.explode(F.array("queue", F.lit(ALL))))
-        .groupBy("queue")
+        and_all(of_queue)
+        .groupBy(*QUEUE)
         .agg(*(F.sum(name).alias(name) for name in ("deliveries", "dead_letters", "succeeded", "tts")))
         .withColumn("time_to_success_ms", F.try_divide("tts", "succeeded"))
         .drop("tts")

@@ -35,6 +35,8 @@ class Coverage:
     control: dict[str, int] = field(default_factory=dict)
     #: figure -> median width of the interval as a part of the truth
     width: dict[str, float] = field(default_factory=dict)
+    #: the same where outages are in the data
+    width_of_outages: dict[str, float] = field(default_factory=dict)
     #: (figure, workload, queue, low, truth, high) of the truths that lay outside
     missed: list[tuple[str, str, str, float, float, float]] = field(default_factory=list)
     #: (figure, queue, what the export told of the recorded run, what that came to), where these differ
@@ -64,7 +66,7 @@ def measure(spark: SparkSession, place: Path, seeds: range, messages: int, seed:
     control = ask({case.queue: other for case, other in zip(cases, shuffled(cases), strict=True)})
     coverage = Coverage(len(cases))
     for figure in FIGURES:
-        widths = []
+        widths: list[tuple[str, float]] = []
         coverage.within[figure] = coverage.control[figure] = 0
         for case in cases:
             truth, row, wrong = float(getattr(case.truth, figure)), found[case.queue, figure], control[case.queue, figure]
@@ -74,10 +76,11 @@ def measure(spark: SparkSession, place: Path, seeds: range, messages: int, seed:
             inside = row["low"] <= truth <= row["high"]
             coverage.within[figure] += inside
             coverage.control[figure] += wrong["low"] <= truth <= wrong["high"]
-            widths.append((row["high"] - row["low"]) / truth if truth else 0.0)
+            widths.append((case.workload, (row["high"] - row["low"]) / truth if truth else 0.0))
             if not inside:
                 coverage.missed.append((figure, case.workload, case.queue, row["low"], truth, row["high"]))
-        coverage.width[figure] = statistics.median(widths)
+        coverage.width[figure] = statistics.median(width for _, width in widths)
+        coverage.width_of_outages[figure] = statistics.median(width for workload, width in widths if workload == "outages")
     return coverage
 
 
@@ -101,7 +104,7 @@ def main() -> int:
     for figure in FIGURES:
         print(
             f"{figure:20} within {result.within[figure]:3} of {result.cases}   control {result.control[figure]:3}   "
-            f"median width {100 * result.width[figure]:.0f} % of the truth"
+            f"median width {100 * result.width[figure]:.0f} % of the truth, of outages {100 * result.width_of_outages[figure]:.0f} %"
         )
     for figure, _, queue, low, truth, high in result.missed:
         print(f"  outside: {queue:12} {figure:20} {low:12.1f} … {high:12.1f}   truth {truth:12.1f}")

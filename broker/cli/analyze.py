@@ -28,6 +28,11 @@ def analyze(
     ] = OnDamage.REFUSE,
     store: Annotated[str | None, typer.Option("--store", help="Keep what was merged here; the next run reads only new exports.")] = None,
     memory: SparkMemory = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", help="Only what happened from then on, such as 2026-11-21T08:30, UTC; of --compare the second period."),
+    ] = None,
+    until: Annotated[str | None, typer.Option("--until", help="Only what happened before; of --compare the first period.")] = None,
     compare: Annotated[bool, typer.Option("--compare", help="Of two periods: what got better, what worse.")] = False,
     ui: Annotated[bool, typer.Option("--ui", help="Serve Spark's own pages, on loopback, while it runs.")] = False,
     as_json: Json = False,
@@ -41,7 +46,7 @@ def analyze(
     if compare:
         with progress_bar(counted=False) as waiting:
             waiting.add_task("comparing")
-            compared = compare_periods(dump, out, master, skip=on_damage is OnDamage.SKIP, memory=memory)
+            compared = compare_periods(dump, out, master, skip=on_damage is OnDamage.SKIP, memory=memory, since=since, until=until)
         if as_json:
             print_json({"out": str(out), "report": compared})
         else:
@@ -59,6 +64,8 @@ def analyze(
             memory=memory,
             only=only or (),
             fail_if=fail_if or (),
+            since=since,
+            until=until,
         )
     if as_json:
         skipped = [{"path": each.path, "code": each.code, "message": each.message} for each in summary.skipped]

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from homing.analytics.commands.analyze import AnalysisSummary, analyze
+from homing.analytics.commands.compare import compare_periods
 from homing.analytics.errors import AnalyticsError
 from homing.analytics.input import schema
 from homing.analytics.input.files import Files
@@ -22,6 +23,7 @@ from homing.analytics.input.inputs import find_exports, read_export
 from homing.analytics.input.schema import MANIFEST_NAME, TABLES
 from homing.analytics.input.source import Source
 from homing.analytics.input.store import Store
+from homing.analytics.input.window import Window
 from homing.analytics.synthetic import sample
 from tests.acceptance.spark_support import as_of, day, rows_of, session, table
 
@@ -109,6 +111,36 @@ def test_the_latest_export_tells_what_is_still_here(spark: SparkSession, whole: 
     gone = {row["sequence"] for row in table(early, "dead_letters")} - {row["sequence"] for row in table(late, "dead_letters")}
     assert gone
     assert {row["sequence"] for row in found.dead_letters.where("size(lies_in) = 0").collect()} >= gone
+
+
+def test_until_tells_what_an_export_taken_then_would(spark: SparkSession, whole: Path, tmp_path: Path) -> None:
+    from homing.analytics.reports.fates import fates
+    from homing.analytics.reports.overview import overview
+
+    at = day(whole, 17)
+    then = read_export(spark, str(as_of(whole, tmp_path / "then", at)))
+    now = Source(spark, [str(whole)], skip=False, store=None, window=Window.parse(None, f"{at:%Y-%m-%dT%H:%M}")).open()
+    left, right = (rows_of(overview(e.messages, e.deliveries_by_minute, cut=e.until_us is not None)) for e in (then, now))
+    assert left == right
+    assert len(left) > 3
+    assert rows_of(fates(then.messages, then.attempts)) == rows_of(fates(now.messages, now.attempts))
+    later = Source(spark, [str(whole)], skip=False, store=None, window=Window.parse(f"{at:%Y-%m-%dT%H:%M}", None)).open()
+    sent = [sum(row["sent"] for row in e.deliveries_by_minute.collect()) for e in (then, later, read_export(spark, str(whole)))]
+    assert sent[0] + sent[1] == sent[2] > sent[1] > 0
+
+
+def test_periods_of_which_one_holds_the_other_are_not_compared(spark: SparkSession, whole: Path, tmp_path: Path) -> None:
+    at = day(whole, 17)
+    as_of(whole, tmp_path / "then", at)
+    with pytest.raises(AnalyticsError) as raised:
+        compare_periods([tmp_path / "then", whole], tmp_path / "out")
+    assert raised.value.code == "one-period"
+    middle = f"{at:%Y-%m-%dT%H:%M}"
+    assert f"--until {middle} --since {middle}" in raised.value.fix
+    assert compare_periods([whole, whole], tmp_path / "out", until=middle, since=middle) == str(tmp_path / "out" / "report.html")
+    both = pq.read_table(tmp_path / "out" / "parquet" / "comparison").to_pylist()
+    counts = table(whole, "deliveries_by_minute")
+    assert sum((row["sent_a"] or 0) + (row["sent_b"] or 0) for row in both) == sum(row["sent"] for row in counts)
 
 
 def test_incremental_runs_come_to_the_same_and_read_only_what_is_new(

@@ -10,10 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from homing.analytics.commands.analyze import analyze
+from homing.analytics.commands.simulate import simulate
 from homing.analytics.input.schema import MANIFEST_NAME
 from homing.journal.export.export import export
 from tests.truth.expected import TABLES, differences
 from tests.truth.play import Play
+from tests.truth.trouble import QUEUE, dice, outage, repairs, run
 from tests.truth.workload import Workload, drawn
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
@@ -38,18 +40,20 @@ async def play(workloads: list[Workload], directory: Path) -> list[Play]:
 
 
 def differing(workloads: list[Workload], directory: Path) -> list[str]:
-    """What one report on all their brokers tells otherwise than their clients know."""
+    """What one report on all their brokers, and a what-if about the policies in force, tell otherwise than their clients know."""
     plays = asyncio.run(play(workloads, directory))
     dumps = [directory / "exports" / each.server.directory.name for each in plays]
     for each, dump in zip(plays, dumps, strict=True):
         export(each.server.data, dump)
     report = directory / "report"
     analyze(directory / "exports", report)
+    (directory / "in_force.yaml").write_text('{"#": {}}')
+    simulate(directory / "exports", directory / "in_force.yaml", report / "simulated", replicates=2)
+    (report / "simulated" / "parquet" / "what_if").rename(report / "parquet" / "what_if")
     tables = {name: pq.read_table(report / "parquet" / name).to_pylist() for name in TABLES}
     found = []
     for each, dump in zip(plays, dumps, strict=True):
-        broker_id = json.loads((dump / MANIFEST_NAME).read_text())["broker_id"]
-        wrong = differences(each.account, broker_id, tables)
+        wrong = differences(each.account, broker_of(dump), tables)
         found += wrong and [f"{each.workload}:", *wrong]
     return found
 
@@ -64,3 +68,40 @@ def test_twenty_workloads(tmp_path: Path) -> None:
 def test_two_hundred_workloads(number: int, tmp_path: Path) -> None:
     found = differing(drawn(20, number), tmp_path)
     assert not found, "\n".join(found)
+
+
+#: The same trouble really run under both, so that either run tells what a what-if about the other should have said.
+A = {"max-delivery-attempts": 5, "redelivery-delay": "150ms", "redelivery-delay-multiplier": 2}
+B = {"max-delivery-attempts": 8, "redelivery-delay": "300ms"}
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(900)
+def test_six_runs_under_another_policy(tmp_path: Path) -> None:
+    """Nine of ten truths lie where the what-if says."""
+    came: dict[str, dict[str, dict[str, float]]] = {"A": {}, "B": {}}
+    brokers = {}
+    for name, policy in (("A", A), ("B", B)):
+        (tmp_path / f"{name}.yaml").write_text(json.dumps({QUEUE: policy}))
+        for seed, trouble in enumerate((outage, dice, repairs)):
+            server, account = asyncio.run(run(tmp_path / f"{trouble.__name__} {name}", policy, trouble(seed)))
+            server.close()
+            export(server.data, dump := tmp_path / name / trouble.__name__)
+            came[name][trouble.__name__] = account.figures
+            brokers[broker_of(dump)] = trouble.__name__
+    found = []
+    for recorded, asked in (("A", "B"), ("B", "A")):
+        for row in simulate(tmp_path / recorded, tmp_path / f"{asked}.yaml").rows:
+            trouble_name, figure = brokers.get(row["broker_id"], ""), row["figure"]
+            if trouble_name and figure in came[asked][trouble_name]:
+                was, truth = (came[name][trouble_name][figure] for name in (recorded, asked))
+                assert row["recorded"] == pytest.approx(was, rel=0.05), row
+                told = f"{trouble_name} {recorded}→{asked} {figure}: {truth:.0f} in {row['low']:.0f} to {row['high']:.0f}, was {was:.0f}"
+                found.append((row["low"] <= truth <= row["high"], told))
+    print(*(("held  " if held else "MISSED") + f" {told}" for held, told in found), sep="\n")
+    assert len(found) == 24
+    assert sum(held for held, _ in found) >= 0.9 * len(found), found
+
+
+def broker_of(dump: Path) -> str:
+    return str(json.loads((dump / MANIFEST_NAME).read_text())["broker_id"])

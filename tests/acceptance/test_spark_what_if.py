@@ -18,7 +18,7 @@ from homing.analytics.synthetic import sample
 from homing.analytics.what_if.details import details_recorded, placed_by_key
 from homing.analytics.what_if.policy import parse_policies
 from homing.analytics.what_if.simulate import failed_stays, with_policy
-from homing.analytics.what_if.what_if import FIGURES, what_if
+from homing.analytics.what_if.what_if import what_if
 from tests.acceptance.spark_support import rows_of, session
 
 if TYPE_CHECKING:
@@ -50,13 +50,15 @@ def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.timeout(400)  # seconds of work, but on a machine that is shared
 def test_the_truth_lies_where_it_says_and_the_control_does_not(spark: SparkSession, tmp_path: Path) -> None:
-    """Three seeds of the long form's three workloads. Its bar is 51 of 60; of nine cases one more may miss by chance."""
-    found = measure(spark, tmp_path / "dump", range(201, 204), messages=150)
-    assert found.cases == 9
+    """The first seeds of the long form, whose bar is 51 of 60 for each figure: too few here to tell one figure by itself."""
+    found = measure(spark, tmp_path / "dump", range(1, 3), messages=250)
+    assert found.cases == 6
     assert found.misread == []
-    assert all(count >= 7 for count in found.within.values()), found
-    assert sum(found.control.values()) < 0.75 * sum(found.within.values()), found
-    assert found.width["deliveries"] < 0.5
+    figures = found.cases * len(found.within)
+    assert sum(found.within.values()) >= 0.85 * figures, found
+    assert sum(found.control.values()) < 0.5 * figures, found
+    assert found.width["deliveries"] < 0.3
+    assert found.width_of_outages["deliveries"] < 0.1
 
 
 def test_order_is_told_of_neighbours_of_one_key(spark: SparkSession, tmp_path: Path) -> None:
@@ -126,19 +128,6 @@ def test_a_seed_gives_the_same_answer_and_another_seed_another(spark: SparkSessi
     first = ask(1, 2)
     assert ask(1, 5) == first
     assert ask(2, 2) != first
-
-
-def test_the_same_policy_comes_to_what_is_on_record(dump: Path, spark: SparkSession) -> None:
-    """Naming nothing, too: what is not named stays as it was in force."""
-    nothing = simulate(dump, _policy(dump.parent / "nothing.yaml", {"#": {}}))
-    found = simulate(dump, _policy(dump.parent / "same.yaml", SAME))
-    assert nothing.rows == found.rows
-    whole = {row["figure"]: row for row in found.rows if row["queue"] is None}
-    assert whole.keys() == FIGURES.keys()
-    for figure in ("deliveries", "dead_letters", "succeeded"):
-        assert whole[figure]["low"] <= whole[figure]["recorded"] <= whole[figure]["high"], whole[figure]
-    assert whole["deliveries"]["observed_share"] > 0.8
-    assert "would have died instead of" in sentence(found.rows)
 
 
 def _policy(path: Path, settings: object) -> Path:

@@ -25,6 +25,7 @@ from homing.analytics.page.line_chart import Curve, count_axis, falling, time_ax
 from homing.analytics.page.ranking import Finding, headlines, ranked
 from homing.analytics.page.simulate_report import simulate_page
 from homing.analytics.reports.clusters import components
+from homing.analytics.what_if.policy import parse_policies
 from homing.analytics.words import NB
 
 Row = dict[str, Any]
@@ -110,8 +111,24 @@ def test_advice_says_how_many_attempts_it_would_take() -> None:
     assert told.startswith(
         "orders.eu (settings of orders.*): 93 % of what succeeds after Timeout does so within 40 s; 10 attempts at 5 s give up after 50 s; "
         "Timeout would need about 1 min 30 s for 99 of 100 to succeed: max-delivery-attempts: 18 with the delays as they are, or "
-        "6 with redelivery-delay-multiplier: 2. 20.0 % of the successes came with one of the last two attempts."
+        "6 with redelivery-delay: 5s, redelivery-delay-multiplier: 2, max-redelivery-delay: 50s (5 s, 10 s, 20 s … 50 s apart). 20.0 % of "
+        "the successes came with one of the last two attempts."
     )
+
+
+@pytest.mark.parametrize("more", [{}, {"max_redelivery_delay_ms": 3_600_000, "redelivery_collision_avoidance_factor": 0.2}])
+def test_advice_names_the_whole_schedule(more: Row) -> None:
+    """Who names a part of a schedule takes leave of what he does not name: what is advised comes to what was reckoned with."""
+    told = sentence(ADVICE | {"settings_json": json.dumps(SETTINGS | more), "needs_ms": 400_000})
+    advised = dict(re.findall(r"(redelivery-[a-z-]+|max-redelivery-delay): ([\w.]+)", told))
+    policy = parse_policies({"#": {name: yaml_value(value) for name, value in advised.items()}}).of(frozenset({"#"}))
+    assert policy is not None
+    assert policy.delays_ms[:3] == (5_000, 10_000, 20_000)
+    assert (policy.cap_ms, policy.factor) == ((3_600_000, 0.2) if more else (50_000, 0.0))
+
+
+def yaml_value(text: str) -> Any:
+    return float(text) if re.fullmatch(r"[\d.]+", text) else text
 
 
 def test_attempts_take_as_long_as_they_did() -> None:

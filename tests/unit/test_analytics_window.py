@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from homing.analytics.input.window import covered_from
+from homing.analytics.errors import AnalyticsError
+from homing.analytics.input.window import Window, covered_from
 
 MINUTE_US = 60_000_000
 
@@ -27,3 +28,18 @@ def test_history_is_whole_from_here_on(exports: list[tuple[str, int, int | None]
 
 def test_it_begins_with_a_whole_minute() -> None:
     assert covered_from([("a", 9 * MINUTE_US, 5 * MINUTE_US + 1)]) == {"a": 6 * MINUTE_US}
+
+
+def test_a_window_is_of_whole_minutes_in_any_zone() -> None:
+    since_us, until_us = 1_795_249_800_000_000, 1_795_305_600_000_000
+    window = Window.parse("2026-11-21T09:30:59+01:00", "2026-11-22")
+    assert window == Window(since_us, until_us)
+    assert window.begins({"a": since_us + 1, "b": 0}, ["a", "b", "c"]) == {"a": since_us + 1, "b": since_us, "c": since_us}
+    assert Window.parse(None, None).begins({"a": 5}, ["a", "b"]) == {"a": 5}
+
+
+@pytest.mark.parametrize(("since", "until"), [("yesterday", None), ("2026-11-22", "2026-11-21"), (None, "12")])
+def test_what_is_no_window(since: str | None, until: str | None) -> None:
+    with pytest.raises(AnalyticsError) as raised:
+        Window.parse(since, until)
+    assert raised.value.code == "bad-time"
