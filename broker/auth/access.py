@@ -40,6 +40,10 @@ class Who(Protocol):
         """Where from: an address, with the port."""
 
 
+class AccessRefused(Refused):
+    """A right is missing, and the audit was told."""
+
+
 class Needs(NamedTuple):
     """What a verb declares. Without a ``Find`` it asks itself, when it has found out for what."""
 
@@ -68,7 +72,7 @@ class Access:
             if not self.may(who, right, place):
                 refusal = f"{right} access to {shown(place)} refused for user '{who.user}'"
                 self.tell(who, verb, places, "access-refused", right=str(right))
-                raise Refused("access-refused", refusal, f"an administrator may allow it: {command_for(who.user, right, place)}")
+                raise AccessRefused("access-refused", refusal, f"an administrator may allow it: {command_for(who.user, right, place)}")
 
     def check_login(self, user: str, virtual_host: str | None) -> None:
         """Raises Refused: there is no such user any more, or, with RabbitMQ's sentence, one that may do nothing in the virtual host."""
@@ -124,6 +128,8 @@ def needs(*asks: tuple[Right, Find], audited: bool = False, action: str = "") ->
                 return verb(owner, who, *arguments, **named)
             try:
                 value = verb(owner, who, *arguments, **named)
+            except AccessRefused:
+                raise
             except Refused as refusal:
                 access.tell(who, name, places, refusal.code)
                 raise
@@ -168,6 +174,8 @@ def _told(steps: Generator[Any, Any, Any], access: Access, who: Who, action: str
     """Long work, whose line comes when it has ended."""
     try:
         value = yield from steps
+    except AccessRefused:
+        raise
     except Refused as refusal:
         access.tell(who, action, places, refusal.code)
         raise
@@ -178,6 +186,8 @@ def _told(steps: Generator[Any, Any, Any], access: Access, who: Who, action: str
 async def _told_later(work: Coroutine[Any, Any, Any], access: Access, who: Who, action: str, places: list[Place]) -> Any:
     try:
         value = await work
+    except AccessRefused:
+        raise
     except Refused as refusal:
         access.tell(who, action, places, refusal.code)
         raise

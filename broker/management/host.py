@@ -7,10 +7,10 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from ..auth.access import Who, everywhere, found_later, free, needs
+from ..auth.access import Who, everywhere, found_later, free, needs, shown_only
 from ..broker import Broker
 from ..config.config import Change
-from ..core.rights import Right
+from ..core.rights import Place, Right
 from ..errors import Refused
 from . import arguments as read
 from .connections import Socket
@@ -78,13 +78,13 @@ async def history(broker: Broker, who: Who, arguments: dict[str, Any], *, host: 
     return found
 
 
-@found_later(Right.BROWSE)
+@shown_only(Right.BROWSE)
 async def last_attempts(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> list[dict[str, Any] | None]:
-    """Without tracebacks: ``history`` has them."""
+    """Without tracebacks: ``history`` has them. None also for those in queues that whoever asks may not browse."""
     read.only(arguments, "stays")
     stays = read.stays(arguments)
     found: list[dict[str, Any] | None] = await in_thread(lambda: host.last_attempts(stays))
-    broker.check(who, Right.BROWSE, *places_of({"attempts": [each for each in found if each is not None]}), verb="last-attempts")
+    found = [each if each is not None and broker.may(who, Right.BROWSE, Place("queue", (each["queue"],))) else None for each in found]
     for fault in [each["fault"] for each in found if each is not None and each["fault"]]:
         fault.pop("traceback", None)
     return found

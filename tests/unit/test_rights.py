@@ -9,8 +9,11 @@ import pytest
 from homing.broker.auth.access import everywhere
 from homing.broker.auth.users import User, Users
 from homing.broker.core.amqp.vhost import prefix_of
+from homing.broker.core.message import Message
 from homing.broker.core.rights import Grant, GrantError, Place, Right, Rights, everything_in, read_grant
 from homing.broker.errors import Refused
+from tests.model.world import World
+from tests.unit.test_amqp_session import Peer
 
 SHOP = prefix_of("shop")
 HASH = "$argon2id$v=19$m=65536,t=3,p=4$c29tZXNhbHRzb21lc2FsdA$tZ8yTh8nK5Sn1HWQjNmFqgJvAYWfSHrH0TtN1cXGLmk"
@@ -154,3 +157,24 @@ def test_a_grant_of_the_journal_that_nobody_understands_gives_nothing(caplog: py
     kept.users.restore({"anna": {"hash": HASH, "grants": [{"rights": ["fly"]}, {"rights": ["send"]}]}})
     assert kept.users.all() == [User("anna", HASH, (Grant(frozenset({"send"})),))]
     assert "a grant of user anna in the journal is not understood any more" in caplog.text
+
+
+def test_the_first_user_ends_everybody_who_had_no_name_and_nobody_is_blamed() -> None:
+    world = World({})
+    client = world.client("anonymous", lambda delivery: None)
+    assert client.connection is not None
+    producer = world.broker.open_producer(client.connection, 1, "a")
+    world.broker.subscribe(client.connection, 1, "a", {"prefetch": 10})
+    world.send(producer, [Message(0, "a", b"one", None, 4, True, world.now_ms())])
+    world.turn()
+    peer = Peer(world)
+    peer.log_in()
+    world.broker.add_user(client.connection, "anna", HASH, ALL)
+    assert client.ended
+    assert [(name, values[0]) for name, values in peer.methods()] == [("connection.close", 320)]
+    assert not world.broker.open_connections()
+    queue = world.broker.queues()["a"]
+    (reference,) = queue.references.values()
+    assert (queue.ready, reference.failed) == (1, 0)
+    with pytest.raises(Refused, match="there is no user"):
+        world.client("somebody", lambda delivery: None)

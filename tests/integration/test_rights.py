@@ -1,0 +1,552 @@
+"""Every verb with every right, over every front end, against one broker: who lacks a right that the verb asks for is refused, told which,
+changes nothing, and stands in the audit; who lacks any other right is not.
+
+The cells come from what the verbs declare; one that declares a right of which there is no operation here fails.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import count
+from typing import Any, NamedTuple
+
+import pika
+import pika.exceptions
+import pytest
+from argon2 import PasswordHasher
+from pika.adapters.blocking_connection import BlockingChannel
+
+import homing
+from homing.broker.auth.access import Needs, declared
+from homing.broker.broker import Broker
+from homing.broker.core.rights import Right
+from homing.broker.management.calls import VERBS
+from homing.client import AckMode, blocking
+from tests.amqp_support import AMQP, amqp_port
+from tests.process import Server, wait_until
+
+# pika leaves its sockets to the collector where a connection fails.
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+
+SEND, CONSUME, BROWSE, CREATE, MANAGE, MONITOR, ADMINISTER = Right
+#: Of the password "pw"; made to be cheap to check.
+HASH = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash("pw")
+CONFIRMED = pika.BasicProperties(delivery_mode=2)
+
+
+class House:
+    """The broker, somebody who may do everything, and for each right somebody who may do everything but what takes that."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.admin = self.native("admin")
+        self._names = count(1)
+        self._native: dict[str, blocking.Connection] = {}
+        self._amqp: dict[str, Any] = {}
+
+    def native(self, user: str) -> blocking.Connection:
+        return blocking.connect(self.server.url.replace("//", f"//{user}:pw@"), reconnect=False)
+
+    def amqp(self, user: str, virtual_host: str = "/") -> Any:
+        credentials = pika.PlainCredentials(user, "pw")
+        return pika.BlockingConnection(
+            pika.ConnectionParameters("127.0.0.1", amqp_port(self.server), virtual_host, credentials, socket_timeout=30)
+        )
+
+    def client(self, name: str, user: str | None = None) -> blocking.Connection:
+        """The one connection of that name, which is the user's unless another is named."""
+        if name not in self._native:
+            self._native[name] = self.native(user or name)
+        return self._native[name]
+
+    def channel(self, user: str) -> BlockingChannel:
+        if user not in self._amqp:
+            self._amqp[user] = self.amqp(user)
+        channel: BlockingChannel = self._amqp[user].channel()
+        return channel
+
+    def name(self) -> str:
+        return f"n{next(self._names)}"
+
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.server.directory / "audit.log").read_text().splitlines()]
+
+    def state(self) -> Any:
+        """What an operation might have changed."""
+        lists = {verb: self.admin.listing(verb) for verb in ("policies", "list-settings", "vhosts", "users")}
+        queues = [(each["name"], each["messages"], each["paused"]) for each in self.admin.listing("queues")]
+        return queues, {verb: [without_connections(each) for each in found] for verb, found in lists.items()}
+
+    def close(self) -> None:
+        for opened in (self.admin, *self._native.values(), *self._amqp.values()):
+            with suppress(homing.HomingError, pika.exceptions.AMQPError):
+                opened.close()
+
+
+def without_connections(found: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in found.items() if name != "connections"}
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    users: dict[str, Any] = {"admin": HASH}
+    for right in Right:
+        users[f"no-{right}"] = {"hash": HASH, "grants": [{"rights": [str(each) for each in Right if each is not right]}]}
+    # Nothing goes by itself while somebody looks whether anything has changed.
+    settings = {"#": {"redelivery-delay": 0, "auto-delete-queues": False}}
+    config = {**AMQP, "audit": {"file": "audit.log"}, "users": users, "address-settings": settings}
+    server = Server(tmp_path_factory.mktemp("rights"), config).start()
+    found = House(server)
+    yield found
+    found.close()
+    server.close()
+    gc.collect()
+
+
+# -- operations ----------------------------------------------------------------------------------------------------------
+
+
+class Operation(NamedTuple):
+    front_end: str
+    #: Of the Broker, or of management.
+    verb: str
+    #: The rights it takes as it is done here.
+    needs: frozenset[Right]
+    act: Callable[[House, str, str, Any], object]
+    #: By somebody who may; what it returns is given to ``act``.
+    before: Callable[[House, str], Any]
+    #: Rights without which it does not even find what it is about.
+    sees: frozenset[Right] = frozenset()
+
+
+OPERATIONS: list[Operation] = []
+
+
+def nothing(house: House, name: str) -> None:
+    """No preparation."""
+
+
+def made(house: House, name: str) -> None:
+    house.admin.call("create-queue", queue=name)
+
+
+def filled(house: House, name: str) -> int:
+    """A queue with one message, whose number is returned."""
+    house.admin.session().producer(name).send(b"x")
+    (found,) = house.admin.call("peek", queue=name)["messages"]
+    return int(found["message_id"])
+
+
+def dead(house: House, name: str) -> dict[str, Any]:
+    """A message that failed, and is in ``DLQ.<name>``: its history."""
+    number = filled(house, name)
+    with house.admin.session(AckMode.INDIVIDUAL) as session:
+        message = session.consumer(name).receive(timeout_ms=20_000)
+        assert message is not None
+        message.nack(error=f"broken {name}", retryable=False)
+    wait_until("it is dead", lambda: any(each["name"] == f"DLQ.{name}" for each in house.admin.listing("queues")))
+    found: dict[str, Any] = house.admin.call("history", message_id=number)
+    return found
+
+
+def call(
+    verb: str, *needs: Right, before: Callable[[House, str], Any] = nothing, sees: tuple[Right, ...] = ()
+) -> Callable[[Callable[[str, Any], dict[str, Any]]], None]:
+    """A call of management; what is decorated makes its arguments."""
+
+    def add(arguments: Callable[[str, Any], dict[str, Any]]) -> None:
+        def act(house: House, user: str, name: str, prepared: Any) -> object:
+            return house.client(user).call(verb, **arguments(name, prepared))
+
+        OPERATIONS.append(Operation("call", verb, frozenset(needs), act, before, frozenset(sees)))
+
+    return add
+
+
+def native(verb: str, *needs: Right, before: Callable[[House, str], Any] = nothing) -> Callable[[Callable[..., object]], None]:
+    def add(act: Callable[[blocking.Connection, str], object]) -> None:
+        def by(house: House, user: str, name: str, _: Any) -> object:
+            return act(house.client(user), name)
+
+        OPERATIONS.append(Operation("native", verb, frozenset(needs), by, before))
+
+    return add
+
+
+def amqp(verb: str, *needs: Right, before: Callable[[BlockingChannel, str], Any] | None = None) -> Callable[[Callable[..., object]], None]:
+    def add(act: Callable[[BlockingChannel, str], object]) -> None:
+        def by(house: House, user: str, name: str, _: Any) -> None:
+            channel = house.channel(user)
+            act(channel, name)
+            channel.close()
+
+        def prepare(house: House, name: str) -> None:
+            if before is not None:
+                channel = house.channel("admin")
+                before(channel, name)
+                channel.close()
+
+        OPERATIONS.append(Operation("amqp", verb, frozenset(needs), by, prepare))
+
+    return add
+
+
+call("queue", MONITOR, before=made)(lambda name, _: {"queue": name})
+call("connections", MONITOR)(lambda name, _: {})
+call("policies", MONITOR)(lambda name, _: {})
+call("list-settings", MONITOR)(lambda name, _: {})
+call("vhosts", MONITOR)(lambda name, _: {})
+call("settings", MONITOR)(lambda name, _: {})
+call("statistics", MONITOR)(lambda name, _: {})
+call("explain", MONITOR)(lambda name, _: {"address": name})
+call("why", MONITOR, before=filled)(lambda name, number: {"message_id": number})
+call("peek", BROWSE, before=filled)(lambda name, _: {"queue": name})
+call("history", BROWSE, before=filled)(lambda name, number: {"message_id": number})
+call("create-queue", CREATE)(lambda name, _: {"queue": name})
+call("create-queue", CREATE, CONSUME, SEND)(lambda name, _: {"queue": name, "dead_letter_address": "elsewhere"})
+call("delete-queue", MANAGE, before=filled)(lambda name, _: {"queue": name})
+call("purge", MANAGE, before=filled)(lambda name, _: {"queue": name})
+call("pause", MANAGE, before=made)(lambda name, _: {"queue": name})
+call("resume", MANAGE, before=made)(lambda name, _: {"queue": name})
+call("delete-message", MANAGE, before=filled)(lambda name, number: {"message_id": number})
+call("redrive", CONSUME, SEND, before=dead)(lambda name, _: {"queue": f"DLQ.{name}"})
+call("set-settings", MANAGE)(lambda name, _: {"layers": {name: {"max-length": 5}}})
+call("set-settings", MANAGE, CONSUME, SEND)(lambda name, _: {"layers": {name: {"dead-letter-address": "elsewhere"}}})
+call("set-policy", MANAGE)(lambda name, _: {"name": name, "pattern": f"^{name}$", "definition": {"max-length": 5}})
+call("set-policy", MANAGE, CONSUME, SEND)(
+    lambda name, _: {"name": name, "pattern": f"^{name}$", "definition": {"dead-letter-exchange": "amq.fanout"}}
+)
+call("add-vhost", ADMINISTER)(lambda name, _: {"name": name})
+call("users", ADMINISTER)(lambda name, _: {})
+call("add-user", ADMINISTER)(lambda name, _: {"name": name, "hash": HASH})
+call("reload", ADMINISTER)(lambda name, _: {})
+call("backup", ADMINISTER)(lambda name, _: {"name": name})
+call("transaction-outcome")(lambda name, _: {"transaction_id": name})
+call("unset-settings", MANAGE, before=lambda house, name: house.admin.call("set-settings", layers={name: {"max-length": 5}}))(
+    lambda name, _: {"pattern": name}
+)
+call(
+    "clear-policy",
+    MANAGE,
+    before=lambda house, name: house.admin.call("set-policy", name=name, pattern=f"^{name}$", definition={"max-length": 5}),
+)(lambda name, _: {"name": name})
+call("delete-vhost", ADMINISTER, before=lambda house, name: house.admin.call("add-vhost", name=name))(lambda name, _: {"name": name})
+
+
+def two(house: House, name: str) -> int:
+    made(house, f"{name}.to")
+    return filled(house, name)
+
+
+def fault(house: House, name: str) -> str:
+    dead(house, name)
+    return str(next(each["fault"] for each in house.admin.call("faults", queue=name)["items"]))
+
+
+def another_connection(house: House, name: str) -> str:
+    assert house.client(name, "admin").session().consumer(name).receive(timeout_ms=1) is None
+    (found,) = house.admin.call("consumers", queue=name)
+    return str(found["connection"])
+
+
+def a_user(house: House, name: str) -> None:
+    house.admin.call("add-user", name=name, hash=HASH, grants=[{"rights": ["send"]}])
+
+
+call("move-message", CONSUME, SEND, before=two)(lambda name, number: {"message_id": number, "queue": f"{name}.to"})
+call("mute-fault", MANAGE, before=fault, sees=(BROWSE,))(lambda name, found: {"fault": found})
+call("fault-fixed", MANAGE, before=fault, sees=(BROWSE,))(lambda name, found: {"fault": found})
+call("close-connection", MANAGE, before=another_connection)(lambda name, number: {"connection": number})
+call("change-password", ADMINISTER, before=a_user)(lambda name, _: {"name": name, "hash": HASH})
+call("delete-user", ADMINISTER, before=a_user)(lambda name, _: {"name": name})
+call("grant", ADMINISTER, before=a_user)(lambda name, _: {"name": name, "rights": ["browse"], "pattern": name})
+call("revoke", ADMINISTER, before=a_user)(lambda name, _: {"name": name, "rights": ["send"]})
+
+#: Lists that anybody may ask for; what is in them is another matter.
+LISTS = {"queues": MONITOR, "consumers": MONITOR, "faults": BROWSE, "fault": BROWSE, "last-attempts": BROWSE}
+
+
+@native("open_producer", SEND, before=made)
+def _send(connection: blocking.Connection, name: str) -> None:
+    connection.session().producer(name).send(b"x")
+
+
+@native("open_producer", SEND, CREATE)
+def _send_to_what_is_not_there(connection: blocking.Connection, name: str) -> None:
+    connection.session().producer(name).send(b"x")
+
+
+@native("open_producer", SEND, before=made)
+def _send_in_a_transaction(connection: blocking.Connection, name: str) -> None:
+    with connection.session(AckMode.TRANSACTED) as session:
+        session.producer(name).send(b"x")
+        session.commit()
+
+
+@native("subscribe", CONSUME, before=made)
+def _consume(connection: blocking.Connection, name: str) -> None:
+    assert connection.session().consumer(name).receive(timeout_ms=1) is None
+
+
+@native("subscribe", CONSUME, CREATE)
+def _consume_from_what_is_not_there(connection: blocking.Connection, name: str) -> None:
+    assert connection.session().consumer(name).receive(timeout_ms=1) is None
+
+
+def declare(channel: BlockingChannel, name: str) -> None:
+    channel.queue_declare(name, durable=True)
+
+
+def both(channel: BlockingChannel, name: str) -> None:
+    declare(channel, name)
+    channel.exchange_declare(f"x.{name}", "topic")
+
+
+def bound(channel: BlockingChannel, name: str) -> None:
+    both(channel, name)
+    channel.queue_bind(name, f"x.{name}", "a.b")
+
+
+def two_exchanges(channel: BlockingChannel, name: str) -> None:
+    channel.exchange_declare(name, "topic")
+    channel.exchange_declare(f"x.{name}", "topic")
+
+
+amqp("declare_queue", CREATE)(declare)
+amqp("declare_queue", CREATE, before=declare)(declare)
+amqp("declare_queue", CREATE)(lambda channel, name: channel.queue_declare("", exclusive=True))
+amqp("declare_queue", CREATE, CONSUME, SEND)(
+    lambda channel, name: channel.queue_declare(name, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "elsewhere"})
+)
+amqp("delete_queue", MANAGE, before=declare)(lambda channel, name: channel.queue_delete(name))
+amqp("purge", MANAGE, before=declare)(lambda channel, name: channel.queue_purge(name))
+amqp("declare_exchange", CREATE)(lambda channel, name: channel.exchange_declare(name, "direct"))
+amqp("declare_exchange", CREATE, CONSUME, SEND)(
+    lambda channel, name: channel.exchange_declare(name, "direct", arguments={"alternate-exchange": "amq.fanout"})
+)
+amqp("delete_exchange", MANAGE, before=both)(lambda channel, name: channel.exchange_delete(f"x.{name}"))
+amqp("bind", SEND, CONSUME, before=both)(lambda channel, name: channel.queue_bind(name, f"x.{name}", "a.#"))
+amqp("unbind", SEND, CONSUME, before=bound)(lambda channel, name: channel.queue_unbind(name, f"x.{name}", "a.b"))
+amqp("bind", SEND, CONSUME, before=two_exchanges)(lambda channel, name: channel.exchange_bind(name, f"x.{name}", "a"))
+amqp("unbind", SEND, CONSUME, before=two_exchanges)(lambda channel, name: channel.exchange_unbind(name, f"x.{name}", "a"))
+amqp("consume", CONSUME, before=declare)(lambda channel, name: channel.basic_consume(name, lambda *_: None))
+amqp("get", CONSUME, before=declare)(lambda channel, name: channel.basic_get(name, auto_ack=True))
+amqp("make_reply_queue", CONSUME)(lambda channel, name: channel.basic_consume("amq.rabbitmq.reply-to", lambda *_: None, auto_ack=True))
+
+
+@amqp("route", SEND, before=declare)
+def _publish_to_a_queue(channel: BlockingChannel, name: str) -> None:
+    channel.confirm_delivery()
+    channel.basic_publish("", name, b"x", CONFIRMED)
+
+
+@amqp("route", SEND, before=bound)
+def _publish_to_an_exchange(channel: BlockingChannel, name: str) -> None:
+    channel.confirm_delivery()
+    channel.basic_publish(f"x.{name}", "a.b", b"x", CONFIRMED)
+
+
+@amqp("route", SEND, before=declare)
+def _publish_in_a_transaction(channel: BlockingChannel, name: str) -> None:
+    channel.tx_select()
+    channel.basic_publish("", name, b"x")
+    channel.tx_commit()
+
+
+# -- the matrix ----------------------------------------------------------------------------------------------------------
+
+
+#: Calls that ask by themselves, also where nothing is to be done, and then have this done, which asks for more.
+ALSO = {"set-settings": "command_settings", "unset-settings": "command_settings"}
+
+
+def asking(operation: Operation) -> dict[str, Needs]:
+    """The verbs that ask, by their names in the audit, and what they declare."""
+    if operation.front_end != "call":
+        return {operation.verb.replace("_", "-"): known(getattr(Broker, operation.verb))}
+    own = known(VERBS[operation.verb])
+    by = own.by or ALSO.get(operation.verb)
+    found = {by.replace("_", "-"): known(getattr(Broker, by))} if by else {}
+    return found if own.by else {operation.verb: own, **found}
+
+
+def known(verb: Any) -> Needs:
+    found = declared(verb)
+    assert found is not None
+    return found
+
+
+def test_there_is_an_operation_for_every_right_that_a_verb_declares() -> None:
+    wanted = {(name.replace("_", "-"), right) for name in dir(Broker) for right, _ in (declared(getattr(Broker, name)) or Needs()).asks}
+    wanted |= {(verb, right) for verb, handler in VERBS.items() if verb not in LISTS for right, _ in known(handler).asks}
+    tried = {(name, right) for each in OPERATIONS for name, found in asking(each).items() for right, _ in found.asks if right in each.needs}
+    assert tried == wanted
+    assert {each.verb for each in OPERATIONS if each.front_end == "call"} | LISTS.keys() == VERBS.keys()
+
+
+def refusal(house: House, operation: Operation, user: str, name: str, prepared: Any) -> str:
+    """What the user is told; "" where it is done."""
+    try:
+        operation.act(house, user, name, prepared)
+    except homing.HomingError as error:
+        return f"{error.code}: {error.message}"
+    except pika.exceptions.ChannelClosedByBroker as error:
+        return f"{'access-refused' if error.reply_code == 403 else error.reply_code}: {error.reply_text}"
+    return ""
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=[f"{number}-{each.front_end}-{each.verb}" for number, each in enumerate(OPERATIONS)])
+def test_who_lacks_a_right_is_refused_just_what_takes_it(house: House, operation: Operation) -> None:
+    verbs, told = asking(operation), Counter[tuple[str, str]]()
+
+    def lines() -> Counter[tuple[str, str]]:
+        return Counter((line["user"], line["result"]) for line in house.lines() if line["action"] in verbs and line["user"] != "admin")
+
+    before = lines()
+    for right in Right:
+        user, name = f"no-{right}", house.name()
+        prepared = operation.before(house, name)
+        state = house.state() if right in operation.needs else None
+        said = refusal(house, operation, user, name, prepared)
+        if right in operation.needs:
+            assert said.startswith("access-refused"), f"without {right}: {said or 'it was done'}"
+            assert f"{right} access to " in said
+            assert house.state() == state
+            told[user, "access-refused"] += 1
+        elif right in operation.sees:
+            assert said.startswith("no-such-")
+        else:
+            assert said == "", f"without {right}, which it does not ask for"
+            told[user, "done"] += sum(found.audited for found in verbs.values())
+    wait_until("the audit has a line of each", lambda: lines() - before == +told)
+
+
+def test_lists_show_what_one_may_see(house: House) -> None:
+    name = house.name()
+    found = fault(house, name)
+    (message_id,) = house.admin.call("fault", fault=found)["groups"][0]["message_ids"]
+    (attempt,) = house.admin.call("history", message_id=message_id)["attempts"]
+    keeping = house.admin.session().consumer(name)
+    assert keeping.receive(timeout_ms=1) is None
+    for right in Right:
+        client = house.client(f"no-{right}")
+        assert (name in [each["name"] for each in client.listing("queues")]) is (right is not MONITOR)
+        assert (name in [each["queue"] for each in client.listing("consumers")]) is (right is not MONITOR)
+        (last,) = client.call("last-attempts", stays=[[message_id, attempt["sequence"]]])
+        assert (last is not None) is (right is not BROWSE)
+        assert (found in [each["fault"] for each in client.call("faults")["items"]]) is (right is not BROWSE)
+    with pytest.raises(homing.HomingError, match="there is no fault"):
+        house.client("no-browse").call("fault", fault=found)
+    keeping.close()
+
+
+# -- narrow grants, and changes that act at once ---------------------------------------------------------------------------
+
+
+def user_with(house: House, *grants: dict[str, Any]) -> str:
+    name = house.name()
+    house.admin.call("add-user", name=name, hash=HASH, grants=list(grants))
+    return name
+
+
+def test_a_grant_is_for_its_names_its_virtual_host_and_its_keys(house: House) -> None:
+    house.admin.call("add-vhost", name="eu")
+    user = user_with(
+        house,
+        {"rights": ["configure", "write", "read"], "pattern": "app.#", "virtual_host": "eu"},
+        {"rights": ["write", "read"], "pattern": "amq.topic", "virtual_host": "eu", "keys": "orders.*"},
+    )
+    with pytest.raises(pika.exceptions.AMQPConnectionError, match="NOT_ALLOWED - access to vhost"):
+        house.amqp(user)
+    opened = house.amqp(user, "eu")
+
+    def refused(act: Callable[[BlockingChannel], object]) -> bool:
+        channel = opened.channel()
+        try:
+            act(channel)
+        except pika.exceptions.ChannelClosedByBroker as error:
+            return error.reply_code == 403 and "in vhost 'eu'" in error.reply_text
+        channel.close()
+        return False
+
+    def publish(key: str) -> Callable[[BlockingChannel], object]:
+        def act(channel: BlockingChannel) -> None:
+            channel.confirm_delivery()
+            channel.basic_publish("amq.topic", key, b"x")
+
+        return act
+
+    dead_letters = {"x-dead-letter-exchange": ""}
+    assert not refused(lambda channel: channel.queue_declare("app.q"))
+    assert refused(lambda channel: channel.queue_declare("other"))
+    assert refused(lambda channel: channel.queue_declare("app.a", arguments=dead_letters)), "any queue could be written to"
+    assert not refused(lambda channel: channel.queue_declare("app.b", arguments={**dead_letters, "x-dead-letter-routing-key": "app.q"}))
+    assert not refused(lambda channel: channel.queue_bind("app.q", "amq.topic", "orders.*"))
+    assert refused(lambda channel: channel.queue_bind("app.q", "amq.topic", "orders.#"))
+    assert refused(lambda channel: channel.queue_bind("app.q", "amq.direct", "orders.eu"))
+    assert not refused(publish("orders.eu"))
+    assert refused(publish("bills.eu"))
+    opened.close()
+    client = house.client(user)
+    client.session().producer("::eu.app.q").send(b"x")
+    with pytest.raises(homing.HomingError, match="send access to address"):
+        client.session().producer("app.q").send(b"x")
+
+
+def test_what_is_granted_and_revoked_acts_on_connections_that_are_open(house: House) -> None:
+    user, name = user_with(house), house.name()
+    made(house, name)
+    sender = user_with(house, {"rights": ["send"]})
+    client, over_amqp = house.native(user), house.amqp(sender)
+    with pytest.raises(homing.HomingError, match="send access"):
+        client.session().producer(name).send(b"x")
+    house.admin.call("grant", name=user, rights=["send"], pattern=name)
+    client.session().producer(name).send(b"x")
+    house.admin.call("grant", name=user, rights=["consume"], pattern=name)
+    consumer = client.session().consumer(name)
+    assert consumer.receive(timeout_ms=20_000) is not None
+    house.admin.call("revoke", name=user, rights=["consume"], pattern=name)
+    with pytest.raises(homing.HomingError, match="the right to consume from queue"):
+        consumer.receive(timeout_ms=20_000)
+    channel = over_amqp.channel()
+    channel.confirm_delivery()
+    channel.basic_publish("", name, b"x")
+    house.admin.call("revoke", name=sender, rights=["send"])
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="send access to queue"):
+        channel.basic_publish("", name, b"x")
+    client.close()
+    over_amqp.close()
+
+
+@pytest.mark.parametrize("change", ["change-password", "delete-user"])
+def test_a_login_that_counts_no_more_ends_at_once(house: House, change: str) -> None:
+    user = user_with(house, {"rights": ["consume", "create"]})
+    client, over_amqp = house.native(user), house.amqp(user)
+    consumer = client.session().consumer(house.name())
+    other = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash("another")
+    house.admin.call(change, name=user, **({"hash": other} if change == "change-password" else {}))
+    with pytest.raises(homing.HomingError):
+        consumer.receive(timeout_ms=20_000)
+    with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="this login counts no more"):
+        over_amqp.process_data_events(20)
+    with pytest.raises(homing.HomingError, match="the user or the password is wrong"):
+        house.native(user)
+    client.close()
+
+
+def test_no_line_of_the_audit_has_a_hash_or_a_password(house: House) -> None:
+    name = house.name()
+    made(house, name)
+    house.admin.call("purge", queue=name)
+    wait_until("the audit has it", lambda: any(line["action"] == "purge" and line["on"] == [name] for line in house.lines()))
+    text = (house.server.directory / "audit.log").read_text() + house.server.log_path.read_text()
+    assert "argon2id" not in text
+    logins = [line for line in house.lines() if line["action"] == "login"]
+    assert {(line["user"], line["protocol"], line["result"]) for line in logins} >= {("admin", "native", "done")}
+    line = next(line for line in house.lines() if line["action"] == "purge" and line["on"] == [name])
+    assert line.keys() == {"action", "from", "on", "result", "time", "user"}
+    assert line["from"].startswith("127.0.0.1:")
