@@ -214,6 +214,8 @@ call("pause", MANAGE, before=made)(lambda name, _: {"queue": name})
 call("resume", MANAGE, before=made)(lambda name, _: {"queue": name})
 call("delete-message", MANAGE, before=filled)(lambda name, number: {"message_id": number})
 call("redrive", CONSUME, SEND, before=dead)(lambda name, _: {"queue": f"DLQ.{name}"})
+call("peek-dead-letters", BROWSE, before=dead)(lambda name, _: {"queue": f"DLQ.{name}"})
+call("delete-dead-letters", MANAGE, before=dead)(lambda name, _: {"queue": f"DLQ.{name}", "filter": {"from_queue": name}})
 call("set-settings", MANAGE)(lambda name, _: {"layers": {name: {"max-length": 5}}})
 call("set-settings", MANAGE, CONSUME, SEND)(lambda name, _: {"layers": {name: {"dead-letter-address": "elsewhere"}}})
 call("set-policy", MANAGE)(lambda name, _: {"name": name, "pattern": f"^{name}$", "definition": {"max-length": 5}})
@@ -253,11 +255,19 @@ def another_connection(house: House, name: str) -> str:
     return str(found["connection"])
 
 
+def dead_and_a_queue(house: House, name: str) -> None:
+    dead(house, name)
+    made(house, f"{name}.to")
+
+
 def a_user(house: House, name: str) -> None:
     house.admin.call("add-user", name=name, hash=HASH, grants=[{"rights": ["send"]}])
 
 
 call("move-message", CONSUME, SEND, before=two)(lambda name, number: {"message_id": number, "queue": f"{name}.to"})
+call("move-dead-letters", CONSUME, SEND, before=dead_and_a_queue)(
+    lambda name, _: {"queue": f"DLQ.{name}", "to": f"{name}.to", "filter": {"from_queue": name}}
+)
 call("mute-fault", MANAGE, before=fault, sees=(BROWSE,))(lambda name, found: {"fault": found})
 call("fault-fixed", MANAGE, before=fault, sees=(BROWSE,))(lambda name, found: {"fault": found})
 call("close-connection", MANAGE, before=another_connection)(lambda name, number: {"connection": number})
@@ -267,7 +277,7 @@ call("grant", ADMINISTER, before=a_user)(lambda name, _: {"name": name, "rights"
 call("revoke", ADMINISTER, before=a_user)(lambda name, _: {"name": name, "rights": ["send"]})
 
 #: Lists that anybody may ask for; what is in them is another matter.
-LISTS = {"queues": MONITOR, "consumers": MONITOR, "faults": BROWSE, "fault": BROWSE, "last-attempts": BROWSE}
+LISTS = {"queues": MONITOR, "consumers": MONITOR, "faults": BROWSE, "fault": BROWSE, "last-attempts": BROWSE, "dead-letters": BROWSE}
 
 
 @native("open_producer", SEND, before=made)
@@ -438,6 +448,7 @@ def test_lists_show_what_one_may_see(house: House) -> None:
         assert (name in [each["queue"] for each in client.listing("consumers")]) is (right is not MONITOR)
         (last,) = client.call("last-attempts", stays=[[message_id, attempt["sequence"]]])
         assert (last is not None) is (right is not BROWSE)
+        assert (f"DLQ.{name}" in [each["queue"] for each in client.call("dead-letters")]) is (right is not BROWSE)
         assert (found in [each["fault"] for each in client.call("faults")["items"]]) is (right is not BROWSE)
     with pytest.raises(homing.HomingError, match="there is no fault"):
         house.client("no-browse").call("fault", fault=found)
