@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ _repeated = pytest.StashKey[list[str]]()
 settings.register_profile("unhurried", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
 transitions.watch()
+# A shell has its background jobs ignore Ctrl-C, and they hand that on to the programs that tests interrupt, which would never end.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
