@@ -23,6 +23,12 @@ _WAIT_S: Final = 120.0
 #: Nothing is fetched: what the image was made from is all there is.
 _PIP: Final = "[global]\nno-index = true\nfind-links = /wheels\n"
 _NOT_WRITABLE: Final = "[Service]\nReadOnlyPaths=/var/lib/homing\n"
+_CA: Final = "/etc/homing/tls/ca.pem"
+_PROBE: Final = f"""
+import ssl, urllib.request
+context = ssl.create_default_context(cafile="{_CA}")
+print(urllib.request.urlopen("https://localhost:7174/readyz", context=context).read().decode())
+"""
 
 
 def _podman(*words: str | Path) -> str:
@@ -160,13 +166,18 @@ def image(place: Place) -> str:
     run([sys.executable, "-m", "homing", "tls", "self-signed", "--host", "localhost", "--directory", str(tls)], ROOT, "self-signed")
     tls.joinpath("server.pem").rename(tls / "tls.crt")
     tls.joinpath("server.key").rename(tls / "tls.key")
-    secret.write_text("open sesame\n")
+    secret.write_text("sesame\n")
     for path in (*tls.iterdir(), tls, secret):
         os.chown(path, 7171, 7171)
     options = f"--volume={tls}:/etc/homing/tls:ro", f"--volume={secret}:/run/password:ro", "--env=HOMING_ADMIN_PASSWORD_FILE=/run/password"
+    with _container(homing, *options, "--env=HOMING_INSECURE=1") as broker:
+        _until("it is ready without TLS", lambda: broker.shell("homing health || true") == "ready")
     with _container(homing, *options, "--read-only", "--cap-drop=all") as broker:
         _until("it is healthy", lambda: broker.shell("homing health || true") == "ready")
         expect(_podman("healthcheck", "run", broker.name), "")
+        broker.run("homing", "send", "--url", f"homings://admin:sesame@localhost:7173?cafile={_CA}", "orders", "--body", "hello")
+        expect(broker.shell("homing queues 2>&1 >/dev/null || true").split()[:2], ["error", "login-required"])
+        expect(broker.run("python3", "-c", _PROBE), '{"state":"ready","degraded":[]}')
         expect(broker.shell("id --user; find /opt /etc /usr -writable -type f"), "7171")
     return "ends with a sentence without certificate or administrator; with both it serves, as nobody, on a file system that is read-only"
 
