@@ -129,8 +129,8 @@ class BrokerCollector(Collector):
             found["ready"] = found.pop("pending") - found["dead"]
             for state, number in found.items():
                 messages.add_metric([name, state], number)
-            for at, event in enumerate(COUNTED):
-                counts.add_metric([name, event], sum(queue.counts[at] for queue in group))
+            for event, numbers in zip(COUNTED, zip(*[queue.counts for queue in group], strict=True), strict=True):
+                counts.add_metric([name, event], sum(numbers))
             consumers.add_metric([name], sum(len(queue.consumers) for queue in group))
             _add_age(ready, name, now_ms, [first.entered_at_ms for queue in group if (first := queue.pending.oldest()) is not None])
             _add_age(held, name, now_ms, [held_since[queue] for queue in group if queue in held_since])
