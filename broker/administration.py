@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from . import places
-from .auth.access import Who, at_queue, everywhere, needs
+from .auth.access import Who, at_queue, everywhere, home_place, needs
 from .auth.users import User
 from .connection import Connection
 from .core.amqp.exchange import Destination
@@ -21,6 +21,7 @@ from .core.fault import FaultGroup
 from .core.letter_filter import Filter
 from .core.message import MessageReference
 from .core.queue import Queue
+from .core.redrive_job import RedriveJob
 from .core.rights import Grant, Place, Right
 from .core.selector import Selector
 from .core.settings.address_settings import AddressSettings, AddressSettingsRepository
@@ -28,6 +29,7 @@ from .delivery import chosen
 from .engine import Engine
 from .paging import browsing
 from .paging.by_number import QueueEntry, act_on, find
+from .paging.choosing import choice
 from .steps import Steps
 from .topology.amqp.exchanges import Exchanges
 from .topology.commanded_settings import Layers
@@ -41,7 +43,7 @@ FREE: Final[Mapping[str, str]] = {
     "told to a front end, which asks before it tells anybody": "queues when_queue_goes find_queue queues_of find_message consumers_of"
     " list_policies settings commanded_settings settings_with touched_by explain answer_bytes list_virtual_hosts open_connections",
     "whoever has logged in may know what is there, as with RabbitMQ": "queue look_up_queue check_reply_queue find_exchange",
-    "shows what may be browsed, or nothing": "faults knows_fault read_selector",
+    "shows what may be browsed, or nothing": "faults redrives knows_fault choice_of is_full read_selector",
     "of what was asked for before": "in_steps check_delete consumers_gone delete_exclusive",
 }
 
@@ -129,7 +131,7 @@ class Administration(Engine):
         """See DeadLetterOffice.redrive; the right to send is asked of each queue that something goes back to."""
 
         def check(home: str, address: str) -> None:
-            self.check(who, Right.SEND, places.home_place(home, address), verb="redrive")
+            self.check(who, Right.SEND, home_place(home, address), verb="redrive")
 
         return self.office.redrive(queue, message_ids, check)
 
@@ -173,6 +175,39 @@ class Administration(Engine):
     def move_chosen(self, who: Who, queue: Queue, target: Queue, wanted: Filter, after: int) -> Steps[chosen.Done]:
         """See chosen.move."""
         return chosen.move(self.state, self.office, queue, target, wanted, after)
+
+    def redrives(self, who: Who) -> list[RedriveJob]:
+        """The jobs on queues that whoever asks may browse, by their numbers."""
+        jobs = self.recorder.redrives.jobs.values()
+        return [each for each in jobs if all(self.may(who, Right.BROWSE, place) for place in places.at_job(self, who, each))]
+
+    @needs((Right.CONSUME, at_queue), (Right.SEND, places.job_target), audited=True)
+    def start_redrive(self, who: Who, queue: Queue, target: Queue | None, job: RedriveJob) -> RedriveJob:
+        """See Redriving.start."""
+        return self.redriving.start(job)
+
+    @needs((Right.CONSUME, places.at_job), audited=True)
+    def pause_redrive(self, who: Who, job: RedriveJob) -> None:
+        """See Redriving.pause."""
+        self.redriving.pause(job)
+
+    @needs((Right.CONSUME, places.at_job), audited=True)
+    def resume_redrive(self, who: Who, job: RedriveJob) -> None:
+        """See Redriving.resume."""
+        self.redriving.resume(job)
+
+    @needs((Right.CONSUME, places.at_job), audited=True)
+    def cancel_redrive(self, who: Who, job: RedriveJob) -> None:
+        """See Redriving.cancel."""
+        self.redriving.cancel(job)
+
+    def choice_of(self, wanted: Filter) -> Any:
+        """What indexes know of the filter, for a count in another thread."""
+        return choice(self.state, wanted, self.recorder.next_id())
+
+    def is_full(self, queue: Queue) -> bool:
+        """Whether its length limit keeps others out."""
+        return self.resources.full(queue)
 
     def knows_fault(self, name: str) -> bool:
         """Whether a fault's fingerprint is this or begins so."""

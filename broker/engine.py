@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from homing.journal.contract import DeclarationRecord
 
-from .auth.access import Access, queue_place
+from .auth.access import Access, home_place, queue_place
 from .auth.users import USER, Users, contents
 from .connection import Connection
 from .core.consumer import Consumer
@@ -20,6 +20,7 @@ from .core.dead_letter import EXPIRED
 from .core.memory import Memory
 from .core.message import MessageReference, Where
 from .core.queue import Queue
+from .core.redrive_job import RedriveJob
 from .core.rights import Place, Right
 from .core.settings.address_settings import AddressSettings, AddressSettingsRepository
 from .delivery.dead_lettering import DeadLetterOffice
@@ -27,6 +28,7 @@ from .delivery.dispatching import Dispatcher
 from .delivery.flow_control import FlowControl, long_gone
 from .delivery.publish import Intake
 from .delivery.pull_timeouts import Pulls
+from .delivery.redriving import Redriving
 from .delivery.settlement import Settlement
 from .delivery.state import BrokerState
 from .delivery.transactions import Transactions
@@ -45,6 +47,17 @@ from .topology.resources import Resources
 #: Due or expired references looked at in one turn.
 SWEEP_BUDGET: Final = 5000
 _SECOND_MS: Final = 1000
+
+
+class _Starter(NamedTuple):
+    """Whoever started a redrive job, at whatever hour it works."""
+
+    user: str
+    peer: str
+
+    @classmethod
+    def of(cls, job: RedriveJob) -> _Starter:
+        return cls(job.user, f"redrive {job.job_id}")
 
 
 class Engine:
@@ -83,6 +96,7 @@ class Engine:
         self.state.pager.expire = lambda reference: self.office.dead_letter(reference, EXPIRED)
         self.dispatcher = Dispatcher(self.state, self.office)
         self.settlement = Settlement(self.state, self.office)
+        self.redriving = Redriving(self.state, self.resources, self.office, self)
         self.intake = Intake(self.state, self.resources, self.office, self.limits.duplicate_ids)
         self.flow = FlowControl(self.state, self.limits.store_bytes, self.limits.temp_bytes, disk_low)
         self.transactions = Transactions(self.state, self.intake, self.settlement, self.limits)
@@ -107,6 +121,8 @@ class Engine:
         self.work.go_on()
         self.office.retry_if_bindings_changed()
         self.office.go_on()
+        if self.recorder.redrives.active:
+            self.redriving.go_on()
         state.pager.look_again()
         if state.ready and not self.stopping and state.throttle.may_hand_out():
             self.dispatcher.ready()
@@ -117,7 +133,8 @@ class Engine:
         """When ``tick`` is wanted next."""
         times = [self._next_second_ms]
         state = self.state
-        for time_ms in (state.schedule.next_ms(), state.references.expiries.next_ms(), self.pulls.next_ms(), self.resources.idle.next_ms()):
+        soon = (state.schedule.next_ms(), state.references.expiries.next_ms(), self.pulls.next_ms(), self.resources.idle.next_ms())
+        for time_ms in (*soon, self.redriving.next_ms()):
             if time_ms is not None:
                 times.append(time_ms)
         return min(times)
@@ -132,6 +149,8 @@ class Engine:
             if reference.where is not Where.DELIVERING:
                 self.office.dead_letter(reference, EXPIRED)
         self.state.pager.tick(now_ms)
+        if self.recorder.redrives.active:
+            self.redriving.go_on()
         self.pulls.end(now_ms, self._nothing_for)
         self.resources.expire()
         if now_ms >= self._next_second_ms:
@@ -161,6 +180,16 @@ class Engine:
                 self.recorder.batch.forget_producer(key)
         if self.flow.waiting:
             self.flow.relieve()
+
+    # -- what redrive jobs may do --------------------------------------------------------------------------------------
+
+    def may_redrive(self, job: RedriveJob, queue: Queue) -> None:
+        """Raises Refused where whoever started it may not take from the queue any more."""
+        self.access.check(_Starter.of(job), Right.CONSUME, queue_place(queue), verb="redrive")
+
+    def may_send_back(self, job: RedriveJob, queue: str, address: str) -> None:
+        """The same of a queue that a message goes back to."""
+        self.access.check(_Starter.of(job), Right.SEND, home_place(queue, address), verb="redrive")
 
     # -- users -------------------------------------------------------------------------------------------------------
 

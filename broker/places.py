@@ -9,10 +9,11 @@ from .auth.access import pattern_place, queue_place
 from .connection import Connection
 from .core.amqp.exchange import Destination
 from .core.amqp.policy import Policy
-from .core.amqp.vhost import REPLY_TO, address_and_queue, prefix_of, split
+from .core.amqp.vhost import REPLY_TO, address_and_queue, prefix_of
 from .core.fault import FaultGroup
 from .core.message import MessageReference
 from .core.queue import Queue
+from .core.redrive_job import RedriveJob
 from .core.rights import Place, everything_in
 from .core.routing import MULTICAST
 from .core.settings.wildcard import ANY_WORDS
@@ -85,6 +86,15 @@ def at_all(_: Engine, __: object, references: Sequence[MessageReference]) -> Ite
 
 def chosen_to(_: Engine, __: object, ___: Queue, target: Queue, *____: object) -> Iterable[Place]:
     return (queue_place(target),)
+
+
+def at_job(broker: Engine, _: object, job: RedriveJob) -> Iterable[Place]:
+    queue = broker.state.post_office.queues.get(job.queue)
+    return (Place("queue", (job.queue,)) if queue is None else queue_place(queue),)
+
+
+def job_target(_: Engine, __: object, ___: Queue, target: Queue | None, *____: object) -> Iterable[Place]:
+    return () if target is None else (queue_place(target),)
 
 
 def of_fault(broker: Engine, group: FaultGroup) -> Place:
@@ -223,8 +233,3 @@ def at_virtual_host(_: Engine, __: object, name: str) -> Iterable[Place]:
 
 def at_user(_: Engine, __: object, name: str, *___: object) -> Iterable[Place]:
     return (Place("user", (name,)),)
-
-
-def home_place(name: str, address: str) -> Place:
-    """Of a queue that may be gone."""
-    return Place("queue", (name, address) if split(name)[1] != split(address)[1] else (name,))

@@ -211,6 +211,10 @@ class Server:
         """In a thread: see JournalReader."""
         return self._journal_reader().fault_counts(self._clock.now_ms())
 
+    def count_chosen(self, queue_id: int, which: Any) -> dict[int, int]:
+        """In a thread: see JournalReader."""
+        return self._journal_reader().count_chosen(queue_id, which)
+
     def fault_told(self, fault_ids: list[int]) -> dict[str, Any]:
         """In a thread: see JournalReader."""
         return self._journal_reader().fault_told(fault_ids, self._clock.now_ms())

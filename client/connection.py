@@ -32,6 +32,7 @@ from .wire import NATIVE_PORT, Frame, Wire
 
 #: Entries asked for at a time; the broker may give fewer.
 LISTING_PAGE: Final = 250
+_REDRIVE_LOOK_S: Final = 0.1
 
 log = logging.getLogger("homing.client")
 
@@ -172,6 +173,20 @@ class Connection:
         except (ValueError, TypeError) as error:
             raise UsageError("invalid-argument", f"the arguments of {verb} cannot be sent ({error})", "give plain values") from None
         return await self._link.call(verb, **arguments)
+
+    async def redrive(self, queue: str, *, wait: bool = False, to: str | None = None, **options: Any) -> dict[str, Any]:
+        """Starts a job that sends dead letters of a queue back, to where each died or ``to`` another queue; its map (docs/protocol.md 2.7).
+
+        Options: ``rate`` (a second), ``limit``, ``newest_first``, ``canary``, ``stop_above`` (per cent, None: never); any other is of the
+        filter: ``fault="2-9f86d081"``, ``where="region = 'eu'"``. ``wait``: until it has ended.
+        Raises CallError when the broker refuses it.
+        """
+        own = {name: options.pop(name) for name in ("rate", "limit", "newest_first", "canary", "stop_above") if name in options}
+        job: dict[str, Any] = await self.call("start-redrive", queue=queue, to=to, filter=options, **own)
+        while wait and job["ended_ms"] is None:
+            await asyncio.sleep(_REDRIVE_LOOK_S)
+            job = await self.call("redrive-status", redrive=job["job_id"])
+        return job
 
     async def listing(self, verb: str, **arguments: Any) -> list[Any]:
         """All that a call with pages has (``queues``, ``consumers``, ``connections``, …), page by page; raises as ``call`` does.

@@ -12,6 +12,7 @@ from functools import wraps
 from inspect import iscoroutine
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
+from ..core.amqp.vhost import split
 from ..core.queue import Queue
 from ..core.rights import Place, Right, command_for, shown
 from ..core.settings.wildcard import ANY_WORDS, ONE_WORD
@@ -208,6 +209,11 @@ def queue_place(queue: Queue) -> Place:
     """A right on a queue is one on its name, or on its address."""
     names = (queue.name,) if queue.name == queue.address else (queue.name, queue.address)
     return Place("queue", names)
+
+
+def home_place(name: str, address: str) -> Place:
+    """Of a queue that may be gone."""
+    return Place("queue", (name, address) if split(name)[1] != split(address)[1] else (name,))
 
 
 def at_queue(_: object, __: Who, queue: Queue, *___: object, **____: object) -> tuple[Place]:

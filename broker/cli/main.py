@@ -28,6 +28,7 @@ from . import messages as cli_messages
 from . import one_message as cli_one_message
 from . import policies as cli_policies
 from . import queues as cli_queues
+from . import redrives as cli_redrives
 from . import settings as cli_settings
 from . import simulate as cli_simulate
 from . import statistics as cli_statistics
@@ -107,6 +108,7 @@ app.command(rich_help_panel=LOOKING)(cli_one_message.why)
 app.command(rich_help_panel=LOOKING)(cli_history.history)
 app.command(rich_help_panel=LOOKING)(cli_explain.explain)
 app.add_typer(cli_dead.app, name="dead", rich_help_panel=LOOKING)
+app.add_typer(cli_redrives.app, name="redrives", rich_help_panel=MESSAGES)
 app.add_typer(cli_faults.app, name="faults", rich_help_panel=LOOKING)
 app.add_typer(cli_policies.app, name="policy", rich_help_panel=LOOKING)
 app.add_typer(cli_queues.app, name="queue", rich_help_panel=BROKER)

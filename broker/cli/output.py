@@ -93,6 +93,7 @@ _EXIT_CODE_OF: Final = {
     "no-such-queue": ExitCode.NOT_FOUND,
     "no-such-address": ExitCode.NOT_FOUND,
     "no-such-fault": ExitCode.NOT_FOUND,
+    "no-such-redrive": ExitCode.NOT_FOUND,
     "no-such-policy": ExitCode.NOT_FOUND,
     "no-such-connection": ExitCode.NOT_FOUND,
     "no-such-setting": ExitCode.NOT_FOUND,

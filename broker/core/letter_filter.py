@@ -5,7 +5,7 @@ What they died of, where, when, their key and numbers are found by index; proper
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +32,16 @@ class Filter:
     properties: dict[str, PropertyValue] = field(default_factory=dict)
     where: Selector | None = None
     body_contains: bytes = b""
+
+    @classmethod
+    def of(cls, said: Mapping[str, Any], compile_selector: Callable[[str], Selector | None]) -> Filter:
+        """From plain values that were checked before: a map of these fields."""
+        fields = {**said}
+        if "message_ids" in fields:
+            fields["message_ids"] = tuple(fields["message_ids"])
+        if "where" in fields:
+            fields["where"] = compile_selector(fields["where"])
+        return cls(**fields)
 
     @property
     def is_of_deaths(self) -> bool:

@@ -328,34 +328,51 @@ class DeadLetterOffice:
 
     def _send_home(self, reference: MessageReference, message_ids: set[int] | None, sent: int, check: Callable[[str, str], None]) -> bool:
         """Whether it went, after ``sent`` others: it is asked for, and there is a home with room for it."""
-        state, queue = self._state, reference.queue
         if message_ids is not None and reference.message.message_id not in message_ids:
             return False
+        return self._send(reference, self._home(reference, sent, check))
+
+    def send_back(self, reference: MessageReference, target: str | None, check: Callable[[str, str], None], job_id: int) -> bool:
+        """The same of one for a redrive job, to ``target`` or to the queue of its first death. Raises Refused where that cannot be."""
+        if target is None:
+            return self._send(reference, self._home(reference, 0, check), job_id)
+        queue = self._state.post_office.find_queue(target)
+        if queue is None:
+            raise Refused("no-such-queue", f"queue {target} is gone", "make it, and start another redrive")
+        check(queue.name, queue.address)
+        return self._send(reference, queue, job_id)
+
+    def _home(self, reference: MessageReference, sent: int, check: Callable[[str, str], None]) -> Queue | None:
         first = reference.hops[-1].facts if reference.hops else None
-        if first is not None:
-            check(first["queue"], first["address"])
-        home = state.post_office.queues.get(first["queue"]) if first else queue
-        if home is None and first is not None:
-            try:
-                home = self._resources.make_queue_for(first["queue"], first["address"], first["routing_type"])
-            except Refused as refusal:
-                why = f"after {sent} messages: queue {first['queue']} is gone and cannot be made again ({refusal.message})"
-                raise Refused(refusal.code, why, f"{refusal.fix}, then redrive what is left") from None
+        if first is None:
+            return reference.queue
+        check(first["queue"], first["address"])
+        home = self._state.post_office.queues.get(first["queue"])
+        if home is not None:
+            return home
+        try:
+            return self._resources.make_queue_for(first["queue"], first["address"], first["routing_type"])
+        except Refused as refusal:
+            why = f"after {sent} messages: queue {first['queue']} is gone and cannot be made again ({refusal.message})"
+            raise Refused(refusal.code, why, f"{refusal.fix}, then redrive what is left") from None
+
+    def _send(self, reference: MessageReference, home: Queue | None, job_id: int = 0) -> bool:
         if home is None or self._resources.full(home):
             return False
-        count = reference.delivery_count if home is queue else int(first["delivery_count"]) if first else 0
-        self._move(reference, home, "redriven", count)
+        first = reference.hops[-1].facts if reference.hops else None
+        count = reference.delivery_count if home is reference.queue else int(first["delivery_count"]) if first else 0
+        self._move(reference, home, "redriven", count, job_id, back=True)
         return True
 
     def move(self, reference: MessageReference, target: Queue) -> None:
         """By hand, failed count at 0, whatever died and why. Raises Refused where the queue is full."""
         if self._resources.full(target):
             raise Refused("queue-full", f"queue {target.name} is full", "make room in it, or raise its max-length")
-        self._move(reference, target, "moved", reference.delivery_count)
-
-    def _move(self, reference: MessageReference, target: Queue, outcome: str, delivery_count: int) -> None:
-        references, faults = self._state.references, self._state.recorder.faults
         back = reference.hops is not None and any(hop.facts["queue"] == target.name for hop in reference.hops)
+        self._move(reference, target, "moved", reference.delivery_count, 0, back)
+
+    def _move(self, reference: MessageReference, target: Queue, outcome: str, delivery_count: int, job_id: int, back: bool) -> None:
+        references, faults = self._state.references, self._state.recorder.faults
         arrived = references.enter(
             reference.message,
             [target],
@@ -363,6 +380,7 @@ class DeadLetterOffice:
             hops=reference.hops,
             delivery_count=delivery_count,
             cause=faults.goes_on(reference, back),
+            redrive=job_id,
             key=message_key(reference) if reference.cause and not back else None,
         )
         references.leave(reference, outcome, targets=(target,))

@@ -13,7 +13,7 @@ from ..connection import Connection
 from ..errors import Refused
 from ..steps import Steps
 from . import arguments as read
-from . import connections, dead_letters, faults, host, messages, one_message, policies, queues, settings, users, virtual_hosts
+from . import connections, dead_letters, faults, host, messages, one_message, policies, queues, redrives, settings, users, virtual_hosts
 from .host import Host, in_thread
 from .statistics import Meter
 
@@ -39,6 +39,8 @@ AT_ONCE: Final[dict[str, Handler]] = {
     "list-settings": settings.list_all,
     "vhosts": virtual_hosts.list_all,
     "users": users.list_all,
+    "redrives": redrives.list_all,
+    "redrive-status": redrives.one,
     "settings": host.settings,
     "statistics": host.statistics,
 }
@@ -50,6 +52,10 @@ CHANGES: Final[dict[str, Handler]] = {
     "pause": queues.pause,
     "resume": queues.resume,
     "redrive": messages.redrive,
+    "start-redrive": redrives.start,
+    "pause-redrive": redrives.pause,
+    "resume-redrive": redrives.resume,
+    "cancel-redrive": redrives.cancel,
     "delete-dead-letters": dead_letters.delete,
     "move-dead-letters": dead_letters.move,
     "mute-fault": faults.mute,
@@ -82,6 +88,7 @@ READS: Final[dict[str, Handler]] = {
     "last-attempts": host.last_attempts,
     "transaction-outcome": host.transaction_outcome,
     "dead-letters": dead_letters.list_all,
+    "reckon-redrive": redrives.reckon,
     "faults": faults.list_all,
     "fault": faults.one,
 }

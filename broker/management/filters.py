@@ -17,38 +17,44 @@ _MOST_IDS: Final = 10_000
 
 def read_filter(broker: Broker, arguments: dict[str, Any]) -> Filter:
     """``filter``, or what takes everything. Raises Refused."""
+    wanted = said(arguments)
+    if "fault" in wanted and not broker.knows_fault(wanted["fault"]):
+        raise Refused("no-such-fault", f"there is no fault {wanted['fault']}", "homing faults lists them")
+    return Filter.of(wanted, broker.read_selector)
+
+
+def said(arguments: dict[str, Any]) -> dict[str, Any]:
+    """``filter`` as plain values, each of the right type. Raises Refused."""
     given = arguments.get("filter")
     if given is None:
-        return Filter()
+        return {}
     if type(given) is not dict:
         raise Refused("invalid-argument", "filter must be a map", f"its keys: {', '.join(NAMES)}")
     given = {name: value for name, value in given.items() if value is not None}
     read.only(given, *NAMES)
-    texts: dict[str, Any] = {name: read.text(given, name) for name in _TEXTS if name in given}
-    times: dict[str, Any] = {name: read.number(given, name, 0, 0, read.MOST) for name in ("since_ms", "until_ms") if name in given}
-    if texts.get("reason") not in (None, *REASONS):
-        raise Refused("invalid-argument", f"nothing dies of {texts['reason']!r}", f"reasons: {', '.join(REASONS)}")
-    if "fault" in texts and not broker.knows_fault(texts["fault"]):
-        raise Refused("no-such-fault", f"there is no fault {texts['fault']}", "homing faults lists them")
-    properties = given.get("properties", {})
-    if type(properties) is not dict or any(type(name) is not str or not name for name in properties):
+    found: dict[str, Any] = {name: read.text(given, name) for name in (*_TEXTS, "where") if name in given}
+    found |= {name: read.number(given, name, 0, 0, read.MOST) for name in ("since_ms", "until_ms") if name in given}
+    if found.get("reason") not in (None, *REASONS):
+        raise Refused("invalid-argument", f"nothing dies of {found['reason']!r}", f"reasons: {', '.join(REASONS)}")
+    if "message_ids" in given:
+        found["message_ids"] = _ids(given["message_ids"])
+    if "properties" in given:
+        found["properties"] = _properties(given["properties"])
+    if "body_contains" in given:
+        found["body_contains"] = _bytes(given["body_contains"])
+    return found
+
+
+def _properties(given: Any) -> dict[str, Any]:
+    if type(given) is not dict or any(type(name) is not str or not name for name in given):
         raise Refused("invalid-argument", "properties must be a map of names to values", 'such as {"region": "eu"}')
-    return Filter(
-        **texts,
-        **times,
-        message_ids=_ids(given.get("message_ids")),
-        properties=properties,
-        where=broker.read_selector(read.text(given, "where")) if "where" in given else None,
-        body_contains=_bytes(given.get("body_contains", b"")),
-    )
+    return given
 
 
-def _ids(given: Any) -> tuple[int, ...] | None:
-    if given is None:
-        return None
+def _ids(given: Any) -> list[int]:
     if type(given) is not list or len(given) > _MOST_IDS or any(type(each) is not int or not 0 <= each <= read.MOST for each in given):
         raise Refused("invalid-argument", f"message_ids must be a list of at most {_MOST_IDS} message numbers", "leave it out for all")
-    return tuple(given)
+    return given
 
 
 def _bytes(given: Any) -> bytes:

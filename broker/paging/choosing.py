@@ -15,6 +15,7 @@ from ..core.queue import Queue
 from ..delivery.state import BrokerState
 from ..steps import Steps
 from .browsing import at_hand
+from .page_reads import Asked
 
 #: Messages of one page: acting on them takes some 5 ms.
 ROWS: Final = 250
@@ -49,12 +50,10 @@ def choose(
     while True:
         last, wants_more = after, True
 
-        def look(page: Page) -> bool:
+        def look(records: list[ReferenceRecord], page_last: int) -> bool:
             nonlocal last, wants_more, looked_at
-            last = page.last
-            if not state.pager.alive(queue, page):
-                return False
-            for record in page.records:
+            last = page_last
+            for record in records:
                 looked_at += 1
                 if wanted.scans and not wanted.takes(at_hand(queue, record)):
                     continue
@@ -62,19 +61,31 @@ def choose(
                 if not wants_more:
                     last = record.sequence
                     return True
-            return page.more
+            return True
 
-        rows = _LOOK_ROWS if wanted.scans else ROWS
-        asked = state.pager.reads.ask(Wanted(queue.queue_id, "chosen", after=after, rows=rows, choice=which), look)
+        asked = ask(state, queue, which, after, _LOOK_ROWS if wanted.scans else ROWS, look)
         while not asked.came:
             yield True
-        if not asked.more():
+        more = asked.more()
+        if not more and wants_more:
             return looked_at, None
         number += 1
         after = last
         if not wants_more or number == pages:
             return looked_at, after
         yield
+
+
+def ask(
+    state: BrokerState, queue: Queue, which: Choice, after: int, rows: int, take: Callable[[list[ReferenceRecord], int], bool]
+) -> Asked:
+    """A page of what is chosen behind ``after``. ``take`` gets its records and the last sequence that was looked at, before anything else
+    is written, and says whether it wants more; ``Asked.more`` then says whether there is more."""
+
+    def look(page: Page) -> bool:
+        return state.pager.alive(queue, page) and take(page.records, page.last) and page.more
+
+    return state.pager.reads.ask(Wanted(queue.queue_id, "chosen", after=after, rows=rows, choice=which), look)
 
 
 def in_place(state: BrokerState, queue: Queue, record: ReferenceRecord) -> MessageReference | None:

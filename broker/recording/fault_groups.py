@@ -43,6 +43,8 @@ class FaultGroups:
         #: (fingerprint, queue) -> group, the least recent first.
         self._groups: dict[tuple[str, str], FaultGroup] = {}
         self._next_id = OTHER + 1
+        #: Told of a message that a redrive job sent, when it fails as it had before.
+        self.bounced: Callable[[MessageReference], None] = lambda reference: None
 
     def restore(self, records: Iterable[tuple[FaultRecord, str]]) -> None:
         """Those on record, each with the beginning of its text, the least recent first."""
@@ -79,11 +81,17 @@ class FaultGroups:
             if before & DEATH_BITS:
                 continue
             now = fresh | before & SENT_BACK
+            if reference.redrive > 0 and reference.failed == 1 and self._alike(before, fault[0]):
+                self.bounced(reference)
             if now != before:
                 if before:
                     self._count(before, _WAITING, -1, now_ms)
                 counts[_WAITING] += 1
                 reference.cause = now
+
+    def _alike(self, before: int, fingerprint: str) -> bool:
+        group = self.by_id.get(fault_of(before))
+        return group is not None and group.fingerprint == fingerprint
 
     def died(self, queue: str, references: Iterable[MessageReference], reason: str) -> None:
         """They are about to leave this queue for their dead-letter queues. What never failed has its reason for a fault."""

@@ -38,6 +38,7 @@ from .failure_report import brief, keep
 from .fault_groups import FaultGroups
 from .journal_port import JournalPort
 from .records import arrival_record, home_of, message_key, message_record, reference_record, state_bits
+from .redrive_tally import RedriveTally
 
 #: What ``max-redelivery-records: -1`` comes to.
 MAX_ATTEMPT_RECORDS: Final = 100
@@ -71,6 +72,8 @@ class Recorder:
         self._now_ms = now_ms
         self._keep_all = keep_all_history
         self.faults = FaultGroups(journal, now_ms)
+        self.redrives = RedriveTally(journal)
+        self.faults.bounced = self.redrives.bounced
         self._known_policies: dict[str, None] = {}
         self._last_report: dict[str, Any] | None = None
         self._last_settings: AddressSettings | None = None
@@ -285,6 +288,8 @@ class Recorder:
                 reference.delivery_count += not reference.counted
                 if reference.cause:
                     self.faults.ended(reference, succeeded=True)
+                if reference.redrive:
+                    self.redrives.ended(reference, "succeeded")
                 self._outcome(reference, "succeeded", now_ms, None, (), told, consumer)
             else:
                 first_tries.add(reference.sequence)
@@ -321,6 +326,8 @@ class Recorder:
             gone.append(reference.sequence)
             if reference.cause:
                 self.faults.ended(reference, succeeded=False)
+            if reference.redrive:
+                self.redrives.ended(reference, outcome)
             if always or reference.failed or reference.hops:
                 self._outcome(reference, outcome, now_ms, reason, target_queues, told)
             message = reference.message

@@ -31,6 +31,7 @@ def recover(broker: Engine, recovered: Recovered) -> None:
     broker.commanded.restore(recovered.declarations)
     broker.restore_settings()
     broker.recorder.faults.restore(recovered.faults)
+    broker.recorder.redrives.restore(recovered.declarations)
     for queue_record in recovered.queues:
         _queue(broker, queue_record)
     broker.virtual_hosts.restore(recovered.declarations)

@@ -361,6 +361,14 @@ def faults(snapshot: Snapshot) -> Iterator[Row]:
         )  # fmt: skip
 
 
+def redrives(snapshot: Snapshot) -> Iterator[Row]:
+    for (blob,) in snapshot.select("SELECT content_blob FROM declaration WHERE kind = 'redrive' ORDER BY CAST(name AS INTEGER)"):
+        job = unpack(blob)
+        counts = (job[name] for name in ("sent", "left", "succeeded", "died", "gone", "bounced"))
+        what = (job["job_id"], job["queue"], job["target"], as_json(job["wanted"]), job["state"], job["why"] or None)
+        yield (*what, us(job["started_ms"]), us(job["ended_ms"]), *counts)
+
+
 def deliveries_by_consumer(snapshot: Snapshot) -> Iterator[Row]:
     sql = "SELECT queue_id, hour, consumer, succeeded, held_ms, failed, failed_ms, first_ms, last_ms FROM served"
     sql += " ORDER BY hour, queue_id, consumer"

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
+from ..contract import DEATH_BITS, fault_of
 from ..upkeep.tombstones import THERE
 
 _MOST: Final = (1 << 63) - 1
@@ -116,17 +118,28 @@ def _place_of(connection: sqlite3.Connection, at_ms: int) -> int:
     return int(low)
 
 
-def count(connection: sqlite3.Connection, queue_id: int, choice: Choice) -> dict[int | None, int]:
-    """cause -> how many are chosen; None: those that are not dead letters."""
+def count(connection: sqlite3.Connection, queue_id: int, choice: Choice) -> dict[int, int]:
+    """fault_id -> how many are chosen; 0: of what is not dead. From indexes alone where they say it."""
     low, high = _bounds(connection, choice)
-    times = [at_ms for at_ms in (choice.since_ms, choice.until_ms) if at_ms is not None]
-    found: dict[int | None, int] = {}
+    there = THERE if connection.execute("SELECT EXISTS (SELECT 1 FROM gone)").fetchone()[0] else "true"
+    found: Counter[int] = Counter()
+
+    def add(rows: str, values: tuple[Any, ...], cause: str) -> int:
+        sql = f"SELECT {cause}, count(*) FROM {rows} AND r.sequence > ? AND r.sequence < ? AND {there} GROUP BY 1"
+        for number_of, number in connection.execute(sql, (*values, low, high)):
+            found[fault_of(number_of or 0) if (number_of or 0) & DEATH_BITS else 0] += number
+        return found.total()
+
+    if choice.takes is None and choice.key is None and choice.message_ids is None:
+        total = 0
+        for rows, values in _streams(connection, queue_id, choice):
+            total = add(rows, values, "0")
+        found.clear()
+        choice = choice._replace(takes=lambda cause: True)
+        for rows, values in _streams(connection, queue_id, choice):
+            add(rows, values, str(values[1]))
+        found[0] += total - found.total()
+        return {fault_id: number for fault_id, number in found.items() if number}
     for rows, values in _streams(connection, queue_id, choice):
-        some_are_gone = connection.execute("SELECT EXISTS (SELECT 1 FROM gone)").fetchone()[0]
-        own = "r.cause" if rows is not _BY_CAUSE else str(values[1])
-        there = THERE if some_are_gone else "true"
-        sql = f"SELECT {own}, count(*) FROM {rows} AND r.sequence > ? AND r.sequence < ? AND {there}{_exactly(choice)} GROUP BY 1"
-        for cause, number in connection.execute(sql, (*values, low, high, *times)):
-            key = cause if cause and cause & 7 else None
-            found[key] = found.get(key, 0) + number
-    return found
+        add(rows, values, str(values[1]) if rows is _BY_CAUSE else "r.cause")
+    return dict(found)

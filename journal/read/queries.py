@@ -24,6 +24,7 @@ from ..store.packing import Damaged, check_counts, unpack, unpack_hops, unpack_m
 from ..store.sqlite import APPLICATION_ID
 from ..upkeep.tombstones import THERE
 from . import faults
+from .choosing import Choice, count
 
 _BUSY_S = 5.0
 _COLUMNS = (
@@ -168,6 +169,11 @@ class JournalReader:
         faults.py."""
         with self._snapshot() as connection:
             return {"faults": faults.counts(connection, now_ms), "dead": faults.dead(connection), "queues": faults.queue_names(connection)}
+
+    def count_chosen(self, queue_id: int, choice: Choice) -> dict[int, int]:
+        """See choosing.count."""
+        with self._snapshot() as connection:
+            return count(connection, queue_id, choice)
 
     def fault_told(self, fault_ids: list[int], now_ms: int) -> dict[str, Any]:
         """See faults.told."""

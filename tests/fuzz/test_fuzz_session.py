@@ -64,6 +64,9 @@ class NoHost:
     def fault_counts(self) -> dict[str, Any]:
         return {"faults": {}, "dead": [], "queues": {}}
 
+    def count_chosen(self, queue_id: int, which: Any) -> dict[int, int]:
+        return {}
+
     def fault_told(self, fault_ids: list[int]) -> dict[str, Any]:
         return {"text": "", "traceback": "", "hours": [0] * 24}
 

@@ -101,6 +101,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Account]:
         async def live() -> None:
             async with homing.connect(server.url, client_id="shop", program_version="2.1") as connection:
                 await go_all_ways(connection, account)
+                await connection.redrive("DLQ.orders", message_ids=[7], wait=True)
                 account.faults = (await connection.call("faults"))["items"]
 
         asyncio.run(live())
@@ -296,6 +297,15 @@ def test_faults_are_grouped_as_the_broker_showed_them_and_as_attempts_are(export
     assert [stock[name] for name in ("failures", "waiting", "succeeded", "died", "redriven", "dead")] == [1, 0, 1, 0, 0, 0]
     assert [by_class["late", "expired"][name] for name in ("failures", "died", "dead")] == [0, 1, 1]
     assert (by_class["stuck", "nack"]["waiting"], by_class["purged", "nack"]["waiting"]) == (1, 0)
+
+
+def test_redrives(exported: tuple[Path, Account]) -> None:
+    dump, account = exported
+    check(
+        one(rows_of(dump, "redrives")),
+        redrive=1, queue="DLQ.orders", target=None, filter_json='{"message_ids": [7]}', state="done", why=None, started_at=account.during,
+        ended_at=account.during, sent=0, left=0, succeeded=0, died=0, gone=0, bounced=0,
+    )  # fmt: skip
 
 
 def test_queues(exported: tuple[Path, Account]) -> None:

@@ -260,6 +260,14 @@ def dead_and_a_queue(house: House, name: str) -> None:
     made(house, f"{name}.to")
 
 
+def a_job(house: House, name: str) -> int:
+    """One that waits for its canary."""
+    dead(house, name)
+    job: dict[str, Any] = house.admin.call("start-redrive", queue=f"DLQ.{name}", canary=1)
+    wait_until("the canary is sent", lambda: house.admin.call("redrive-status", redrive=job["job_id"])["sent"] == 1)
+    return int(job["job_id"])
+
+
 def a_user(house: House, name: str) -> None:
     house.admin.call("add-user", name=name, hash=HASH, grants=[{"rights": ["send"]}])
 
@@ -268,6 +276,10 @@ call("move-message", CONSUME, SEND, before=two)(lambda name, number: {"message_i
 call("move-dead-letters", CONSUME, SEND, before=dead_and_a_queue)(
     lambda name, _: {"queue": f"DLQ.{name}", "to": f"{name}.to", "filter": {"from_queue": name}}
 )
+call("start-redrive", CONSUME, SEND, before=dead_and_a_queue)(lambda name, _: {"queue": f"DLQ.{name}", "to": f"{name}.to"})
+call("reckon-redrive", BROWSE, before=dead)(lambda name, _: {"queue": f"DLQ.{name}"})
+for _verb in ("pause-redrive", "resume-redrive", "cancel-redrive"):
+    call(_verb, CONSUME, before=a_job, sees=(BROWSE,))(lambda name, job: {"redrive": job})
 call("mute-fault", MANAGE, before=fault, sees=(BROWSE,))(lambda name, found: {"fault": found})
 call("fault-fixed", MANAGE, before=fault, sees=(BROWSE,))(lambda name, found: {"fault": found})
 call("close-connection", MANAGE, before=another_connection)(lambda name, number: {"connection": number})
@@ -278,6 +290,7 @@ call("revoke", ADMINISTER, before=a_user)(lambda name, _: {"name": name, "rights
 
 #: Lists that anybody may ask for; what is in them is another matter.
 LISTS = {"queues": MONITOR, "consumers": MONITOR, "faults": BROWSE, "fault": BROWSE, "last-attempts": BROWSE, "dead-letters": BROWSE}
+LISTS |= {"redrives": BROWSE, "redrive-status": BROWSE}
 
 
 @native("open_producer", SEND, before=made)
@@ -450,6 +463,12 @@ def test_lists_show_what_one_may_see(house: House) -> None:
         assert (last is not None) is (right is not BROWSE)
         assert (f"DLQ.{name}" in [each["queue"] for each in client.call("dead-letters")]) is (right is not BROWSE)
         assert (found in [each["fault"] for each in client.call("faults")["items"]]) is (right is not BROWSE)
+    job = a_job(house, house.name())
+    for right in Right:
+        jobs = [each["job_id"] for each in house.client(f"no-{right}").call("redrives")]
+        assert (job in jobs) is (right is not BROWSE)
+    with pytest.raises(homing.HomingError, match="there is no redrive"):
+        house.client("no-browse").call("redrive-status", redrive=job)
     with pytest.raises(homing.HomingError, match="there is no fault"):
         house.client("no-browse").call("fault", fault=found)
     keeping.close()

@@ -1,0 +1,185 @@
+"""``homing redrives``: jobs that send dead letters back, a few first, and stop where they only come back."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import RenderableType
+from rich.table import Table
+
+from ..core.settings.units import counted
+from . import letter_filter as of
+from .completion import queue_argument
+from .faults import OrList
+from .output import DEFAULT_URL, ExitCode, Json, Url, clock, escape, print_json, progress_bar, span_since, stdout
+from .watch import Watch, show
+
+app = typer.Typer(cls=OrList, help="Jobs that send dead letters back: [bold]start[/], list, status, pause, resume, cancel.")
+Number = Annotated[int, typer.Argument(help="The job's number.")]
+
+#: What would most likely come back, for people.
+_BOUNCES: Final = {
+    "queue-gone": "the queue is gone; it is made again",
+    "queue-paused": "the queue is paused",
+    "no-consumer": "nobody consumes from the queue",
+    "queue-full": "the queue is full",
+    "fault-muted": "the fault is muted",
+    "never-succeeded-since": "nothing that failed so has succeeded since",
+}
+_LOOK_S: Final = 0.2
+
+
+@app.command()
+def start(
+    queue: Annotated[str, queue_argument("The queue that the dead letters lie in.")],
+    fault: of.Fault = None,
+    error_type: of.ErrorType = None,
+    reason: of.Reason = None,
+    from_queue: of.FromQueue = None,
+    since: of.Since = None,
+    until: of.Until = None,
+    key: of.Key = None,
+    message_id: of.Ids = None,
+    property_: of.Properties = None,
+    where: of.Where = None,
+    body_contains: of.BodyContains = None,
+    to: Annotated[str | None, typer.Option("--to", help="Another queue, or an address with one.", show_default="where each died")] = None,
+    rate: Annotated[int, typer.Option("--rate", min=0, help="Messages a second.", show_default="as fast as it goes")] = 0,
+    limit: Annotated[int, typer.Option("--limit", min=0, help="At most so many in all.", show_default="all")] = 0,
+    newest_first: Annotated[bool, typer.Option("--newest-first", help="In the other order.")] = False,
+    canary: Annotated[int, typer.Option("--canary", min=0, help="Send so many first, and go on when they have fared well.")] = 0,
+    stop_above: Annotated[
+        int, typer.Option("--stop-above", min=0, max=100, help="Stop when more per cent fail again as before, of 20 or more.")
+    ] = 20,
+    no_stop: Annotated[bool, typer.Option("--no-stop", help="Whatever becomes of them.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would be done, and what would come back.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Until it has ended; exit code 1 where it stopped or was cancelled.")] = False,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Start a job that sends dead letters back, with their failures at 0. It goes on by itself, restarts of the broker included."""
+    from .client import call, talk
+
+    wanted = of.given(fault, error_type, reason, from_queue, since, until, key, message_id, property_, where, body_contains)
+    arguments = {"queue": queue, "filter": wanted, "to": to, "rate": rate, "limit": limit, "newest_first": newest_first, "canary": canary}
+    arguments["stop_above"] = None if no_stop else stop_above
+    if dry_run:
+        plan = call(url, "reckon-redrive", **arguments)
+        print_json(plan) if as_json else _plan(plan)
+        return
+    job = talk(url, lambda connection: _started(connection, arguments, wait))
+    if as_json:
+        print_json(job)
+    else:
+        stdout.print(_sentence(job))
+    if wait and job["state"] != "done":
+        raise typer.Exit(ExitCode.FAILED)
+
+
+async def _started(connection: Any, arguments: dict[str, Any], wait: bool) -> dict[str, Any]:
+    job: dict[str, Any] = await connection.call("start-redrive", **arguments)
+    with progress_bar(counted=False) as progress:
+        task = progress.add_task("", total=None)
+        while wait and job["state"] in ("running", "paused"):
+            progress.update(task, description=_progress(job))
+            await asyncio.sleep(_LOOK_S)
+            job = await connection.call("redrive-status", redrive=job["job_id"])
+    return job
+
+
+def _plan(plan: dict[str, Any]) -> None:
+    about = "" if plan["exact"] else "at most "
+    stdout.print(f"{about}[bold]{counted(plan['messages'], 'message')}[/] of [bold]{escape(plan['queue'])}[/] would be sent")
+    for each in plan["to"]:
+        stdout.print(f"  {each['messages']:,} to {escape(each['queue'])}" + (f", dead of {each['fault']}" if each["fault"] else ""))
+    for each in plan["would_bounce"]:
+        what = f"{_BOUNCES.get(each['code'], each['code'])} ({escape(each['queue'])}" + (f", {each['fault']})" if each["fault"] else ")")
+        stdout.print(f"  [yellow]{each['messages']:,} may come back[/]: {what}")
+
+
+@app.command("list")
+def list_redrives(watch: Watch = False, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Jobs at work, and the last that have ended."""
+
+    async def ask(connection: Any) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = await connection.call("redrives")
+        return found
+
+    show(url, ask, _draw, as_json=as_json, watch=watch)
+
+
+def _draw(found: list[dict[str, Any]]) -> RenderableType:
+    if not found:
+        return "[dim]there was no redrive yet[/]"
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("redrive", "queue", "state", "started"):
+        table.add_column(heading)
+    for heading in ("sent", "succeeded", "waiting", "dead again", "left"):
+        table.add_column(heading, justify="right")
+    for job in found:
+        numbers = [f"{job[name]:,}" if job[name] else "[dim]·[/]" for name in ("sent", "succeeded", "waiting", "died", "left")]
+        state = escape(job["state"] + (f": {job['why']}" if job["why"] else ""))
+        table.add_row(str(job["job_id"]), f"[bold]{escape(job['queue'])}[/]", state, f"{span_since(job['started_ms'])} ago", *numbers)
+    return table
+
+
+@app.command()
+def status(redrive: Number, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """How far a job is, and what became of what it sent."""
+    _said(url, as_json, "redrive-status", redrive)
+
+
+@app.command()
+def pause(redrive: Number, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Send nothing more until it is resumed, restarts included."""
+    _said(url, as_json, "pause-redrive", redrive)
+
+
+@app.command()
+def resume(redrive: Number, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Go on where it was paused."""
+    _said(url, as_json, "resume-redrive", redrive)
+
+
+@app.command()
+def cancel(redrive: Number, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """End a job. What it has sent stays where it went."""
+    _said(url, as_json, "cancel-redrive", redrive)
+
+
+def _said(url: str, as_json: bool, verb: str, redrive: int) -> None:
+    from .client import call
+
+    job = call(url, verb, redrive=redrive)
+    if as_json:
+        print_json(job)
+    else:
+        stdout.print(_sentence(job))
+
+
+def _sentence(job: dict[str, Any]) -> str:
+    why = f": {escape(job['why'])}" if job["why"] else ""
+    when = (
+        f", since {clock(job['started_ms'])}"
+        if job["ended_ms"] is None
+        else f", from {clock(job['started_ms'])} to {clock(job['ended_ms'])}"
+    )
+    return f"redrive [bold]{job['job_id']}[/] of [bold]{escape(job['queue'])}[/] is {job['state']}{why}{when}\n  {_progress(job)}"
+
+
+def _progress(job: dict[str, Any]) -> str:
+    parts = [f"{job['sent']:,} sent"]
+    parts += [f"{job[name]:,} {told}" for name, told in _TOLD if job[name]]
+    return ", ".join(parts)
+
+
+_TOLD: Final = (
+    ("succeeded", "succeeded"),
+    ("waiting", "waiting"),
+    ("died", "dead again"),
+    ("gone", "gone otherwise"),
+    ("bounced", "failed again as before"),
+    ("left", "left where they were: held, or no room"),
+)

@@ -1,0 +1,104 @@
+"""A job that sends dead letters back: what it is to do, how far it is, what became of what it sent; and when it is to wait or stop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
+
+RUNNING, PAUSED, DONE, STOPPED, CANCELLED = "running", "paused", "done", "stopped", "cancelled"
+#: A share says something once so many have shown how they fare.
+ENOUGH: Final = 20
+#: Per cent of those that failed again as they had before, above which a job stops.
+STOP_ABOVE: Final = 20
+_UNBOUNDED: Final = 1 << 62
+
+
+@dataclass(slots=True, eq=False)
+class RedriveJob:
+    """Times are broker milliseconds. ``wanted``: the filter as it was said (letter_filter.Filter.of)."""
+
+    job_id: int
+    queue: str
+    user: str
+    #: Where to; None: to the queue of the first death.
+    target: str | None = None
+    wanted: dict[str, Any] = field(default_factory=dict)
+    #: Messages a second, and in all; 0: as many as there are.
+    rate: int = 0
+    limit: int = 0
+    newest_first: bool = False
+    #: So many are sent first, and it goes on when they are through.
+    canary: int = 0
+    #: Per cent; None: whatever becomes of them.
+    stop_above: int | None = STOP_ABOVE
+    started_ms: int = 0
+    ended_ms: int | None = None
+    state: str = RUNNING
+    #: Why it stopped.
+    why: str = ""
+    #: Behind this sequence it goes on; what came from ``up_to`` on, after it began, is not meant.
+    after: int = 0
+    up_to: int = 0
+    sent: int = 0
+    #: Held by a consumer, or without room where they were to go: they stay.
+    left: int = 0
+    #: Of those sent.
+    succeeded: int = 0
+    died: int = 0
+    gone: int = 0
+    #: Failed, at their first attempt, as they had before; and how many have shown how they fare, so or by their end.
+    bounced: int = 0
+    judged: int = 0
+    #: Not kept: when the rate began to count, and what was sent by then.
+    _rate_from_ms: int = 0
+    _rate_sent: int = 0
+
+    @property
+    def active(self) -> bool:
+        return self.state in (RUNNING, PAUSED)
+
+    @property
+    def waiting(self) -> int:
+        """Sent, and not at their end."""
+        return self.sent - self.succeeded - self.died - self.gone
+
+    @property
+    def all_sent(self) -> bool:
+        return 0 < self.limit <= self.sent
+
+    @property
+    def in_canary(self) -> bool:
+        """The first ones are to show first how they fare."""
+        return self.judged < self.canary
+
+    def begin_rate(self, now_ms: int) -> None:
+        """The rate counts from now on."""
+        self._rate_from_ms, self._rate_sent = now_ms, self.sent
+
+    def allowance(self, now_ms: int) -> int:
+        """How many may be sent now."""
+        most = self.limit - self.sent if self.limit else _UNBOUNDED
+        if self.in_canary:
+            most = min(most, self.canary - self.sent)
+        if self.rate:
+            most = min(most, self.rate * (now_ms - self._rate_from_ms) // 1000 + 1 - (self.sent - self._rate_sent))
+        return max(0, most)
+
+    def verdict(self) -> str | None:
+        """Why it is to stop; None: it may go on."""
+        if self.stop_above is None:
+            return None
+        least = self.canary if self.in_canary else ENOUGH if not self.canary else min(ENOUGH, self.canary)
+        if 100 * self.bounced > self.stop_above * max(least, self.judged):
+            return f"{self.bounced} of the first {self.judged} that came to anything failed again as before, more than {self.stop_above} %"
+        return None
+
+    def content(self) -> dict[str, Any]:
+        """As it is kept and shown."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if not each.name.startswith("_")}
+
+    @classmethod
+    def restored(cls, content: Mapping[str, Any]) -> RedriveJob:
+        """Raises TypeError where that is no content of a job."""
+        return cls(**content)

@@ -1,0 +1,162 @@
+"""Redrive jobs at work: each sends a page at a time, between two commits, as fast as it may, and waits or stops as it goes."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final, Protocol
+
+from homing.journal.contract import ReferenceRecord
+
+from ..core.letter_filter import Filter
+from ..core.queue import Queue
+from ..core.redrive_job import CANCELLED, DONE, PAUSED, RUNNING, STOPPED, RedriveJob
+from ..errors import Refused
+from ..paging.browsing import at_hand
+from ..paging.choosing import ROWS, ask, choice, in_place
+from ..paging.page_reads import Asked
+from ..topology.resources import Resources
+from .dead_lettering import DeadLetterOffice
+from .state import BrokerState
+
+#: Where a rate is slow, so often something is sent.
+_EVERY_MS: Final = 100
+
+
+class Rights(Protocol):
+    """Whether whoever started a job may still do this. Each raises Refused."""
+
+    def may_redrive(self, job: RedriveJob, queue: Queue) -> None: ...
+
+    def may_send_back(self, job: RedriveJob, queue: str, address: str) -> None: ...
+
+
+class Redriving:
+    def __init__(self, state: BrokerState, resources: Resources, office: DeadLetterOffice, rights: Rights) -> None:
+        self._state = state
+        self._resources = resources
+        self._office = office
+        self._rights = rights
+        self._tally = state.recorder.redrives
+        self._tally.changed = state.wake
+        #: Pages that jobs wait for.
+        self._reading: dict[int, Asked] = {}
+        #: Jobs that wait for their rate.
+        self._next_ms: int | None = None
+
+    # -- by hand -----------------------------------------------------------------------------------------------------
+
+    def start(self, job: RedriveJob) -> RedriveJob:
+        """Raises Refused where another one is at work on the queue."""
+        other = next((each for each in self._tally.active.values() if each.queue == job.queue), None)
+        if other is not None:
+            raise Refused("redrive-running", f"redrive {other.job_id} is at work on queue {job.queue}", "wait for it, or cancel it")
+        now_ms = self._state.now_ms()
+        job.job_id, job.started_ms, job.up_to = self._tally.next_number(), now_ms, self._state.recorder.next_id()
+        job.begin_rate(now_ms)
+        self._tally.add(job)
+        self._state.wake()
+        return job
+
+    def pause(self, job: RedriveJob) -> None:
+        self._change(job, PAUSED)
+
+    def resume(self, job: RedriveJob) -> None:
+        self._change(job, RUNNING)
+        job.begin_rate(self._state.now_ms())
+        self._state.wake()
+
+    def cancel(self, job: RedriveJob) -> None:
+        """What it has sent stays where it went."""
+        self._change(job, CANCELLED)
+        job.ended_ms = self._state.now_ms()
+        self._tally.note(job)
+
+    def _change(self, job: RedriveJob, state: str) -> None:
+        if not job.active:
+            raise Refused("redrive-ended", f"redrive {job.job_id} is {job.state}", "start another one")
+        job.state = state
+        self._tally.note(job)
+
+    def _end(self, job: RedriveJob, state: str, why: str = "") -> None:
+        job.state, job.why, job.ended_ms = state, why, self._state.now_ms()
+        self._tally.note(job)
+
+    # -- at work -----------------------------------------------------------------------------------------------------
+
+    def next_ms(self) -> int | None:
+        """When ``go_on`` is wanted for a job that waits for its rate."""
+        return self._next_ms
+
+    def go_on(self) -> None:
+        """Once a turn: the next page of each job that may send something."""
+        self._next_ms = None
+        for job in list(self._tally.active.values()):
+            try:
+                self._step(job)
+            except Refused as refusal:
+                self._reading.pop(job.job_id, None)
+                self._end(job, STOPPED, f"{refusal.message}: {refusal.fix}")
+
+    def _step(self, job: RedriveJob) -> None:
+        asked = self._reading.get(job.job_id)
+        if asked is not None:
+            if not asked.came:
+                return
+            del self._reading[job.job_id]
+            if not asked.more() and job.active:
+                self._end(job, DONE)
+        if job.state != RUNNING:
+            return
+        why = job.verdict()
+        if why is not None:
+            self._end(job, STOPPED, why)
+        elif job.all_sent:
+            self._end(job, DONE)
+        else:
+            self._read(job)
+
+    def _read(self, job: RedriveJob) -> None:
+        now_ms = self._state.now_ms()
+        most = job.allowance(now_ms)
+        if not most:
+            if job.rate and not job.in_canary:
+                self._next_ms = min(self._next_ms or now_ms + _EVERY_MS, now_ms + _EVERY_MS)
+            return
+        queue = self._state.post_office.queues.get(job.queue)
+        if queue is None:
+            raise Refused("no-such-queue", f"queue {job.queue} is gone", "nothing is left to be sent back")
+        self._rights.may_redrive(job, queue)
+        wanted = Filter.of(job.wanted, self._resources.read_selector)
+        which = choice(self._state, wanted, job.up_to, job.newest_first)
+        rows = ROWS if wanted.scans else min(ROWS, most)
+        send = partial(self._send, job, queue, wanted, most)
+        self._reading[job.job_id] = ask(self._state, queue, which, job.after, rows, send)
+
+    def _send(self, job: RedriveJob, queue: Queue, wanted: Filter, most: int, records: list[ReferenceRecord], last: int) -> bool:
+        """Whether it wants more of what there is."""
+        if job.state != RUNNING:
+            return True
+        sent = job.sent
+        try:
+            for record in records:
+                if job.sent - sent >= most:
+                    return True
+                if not wanted.scans or wanted.takes(at_hand(queue, record)):
+                    self._send_one(job, queue, record)
+                job.after = record.sequence
+            job.after = last or job.after
+        finally:
+            self._tally.note(job)
+        return True
+
+    def _send_one(self, job: RedriveJob, queue: Queue, record: ReferenceRecord) -> None:
+        reference = in_place(self._state, queue, record)
+        if reference is None:
+            job.left += 1
+            return
+        try:
+            went = self._office.send_back(reference, job.target, partial(self._rights.may_send_back, job), job.job_id)
+        finally:
+            self._state.place((reference,))
+        job.sent += went
+        job.left += not went

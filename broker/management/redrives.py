@@ -1,0 +1,158 @@
+"""Redrive jobs: started, or first only reckoned with; watched, paused, resumed, cancelled."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ..auth.access import Who, asks, needs, shown_only
+from ..broker import Broker
+from ..core.queue import Queue
+from ..core.redrive_job import STOP_ABOVE, RedriveJob
+from ..core.rights import Right
+from ..errors import Refused
+from . import arguments as read
+from .filters import read_filter, said
+from .host import Host, in_thread
+from .queues import of_queue
+
+_MOST: Final = 1_000_000_000
+_SAMPLES: Final = 5
+
+
+def describe(job: RedriveJob) -> dict[str, Any]:
+    return {**job.content(), "waiting": job.waiting}
+
+
+def _job(broker: Broker, who: Who, arguments: dict[str, Any]) -> RedriveJob:
+    number = read.number(arguments, "redrive", 0, 1, read.MOST)
+    for job in broker.redrives(who):
+        if job.job_id == number:
+            return job
+    raise Refused("no-such-redrive", f"there is no redrive {number}", "homing redrives lists them")
+
+
+@shown_only(Right.BROWSE)
+def list_all(broker: Broker, who: Who, arguments: dict[str, Any]) -> list[dict[str, Any]]:
+    """Those at work, and the last that have ended, the latest first."""
+    read.only(arguments)
+    return [describe(job) for job in reversed(broker.redrives(who))]
+
+
+@shown_only(Right.BROWSE)
+def one(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
+    read.only(arguments, "redrive")
+    return describe(_job(broker, who, arguments))
+
+
+@asks("start_redrive")
+def start(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Its map; it works on by itself."""
+    queue, target, job = _read(broker, who, arguments)
+    return describe(broker.start_redrive(who, queue, target, job))
+
+
+@asks("pause_redrive")
+def pause(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
+    read.only(arguments, "redrive")
+    job = _job(broker, who, arguments)
+    broker.pause_redrive(who, job)
+    return describe(job)
+
+
+@asks("resume_redrive")
+def resume(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
+    read.only(arguments, "redrive")
+    job = _job(broker, who, arguments)
+    broker.resume_redrive(who, job)
+    return describe(job)
+
+
+@asks("cancel_redrive")
+def cancel(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
+    read.only(arguments, "redrive")
+    job = _job(broker, who, arguments)
+    broker.cancel_redrive(who, job)
+    return describe(job)
+
+
+def _read(broker: Broker, who: Who, arguments: dict[str, Any]) -> tuple[Queue, Queue | None, RedriveJob]:
+    names = ("queue", "filter", "to", "rate", "limit", "newest_first", "canary", "stop_above")
+    read.only(arguments, *names)
+    queue = read.queue(broker, arguments)
+    target = read.queue(broker, {"queue": arguments["to"]}) if arguments.get("to") is not None else None
+    if target is queue:
+        raise Refused("invalid-argument", f"the messages are in queue {queue.name} already", "name another one, or none")
+    read_filter(broker, arguments)
+    above = arguments.get("stop_above", STOP_ABOVE)
+    job = RedriveJob(
+        0,
+        queue.name,
+        who.user,
+        target.name if target is not None else None,
+        said(arguments),
+        read.number(arguments, "rate", 0, 0, _MOST),
+        read.number(arguments, "limit", 0, 0, _MOST),
+        read.flag(arguments, "newest_first"),
+        read.number(arguments, "canary", 0, 0, _MOST),
+        None if above is None else read.number(arguments, "stop_above", STOP_ABOVE, 0, 100),
+    )
+    return queue, target, job
+
+
+# -- a dry run -----------------------------------------------------------------------------------------------------------
+
+
+@needs((Right.BROWSE, of_queue), action="reckon-redrive")
+async def reckon(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any]:
+    """What a job would do: how many, from where to where, and what would most likely come back, by why. Nothing is changed.
+
+    Where each message has to be looked at, ``messages`` is how many there are to look at, and ``exact`` false.
+    """
+    queue, target, job = _read(broker, who, arguments)
+    wanted = read_filter(broker, arguments)
+    which = broker.choice_of(wanted)
+    counts = await in_thread(lambda: host.count_chosen(queue.queue_id, which))
+    lives = (await in_thread(host.fault_counts))["faults"]
+    groups = {each.fault_id: each for each in broker.faults(who)}
+    parts: dict[tuple[str, str | None], int] = {}
+    bounces: dict[tuple[str, str, str | None], int] = {}
+    for fault_id, number in counts.items():
+        group = groups.get(fault_id)
+        home = target.name if target is not None else group.queue if group is not None else queue.name
+        fault = group.fingerprint if group is not None else None
+        parts[home, fault] = parts.get((home, fault), 0) + number
+        reasons = _in_the_way(broker, home)
+        if group is not None and group.muted:
+            reasons.append("fault-muted")
+        if group is not None and not (lives.get(fault_id) or {"succeeded": 0})["succeeded"]:
+            reasons.append("never-succeeded-since")
+        for reason in reasons:
+            bounces[reason, home, fault] = bounces.get((reason, home, fault), 0) + number
+    total = sum(counts.values())
+    return {
+        "queue": queue.name,
+        "messages": min(total, job.limit) if job.limit else total,
+        "exact": not wanted.scans,
+        "to": [
+            {"queue": home, "fault": fault, "messages": number}
+            for (home, fault), number in sorted(parts.items(), key=lambda each: -each[1])
+        ],
+        "would_bounce": [
+            {"code": code, "queue": home, "fault": fault, "messages": n}
+            for (code, home, fault), n in sorted(bounces.items(), key=lambda each: -each[1])
+        ],
+    }
+
+
+def _in_the_way(broker: Broker, home: str) -> list[str]:
+    queue = broker.find_queue(home)
+    if queue is None:
+        return ["queue-gone"]
+    found = []
+    if queue.paused:
+        found.append("queue-paused")
+    if not broker.consumers_of(queue):
+        found.append("no-consumer")
+    if broker.is_full(queue):
+        found.append("queue-full")
+    return found

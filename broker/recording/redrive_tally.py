@@ -1,0 +1,84 @@
+"""What becomes of messages that a redrive job sent, entered in the batch of what becomes of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from homing.journal.contract import DeclarationRecord
+
+from ..core.message import MessageReference
+from ..core.redrive_job import RedriveJob
+from .journal_port import JournalPort
+
+log = logging.getLogger("homing")
+
+_KIND: Final = "redrive"
+#: Jobs that have ended and are still shown.
+_KEPT: Final = 100
+
+
+class RedriveTally:
+    """``changed`` is called when a job's numbers did."""
+
+    def __init__(self, journal: JournalPort) -> None:
+        self._journal = journal
+        self.jobs: dict[int, RedriveJob] = {}
+        #: Of these, the ones that have not ended.
+        self.active: dict[int, RedriveJob] = {}
+        self.changed: Callable[[], None] = lambda: None
+
+    def restore(self, declarations: Iterable[DeclarationRecord]) -> None:
+        """What the journal kept, in the order of their numbers."""
+        for record in declarations:
+            if record.kind == _KIND:
+                try:
+                    job = RedriveJob.restored(record.content)
+                except TypeError as error:
+                    log.error("declaration-unreadable: redrive %s in the journal is not understood any more (%s)", record.name, error)
+                else:
+                    self.jobs[job.job_id] = job
+        self.jobs = dict(sorted(self.jobs.items()))
+        self.active = {number: job for number, job in self.jobs.items() if job.active}
+
+    def add(self, job: RedriveJob) -> None:
+        """The oldest of too many that have ended go."""
+        self.jobs[job.job_id] = self.active[job.job_id] = job
+        for ended in [each for each in self.jobs.values() if not each.active][:-_KEPT]:
+            del self.jobs[ended.job_id]
+            self._journal.batch.delete_declaration(_KIND, str(ended.job_id))
+        self.note(job)
+
+    def next_number(self) -> int:
+        return max(self.jobs, default=0) + 1
+
+    def note(self, job: RedriveJob) -> None:
+        """As it stands now, in this batch."""
+        if not job.active:
+            self.active.pop(job.job_id, None)
+        self._journal.batch.declare(DeclarationRecord(_KIND, str(job.job_id), job.content()))
+
+    def bounced(self, reference: MessageReference) -> None:
+        """It failed as it had before it was sent back."""
+        job = self.jobs.get(reference.redrive)
+        reference.redrive = -reference.redrive
+        if job is not None:
+            job.bounced += 1
+            job.judged += 1
+            self._noted(job)
+
+    def ended(self, reference: MessageReference, outcome: str) -> None:
+        """It leaves the queue that it was sent to."""
+        job = self.jobs.get(abs(reference.redrive))
+        if job is not None:
+            job.judged += reference.redrive > 0
+            job.succeeded += outcome == "succeeded"
+            job.died += outcome == "dead-lettered"
+            job.gone += outcome not in ("succeeded", "dead-lettered")
+            self._noted(job)
+
+    def _noted(self, job: RedriveJob) -> None:
+        self.note(job)
+        if job.active:
+            self.changed()

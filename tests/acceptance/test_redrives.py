@@ -1,0 +1,197 @@
+"""Redrive jobs: a few first, stopped where messages only come back, and right about what became of each, a kill in between included."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import homing
+from homing.client import AckMode, Connection
+from homing.journal.read.check import check
+from tests.acceptance.semantics_support import holds, name, receive, running, send, until
+from tests.process import HomingCommand, Server
+
+COUNT = 50
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    settings = {"#": {"max-delivery-attempts": 1}, "twice.#": {"max-delivery-attempts": 2}}
+    with running(tmp_path_factory.mktemp("redrives"), settings, limits={"window-messages": 10}) as started:
+        yield started
+
+
+async def die(connection: Connection, queue: str, count: int = COUNT) -> str:
+    """So many ValueErrors; the dead-letter queue."""
+    await send(connection, queue, *range(count))
+    async with connection.session(AckMode.INDIVIDUAL) as session:
+        consumer = session.consumer(queue, prefetch=1)
+        for number in range(count):
+            await (await receive(consumer)).nack(error=ValueError(f"row {number}"), retryable=False)
+    await holds(connection, f"DLQ.{queue}", messages=count)
+    return f"DLQ.{queue}"
+
+
+@asynccontextmanager
+async def consumed(connection: Connection, queue: str, fails: Callable[[int], Exception | None]) -> AsyncIterator[None]:
+    """Consumed all the while: ``fails`` says of what each fails."""
+
+    async with connection.session(AckMode.INDIVIDUAL) as session:
+        consumer = session.consumer(queue)
+
+        async def settle() -> None:
+            async for message in consumer:
+                error = fails(int(message.body))
+                await (message.acknowledge() if error is None else message.nack(error=error))
+
+        task = asyncio.create_task(settle())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def comes_to(connection: Connection, job: dict[str, Any], **numbers: Any) -> dict[str, Any]:
+    """The job, once its map says so."""
+
+    async def look() -> dict[str, Any]:
+        found: dict[str, Any] = await connection.call("redrive-status", redrive=job["job_id"])
+        return found if {key: found[key] for key in numbers} == numbers else {}
+
+    found: dict[str, Any] = await until(f"redrive {job['job_id']} shows {numbers}", look)
+    return found
+
+
+async def test_a_canary_that_fares_well_lets_the_others_follow(connection: Connection) -> None:
+    queue = name()
+    dead = await die(connection, queue)
+    job = await connection.redrive(dead, canary=10)
+    await comes_to(connection, job, sent=10, state="running", waiting=10)
+    async with consumed(connection, queue, lambda number: None):
+        await comes_to(connection, job, state="done", sent=COUNT, succeeded=COUNT, waiting=0, died=0, bounced=0)
+    (group,) = (await connection.call("faults", queue=queue))["items"]
+    assert [group[each] for each in ("dead", "waiting", "redriven", "succeeded")] == [0, 0, COUNT, COUNT]
+
+
+async def test_a_canary_that_fails_as_before_stops_the_job(connection: Connection) -> None:
+    queue = name()
+    dead = await die(connection, queue)
+    async with consumed(connection, queue, lambda number: ValueError("row 7")):
+        job = await connection.redrive(dead, canary=10, wait=True)
+    assert (job["state"], job["sent"]) == ("stopped", 10)
+    assert "failed again as before" in job["why"]
+    await comes_to(connection, job, died=10, bounced=10, waiting=0)
+    await holds(connection, dead, messages=COUNT)
+
+
+async def test_a_job_stops_when_its_messages_come_back_and_others_do_not_count(connection: Connection) -> None:
+    queue = name()
+    dead = await die(connection, queue)
+    async with consumed(connection, queue, lambda number: ValueError("row 7") if number < 40 else None):
+        job = await connection.redrive(dead, rate=100, wait=True)
+    assert job["state"] == "stopped"
+    assert 5 <= job["bounced"] <= job["sent"] <= COUNT
+    another = name()
+    dead = await die(connection, another)
+    async with consumed(connection, another, lambda number: KeyError("other")):
+        job = await connection.redrive(dead, wait=True)
+        await comes_to(connection, job, state="done", sent=COUNT, died=COUNT, bounced=0)
+    again = name()
+    dead = await die(connection, again)
+    async with consumed(connection, again, lambda number: ValueError("row 7")):
+        job = await connection.redrive(dead, stop_above=None, wait=True)
+        await comes_to(connection, job, state="done", sent=COUNT, died=COUNT, bounced=COUNT)
+    await holds(connection, dead, messages=COUNT)
+
+
+async def test_paused_resumed_cancelled_and_one_at_a_time(connection: Connection) -> None:
+    queue = name()
+    dead = await die(connection, queue)
+    job = await connection.redrive(dead, canary=5)
+    await comes_to(connection, job, sent=5)
+    with pytest.raises(homing.HomingError) as refused:
+        await connection.redrive(dead)
+    assert refused.value.code == "redrive-running"
+    assert (await connection.call("pause-redrive", redrive=job["job_id"]))["state"] == "paused"
+    async with consumed(connection, queue, lambda number: None):
+        await comes_to(connection, job, state="paused", succeeded=5)
+        await connection.call("resume-redrive", redrive=job["job_id"])
+        await comes_to(connection, job, state="done", succeeded=COUNT)
+    with pytest.raises(homing.HomingError) as refused:
+        await connection.call("cancel-redrive", redrive=job["job_id"])
+    assert refused.value.code == "redrive-ended"
+    dead = await die(connection, queue)
+    job = await connection.redrive(dead, canary=5)
+    await comes_to(connection, job, sent=5)
+    assert (await connection.call("cancel-redrive", redrive=job["job_id"]))["state"] == "cancelled"
+    await holds(connection, dead, messages=COUNT - 5)
+    await holds(connection, queue, messages=5)
+
+
+async def test_a_filter_a_limit_an_order_and_another_target(connection: Connection) -> None:
+    queue = name()
+    dead = await die(connection, queue)
+    await connection.call("create-queue", queue=f"{queue}.other")
+    job = await connection.redrive(dead, to=f"{queue}.other", where="AMQSize = 1", newest_first=True, limit=4, wait=True)
+    assert (job["state"], job["sent"], job["left"]) == ("done", 4, 0)
+    page = await connection.call("peek", queue=f"{queue}.other")
+    assert [each["body"] for each in page["messages"]] == [b"9", b"8", b"7", b"6"]
+    job = await connection.redrive(dead, where="AMQSize = 1", wait=True)
+    assert job["sent"] == 6
+    await holds(connection, dead, messages=COUNT - 10)
+    await holds(connection, queue, messages=6)
+
+
+async def test_a_dry_run_and_the_command_line(connection: Connection, server: Server, tmp_path: Path) -> None:
+    queue, command = name(), HomingCommand(tmp_path)
+    dead = await die(connection, queue)
+    plan = command.json("redrives", "start", dead, "--dry-run", url=server.url)
+    (to,) = plan["to"]
+    assert (plan["messages"], plan["exact"], to["queue"], to["messages"]) == (COUNT, True, queue, COUNT)
+    assert {each["code"]: each["messages"] for each in plan["would_bounce"]} in (
+        {"no-consumer": COUNT, "never-succeeded-since": COUNT},
+        {"queue-gone": COUNT, "never-succeeded-since": COUNT},
+    )
+    plan = command.json("redrives", "start", dead, "--dry-run", "--body-contains", "1", "--limit", "7", url=server.url)
+    assert (plan["messages"], plan["exact"]) == (7, False)
+    await holds(connection, dead, messages=COUNT)
+    job = command.json("redrives", "start", dead, "--error-type", "ValueError", "--wait", url=server.url)
+    assert (job["state"], job["sent"], job["waiting"]) == ("done", COUNT, COUNT)
+    assert command.json("redrives", "status", str(job["job_id"]), url=server.url) == job
+    assert command.json("redrives", url=server.url)[0] == job
+    assert command("redrives", "status", "999999", url=server.url).returncode == 4
+
+
+def test_a_job_goes_on_after_a_kill_and_its_counts_are_right(tmp_path: Path) -> None:
+    async def begin() -> dict[str, Any]:
+        async with homing.connect(broker.url) as connection:
+            dead = await die(connection, "orders", 300)
+            job = await connection.redrive(dead, rate=200)
+            async with consumed(connection, "orders", lambda number: KeyError("x") if number % 10 == 0 else None):
+
+                async def some() -> bool:
+                    return bool((await connection.call("redrive-status", redrive=job["job_id"]))["succeeded"] >= 20)
+
+                await until("some have succeeded", some)
+            return job
+
+    async def end(job: dict[str, Any]) -> dict[str, Any]:
+        fails = lambda number: KeyError("x") if number % 10 == 0 else None  # noqa: E731
+        async with homing.connect(broker.url) as connection, consumed(connection, "orders", fails):
+            return await comes_to(connection, job, state="done", sent=300, waiting=0)
+
+    with running(tmp_path, {"#": {"max-delivery-attempts": 1}}) as broker:
+        job = asyncio.run(begin())
+        broker.kill()
+        broker.start()
+        done = asyncio.run(end(job))
+        assert (done["died"] + done["succeeded"], done["gone"], done["left"]) == (300, 0, 0)
+        assert done["died"] >= 30
+        assert broker.stop() == 0
+    assert check(broker.data).problems == []
