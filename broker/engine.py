@@ -180,6 +180,7 @@ class Engine:
                 self.recorder.batch.forget_producer(key)
         if self.flow.waiting:
             self.flow.relieve()
+        self.flow.look(now_ms)
 
     # -- what redrive jobs may do --------------------------------------------------------------------------------------
 

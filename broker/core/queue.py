@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from .amqp.policy import Policy
 from .consumer import Consumer
 from .counts import none_yet
-from .message import DELIVERING, IN_COMMIT, PENDING, Message, MessageReference, Where
+from .message import DELIVERING, IN_COMMIT, PENDING, REFERENCE_BYTES, Message, MessageReference, Where
 from .pending import PRIORITIES, Pending
 from .selector import Selector
 from .settings.address_settings import AddressSettings
@@ -179,6 +179,12 @@ class Queue:
     def ready_bytes(self) -> int:
         """Their bodies and properties; suspects apart."""
         return self.pending.bytes + self.pending.disk_bytes
+
+    @property
+    def memory_bytes(self) -> int:
+        """About what its messages take in memory."""
+        held = sum([consumer.held_bytes for consumer in self.consumers])
+        return REFERENCE_BYTES * (len(self.references) - self.delivering) + self.pending.bytes + held
 
     @property
     def waiting(self) -> int:

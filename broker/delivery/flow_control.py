@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from ..core.memory import Kind
 from ..core.message import REFERENCE_BYTES
 from ..core.producer import Producer
 from ..core.settings.units import counted
@@ -23,7 +24,8 @@ LEAST_WINDOW_BYTES: Final = 4 * 1024
 MOST_UNWRITTEN_BYTES: Final = 64 * 1024 * 1024
 #: Grants resume when this part of a limit is free again.
 _HYSTERESIS: Final = 0.95
-_TELL_EVERY_MS: Final = 60_000
+#: A limit that has held nobody back for so long does so no more.
+_OVER_MS: Final = 5_000
 
 
 #: A producer that has been gone this long is forgotten, with its mark.
@@ -48,8 +50,8 @@ class FlowControl:
         self._disk_low = disk_low
         self.producers: dict[Producer, None] = {}
         self.waiting: dict[Producer, None] = {}
-        #: Limit -> when the log was told of it.
-        self._told_ms: dict[str, int] = {}
+        #: Limits that hold producers back: since when, and when that was seen last.
+        self._in_force: dict[str, tuple[int, int]] = {}
         #: A turn will come when what is on its way to the disk is there.
         self._will_wake = False
 
@@ -98,11 +100,31 @@ class FlowControl:
         self.waiting.pop(producer, None)
 
     def _tell(self, reason: str) -> None:
-        """A line of the log for each limit that holds producers back, once a minute at most: some come and go many times a second."""
+        """A line of the log when a limit begins to hold producers back; some come and go many times a second, and are one time."""
         limit, now_ms = reason.partition(":")[0], self._state.now_ms()
-        if now_ms - self._told_ms.get(limit, -_TELL_EVERY_MS) >= _TELL_EVERY_MS:
-            self._told_ms[limit] = now_ms
-            log.warning("producers-wait: %s", reason)
+        began_ms, _ = self._in_force.get(limit, (now_ms, 0))
+        if limit not in self._in_force:
+            most = f"; {self._most()}" if limit == "memory-limit" else ""
+            log.warning("producers-wait: %s%s", reason, most)
+        self._in_force[limit] = began_ms, now_ms
+
+    def look(self, now_ms: int) -> None:
+        """About once a second: limits that hold nobody back any more, and another line."""
+        for limit, (began_ms, last_ms) in list(self._in_force.items()):
+            if self.waiting:
+                self._in_force[limit] = began_ms, now_ms
+            elif now_ms - last_ms >= _OVER_MS:
+                del self._in_force[limit]
+                log.info("producers-go-on: %s held them back for %.1f s", limit, (last_ms - began_ms) / 1000)
+
+    def _most(self) -> str:
+        """Who holds most of the memory."""
+        kind = max(Kind, key=lambda each: self._memory.by_kind[each])
+        queues = self._state.post_office.queues.values()
+        if kind is not Kind.QUEUES or not queues:
+            return f"most is held by {kind.name.lower()}, {self._memory.by_kind[kind]} bytes: homing connections --by memory"
+        queue = max(queues, key=lambda each: each.memory_bytes)
+        return f"most is held by queue {queue.name}, about {queue.memory_bytes} bytes"
 
     def tell(self, producer: Producer) -> None:
         """What it sent waits for its turn, so it is granted nothing now. Where nobody may send, it is told why."""

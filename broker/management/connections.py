@@ -30,6 +30,10 @@ class Socket(Protocol):
     @property
     def unsent_bytes(self) -> int: ...
 
+    @property
+    def memory_bytes(self) -> int:
+        """What is charged to it beside what the broker knows of."""
+
 
 #: By the session that is spoken on it (``Connection.front_end``).
 Sockets = Callable[[], Mapping[Any, Socket]]
@@ -43,7 +47,7 @@ def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, sockets: So
 
 
 def _describe(connection: Connection, socket: Socket | None) -> dict[str, Any]:
-    """Sizes in bytes. ``memory``: of what it holds unsettled, what its transactions gather, and what waits for its peer to read it."""
+    """Sizes in bytes. ``memory``: of what it holds unsettled, what its transactions gather, and what is charged to its socket."""
     transactions = connection.transactions.values()
     transaction_bytes, unsent_bytes = sum(each.bytes for each in transactions), socket.unsent_bytes if socket else 0
     consumers = list(connection.consumers.values())
@@ -62,7 +66,7 @@ def _describe(connection: Connection, socket: Socket | None) -> dict[str, Any]:
         "held_bytes": connection.held_bytes,
         "transaction_bytes": transaction_bytes,
         "unsent_bytes": unsent_bytes,
-        "memory_bytes": connection.held_bytes + transaction_bytes + unsent_bytes,
+        "memory_bytes": connection.held_bytes + transaction_bytes + (socket.memory_bytes if socket else 0),
     }
 
 

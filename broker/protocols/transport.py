@@ -154,6 +154,8 @@ class SocketTransport(asyncio.Protocol):
         self._connections.discard(self)
         self._admission.leave(self)
         self._gathering.forget(self)
+        # It does not wait for the collector.
+        self._drop_input()
         self.memory.close()
         if isinstance(error, ssl.SSLError):
             log.warning("tls-failed: %s: %s", self.place, why(error))
@@ -183,6 +185,11 @@ class SocketTransport(asyncio.Protocol):
     def unsent_bytes(self) -> int:
         """What waits for the peer to read it."""
         return self._out_bytes + (self._transport.get_write_buffer_size() if self._transport is not None else 0)
+
+    @property
+    def memory_bytes(self) -> int:
+        """What is charged to it: itself, frames that are not whole, and what waits for the peer to read it."""
+        return self.memory.bytes
 
     @property
     def patience(self) -> int:
@@ -419,7 +426,7 @@ class NativeTransport(SocketTransport):
             self._session.broken(error)
 
     def _drop_input(self) -> None:
-        self._decoder = FrameDecoder(0)
+        self._decoder, self._postponed = FrameDecoder(0), []
 
     def _act_on(self, frames: list[Frame], more: bool = False) -> None:
         """``more``: the socket has more to read, and would be read in this same turn."""

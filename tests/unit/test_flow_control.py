@@ -6,6 +6,8 @@ import pytest
 
 from homing.broker.core.message import Message
 from homing.broker.core.producer import Producer
+from homing.broker.limits import BrokerLimits
+from homing.broker.steps import at_once
 from tests.model.world import World
 
 
@@ -37,3 +39,25 @@ def test_producers_wait_while_too_much_is_on_its_way_to_the_disk(monkeypatch: py
     world.commit()
     assert sink.grants[-1] == (4000, None)
     assert not flow.waiting
+
+
+def test_the_log_says_when_memory_holds_producers_back_who_holds_most_and_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "homing")
+    world, sink = World({}, limits=BrokerLimits(memory_bytes=10_000)), Sink()
+    producer = Producer("c/1", 1, "orders", 0, sink)
+    flow = world.broker.flow
+    flow.open(producer)
+    world.broker.send(producer, 1, [Message(0, "orders", b"x" * 4000, durable=False) for _ in range(3)])
+    for _ in range(3):
+        flow.charge(producer, 4000, 12_000)
+        flow.top_up(producer)
+    (began,) = [record.getMessage() for record in caplog.records if record.getMessage().startswith("producers-wait: memory-limit")]
+    assert "most is held by queue orders, about 13200 bytes" in began
+    at_once(world.broker.resources.purge_steps(world.broker.state.post_office.queues["orders"]))
+    world.commit()
+    flow.relieve()
+    flow.look(world.time_ms + 4_000)
+    assert "go-on" not in caplog.text
+    flow.look(world.time_ms + 5_000)
+    flow.look(world.time_ms + 9_000)
+    assert caplog.text.count("producers-go-on: memory-limit") == 1
