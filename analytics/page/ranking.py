@@ -15,6 +15,8 @@ from .tables import Row, first_rows
 Tables = Mapping[str, Any]
 #: Rows of a table that are looked at; they come with the worst first.
 LOOKED_AT = 50
+#: Of a fault that fewer messages met it is not told that it is new.
+ENOUGH = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ def ranked(tables: Tables, dump: str) -> list[Finding]:
     faults = [each for each in faults if each.fault not in hopeless]
     deadly = {each.fault for each in faults}
     advised = [each for each in advised if each.kind != "longer" or each.fault not in deadly]
-    other = (*_imbalance(tables), *_growth(tables), *_load(tables), *_people(tables), *_ways(tables))
+    other = (*_imbalance(tables), *_new_faults(tables), *_growth(tables), *_load(tables), *_people(tables), *_ways(tables))
     found = [*advised, *faults, *other]
     return sorted(found, key=lambda each: (each.kind != "imbalance", -each.messages, -each.retries, each.kind, each.queue))
 
@@ -98,12 +100,23 @@ def _faults(tables: Tables) -> Iterator[Finding]:
         lies_in = _bare(groups[0]["dead_letter_queue"] or groups[0]["queue"])
         fault = groups[0]["queue"], row["error_class"]
         of = f"{number(row['deaths'])} of {plural(row['messages'], 'message')} that met it died"
+        of += f", and it is {row['seen']}" if row["seen"] in ("new", "back") else ""
         if row["outage"]:
             told = f"{row['queues']} was down: {row['error_class']} killed what it met ({of}), and the messages are well"
             yield Finding("outage", groups[0]["queue"], row["deaths"], 0, window, told, f"homing redrive {lies_in}", "faults", fault)
         else:
             told = f"{row['error_class']} in {row['queues']} is poison: {of}"
             yield Finding("poison", groups[0]["queue"], row["deaths"], 0, window, told, f"homing peek {lies_in}", "faults", fault)
+
+
+def _new_faults(tables: Tables) -> Iterator[Finding]:
+    """Those that are not found for what they do anyway."""
+    for row in first_rows(tables["poison_clusters"], tables["poison_clusters"].num_rows):
+        if row["seen"] in ("new", "back") and row["messages"] >= ENOUGH and not (row["poison"] or row["outage"]):
+            told = f"{row['error_class']} in {row['queues']} is {row['seen']}: {number(row['messages'])} messages met it"
+            queue, window = row["queues"].partition(", ")[0], (row["first_at"], row["last_at"])
+            command = f"homing explain {_bare(queue)}"
+            yield Finding(f"{row['seen']}-fault", queue, row["deaths"], row["attempts"] - row["messages"], window, told, command, "faults")
 
 
 def _advice(tables: Tables, dump: str) -> Iterator[Finding]:

@@ -23,6 +23,9 @@ DEATHS, DEADLY = 5, 0.5
 #: Unless in the minutes of those deaths less than this part of what is usual succeeded of what was sent to the queue: then it was down,
 #: and the messages are well. Fewer sent messages than ENOUGH tell nothing.
 DOWN, ENOUGH = 0.25, 20
+#: The record of a broker is looked at in so many parts, where it is of an hour at least. What is met in the last LATE of them is there
+#: now, and so many without it are a pause.
+PARTS, LATE, HOUR_US = 12, 3, 3_600_000_000
 
 
 def error_kinds(attempts: DataFrame) -> DataFrame:
@@ -82,8 +85,11 @@ def faults(kinds: DataFrame) -> DataFrame:
 
 def poison_clusters(faults: DataFrame, attempts: DataFrame, deaths: DataFrame, deliveries_by_minute: DataFrame) -> DataFrame:
     """One row for each broker and cluster: ``cluster`` (a number of its own), ``error_class``, ``example``, ``texts``, ``fingerprints``,
-    ``queues``, ``attempts`` and ``messages`` on record, ``first_at`` and ``last_at`` of these, ``deaths`` of it, ``poison``, and
+    ``queues``, ``attempts`` and ``messages`` on record, ``first_at`` and ``last_at`` of these, ``seen``, ``deaths`` of it, ``poison``, and
     ``outage``: as deadly, but at times when hardly anything of its queues succeeded. Most deaths first.
+
+    ``seen``: ``new``, in the last quarter of the time only; ``gone``, not in it; ``back``, in it after a quarter without; ``steady``; null
+    where the record is of less than an hour.
     """
     from pyspark.sql import functions as F
 
@@ -93,7 +99,9 @@ def poison_clusters(faults: DataFrame, attempts: DataFrame, deaths: DataFrame, d
         attempts.where("error_text IS NOT NULL")
         .select("broker_id", *_of_kind(), "queue", "message_id", "fingerprint", "at")
         .join(numbers, of_kind)
-        .groupBy("broker_id", "cluster", "queue", "message_id", "fingerprint")
+        .join(F.broadcast(_record(deliveries_by_minute)), "broker_id", "left")
+        .withColumn("part", _part())
+        .groupBy("broker_id", "cluster", "queue", "message_id", "fingerprint", "part")
         .agg(F.count(F.lit(1)).alias("attempts"), F.min("at").alias("first_at"), F.max("at").alias("last_at"))
         .groupBy("broker_id", "cluster")
         .agg(
@@ -103,7 +111,9 @@ def poison_clusters(faults: DataFrame, attempts: DataFrame, deaths: DataFrame, d
             F.countDistinct("message_id").alias("messages"),
             F.min("first_at").alias("first_at"),
             F.max("last_at").alias("last_at"),
+            F.sort_array(F.collect_set("part")).alias("parts"),
         )
+        .withColumn("seen", _seen())
     )
     told = faults.groupBy("broker_id", "cluster").agg(
         F.max_by("error_class", "messages").alias("error_class"),
@@ -125,11 +135,40 @@ def poison_clusters(faults: DataFrame, attempts: DataFrame, deaths: DataFrame, d
         .fillna(0, ["deaths"])
         .withColumn("down", F.coalesce("down", F.lit(False)))
         .select(
-            *(*key, "error_class", "example", "texts", "fingerprints", "queues", "attempts", "messages", "first_at", "last_at", "deaths"),
+            *(*key, "error_class", "example", "texts", "fingerprints", "queues", "attempts", "messages", "first_at", "last_at", "seen"),
+            "deaths",
             *((deadly & ~F.col("down")).alias("poison"), (deadly & F.col("down")).alias("outage")),
         )
         .orderBy(F.desc("deaths"), F.desc("messages"), "cluster", "broker_id")
     )
+
+
+def _record(deliveries_by_minute: DataFrame) -> DataFrame:
+    """Broker -> ``begin_us`` and ``long_us`` of its record."""
+    from pyspark.sql import functions as F
+
+    begin, end = F.unix_micros(F.min("minute")), F.unix_micros(F.max("minute"))
+    return deliveries_by_minute.groupBy("broker_id").agg(begin.alias("begin_us"), (end - begin + 60_000_000).alias("long_us"))
+
+
+def _part() -> Column:
+    """Which of PARTS of the record an attempt is in, from 0; null where that is too short."""
+    from pyspark.sql import functions as F
+
+    part = F.floor(PARTS * (F.unix_micros("at") - F.col("begin_us")) / F.col("long_us")).cast("int")
+    return F.when(F.col("long_us") >= HOUR_US, F.greatest(F.lit(0), F.least(part, F.lit(PARTS - 1))))
+
+
+def _seen() -> Column:
+    from pyspark.sql import functions as F
+
+    parts, now = F.col("parts"), PARTS - LATE
+    before = F.filter(parts, lambda part: part < now)
+    here = F.array_max(parts) >= now
+    # The first part of the last quarter with it, after the last one before with it.
+    pause = F.array_min(F.filter(parts, lambda part: part >= now)) - F.array_max(before) > LATE
+    told = F.when(~here, "gone").when(F.size(before) == 0, "new").when(pause, "back").otherwise("steady")
+    return F.when(F.size(parts) > 0, told)
 
 
 def _deaths_amid(died: DataFrame, deliveries_by_minute: DataFrame) -> DataFrame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -26,6 +27,8 @@ from homing.analytics.errors import AnalyticsError
 from homing.analytics.input import inputs
 from homing.analytics.input.schema import MANIFEST_NAME
 from homing.analytics.page.outputs import Output
+from homing.analytics.reports.clusters import error_kinds, faults, poison_clusters
+from homing.analytics.reports.fates import Shared
 from homing.analytics.spark.java import find_java
 from homing.analytics.synthetic import sample
 from tests.acceptance.spark_support import session
@@ -137,6 +140,26 @@ def test_findings_and_a_limit(analysed: Analysed, tmp_path: Path) -> None:
     assert summary.broken == (f"dead_letters > 1 (dead_letters is {dead})",)
     with pytest.raises(AnalyticsError, match="Did you mean overview"):
         analyze(analysed.dump, tmp_path / "out", only=["overwiev"])
+
+
+def test_faults_are_new_gone_or_back(spark: SparkSession, tmp_path: Path) -> None:
+    """By the hours of a record of twelve in which each was met."""
+    hours = {"new": [9, 11], "gone": [0, 5, 8], "back": [2, 5, 10], "steady": [0, 8, 11]}
+    hour_us = 3_600_000_000
+    world = sample.World(random.Random(0), sample.START_US, sample.START_US + 12 * hour_us, "b-1")
+    for minute in (0, 12 * 60 - 1):
+        world.add("deliveries_by_minute", queue="q", minute=sample.START_US + minute * 60_000_000, sent=1)
+    for number, (word, seen) in enumerate(hours.items()):
+        for hour in seen:
+            key = {"message_id": number, "sequence": number, "queue": "q", "address": "q", "home_queue": "q"}
+            at = sample.START_US + hour * hour_us + 1
+            world.add("attempts", **key, attempt=hour, at=at, outcome="listener", error_class=word, error_text=f"the text of {word}")
+    sample.write_world(world, tmp_path / "dump")
+    export = inputs.read_export(spark, str(tmp_path / "dump"))
+    found = poison_clusters(
+        faults(error_kinds(export.attempts)), export.attempts, Shared(export).deaths(), export.deliveries_by_minute
+    ).collect()
+    assert {row["error_class"]: row["seen"] for row in found} == {word: word for word in hours}
 
 
 def test_what_is_not_ours_is_not_overwritten(analysed: Analysed, tmp_path: Path) -> None:

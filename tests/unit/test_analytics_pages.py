@@ -180,7 +180,16 @@ def findings(**changed: list[Row]) -> list[Finding]:
     at = datetime(2026, 3, 2, 8, tzinfo=UTC)
     later = at + timedelta(minutes=5)
     group = {"cluster": 1, "dead_letter_queue": "DLQ.pay", "queue": "pay", "first_died_at": at, "last_died_at": later}
-    fault = {"cluster": 1, "error_class": "Shape", "queues": "pay", "deaths": 30, "messages": 30, "poison": True, "outage": False}
+    fault = {
+        "cluster": 1,
+        "error_class": "Shape",
+        "queues": "pay",
+        "deaths": 30,
+        "messages": 30,
+        "poison": True,
+        "outage": False,
+        "seen": "steady",
+    }
     advice = ADVICE | {"queue": "pay", "policy": "p", "current": True, "retries": 500, "wasted": 400}
     storm = {"queue": "pay", "from_at": at, "until": later, "minutes": 5, "retries": 300, "deliveries": 400}
     tables: dict[str, list[Row]] = {
@@ -213,9 +222,28 @@ def test_findings_come_by_what_they_cost() -> None:
     assert (wrong[0].kind, wrong[0].queue) == ("imbalance", "log")
 
 
+def test_a_fault_that_is_new_or_back_is_found() -> None:
+    at = datetime(2026, 3, 2, 8, tzinfo=UTC)
+    fault = {"cluster": 9, "error_class": "Late", "queues": "pay, log", "deaths": 2, "messages": 40, "attempts": 55, "first_at": at}
+    fault |= {"last_at": at, "poison": False, "outage": False}
+    for seen, kinds in {"new": ["new-fault"], "back": ["back-fault"], "steady": [], "gone": []}.items():
+        found = [each for each in findings(poison_clusters=[fault | {"seen": seen}], advice=[]) if each.kind.endswith("fault")]
+        assert [each.kind for each in found] == kinds
+    assert findings(poison_clusters=[fault | {"seen": "new", "messages": 5}], advice=[])[0].kind != "new-fault"
+
+
 def test_one_fault_is_one_finding() -> None:
     """It is of no use to try longer what is poison, nor to say that something is poison where the advice is not to retry it."""
-    fault = {"cluster": 1, "error_class": "Timeout", "queues": "pay", "deaths": 30, "messages": 30, "poison": True, "outage": False}
+    fault = {
+        "cluster": 1,
+        "error_class": "Timeout",
+        "queues": "pay",
+        "deaths": 30,
+        "messages": 30,
+        "poison": True,
+        "outage": False,
+        "seen": "steady",
+    }
     advice = ADVICE | {"queue": "pay", "policy": "p", "current": True, "retries": 500, "wasted": 400}
     assert {"poison", "longer"} & {each.kind for each in findings(poison_clusters=[fault])} == {"poison"}
     hopeless = findings(poison_clusters=[fault], advice=[advice | {"kind": "not-retryable"}])
