@@ -113,9 +113,15 @@ def sentence(rows: Sequence[dict[str, Any]]) -> str:
             "What would come of it cannot be told: of most of these errors nobody ever saw a second attempt; "
             f"{number(dead['recorded'] or 0)} messages died on record"
         )
-    told = (
-        f"{number(dead['low'])} to {number(dead['high'])} messages would have died instead of {number(dead['recorded'] or 0)}, "
-        f"with {number(work['low'])} to {number(work['high'])} deliveries instead of {number(work['recorded'] or 0)}"
-    )
+    died, deliveries = (_between(row) for row in (dead, work))
+    told = f"{died} messages would have died instead of {number(dead['recorded'] or 0)}, "
+    told += f"with {deliveries} deliveries instead of {number(work['recorded'] or 0)}"
+    if all(row["low"] == row["high"] == row["recorded"] for row in (dead, work)):
+        told = f"{died} messages would have died, with {deliveries} deliveries, as they did"
     seen = work["observed_share"]
     return told if seen is None else f"{told}; {share(seen, 1)} of the outcomes behind this are on record, the rest is modelled"
+
+
+def _between(row: dict[str, Any]) -> str:
+    low, high = number(row["low"]), number(row["high"])
+    return low if low == high else f"{low} to {high}"
