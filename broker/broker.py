@@ -26,6 +26,7 @@ from .core.settings.units import counted
 from .core.transaction import Send, Transaction
 from .errors import Refused
 from .places import at_address, at_new_address, at_new_queue, at_queue_of_name, consumed, published_to
+from .shares import Share
 
 _UNBOUNDED: Final = 1 << 62
 #: An acknowledgement "expired" is believed when the message expires within this time: clocks differ.
@@ -54,6 +55,7 @@ class Broker(Administration):
         virtual_host: str | None = None,
         client: Client = NOBODY,
         peer: str = "",
+        shares: Sequence[Share] = (),
     ) -> Connection:
         """A client has logged in. An older connection of the same client is ended first, so that nothing of it can come later.
 
@@ -70,6 +72,7 @@ class Broker(Administration):
             self.disconnect(older, lost=True)
             older.front_end.end("taken-over", "the same client has connected again", "nothing; the newer connection goes on")
         connection = Connection(self.next_connection, client_id, user, front_end, policies, self.now_ms(), client, peer)
+        connection.shares = shares
         if virtual_host is not None:
             connection.virtual_host = virtual_host
         self.next_connection += 1
@@ -127,7 +130,7 @@ class Broker(Administration):
             self.resources.check_name(address, "address")
         key = f"{connection.client_id or connection.name}/{number}"
         mark = self.high_watermarks.get(key)
-        producer = Producer(key, number, address, mark[0] if mark else 0, connection.front_end)
+        producer = Producer(key, number, address, mark[0] if mark else 0, connection.front_end, connection.bounds)
         connection.producers[number] = producer
         self.resources.named[address] = self.resources.named.get(address, 0) + 1
         return producer
@@ -145,7 +148,7 @@ class Broker(Administration):
 
     def open_sender(self, connection: Connection) -> Producer:
         """One producer for all that comes on the connection, to whatever address; nothing is numbered (AMQP). It is given credit."""
-        connection.sender = producer = Producer(f"{connection.name}/amqp", 0, "", 0, connection.front_end)
+        connection.sender = producer = Producer(f"{connection.name}/amqp", 0, "", 0, connection.front_end, connection.bounds)
         self.flow.open(producer)
         return producer
 

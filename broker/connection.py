@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from .core.amqp.vhost import DEFAULT
@@ -10,6 +11,7 @@ from .core.message import MessageReference
 from .core.producer import CreditSink, Producer
 from .core.redelivery import PolicyMap
 from .core.transaction import Transaction
+from .shares import Share
 
 
 class FrontEnd(Sink, CreditSink, Protocol):
@@ -42,6 +44,7 @@ class Connection:
         "retired",
         "returns_at_once",
         "sender",
+        "shares",
         "transactions",
         "user",
         "virtual_host",
@@ -74,6 +77,8 @@ class Connection:
         #: Shown to people: client ids are the clients' secret, numbers are not.
         self.name = f"c{number}"
         self.open = True
+        #: What it has counts among these: its user's, and those of the address it came from.
+        self.shares: Sequence[Share] = ()
         self.producers: dict[int, Producer] = {}
         #: One for all that comes, where messages are not numbered (AMQP).
         self.sender: Producer | None = None
@@ -84,6 +89,11 @@ class Connection:
         self.kept = HeldBytes()
         #: Of sessions, or AMQP's channels.
         self.transactions: dict[int, Transaction[Any]] = {}
+
+    @property
+    def bounds(self) -> list[Share]:
+        """Those that bound the bytes that are not confirmed."""
+        return [each for each in self.shares if each.room is not None]
 
     def retire(self, consumer: Consumer) -> None:
         """It is closed, and something that it was given is kept."""

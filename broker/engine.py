@@ -6,13 +6,13 @@ second.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Any, Final, NamedTuple
 
 from homing.journal.contract import DeclarationRecord
 
-from .auth.access import Access, home_place, queue_place
+from .auth.access import Access, Who, home_place, queue_place
 from .auth.users import USER, Users, contents
 from .connection import Connection
 from .core.consumer import Consumer
@@ -78,6 +78,7 @@ class Engine:
         #: Who may do what: each verb asks.
         self.access = Access(Users(self._keep_user))
         self.access.users.changed.append(self._users_changed)
+        self.access.check_room = self._check_room
         self.memory = Memory(self.limits.memory_bytes, lambda: self.recorder.unwritten_bytes)
         windows = Windows(self.limits.window_messages, self.limits.window_bytes, self.limits.window_scheduled)
         #: Of broker.yaml; what is in force, with what commands have laid over it, is ``state.settings``.
@@ -126,6 +127,8 @@ class Engine:
         state.pager.look_again()
         if state.ready and not self.stopping and state.throttle.may_hand_out():
             self.dispatcher.ready()
+        if self.flow.charged:
+            self.flow.watch_shares()
         if self.flow.waiting:
             self.flow.relieve()
 
@@ -181,6 +184,13 @@ class Engine:
         if self.flow.waiting:
             self.flow.relieve()
         self.flow.look(now_ms)
+
+    def _check_room(self, who: Who, places: Sequence[Place]) -> None:
+        """Raises Refused where its user, or its address, may have no more queues. An address gets a queue of its name."""
+        if isinstance(who, Connection):
+            names = [place.names[0] for place in places if place.kind != "exchange"]
+            for share in who.shares:
+                share.make_queues(names, self.state.post_office.queues.__contains__)
 
     # -- what redrive jobs may do --------------------------------------------------------------------------------------
 

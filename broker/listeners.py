@@ -7,7 +7,7 @@ import errno
 import logging
 import os
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from . import __version__
 from .auth.logins import Answer, Logins
 from .broker import Broker
 from .config.config import Config
-from .config.models import Listener, is_loopback
+from .config.models import Listener, ShareSection, is_loopback
 from .core.memory import Kind
 from .errors import Refused
 from .logs import visible
@@ -29,6 +29,7 @@ from .protocols.gathering import Gathering
 from .protocols.handshakes import Admission, AdmissionLimits
 from .protocols.native.session import Call, NativeOptions, NativeSession
 from .protocols.transport import NativeTransport, SocketTransport, TransportLimits
+from .shares import Allowance, Shares
 from .tls.certificate import Certificate
 
 log = logging.getLogger("homing")
@@ -58,6 +59,7 @@ class Listeners:
         self._admission = Admission(
             AdmissionLimits(limits.max_connections, limits.max_connections_per_peer, limits.max_handshakes, limits.max_handshakes_per_peer),
             resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+            Shares(_allowances(config.user_limits), _allowances(config.peer_limits)),
         )
 
     async def open(self, broker_id: str) -> dict[str, asyncio.Server]:
@@ -141,12 +143,17 @@ class Listeners:
 
             def answer(user: str | Refused) -> None:
                 transport.checking = False
-                refusal = self._admission.admit(transport) if isinstance(user, str) else None
+                refusal = self._admission.admit(transport, user, self._broker.now_ms()) if isinstance(user, str) else None
                 if refusal is not None:
                     log.warning("connection-refused: %s was refused: %s", transport.place, refusal)
                 self._broker.access.tell_login(name or certified, transport.place, refusal or user, transport.protocol)
                 done(refusal or user)
 
+            try:
+                self._admission.shares.of_peer(transport.peer).log_in(self._broker.now_ms())
+            except Refused as refusal:
+                answer(refusal)
+                return None
             if certified is not None:
                 self._logins.vouch(certified, transport.peer, answer)
                 return None
@@ -173,6 +180,10 @@ class Listeners:
     def close(self) -> None:
         if self._watching is not None:
             self._watching.cancel()
+
+
+def _allowances(sections: Mapping[str, ShareSection]) -> dict[str, Allowance]:
+    return {name: section.allowance() for name, section in sections.items()}
 
 
 async def listen(

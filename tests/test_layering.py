@@ -33,7 +33,7 @@ _ENGINE = {
     *("broker/recording", "broker/steps", "broker/topology"),
 }
 #: What the front ends see: the Broker's verbs, and the nouns these speak of.
-_VERBS = {"broker/broker", "broker/connection", "broker/core", "broker/errors", "broker/properties", "broker/steps"}
+_VERBS = {"broker/shares", "broker/broker", "broker/connection", "broker/core", "broker/errors", "broker/properties", "broker/steps"}
 _RECORDS = {"journal/contract", "journal/errors", "journal/fingerprint", "journal/options"}
 #: Which rooms a room may look into, besides itself. A room is a folder with all that is below it, or a file beside the folders; the
 #: longest name that fits counts. server -> protocols, management -> the Broker's verbs -> the engine's parts -> core, and the journal's
@@ -44,6 +44,7 @@ ALLOWED: dict[str, set[str]] = {
     "broker/errors": set(),
     "broker/clock": set(),
     "broker/limits": set(),
+    "broker/shares": {"broker/errors"},
     "broker/http": {"broker/auth", "broker/broker", "broker/core", "broker/errors", "broker/management", "codec"},
     "broker/logs": {"broker/safe_text"},
     "broker/safe_text": set(),
@@ -53,7 +54,7 @@ ALLOWED: dict[str, set[str]] = {
     "broker/audit": {"broker/errors", "broker/logs"},
     "broker/properties": {"broker/errors", "journal/contract"},
     "broker/auth": {"broker/core", "broker/errors", "broker/logs", "broker/safe_text", "journal/contract"},
-    "broker/config": {"broker/core"},
+    "broker/config": {"broker/shares", "broker/core"},
     "broker/tls": {"broker/config", "broker/errors"},
     "broker/listeners": {
         *(
@@ -67,9 +68,10 @@ ALLOWED: dict[str, set[str]] = {
             "broker/protocols",
             "broker/tls",
         ),
+        "broker/shares",
         "codec",
     },
-    "broker/connection": {"broker/core"},
+    "broker/connection": {"broker/shares", "broker/core"},
     "broker/steps": set(),
     "broker/delivery": _ENGINE | {"journal/contract"},
     "broker/paging": _ENGINE | {"journal/contract", "journal/read"},
@@ -77,7 +79,15 @@ ALLOWED: dict[str, set[str]] = {
     "broker/recording": _ENGINE | {"broker/engine", "journal/commit", "journal/contract", "journal/fingerprint", "journal/read"},
     "broker/engine": _ENGINE | {"broker/auth", "journal/contract"},
     "broker/administration": _ENGINE | {"broker/auth", "broker/engine", "broker/places"},
-    "broker/broker": {"broker/administration", "broker/auth", "broker/connection", "broker/core", "broker/errors", "broker/places"},
+    "broker/broker": {
+        "broker/shares",
+        "broker/administration",
+        "broker/auth",
+        "broker/connection",
+        "broker/core",
+        "broker/errors",
+        "broker/places",
+    },
     "broker/places": _ENGINE | {"broker/auth", "broker/engine"},
     "broker/declarations": {"broker/auth", "broker/broker", "broker/config", "broker/core", "broker/errors"},
     "broker/reload": {"broker/broker", "broker/config", "broker/declarations", "broker/errors", "broker/logs"},

@@ -7,7 +7,7 @@ right makes routes anew and ends connections that have open what their user may 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator, Iterable
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from functools import wraps
 from inspect import iscoroutine
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
@@ -59,6 +59,8 @@ class Access:
         self.users = users
         #: Gets one map for each management action, login and refusal, where there are users.
         self.audit: Tell = lambda line: None
+        #: Raises Refused where whoever asks may make no more.
+        self.check_room: Callable[[Who, Sequence[Place]], None] = lambda who, places: None
 
     def may(self, who: Who, right: Right, place: Place) -> bool:
         """Where there are no users, everybody may do everything."""
@@ -74,6 +76,8 @@ class Access:
                 refusal = f"{right} access to {shown(place)} refused for user '{who.user}'"
                 self.tell(who, verb, places, "access-refused", right=str(right))
                 raise AccessRefused("access-refused", refusal, f"an administrator may allow it: {command_for(who.user, right, place)}")
+        if right is Right.CREATE:
+            self.check_room(who, places)
 
     def check_login(self, user: str, virtual_host: str | None) -> None:
         """Raises Refused: there is no such user any more, or, with RabbitMQ's sentence, one that may do nothing in the virtual host."""

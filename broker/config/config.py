@@ -37,10 +37,12 @@ from .models import (
     Listener,
     LogSection,
     NativeSection,
+    Network,
     PolicyDeclaration,
     PolicyName,
     QueueDeclaration,
     Section,
+    ShareSection,
     TlsSection,
     UserDeclaration,
     VirtualHostNames,
@@ -63,7 +65,9 @@ __all__ = [
 ]
 
 #: Sections that only a restart can change; the rest takes effect at reload.
-RESTART_SECTIONS: Final = frozenset({"audit", "native", "amqp", "http", "tls", "insecure", "data_directory", "journal", "broker", "limits"})
+RESTART_SECTIONS: Final = frozenset(
+    {"audit", "native", "amqp", "http", "tls", "insecure", "data_directory", "journal", "broker", "limits", "user_limits", "peer_limits"}
+)
 #: Of ``limits`` these take effect at reload all the same.
 RELOADED_LIMITS: Final = frozenset({"window_messages", "window_bytes", "window_scheduled"})
 
@@ -88,6 +92,9 @@ class Config(Section):
     broker: BrokerSection = BrokerSection()
     journal: JournalSection = JournalSection()
     limits: LimitsSection = LimitsSection()
+    #: User, or ``*``, -> what all connections of one may have together; the same for networks that connections come from.
+    user_limits: dict[str, ShareSection] = Field(default_factory=dict)
+    peer_limits: dict[Network, ShareSection] = Field(default_factory=dict)
     address_settings: AddressSettingsRepository = Field(default_factory=lambda: AddressSettingsRepository({}))
     addresses: dict[str, AddressDeclaration] = Field(default_factory=dict)
     queues: dict[str, QueueDeclaration] = Field(default_factory=dict)
@@ -229,14 +236,14 @@ def parse(text: str, directory: Path | None = None, source: str = "broker.yaml",
         values["queues"] = _queues(values["queues"], read, problems)
     if isinstance(values.get("addresses"), dict):
         values["addresses"] = {name: {} if value is None else value for name, value in values["addresses"].items()}
-    if directory is not None and isinstance(values.get("tls"), dict):
-        values["tls"] = {key: _path(value, directory) if key in _TLS_FILES else value for key, value in values["tls"].items()}
     if insecure:
         values["insecure"] = True
     values["data-directory"] = _data_directory(values.get("data-directory", "homing-data"), directory, read, problems)
     config: Config | None = None
     try:
         config = Config.model_validate({**values, "address-settings": repository})
+        if config.tls is not None and directory is not None:
+            config = config.model_copy(update={"tls": config.tls.under(directory.absolute())})
         problems += _listener_problems(config, read)
     except ValidationError as error:
         problems += _validation_problems(error, read)
@@ -377,13 +384,6 @@ def _queues(queues: Mapping[str, Any], read: Source, problems: list[ConfigProble
             own = {key: value for key, value in declared.items() if key in _QUEUE_KEYS}
             split[name] = {**own, "settings": _settings(others, ("queues", name), DECLARABLE_SETTINGS, read, problems)}
     return split
-
-
-_TLS_FILES: Final = frozenset({"certificate", "key", "client-ca"})
-
-
-def _path(value: Any, directory: Path) -> Any:
-    return str(directory.absolute() / Path(value).expanduser()) if isinstance(value, str) and value else value
 
 
 def _data_directory(value: Any, directory: Path | None, read: Source, problems: list[ConfigProblem]) -> Path:

@@ -8,7 +8,7 @@ from typing import Any
 from ..core.settings.address_settings import KEY_OF_FIELD
 from ..core.settings.units import format_duration_ms, format_size_bytes
 from .config import SECTIONS
-from .models import AddressDeclaration, PolicyDeclaration, QueueDeclaration, Section
+from .models import AddressDeclaration, PolicyDeclaration, QueueDeclaration, Section, ShareSection, yaml_key
 
 
 def as_file(described: Mapping[str, Any]) -> dict[str, Any]:
@@ -21,6 +21,8 @@ def as_file(described: Mapping[str, Any]) -> dict[str, Any]:
     found["virtual-hosts"] = list(described["virtual_hosts"])
     found["addresses"] = {name: _section(AddressDeclaration, each) for name, each in described["addresses"].items()}
     found["queues"] = {name: _queue(each) for name, each in described["queues"].items()}
+    for key in ("user_limits", "peer_limits"):
+        found[yaml_key(key)] = {name: _section(ShareSection, each) for name, each in described[key].items()}
     found["policies"] = {name: _section(PolicyDeclaration, each) for name, each in described["policies"].items()}
     return {key: value for key, value in found.items() if value not in ({}, [])}
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable
+from ipaddress import ip_network
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, field_validator, model_validator
@@ -17,6 +19,7 @@ from ..core.amqp.vhost import DEFAULT, name_problem
 from ..core.rights import ADMINISTRATOR, Grant, GrantError, read_grant
 from ..core.selector import SelectorError, compile_selector
 from ..core.settings.units import parse_duration_ms, parse_size_bytes
+from ..shares import EVERYBODY, Allowance
 from .machine import default_limit, parse_limit
 
 _DAY_MS: Final = 86_400_000
@@ -112,6 +115,11 @@ class TlsSection(Section):
     #: What of a client's certificate is the user's name.
     user_from: Literal["common-name", "san-dns", "san-email", "san-uri"] = "common-name"
 
+    def under(self, directory: Path) -> TlsSection:
+        """With its files where they are, relative ones below ``directory``."""
+        files = {name: getattr(self, name) for name in ("certificate", "key", "client_ca")}
+        return self.model_copy(update={name: str(directory / Path(file).expanduser()) for name, file in files.items() if file})
+
     @model_validator(mode="after")
     def _can_be_checked(self) -> TlsSection:
         if self.require_client_certificate and self.client_ca is None:
@@ -177,6 +185,31 @@ class JournalSection(Section):
     #: Relative to the data directory.
     backup_directory: str = Field(default="backups", min_length=1, max_length=4096)
     on_damage: Literal["refuse", "quarantine"] = "refuse"
+
+
+class ShareSection(Section):
+    """What one user, or one address, may have together; None: as much as there is."""
+
+    max_connections: int | None = Field(default=None, ge=1)
+    max_channels: int | None = Field(default=None, ge=1)
+    #: Those made since the broker started that are there.
+    max_queues: int | None = Field(default=None, ge=0)
+    max_message_bytes: OptionalSize = None
+    max_unconfirmed_bytes: OptionalSize = None
+    max_logins_per_minute: int | None = Field(default=None, ge=1)
+
+    def allowance(self) -> Allowance:
+        return Allowance(**self.model_dump())
+
+
+def network(name: str) -> str:
+    try:
+        return name if name == EVERYBODY else str(ip_network(name))
+    except ValueError:
+        raise ValueError("expected a network such as 10.0.0.0/8, an address, or '*'") from None
+
+
+Network = Annotated[str, AfterValidator(network)]
 
 
 class LimitsSection(Section):

@@ -5,11 +5,24 @@ A producer's messages are numbered without gaps; the highest stored number is it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 
 class CreditSink(Protocol):
     def grant(self, producer: Producer, messages: int, size: int, reason: str | None) -> None: ...
+
+
+class Bound(Protocol):
+    """How much several producers may have sent together without a confirm. Bytes."""
+
+    unconfirmed_bytes: int
+
+    @property
+    def room(self) -> int | None: ...
+
+    @property
+    def why_full(self) -> str: ...
 
 
 class Producer:
@@ -24,11 +37,12 @@ class Producer:
         "name",
         "number",
         "settled_first",
+        "shares",
         "sink",
         "waiting",
     )
 
-    def __init__(self, key: str, number: int, address: str, mark: int, sink: CreditSink) -> None:
+    def __init__(self, key: str, number: int, address: str, mark: int, sink: CreditSink, shares: Sequence[Bound] = ()) -> None:
         self.key = key
         #: What people and exports are shown: a client_id is the client's secret.
         self.name = f"{key[:8]}/{number}"
@@ -37,6 +51,8 @@ class Producer:
         #: The highest number stored for this identity.
         self.high_watermark = mark
         self.sink = sink
+        #: What bounds the bytes that are not confirmed.
+        self.shares = shares
         #: The first frame after opening fixes where the numbering goes on.
         self.settled_first = False
         self.credit_messages = 0

@@ -10,7 +10,7 @@ from typing import Final
 
 from ..core.memory import Kind
 from ..core.message import REFERENCE_BYTES
-from ..core.producer import Producer
+from ..core.producer import Bound, Producer
 from ..core.settings.units import counted
 from .state import BrokerState
 
@@ -52,6 +52,8 @@ class FlowControl:
         self.waiting: dict[Producer, None] = {}
         #: Limits that hold producers back: since when, and when that was seen last.
         self._in_force: dict[str, tuple[int, int]] = {}
+        #: What the producers of these sent in this turn, in bytes.
+        self.charged: dict[Bound, int] = {}
         #: A turn will come when what is on its way to the disk is there.
         self._will_wake = False
 
@@ -71,6 +73,8 @@ class FlowControl:
         had_none = messages > 0 and min(producer.credit_messages, producer.credit_bytes) <= 0
         producer.credit_messages -= messages
         producer.credit_bytes -= size
+        for share in producer.shares:
+            self._charge(share, size)
         if had_none and self._reason(resuming=False) is not None:
             return False
         return producer.credit_messages >= -WINDOW_MESSAGES and producer.credit_bytes >= -4 * WINDOW_BYTES - 16 * 1024 * 1024
@@ -79,7 +83,7 @@ class FlowControl:
         """Grants up to a full window when less than half is left, or says why not."""
         if producer.credit_messages > WINDOW_MESSAGES // 2 and producer.credit_bytes > WINDOW_BYTES // 2:
             return
-        reason = self._reason(resuming=producer.waiting)
+        reason = self._reason(resuming=producer.waiting) or _share_full(producer)
         room = WINDOW_MESSAGES
         if reason is None:
             reason, room = self._blocked_queue(producer)
@@ -91,13 +95,31 @@ class FlowControl:
             self.waiting[producer] = None
             return
         messages = max(0, min(WINDOW_MESSAGES, room) - producer.credit_messages)
-        size = max(0, self._window_bytes() - producer.credit_bytes)
+        window_bytes = min([self._window_bytes(), *(each.room or 0 for each in producer.shares)])
+        size = max(0, window_bytes - producer.credit_bytes)
         if messages or size:
             producer.credit_messages += messages
             producer.credit_bytes += size
             producer.sink.grant(producer, messages, size, None)
         producer.waiting = False
         self.waiting.pop(producer, None)
+
+    def _charge(self, share: Bound, size: int) -> None:
+        if not self.charged:
+            self._state.wake()
+        share.unconfirmed_bytes += size
+        self.charged[share] = self.charged.get(share, 0) + size
+
+    def watch_shares(self) -> None:
+        """What came in this turn is given back to the shares when it is on disk."""
+        charged, self.charged = self.charged, {}
+
+        def stored() -> None:
+            for share, size in charged.items():
+                share.unconfirmed_bytes -= size
+            self._state.wake()
+
+        self._state.recorder.when_stored(stored)
 
     def _tell(self, reason: str) -> None:
         """A line of the log when a limit begins to hold producers back; some come and go many times a second, and are one time."""
@@ -191,6 +213,10 @@ class FlowControl:
                     0,
                 )
         return None, room
+
+
+def _share_full(producer: Producer) -> str | None:
+    return next((each.why_full for each in producer.shares if (each.room or 0) <= 0), None)
 
 
 def long_gone(marks: dict[str, list[int]], producers: Iterable[Producer], now_ms: int) -> list[str]:

@@ -8,10 +8,12 @@ came first, and says nothing, shut everybody out.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from ..errors import Refused
+from ..shares import Share, Shares, give_back, take
 
 
 class Guest(Protocol):
@@ -28,6 +30,9 @@ class Guest(Protocol):
     def give_way(self, refusal: Refused) -> None:
         """Its slot is another's now."""
 
+    def limit_to(self, shares: Sequence[Share]) -> None:
+        """What it has counts among these from here on."""
+
 
 @dataclass(frozen=True, slots=True)
 class AdmissionLimits:
@@ -42,14 +47,15 @@ _HANDSHAKES_OF_FILES: Final = 0.25
 
 
 class Admission:
-    def __init__(self, limits: AdmissionLimits, max_files: int | None = None) -> None:
+    def __init__(self, limits: AdmissionLimits, max_files: int | None = None, shares: Shares | None = None) -> None:
         self._limits = limits
+        self.shares = shares or Shares({}, {})
         most = limits.handshakes if max_files is None else min(limits.handshakes, int(max_files * _HANDSHAKES_OF_FILES))
         self._most_handshakes = max(1, most)
         #: peer -> sockets in a handshake, those that came first first.
         self._handshakes: dict[str, dict[Guest, None]] = {}
         self._in_handshake = 0
-        self._connections: dict[Guest, None] = {}
+        self._connections: dict[Guest, list[Share]] = {}
         self._connections_of: Counter[str] = Counter()
 
     @property
@@ -89,18 +95,27 @@ class Admission:
             return Refused("too-many-connections", message, "close some, or raise limits.max-connections-per-peer")
         return None
 
-    def admit(self, guest: Guest) -> Refused | None:
-        """Its login was right: from here on it has a connection's slot. Or why there is none."""
+    def admit(self, guest: Guest, user: str = "", now_ms: int = 0) -> Refused | None:
+        """Its login was right: from here on it has a connection's slot, and counts among what the user has. Or why there is none."""
         refusal = self.refusal(guest.peer)
-        if refusal is None and self._end_handshake(guest):
-            self._connections[guest] = None
-            self._connections_of[guest.peer] += 1
-        return refusal
+        if refusal is not None or guest not in self._handshakes.get(guest.peer, {}):
+            return refusal
+        shares = [self.shares.of_user(user), self.shares.of_peer(guest.peer)]
+        try:
+            shares[0].log_in(now_ms)
+            take(shares, "connections")
+        except Refused as too_much:
+            return too_much
+        self._end_handshake(guest)
+        self._connections[guest] = shares
+        self._connections_of[guest.peer] += 1
+        guest.limit_to(shares)
+        return None
 
     def leave(self, guest: Guest) -> None:
         """The socket is closed."""
         if guest in self._connections:
-            del self._connections[guest]
+            give_back(self._connections.pop(guest), "connections")
             self._connections_of[guest.peer] -= 1
             if not self._connections_of[guest.peer]:
                 del self._connections_of[guest.peer]

@@ -9,11 +9,12 @@ import asyncio
 import logging
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, Protocol, cast
 
 from ..errors import Refused
+from ..shares import Share
 from .codec_foreign import answer, describe
 from .codec_spoken import spoken
 from .codec_tls import why
@@ -62,6 +63,9 @@ class Session(Protocol):
         """The peer reads again."""
 
     def end(self, code: str, message: str, fix: str) -> None: ...
+
+    def limit_to(self, shares: Sequence[Share]) -> None:
+        """Whoever has logged in may have no more than these leave."""
 
 
 class SocketTransport(asyncio.Protocol):
@@ -175,6 +179,9 @@ class SocketTransport(asyncio.Protocol):
     def session(self) -> Session:
         """What is spoken on it."""
         return self._any_session
+
+    def limit_to(self, shares: Sequence[Share]) -> None:
+        self._any_session.limit_to(shares)
 
     @property
     def tls(self) -> ssl.SSLObject | None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from homing.broker.errors import Refused
 from homing.broker.protocols.handshakes import Admission, AdmissionLimits
+from homing.broker.shares import Share
 
 LIMITS = AdmissionLimits(connections=10, connections_per_peer=6, handshakes=8, handshakes_per_peer=5)
 
@@ -15,6 +18,9 @@ class Socket:
         self.patience = patience
         self.gave_way: Refused | None = None
         admission.arrive(self)
+
+    def limit_to(self, shares: Sequence[Share]) -> None:
+        pass
 
     def give_way(self, refusal: Refused) -> None:
         assert self.gave_way is None

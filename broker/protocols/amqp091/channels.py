@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
+from ...shares import give_back, take
 from .channel import Channel
 from .codec import AmqpError, Event, MethodEvent, method_frame
 from .codec_methods import NUMBER
@@ -45,6 +46,7 @@ class Channels:
             raise _second_open(number)
         if number > self.most:
             raise AmqpError(530, f"NOT_ALLOWED - channel {number} is above the negotiated {self.most}", _OPEN)
+        take(self._session.shares, "channels")
         self.open[number] = Channel(self._session, number)
         self.numbers.add(number)
         self._session.write(method_frame(number, "channel.open-ok", b""))
@@ -71,6 +73,7 @@ class Channels:
         self.closed[number] = how
         self._session.forget_content(number)
         self.open.pop(number).close()
+        give_back(self._session.shares, "channels")
 
     def passes_over(self, event: Event) -> bool:
         """What comes on a closed channel; False where it is open to whatever comes from here on."""
@@ -98,6 +101,7 @@ class Channels:
 
     def let_go(self) -> None:
         """The connection ends."""
+        give_back(self._session.shares, "channels", len(self.open))
         self.open.clear()
         self.numbers.clear()
 

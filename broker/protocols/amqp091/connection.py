@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from ...broker import Broker
@@ -11,6 +12,7 @@ from ...core.memory import Cache
 from ...core.message import MessageReference, Properties
 from ...core.producer import Producer
 from ...core.routing import Route
+from ...shares import Share
 from .batch import Turn
 from .codec import AmqpError, PublishEvent, PublishRun
 from .options import AmqpOptions
@@ -64,6 +66,8 @@ class AmqpConnection:
         self.frame_max = options.frame_max
         self.login = ""
         self.notifies_cancels = False
+        #: What its channels and queues count among.
+        self.shares: Sequence[Share] = ()
         #: By the number of the broker's consumer.
         self.subscribers: dict[int, Subscriber] = {}
         #: (exchange, routing key, properties) -> what such publishes come to.

@@ -27,6 +27,7 @@ _REPLIES: Final = {
     "login-held-back": (403, "ACCESS_REFUSED"),
     "login-failed": (403, "ACCESS_REFUSED"),
     "too-many-connections": (530, "NOT_ALLOWED"),
+    "too-many-channels": (530, "NOT_ALLOWED"),
     "client-id-in-use": (530, "NOT_ALLOWED"),
     "no-such-virtual-host": (530, "NOT_ALLOWED"),
     "virtual-host-refused": (530, "NOT_ALLOWED"),

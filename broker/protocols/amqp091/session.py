@@ -7,7 +7,7 @@ reply code and a sentence go with both, as RabbitMQ gives them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from ...broker import Broker
@@ -15,6 +15,7 @@ from ...core.consumer import NOBODY, Consumer
 from ...core.message import MessageReference
 from ...core.producer import Producer
 from ...errors import Refused
+from ...shares import Share, least
 from ..output import PausableOutput
 from .channels import Channels
 from .codec import (
@@ -96,6 +97,10 @@ class AmqpSession(AmqpConnection):
         self._ended = False
 
     # -- in ----------------------------------------------------------------------------------------------------------
+
+    def limit_to(self, shares: Sequence[Share]) -> None:
+        self.shares = shares
+        self._reader.max_message_bytes = least(self._reader.max_message_bytes, shares)
 
     def receive(self, data: bytes) -> None:
         """Acts on what the socket brought."""
@@ -298,7 +303,9 @@ class AmqpSession(AmqpConnection):
         self._expected = _OPEN
 
     def _open(self, vhost: str) -> None:
-        self.connection = self.broker.connect("", self.login, self, virtual_host=vhost, client=self._client, peer=self._output.place)
+        self.connection = self.broker.connect(
+            "", self.login, self, virtual_host=vhost, client=self._client, peer=self._output.place, shares=self.shares
+        )
         self.connection.returns_at_once = True
         self._expected = 0
         self._output.opened(self._heartbeat_s * 1000)

@@ -7,7 +7,7 @@ the client does meanwhile (acknowledge, commit, ask) goes on.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from ...broker import Broker
@@ -15,6 +15,7 @@ from ...connection import Connection
 from ...core.message import Message
 from ...core.producer import Producer
 from ...errors import Refused
+from ...shares import Share, least
 from ..output import PausableOutput
 from . import fields
 from .codec import Op, ProtocolError
@@ -42,6 +43,10 @@ class Sends:
         self._largest_message = largest_message
         #: What waits for its turn, in order; each returns whether it is done.
         self._line: deque[Callable[[], bool]] = deque()
+
+    def limit_to(self, shares: Sequence[Share]) -> None:
+        """No message may be larger than any of them lets it be."""
+        self._largest_message = least(self._largest_message, shares)
 
     def send(self, connection: Connection, number: int, first: int, said: list[Any] | None, items: list[Any], session: int) -> None:
         """``said``: of all of them, behind their bodies; None: each item says it itself. Raises ProtocolError."""

@@ -7,7 +7,7 @@ transport ends the connection with an ERROR frame.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from ...core.producer import Producer
 from ...core.redelivery import Failure, PolicyMap, RedeliveryPolicyError
 from ...core.settings.units import MAX_DURATION_MS
 from ...errors import Refused
+from ...shares import Share
 from ..output import PausableOutput
 from . import deliveries, fields
 from .answers import refusal_frame, result_frame
@@ -80,6 +81,7 @@ class NativeSession:
         #: What a frame of this connection holds, body and properties, and what may be sent of that.
         self._largest = fields.largest_message(options.max_frame_bytes)
         self._largest_sent = min(self._largest, options.max_message_bytes)
+        self._shares: Sequence[Share] = ()
         self._sends = Sends(broker, output, self._write, self.broken, options.max_properties_bytes, self._largest_sent)
         #: CLOSE came: nothing after it is looked at.
         self._closing = False
@@ -123,6 +125,10 @@ class NativeSession:
             if handler is None:
                 raise ProtocolError("unknown-op", f"there is no operation {frame[0]}", "see docs/protocol.md, section 2")
             handler(connection, frame)
+
+    def limit_to(self, shares: Sequence[Share]) -> None:
+        self._shares = shares
+        self._sends.limit_to(shares)
 
     def lost(self) -> None:
         """The socket is gone, or soon will be."""
@@ -199,7 +205,7 @@ class NativeSession:
         try:
             policies = PolicyMap.from_map(options["redelivery_policies"]) if options.get("redelivery_policies") else None
             self._connection = self._broker.connect(
-                options["client_id"], user, self, policies, client=fields.client(options), peer=self._output.place
+                options["client_id"], user, self, policies, client=fields.client(options), peer=self._output.place, shares=self._shares
             )
         except (Refused, RedeliveryPolicyError) as refusal:
             self.end(refusal.code, refusal.message, refusal.fix)
