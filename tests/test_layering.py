@@ -159,7 +159,7 @@ IMPURE = {
 }
 
 #: What ``import homing`` must not bring along: scripts that only send start fast and install little.
-HEAVY = ("aiosqlite", "argon2", "jinja2", "lark", "pyarrow", "pydantic", "pyspark", "rich", "ruamel", "typer", "uvloop")
+HEAVY = ("aiosqlite", "argon2", "jinja2", "lark", "opentelemetry", "pyarrow", "pydantic", "pyspark", "rich", "ruamel", "typer", "uvloop")
 
 
 #: What other files may reach of a class's private attributes: of the public Message and Session what no program is to see, and what
