@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
-from homing.journal.contract import QueueStat, ReferenceRecord
+from homing.journal.contract import HopRecord, QueueStat, ReferenceRecord
 
 from ..core import dead_letter
 from ..core.dead_letter import EXPIRED, MAX_LENGTH, Target
@@ -330,22 +330,34 @@ class DeadLetterOffice:
         """Whether it went, after ``sent`` others: it is asked for, and there is a home with room for it."""
         if message_ids is not None and reference.message.message_id not in message_ids:
             return False
-        return self._send(reference, self._home(reference, sent, check))
+        return self._send(reference, self.home(reference.queue, reference.hops, sent, check))
 
-    def send_back(self, reference: MessageReference, target: str | None, check: Callable[[str, str], None], job_id: int) -> bool:
-        """The same of one for a redrive job, to ``target`` or to the queue of its first death. Raises Refused where that cannot be."""
-        if target is None:
-            return self._send(reference, self._home(reference, 0, check), job_id)
-        queue = self._state.post_office.find_queue(target)
-        if queue is None:
-            raise Refused("no-such-queue", f"queue {target} is gone", "make it, and start another redrive")
-        check(queue.name, queue.address)
-        return self._send(reference, queue, job_id)
+    def send_back(self, queue: Queue, references: list[MessageReference], home: Queue, job_id: int) -> int:
+        """The same of many of one queue that go to one, for a redrive job; returns how many did, the first of them."""
+        state = self._state
+        number = self._expected([(reference, reference.hops or []) for reference in references], [home])
+        going, faults = references[:number], state.recorder.faults
 
-    def _home(self, reference: MessageReference, sent: int, check: Callable[[str, str], None]) -> Queue | None:
-        first = reference.hops[-1].facts if reference.hops else None
-        if first is None:
-            return reference.queue
+        def back(old: MessageReference, new: MessageReference) -> None:
+            new.hops = old.hops
+            new.cause = faults.goes_on(old, back=True)
+            new.redrive = job_id
+            new.delivery_count = int(old.hops[-1].facts["delivery_count"]) if old.hops else 0
+
+        if going:
+            for reference in going:
+                queue.withdraw(reference, IN_COMMIT)
+            arrived = state.references.move([home], [(reference, reference.hops or []) for reference in going], back)
+            state.references.leave_all(queue, going, "redriven", targets=(home,))
+            state.arrive_when_safe(arrived)
+            self.trim_when_safe([home])
+        return number
+
+    def home(self, queue: Queue, hops: Sequence[HopRecord] | None, sent: int, check: Callable[[str, str], None]) -> Queue | None:
+        """Where one with these hops, after so many others, goes back to; made again where it is gone. Raises Refused."""
+        if not hops:
+            return queue
+        first = hops[-1][1]
         check(first["queue"], first["address"])
         home = self._state.post_office.queues.get(first["queue"])
         if home is not None:
@@ -356,12 +368,12 @@ class DeadLetterOffice:
             why = f"after {sent} messages: queue {first['queue']} is gone and cannot be made again ({refusal.message})"
             raise Refused(refusal.code, why, f"{refusal.fix}, then redrive what is left") from None
 
-    def _send(self, reference: MessageReference, home: Queue | None, job_id: int = 0) -> bool:
+    def _send(self, reference: MessageReference, home: Queue | None) -> bool:
         if home is None or self._resources.full(home):
             return False
         first = reference.hops[-1].facts if reference.hops else None
         count = reference.delivery_count if home is reference.queue else int(first["delivery_count"]) if first else 0
-        self._move(reference, home, "redriven", count, job_id, back=True)
+        self._move(reference, home, "redriven", count, back=True)
         return True
 
     def move(self, reference: MessageReference, target: Queue) -> None:
@@ -369,9 +381,9 @@ class DeadLetterOffice:
         if self._resources.full(target):
             raise Refused("queue-full", f"queue {target.name} is full", "make room in it, or raise its max-length")
         back = reference.hops is not None and any(hop.facts["queue"] == target.name for hop in reference.hops)
-        self._move(reference, target, "moved", reference.delivery_count, 0, back)
+        self._move(reference, target, "moved", reference.delivery_count, back)
 
-    def _move(self, reference: MessageReference, target: Queue, outcome: str, delivery_count: int, job_id: int, back: bool) -> None:
+    def _move(self, reference: MessageReference, target: Queue, outcome: str, delivery_count: int, back: bool) -> None:
         references, faults = self._state.references, self._state.recorder.faults
         arrived = references.enter(
             reference.message,
@@ -380,7 +392,6 @@ class DeadLetterOffice:
             hops=reference.hops,
             delivery_count=delivery_count,
             cause=faults.goes_on(reference, back),
-            redrive=job_id,
             key=message_key(reference) if reference.cause and not back else None,
         )
         references.leave(reference, outcome, targets=(target,))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
 
 from homing.journal.contract import ReferenceRecord
 
 from ..core.letter_filter import Filter
+from ..core.message import MessageReference
 from ..core.queue import Queue
 from ..core.redrive_job import CANCELLED, DONE, PAUSED, RUNNING, STOPPED, RedriveJob
 from ..errors import Refused
@@ -136,27 +138,61 @@ class Redriving:
         """Whether it wants more of what there is."""
         if job.state != RUNNING:
             return True
-        sent = job.sent
+        going: dict[Queue, list[MessageReference]] = {}
         try:
-            for record in records:
-                if job.sent - sent >= most:
-                    return True
-                if not wanted.scans or wanted.takes(at_hand(queue, record)):
-                    self._send_one(job, queue, record)
-                job.after = record.sequence
-            job.after = last or job.after
+            self._choose(job, queue, wanted, most, records, going)
+            if not records or job.after == records[-1].sequence:
+                job.after = last or job.after
         finally:
+            for home, references in going.items():
+                sent = self._office.send_back(queue, references, home, job.job_id)
+                job.sent += sent
+                job.left += len(references) - sent
+                self._state.place(references[sent:])
             self._tally.note(job)
         return True
 
-    def _send_one(self, job: RedriveJob, queue: Queue, record: ReferenceRecord) -> None:
-        reference = in_place(self._state, queue, record)
-        if reference is None:
-            job.left += 1
-            return
-        try:
-            went = self._office.send_back(reference, job.target, partial(self._rights.may_send_back, job), job.job_id)
-        finally:
-            self._state.place((reference,))
-        job.sent += went
-        job.left += not went
+    def _choose(
+        self,
+        job: RedriveJob,
+        queue: Queue,
+        wanted: Filter,
+        most: int,
+        records: list[ReferenceRecord],
+        going: dict[Queue, list[MessageReference]],
+    ) -> None:
+        """Up to ``most`` of them join ``going``, by where they go. Raises Refused where one may not."""
+        homes: dict[tuple[str, str], Queue | None] = {}
+        number = 0
+        for record in records:
+            if number >= most:
+                return
+            if not wanted.scans or wanted.takes(at_hand(queue, record)):
+                home = self._home(job, queue, record, homes)
+                reference = in_place(self._state, queue, record) if home is not None else None
+                if home is None or reference is None:
+                    job.left += 1
+                else:
+                    going.setdefault(home, []).append(reference)
+                    number += 1
+            job.after = record.sequence
+
+    def _home(self, job: RedriveJob, queue: Queue, record: ReferenceRecord, homes: dict[tuple[str, str], Queue | None]) -> Queue | None:
+        """``homes``: those of this page, by the queue and address of the first death. Raises Refused where there can be none."""
+        first = record.hops[-1][1] if record.hops else None
+        key = (first["queue"], first["address"]) if first is not None and job.target is None else ("", "")
+        if key not in homes:
+            homes[key] = (
+                self._target(job) if job.target is not None else self._office.home(queue, record.hops, job.sent, self._may_send(job))
+            )
+        return homes[key]
+
+    def _target(self, job: RedriveJob) -> Queue:
+        found = self._state.post_office.find_queue(job.target or "")
+        if found is None:
+            raise Refused("no-such-queue", f"queue {job.target} is gone", "make it, and start another redrive")
+        self._rights.may_send_back(job, found.name, found.address)
+        return found
+
+    def _may_send(self, job: RedriveJob) -> Callable[[str, str], None]:
+        return partial(self._rights.may_send_back, job)

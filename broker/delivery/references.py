@@ -25,6 +25,8 @@ _SUSPECT: Final = int(ReferenceState.SUSPECT)
 _QUEUES: Final = int(Kind.QUEUES)
 #: A reference that ends, and the way of its message from here on.
 Moved = tuple[MessageReference, list[Hop]]
+#: Gives one that goes back what it is to have of the one that it was.
+Back = Callable[[MessageReference, MessageReference], None]
 
 
 class References:
@@ -131,7 +133,6 @@ class References:
         delivery_count: int = 0,
         expires_at_ms: int | None = None,
         cause: int = 0,
-        redrive: int = 0,
         key: str | None = None,
     ) -> list[MessageReference]:
         """Those of one message, sent or moved, to whatever queues. ``key``: of a dead letter."""
@@ -146,7 +147,6 @@ class References:
             reference.due_at_ms = due_at_ms
             reference.delivery_count = delivery_count
             reference.cause = cause
-            reference.redrive = redrive
             if column is QueueStat.SENT:
                 reference.expires_at_ms = expires_at(queue.settings, now_ms, expires_at_ms)
             else:
@@ -156,8 +156,9 @@ class References:
         self._recorder.entered(references, column, key)
         return references
 
-    def move(self, queues: list[Queue], moved: list[Moved]) -> list[MessageReference]:
-        """Those of messages that died elsewhere, many at a time. What they were is still to leave."""
+    def move(self, queues: list[Queue], moved: list[Moved], back: Back | None = None) -> list[MessageReference]:
+        """Those of messages that died elsewhere, or, with ``back``, go back to where they did, many at a time. What they were is still to
+        leave."""
         if len(queues) > 1:
             return [new for old, hops in moved for new in self._enter_all(old, queues, hops)]
         queue, now_ms = queues[0], self._now_ms()
@@ -168,7 +169,10 @@ class References:
             message = old.message
             reference = MessageReference(message, queue, sequence, now_ms)
             reference.hops = hops
-            reference.cause = old.cause
+            if back is None:
+                reference.cause = old.cause
+            else:
+                back(old, reference)
             reference.expires_at_ms = expires_at_ms
             contents[sequence] = reference
             message.references += 1
@@ -180,7 +184,7 @@ class References:
         self.transient_bytes += REFERENCE_BYTES * (len(moved) - durable)
         self._memory.charge(_QUEUES, REFERENCE_BYTES * len(moved) + sum([_hops_bytes(hops) for _, hops in moved]))
         self._recorder.moved_in(queue, references)
-        if moved[0][0].queue.settings.message_key_property is not None:
+        if back is None and moved[0][0].queue.settings.message_key_property is not None:
             self._recorder.keyed({new.sequence: message_key(old) for new, (old, _) in zip(references, moved, strict=True) if new.durable})
         return references
 

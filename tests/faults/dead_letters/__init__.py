@@ -1,0 +1,1 @@
+"""What a million dead letters cost: scripts/check-dead-letters."""

@@ -1,0 +1,156 @@
+"""A million dead letters: how long questions about them take, how fast they are sent back, and what others notice meanwhile.
+
+Prints one JSON object: seconds of each question, messages a second, milliseconds of others' confirms. Ends with 1 where a bound does not
+hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final
+
+import homing
+from homing.client import AckMode, Connection
+from tests.acceptance.semantics_support import until
+from tests.process import Server
+
+#: Each question, in seconds; messages a second; others' confirms by how many times.
+MOST_S: Final = 1.0
+LEAST_RATE: Final = 20_000
+MOST_TIMES: Final = 2.0
+_ERRORS: Final = 100
+_QUIET_S: Final = 10.0
+_SETTINGS: Final = {"#": {"max-delivery-attempts": 1, "redelivery-delay": 0}}
+
+
+async def fill(url: str, count: int) -> None:
+    """Dead letters of a hundred faults in one queue, four consumers failing them."""
+    async with homing.connect(url) as connection:
+
+        async def produce() -> None:
+            async with connection.session() as session:
+                producer = session.producer("orders")
+                for number in range(count):
+                    producer.send_nowait(b'{"order": %d}' % number, properties={"region": "eu" if number % 2 else "us"})
+                    await producer.drain()
+                await producer.flush()
+
+        async def fail() -> None:
+            async with homing.connect(url) as own, own.session(AckMode.INDIVIDUAL) as session:
+                async for message in session.consumer("orders", prefetch=1000):
+                    number = message.message_id % _ERRORS
+                    await message.nack(error=f"{'abcdefghij'[number // 10]}{'klmnopqrst'[number % 10]} is down")
+
+        async def all_dead() -> bool:
+            return bool((await connection.call("queue", queue="DLQ.orders"))["messages"] >= count)
+
+        failing = [asyncio.create_task(fail()) for _ in range(4)]
+        await produce()
+        await until("all are dead", all_dead, timeout_s=3_600)
+        for task in failing:
+            task.cancel()
+        await asyncio.gather(*failing, return_exceptions=True)
+
+
+async def timed(question: Callable[[], Awaitable[Any]]) -> float:
+    """The worst of three."""
+    worst = 0.0
+    for _ in range(3):
+        began = time.perf_counter()
+        await question()
+        worst = max(worst, time.perf_counter() - began)
+    return round(worst, 3)
+
+
+async def confirms(connection: Connection, going_on: Callable[[], bool]) -> list[float]:
+    """Milliseconds of each confirm of a producer that sends one at a time, every 5 ms."""
+    found: list[float] = []
+    async with connection.session() as session:
+        producer = session.producer("others")
+        while going_on():
+            began = time.perf_counter()
+            await producer.send(b"x" * 1024)
+            found.append((time.perf_counter() - began) * 1000)
+            await asyncio.sleep(0.005)
+    return sorted(found)
+
+
+def p99(sorted_ms: list[float]) -> float:
+    return round(sorted_ms[int(len(sorted_ms) * 0.99)], 2)
+
+
+def cpu_s(pid: int) -> float:
+    """Seconds that a process has used of the processors."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def ask(url: str, pid: int, count: int) -> dict[str, Any]:
+    async with homing.connect(url) as connection, homing.connect(url) as other:
+        faults = (await connection.call("faults", queue="orders"))["items"]
+        some = faults[len(faults) // 2]["fault"]
+
+        def first_page(**wanted: Any) -> Callable[[], Awaitable[Any]]:
+            return lambda: connection.call("peek-dead-letters", queue="DLQ.orders", filter=wanted, limit=100)
+
+        dead = (await connection.call("dead-letters"))[0]
+        middle = (dead["oldest_ms"] + dead["newest_ms"]) // 2
+        questions = {
+            "dead": lambda: connection.call("dead-letters"),
+            "faults": lambda: connection.call("faults"),
+            "dry run of all": lambda: connection.call("reckon-redrive", queue="DLQ.orders"),
+            "dry run of a fault": lambda: connection.call("reckon-redrive", queue="DLQ.orders", filter={"fault": some}),
+            "page by fault": first_page(fault=some),
+            "page by error type": first_page(error_type="nack"),
+            "page by reason": first_page(reason="delivery_limit"),
+            "page by time": first_page(since_ms=middle),
+            "page by fault and time": first_page(fault=some, since_ms=middle),
+        }
+        seconds = {name: await timed(question) for name, question in questions.items()}
+        until = time.perf_counter() + _QUIET_S
+        quiet = await confirms(other, lambda: time.perf_counter() < until)
+        began, used_s = time.perf_counter(), cpu_s(pid)
+        job = asyncio.create_task(connection.redrive("DLQ.orders", stop_above=None, wait=True))
+        busy = await confirms(other, lambda: not job.done())
+        done, elapsed, used_s = await job, time.perf_counter() - began, cpu_s(pid) - used_s
+    return {
+        "dead_letters": dead["messages"],
+        "seconds": seconds,
+        "sent_back": done["sent"],
+        "sent_back_per_s": round(done["sent"] / elapsed),
+        "broker_cpu_s_per_100000": round(used_s / done["sent"] * 100_000, 2),
+        "others_confirm_p99_ms": {"before": p99(quiet), "meanwhile": p99(busy)},
+        "holds": max(seconds.values()) < MOST_S
+        and done["sent"] == count
+        and done["sent"] / elapsed >= LEAST_RATE
+        and p99(busy) <= MOST_TIMES * p99(quiet),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="scripts/check-dead-letters", description=__doc__)
+    parser.add_argument("--messages", type=int, default=1_000_000, help="dead letters (default 1,000,000)")
+    count = parser.parse_args().messages
+    with tempfile.TemporaryDirectory(prefix="homing-dead-") as directory:
+        server = Server(Path(directory), {"address-settings": _SETTINGS}).start()
+        try:
+            began = time.perf_counter()
+            asyncio.run(fill(server.url, count))
+            print(f"{count:,} are dead after {time.perf_counter() - began:.0f} s", file=sys.stderr)
+            found = asyncio.run(ask(server.url, server.pid, count))
+        finally:
+            server.close()
+    print(json.dumps(found, indent=2))
+    return 0 if found["holds"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
