@@ -61,6 +61,7 @@ def _curves(survival: Any) -> Row:
     return {
         "title": title,
         "rows": rows,
+        "rounded": steps[0]["rounded"],
         "legend": legend,
         "marks": [mark for mark in MARKS_MS if mark <= latest] or [MARKS_MS[0]],
         "time": falling(curves[::-1], time_axis(100, high, "time since the first failure"), title),

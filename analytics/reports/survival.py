@@ -19,7 +19,7 @@ DISTINCT, STEPS = 1_000_000, 100
 _COLUMNS = dict.fromkeys(("broker_id", "queue", "error_class", "by"), "string") | dict.fromkeys(
     ("at", "at_risk", "succeeded", "died", "censored"), "bigint"
 )
-_COLUMNS |= {"came_home": "double", "dead": "double"}
+_COLUMNS |= {"came_home": "double", "dead": "double", "rounded": "boolean"}
 
 
 def survival(fates: DataFrame) -> DataFrame:
@@ -28,7 +28,7 @@ def survival(fates: DataFrame) -> DataFrame:
 
     ``at``: milliseconds from the first failure, or the number of the attempt. ``at_risk``: still watched, and neither home nor dead,
     before it; ``succeeded``, ``died`` and ``censored`` (waits, expired, purged) at it; ``came_home`` and ``dead``: the part of all that
-    had done so by then.
+    had done so by then; ``rounded``: the times of this run are, up to STEPS for each factor of ten, for there are more than DISTINCT.
     """
     import pandas as pd
     import pyarrow as pa
@@ -55,7 +55,8 @@ def survival(fates: DataFrame) -> DataFrame:
             F.count_if(~F.col("won") & ~F.col("died")).alias("censored"),
         )
     )
-    if counted.count() > DISTINCT:
+    rounded = counted.count() > DISTINCT
+    if rounded:
         at = F.when(F.col("by") == "time", _rounded_up("at")).otherwise(F.col("at"))
         counted = counted.withColumn("at", at)
     whole = (
@@ -65,8 +66,8 @@ def survival(fates: DataFrame) -> DataFrame:
     )
     table: Table = whole.orderBy("by", "queue", "error_class", "broker_id", "at").toPandas()
     curves = table.groupby(["broker_id", "queue", "error_class", "by"], dropna=False, sort=False, group_keys=False)
-    told = [_incidence(curve) for _, curve in curves]
-    kinds = {"string": pa.string(), "bigint": pa.int64(), "double": pa.float64()}
+    told = [_incidence(curve.assign(rounded=rounded)) for _, curve in curves]
+    kinds = {"string": pa.string(), "bigint": pa.int64(), "double": pa.float64(), "boolean": pa.bool_()}
     schema = pa.schema([(name, kinds[kind]) for name, kind in _COLUMNS.items()])
     # As a table of Arrow's it needs no Python beside the executors, and what is missing is null.
     found = pa.Table.from_pandas(pd.concat(told), schema, preserve_index=False) if told else schema.empty_table()

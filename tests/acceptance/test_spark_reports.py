@@ -29,6 +29,7 @@ from homing.analytics.input.schema import MANIFEST_NAME
 from homing.analytics.page.outputs import Output
 from homing.analytics.reports.clusters import error_kinds, faults, poison_clusters
 from homing.analytics.reports.fates import Shared
+from homing.analytics.reports.survival import survival
 from homing.analytics.spark.java import find_java
 from homing.analytics.synthetic import sample
 from tests.acceptance.spark_support import session
@@ -140,6 +141,20 @@ def test_findings_and_a_limit(analysed: Analysed, tmp_path: Path) -> None:
     assert summary.broken == (f"dead_letters > 1 (dead_letters is {dead})",)
     with pytest.raises(AnalyticsError, match="Did you mean overview"):
         analyze(analysed.dump, tmp_path / "out", only=["overwiev"])
+
+
+def test_of_very_many_distinct_times_curves_are_on_a_grid(analysed: Analysed, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They end as they would, and are nowhere early, nor late by more than a step."""
+    exact = [row for row in analysed.result("survival") if row["queue"] is None and row["by"] == "time"]
+    assert not any(row["rounded"] for row in exact)
+    monkeypatch.setattr("homing.analytics.reports.survival.DISTINCT", 10)
+    found = survival(Shared(inputs.read_export(spark, str(analysed.dump))).fates()).where("queue IS NULL AND by = 'time'").collect()
+    assert all(row["rounded"] for row in found)
+    assert len(found) < len(exact)
+    assert (found[-1]["came_home"], found[-1]["dead"]) == pytest.approx((exact[-1]["came_home"], exact[-1]["dead"]))
+    for row in found:
+        early, late = (max((each["came_home"] for each in exact if each["at"] <= at), default=0) for at in (row["at"] / 1.03, row["at"]))
+        assert early - 1e-9 <= row["came_home"] <= late + 1e-9
 
 
 def test_faults_are_new_gone_or_back(spark: SparkSession, tmp_path: Path) -> None:

@@ -70,9 +70,10 @@ def test_two_hundred_workloads(number: int, tmp_path: Path) -> None:
     assert not found, "\n".join(found)
 
 
-#: The same trouble really run under both, so that either run tells what a what-if about the other should have said.
-A = {"max-delivery-attempts": 5, "redelivery-delay": "150ms", "redelivery-delay-multiplier": 2}
-B = {"max-delivery-attempts": 8, "redelivery-delay": "300ms"}
+#: The same trouble really run under both, so that either run tells what a what-if about the other should have said. Delays are long beside
+#: what a busy machine takes for a delivery.
+A = {"max-delivery-attempts": 5, "redelivery-delay": "600ms", "redelivery-delay-multiplier": 2}
+B = {"max-delivery-attempts": 8, "redelivery-delay": "1200ms"}
 
 
 @pytest.mark.campaign

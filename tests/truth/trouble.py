@@ -21,7 +21,7 @@ Fails = Callable[[int, int, float], Exception | None]
 
 def outage(seed: int) -> Fails:
     """What all depend on is away for a while; one message in twenty is poison."""
-    ends_ms = Random(seed).uniform(800, 1_600)
+    ends_ms = Random(seed).uniform(3_200, 6_400)
 
     def fails(message: int, attempt: int, at_ms: float) -> Exception | None:
         if message % 20 == 7:
@@ -43,7 +43,7 @@ def dice(seed: int) -> Fails:
 def repairs(seed: int) -> Fails:
     """Each message waits for something of its own."""
     times = Random(seed)
-    ends_ms = [times.lognormvariate(6.2, 0.8) for _ in range(MESSAGES)]
+    ends_ms = [times.lognormvariate(7.6, 0.8) for _ in range(MESSAGES)]
 
     def fails(message: int, attempt: int, at_ms: float) -> Exception | None:
         return KeyError(f"customer {message}") if at_ms < ends_ms[message] else None
