@@ -25,7 +25,7 @@ from .core.routing import Route
 from .core.settings.units import counted
 from .core.transaction import Send, Transaction
 from .errors import Refused
-from .places import at_address, at_new_address, at_new_queue, at_queue_of_name, consumed, published_to
+from .places import at_address, at_new_address, at_new_queue, at_queue_of_name, consumed, published_to, same_queue, same_route
 from .shares import Share
 
 _UNBOUNDED: Final = 1 << 62
@@ -197,7 +197,7 @@ class Broker(Administration):
         """Another number whenever a route may have become another."""
         return self.state.post_office.routes_version
 
-    @needs((Right.SEND, published_to))
+    @needs((Right.SEND, published_to), same=same_route)
     def route(self, connection: Connection, exchange: str, key: str, headers: Mapping[str, Any], more_keys: Sequence[str] = ()) -> Route:
         """Where a message published to the exchange under these keys goes. Raises Refused: no such exchange, or an internal one."""
         return self._exchanges(connection).published(exchange, key, headers, more_keys)
@@ -348,7 +348,7 @@ class Broker(Administration):
             "acknowledge what was got, or raise broker.memory-limit",
         )
 
-    @needs((Right.CONSUME, consumed))
+    @needs((Right.CONSUME, consumed), same=same_queue)
     def get(self, connection: Connection, number: int, queue: Queue) -> MessageReference | None:
         """The next message, if there is one, for a consumer of its own under ``number`` that exists only to hold it.
 

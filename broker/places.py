@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from .auth.access import pattern_place, queue_place
@@ -55,6 +55,16 @@ def published_to(
     _: Engine, connection: Connection, exchange: str, key: str, headers: Mapping[str, Any], more_keys: Sequence[str] = ()
 ) -> Iterable[Place]:
     return _exchange(prefix_of(connection.virtual_host), exchange, (key, *more_keys))
+
+
+def same_route(
+    connection: Connection, exchange: str, key: str, headers: Mapping[str, Any], more_keys: Sequence[str] = ()
+) -> Hashable | None:
+    return None if more_keys else (connection.user, connection.virtual_host, exchange, key)
+
+
+def same_queue(connection: Connection, _: int, queue: Queue) -> Hashable:
+    return connection.user, queue.queue_id
 
 
 def at_queue_of_name(broker: Engine, _: Connection, __: int, name: str, ___: object) -> Iterable[Place]:

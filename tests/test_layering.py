@@ -257,6 +257,7 @@ def test_every_verb_says_which_right_it_asks_for_or_why_it_asks_for_none() -> No
         assert found is not None, verb
         assert not found.by or found.by in asking, f"{verb} leaves it to {found.by}, which asks for nothing"
         assert f"`{verb}`" in (ROOT / "docs" / "security.md").read_text(), verb
+        assert f'"{verb}"' in (ROOT / "tests" / "integration" / "test_rights.py").read_text(), f"{verb} is tried with no right"
 
 
 def test_nothing_of_ours_is_imported_by_a_name_that_others_may_have() -> None:

@@ -7,7 +7,7 @@ right makes routes anew and ends connections that have open what their user may 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Generator, Hashable, Iterable, Sequence
 from functools import wraps
 from inspect import iscoroutine
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
@@ -24,6 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 #: Of one line of the audit: names, and what of a name that nobody has checked.
 _MOST_NAMES: Final = 20
 _MOST_CHARACTERS: Final = 128
+_REMEMBERED: Final = 10_000
 #: Called like the verb; says for what its right is asked.
 Find = Callable[..., Iterable[Place]]
 #: One line of the audit: see Access.tell.
@@ -61,6 +62,14 @@ class Access:
         self.audit: Tell = lambda line: None
         #: Raises Refused where whoever asks may make no more.
         self.check_room: Callable[[Who, Sequence[Place]], None] = lambda who, places: None
+        #: What need not be asked again: see ``needs``.
+        self.allowed: set[Hashable] = set()
+        users.changed.append(lambda over, others: self.allowed.clear())
+
+    def remember(self, known: Hashable) -> None:
+        if len(self.allowed) >= _REMEMBERED:
+            self.allowed.clear()
+        self.allowed.add(known)
 
     def may(self, who: Who, right: Right, place: Place) -> bool:
         """Where there are no users, everybody may do everything."""
@@ -112,11 +121,14 @@ class _Owner(Protocol):
     def access(self) -> Access: ...
 
 
-def needs(*asks: tuple[Right, Find], audited: bool = False, action: str = "") -> Callable[[F], F]:
+def needs(
+    *asks: tuple[Right, Find], audited: bool = False, action: str = "", same: Callable[..., Hashable] | None = None
+) -> Callable[[F], F]:
     """The verb is called with whoever asks first; each of ``asks`` is checked before anything of it happens.
 
     ``audited``: it is an action of management, of which there is a line whether it was done or not. ``action``: its name there, where the
-    verb's own does not say it.
+    verb's own does not say it. ``same``: called like the verb, but for its owner. What it gives (None: nothing) stands for a call that was
+    allowed: another that gives the same is not asked again before users or their rights change.
     """
 
     def declare(verb: F) -> F:
@@ -124,11 +136,19 @@ def needs(*asks: tuple[Right, Find], audited: bool = False, action: str = "") ->
 
         @wraps(verb)
         def guarded(owner: _Owner, who: Who, *arguments: Any, **named: Any) -> Any:
-            access, places = owner.access, list[Place]()
+            access = owner.access
+            if not audited and not access.users.hashes:
+                return verb(owner, who, *arguments, **named)
+            known = None if same is None else same(who, *arguments, **named)
+            if known in access.allowed:
+                return verb(owner, who, *arguments, **named)
+            places = list[Place]()
             for right, find in asks:
                 found = tuple(find(owner, who, *arguments, **named))
                 access.check(who, right, *found, verb=name)
                 places += found
+            if known is not None:
+                access.remember(known)
             if not audited:
                 return verb(owner, who, *arguments, **named)
             try:

@@ -109,16 +109,15 @@ class Rights:
             for right in frozenset[Right]().union(*(ROLES.get(word) or {Right(word)} for word in grant.rights)):
                 self._grants[right].append(grant)
         self._keyed = any(grant.keys is not None for grants in self._grants.values() for grant in grants)
-        self._known: dict[tuple[Right, Place], bool] = {}
+        self._known: dict[tuple[Right, bool, tuple[str, ...], str | None], bool] = {}
 
     def may(self, right: Right, place: Place) -> bool:
-        if not self._keyed:
-            place = place._replace(key=None) if place.key is not None else place
-        known = self._known.get((right, place))
+        asked = right, place.kind == "user", place.names, place.key if self._keyed else None
+        known = self._known.get(asked)
         if known is None:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
-            known = self._known[right, place] = self._look_up(right, place)
+            known = self._known[asked] = self._look_up(right, place)
         return known
 
     def _look_up(self, right: Right, place: Place) -> bool:
