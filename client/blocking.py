@@ -146,6 +146,11 @@ class Consumer:
         self._loop = loop
         self._consumer = consumer
 
+    def ready(self) -> Consumer:
+        """Wait until it is subscribed. Raises ConsumerError when the broker refused it."""
+        self._loop.wait(self._consumer.ready)
+        return self
+
     def receive(self, timeout_ms: int | None = None) -> Message | None:
         message = self._loop.wait(lambda: self._consumer.receive(timeout_ms))
         return None if message is None else Message(self._loop, message)
