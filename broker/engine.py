@@ -106,7 +106,7 @@ class Engine:
         self.connections: dict[str, Connection] = {}
         self.by_client: dict[str, Connection] = {}
         self.next_connection = 1
-        #: producer key -> [mark, last use]; kept 24 h beyond the connection.
+        #: producer key -> [mark, last use]; kept for journal.marks-retention beyond the connection.
         self.high_watermarks: dict[str, list[int]] = {}
         self.pulls = Pulls()
         #: Long work that is under way; each returns whether there is more to do.
@@ -193,7 +193,7 @@ class Engine:
         if now_ms >= self._next_parked_ms:
             self._next_parked_ms = now_ms + self.limits.parked_retry_ms
             self.office.retry_parked()
-            for key in long_gone(self.high_watermarks, self.flow.producers, now_ms):
+            for key in long_gone(self.high_watermarks, self.flow.producers, now_ms - self.limits.marks_retention_ms):
                 del self.high_watermarks[key]
                 self.recorder.batch.forget_producer(key)
         if self.flow.waiting:

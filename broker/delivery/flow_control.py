@@ -28,10 +28,6 @@ _HYSTERESIS: Final = 0.95
 _OVER_MS: Final = 5_000
 
 
-#: A producer that has been gone this long is forgotten, with its mark.
-_FORGET_AFTER_MS: Final = 24 * 3_600_000
-
-
 class FlowControl:
     """Grants credit while there is room: memory, disk, store and temporary limits, and queues that block when full."""
 
@@ -219,7 +215,7 @@ def _share_full(producer: Producer) -> str | None:
     return next((each.why_full for each in producer.shares if (each.room or 0) <= 0), None)
 
 
-def long_gone(marks: dict[str, list[int]], producers: Iterable[Producer], now_ms: int) -> list[str]:
-    """The keys of the producers that are to be forgotten."""
+def long_gone(marks: dict[str, list[int]], producers: Iterable[Producer], before_ms: int) -> list[str]:
+    """The keys of the producers that are to be forgotten with their marks: they were used last before then, and are not open."""
     open_keys = {producer.key for producer in producers}
-    return [key for key, (_, used_ms) in marks.items() if now_ms - used_ms > _FORGET_AFTER_MS and key not in open_keys]
+    return [key for key, (_, used_ms) in marks.items() if used_ms < before_ms and key not in open_keys]

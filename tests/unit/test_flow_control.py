@@ -8,7 +8,7 @@ from homing.broker.core.message import Message
 from homing.broker.core.producer import Producer
 from homing.broker.limits import BrokerLimits
 from homing.broker.steps import at_once
-from tests.model.world import World
+from tests.model.world import Client, World
 
 
 class Sink:
@@ -61,3 +61,18 @@ def test_the_log_says_when_memory_holds_producers_back_who_holds_most_and_when_i
     flow.look(world.time_ms + 5_000)
     flow.look(world.time_ms + 9_000)
     assert caplog.text.count("producers-go-on: memory-limit") == 1
+
+
+def test_the_mark_of_a_producer_that_is_gone_is_kept_for_as_long_as_the_settings_say() -> None:
+    world = World({}, limits=BrokerLimits(marks_retention_ms=60_000, parked_retry_ms=1_000))
+    gone, here = (world.broker.connect(name, "", Client(world.now_ms, lambda delivery: None)) for name in ("gone", "here"))
+    for connection in (gone, here):
+        producer = world.broker.open_producer(connection, 1, "orders")
+        world.broker.give_credit(producer)
+        world.send(producer, [Message(0, "orders", b"x")])
+    world.broker.disconnect(gone, lost=True)
+    for after_ms, left in ((59_000, {"gone/1", "here/1"}), (2_000, {"here/1"})):
+        world.time_ms += after_ms
+        world.turn()
+        world.commit()
+        assert set(world.broker.high_watermarks) == left
