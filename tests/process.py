@@ -38,7 +38,7 @@ class Server:
             **(config or {}),
         }
         #: What is run, and what runs it; anything but the broker by itself is started from nothing.
-        self.module, self.runner = "broker", list[str]()
+        self.module, self.runner = "homing", list[str]()
         self.process: subprocess.Popen[str] | fork_server.Forked | None = None
         self.ready: dict[str, Any] = {}
         self._port = 0
@@ -86,7 +86,7 @@ class Server:
         return self
 
     def _run(self, arguments: list[str], log: IO[str]) -> subprocess.Popen[str] | fork_server.Forked:
-        if self.module == "broker" and not self.runner:
+        if self.module == "homing" and not self.runner:
             return fork_server.start(arguments, ROOT, stdin=subprocess.DEVNULL, stdout=None, stderr=log)
         command = [*self.runner, sys.executable, "-m", self.module, *arguments]
         return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True)

@@ -112,7 +112,7 @@ def test_a_planted_fault_is_found(recorder: Path, tmp_path: Path, fault: str) ->
 def test_a_broker_that_does_not_sync_is_found(recorder: Path, tmp_path: Path) -> None:
     chance = Random(12)
     recording = Recording(tmp_path, recorder)
-    asyncio.run(broker_workload.run(tmp_path, recording, chance, 60, (PLANTED, "normal", "broker")))
+    asyncio.run(broker_workload.run(tmp_path, recording, chance, 60, (PLANTED, "normal", "homing")))
     cutter = Cutter(recording, tmp_path, chance)
     problems = cutter.play(draw(cutter.records, 24, chance)).problems
     assert any(SAYS["normal"] in problem for problem in problems), problems[:10]

@@ -39,7 +39,7 @@ def free_port(rng: Random) -> int:
 class Broker:
     """``python -m MODULE serve`` on one directory and port. ``module`` is the broker itself, or one with a planted fault."""
 
-    def __init__(self, directory: Path, config: dict[str, Any], port: int, module: str = "broker") -> None:
+    def __init__(self, directory: Path, config: dict[str, Any], port: int, module: str = "homing") -> None:
         self.directory = directory
         self.data = directory / "data"
         self.port = port

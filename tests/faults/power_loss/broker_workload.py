@@ -32,7 +32,7 @@ _CONFIG: dict[str, Any] = {
 class RecordedServer:
     """``homing serve`` under the recorder, always on the port it first got."""
 
-    def __init__(self, directory: Path, recording: Recording, launcher: tuple[str, ...] = ("broker",)) -> None:
+    def __init__(self, directory: Path, recording: Recording, launcher: tuple[str, ...] = ("homing",)) -> None:
         self._config = directory / "broker.yaml"
         self._log = directory / "server.log"
         self._recording = recording
@@ -202,7 +202,7 @@ def _key(message: homing.Message) -> str:
     return message.body.partition(b"|")[0].decode()
 
 
-async def run(directory: Path, recording: Recording, chance: Random, messages: int, launcher: tuple[str, ...] = ("broker",)) -> None:
+async def run(directory: Path, recording: Recording, chance: Random, messages: int, launcher: tuple[str, ...] = ("homing",)) -> None:
     """Fill the recording. ``messages``: how many are sent to orders; transactions send more."""
     server, claims = RecordedServer(directory, recording, launcher), Claims(recording.log)
     try:
