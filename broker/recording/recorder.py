@@ -324,7 +324,7 @@ class Recorder:
             if not reference.durable:
                 continue
             gone.append(reference.sequence)
-            if reference.cause:
+            if reference.cause and outcome != "dead-lettered":
                 self.faults.ended(reference, succeeded=False)
             if reference.redrive:
                 self.redrives.ended(reference, outcome)
