@@ -105,6 +105,10 @@ class Connection:
         return [c for c in (*self.consumers.values(), *self.retired.values()) if c.session == session]
 
     @property
+    def has_something_open(self) -> bool:
+        return bool(self.producers or self.consumers or self.retired or self.transactions or self.sender)
+
+    @property
     def held_bytes(self) -> int:
         """What the messages take in memory that were handed out on it and are not settled."""
         return self.kept.bytes + sum([consumer.held_bytes for consumer in self.consumers.values()])

@@ -36,7 +36,7 @@ from .limits import BrokerLimits
 from .paging.pager import Windows
 from .recording.journal_port import JournalPort
 from .recording.recorder import Recorder
-from .steps import Work
+from .steps import Steps, Work
 from .topology.amqp.dead_letter_router import DeadLetterExchanges
 from .topology.amqp.policies import Policies
 from .topology.amqp.queues import DeclaredQueues
@@ -234,9 +234,23 @@ class Engine:
         self.state.post_office.settings_changed()
         for connection in list(self.connections.values()):
             if over is None or connection.user in over:
-                self._end(connection, "login-required", "users or their passwords have changed, and this login counts no more")
+                self._end_login(connection)
             elif connection.user in others and (lost := self._lost_right(connection)) is not None:
                 self._end(connection, "access-refused", lost)
+
+    def _end_login(self, connection: Connection) -> None:
+        """At once, or, where nothing is open, when what is on its way to the disk is answered: who changed it hears that it was done."""
+        why = "login-required", "users or their passwords have changed, and this login counts no more"
+        if connection.has_something_open:
+            self._end(connection, *why)
+            return
+
+        def end_in_a_turn_of_its_own() -> Steps[None]:
+            yield
+            if connection.open:
+                self._end(connection, *why)
+
+        self.recorder.when_safe(lambda: self.work.begin(end_in_a_turn_of_its_own(), lambda _: None, _raise))
 
     def _lost_right(self, connection: Connection) -> str | None:
         """What it has open and may not have, in a sentence."""
@@ -294,3 +308,7 @@ class Engine:
             self.office.keep_parked(reference, parked_for)
         else:
             self.state.place((reference,))
+
+
+def _raise(error: Exception) -> None:
+    raise error

@@ -178,3 +178,19 @@ def test_the_first_user_ends_everybody_who_had_no_name_and_nobody_is_blamed() ->
     assert (queue.ready, reference.failed) == (1, 0)
     with pytest.raises(Refused, match="there is no user"):
         world.client("somebody", lambda delivery: None)
+
+
+def test_whoever_makes_the_first_user_hears_of_it_and_may_do_nothing_more() -> None:
+    world = World({})
+    client = world.client("anonymous", lambda delivery: None)
+    assert client.connection is not None
+    world.broker.add_user(client.connection, "anna", HASH, ALL)
+    assert len(world.broker.open_connections()) == 1
+    with pytest.raises(Refused, match="send access to address 'a' in vhost '/' refused for user ''"):
+        world.broker.open_producer(client.connection, 1, "a")
+    with pytest.raises(Refused, match="administer access"):
+        world.broker.delete_user(client.connection, "anna")
+    world.commit()
+    world.turn()
+    assert client.ended
+    assert not world.broker.open_connections()
