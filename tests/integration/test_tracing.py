@@ -86,6 +86,7 @@ async def test_what_a_message_carries_is_untouched_on_all_its_ways(server: Serve
         assert bodies == {b"of AMQP", b"native"}
 
 
+@pytest.mark.plain
 async def test_one_trace_through_three_attempts_a_dead_letter_queue_and_a_redrive(
     server: Server, tracing: Tracing, spans: InMemorySpanExporter, tmp_path: Path
 ) -> None:
@@ -160,6 +161,7 @@ def attributes(span: ReadableSpan) -> dict[str, Any]:
     return dict(span.attributes or {})
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("mode", [AckMode.AUTO, AckMode.CLIENT, AckMode.TRANSACTED, AckMode.DUPS_OK])
 async def test_every_mode_tells_of_what_it_settles(server: Server, tracing: Tracing, spans: InMemorySpanExporter, mode: AckMode) -> None:
     name = f"mode-{mode.name}"
@@ -186,6 +188,7 @@ async def test_every_mode_tells_of_what_it_settles(server: Server, tracing: Trac
     assert [[f"{link.context.span_id:016x}" for link in span.links] for span in sends] == [[], [PARENT[36:52]]]
 
 
+@pytest.mark.plain
 async def test_a_plain_handler_that_returns_something_to_wait_for_is_within_its_span(
     server: Server, tracing: Tracing, spans: InMemorySpanExporter
 ) -> None:
@@ -210,6 +213,7 @@ async def test_a_plain_handler_that_returns_something_to_wait_for_is_within_its_
     assert processed[-1].status.is_ok
 
 
+@pytest.mark.plain
 async def test_a_refused_send_is_an_error_by_its_code(server: Server, tracing: Tracing, spans: InMemorySpanExporter) -> None:
     async with homing.connect(server.url, tracing=tracing) as connection, connection.session() as session:
         with pytest.raises(homing.SendError) as refused:
