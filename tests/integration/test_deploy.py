@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.deployment import scripts
 from tests.process import ROOT, wait_until
 
@@ -19,12 +21,13 @@ def typed(script: str, directory: Path) -> str:
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "COLUMNS": "120"}
     command = ["bash", "-euc", script]
     done = subprocess.run(
-        command, cwd=directory, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False
+        command, cwd=directory, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
 
+@pytest.mark.timeout(300)
 def test_the_page_leads_to_an_encrypted_broker_with_two_users(tmp_path: Path) -> None:
     here, there = tmp_path / "broker", tmp_path / "client"
     here.mkdir()

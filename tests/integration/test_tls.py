@@ -97,11 +97,12 @@ async def refused(url: str, why: str) -> None:
     assert refusal.value.code == "certificate-refused"
 
 
+@pytest.mark.timeout(240)
 async def test_new_certificates_under_load_lose_nothing(server: Server, authority: Authority) -> None:
     """Good ones, one that has ended, another host's, and one whose key is another's: what cannot be used changes nothing."""
     file, log = server.directory / "server.pem", server.log_path
     sent, received = 0, 0
-    enough = asyncio.Event()
+    begun, enough = asyncio.Event(), asyncio.Event()
 
     async def send() -> None:
         nonlocal sent
@@ -110,14 +111,16 @@ async def test_new_certificates_under_load_lose_nothing(server: Server, authorit
             while not enough.is_set():
                 await producer.send(b"x")
                 sent += 1
+                begun.set()
 
     async def replace(new: bytes, says: str) -> None:
         before = log.read_text().count(says)
         file.write_bytes(new)
         os.kill(server.pid, signal.SIGHUP)
-        await asyncio.to_thread(wait_until, says, lambda: log.read_text().count(says) > before)
+        await asyncio.to_thread(wait_until, says, lambda: log.read_text().count(says) > before, 60)
 
     sending = asyncio.create_task(send())
+    await begun.wait()
     good, other = authority.issue("good").read_bytes(), authority.issue("other").read_bytes()
     await replace(authority.issue("ended", days=-1).read_bytes(), "ended on")
     await refused(url(server, authority), "certificate has expired")
@@ -187,6 +190,7 @@ def asking(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> It
         yield server.start()
 
 
+@pytest.mark.timeout(240)
 def test_a_message_goes_its_way_whoever_sends_it(asking: Server, authority: Authority) -> None:
     port, amqp_port = (place(asking, name)[1] for name in ("native-tls", "amqp-tls"))
     broker = Broker("localhost", port, amqp_port, str(authority.file), "ann", "secret", directory="")
