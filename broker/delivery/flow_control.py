@@ -40,7 +40,7 @@ class FlowControl:
     ) -> None:
         self._state = state
         self._memory = state.memory
-        self._most_unwritten = min(MOST_UNWRITTEN_BYTES, state.memory.limit // 4)
+        self._most_unwritten = min(MOST_UNWRITTEN_BYTES, max(state.memory.limit // 4, 4 * WINDOW_BYTES))
         self._store_limit = store_limit
         self._temp_limit = temp_limit
         self._disk_low = disk_low

@@ -174,9 +174,9 @@ async def test_a_reload_changes_the_windows_in_force(server: Server, window: str
             server.config["limits"] = {window: limit}
             server.write_config()
             await connection.call("reload")
-            before = (await connection.call("statistics"))["memory_bytes"]
+            before = (await connection.call("statistics"))["memory"]["queues"]
             await fill(server, f"window-{limit}", 300, size=1000, delay_ms=delay_ms)
-            return int((await connection.call("statistics"))["memory_bytes"] - before)
+            return int((await connection.call("statistics"))["memory"]["queues"] - before)
 
         large, small, large_again = await taken(1 << 20), await taken(1), await taken(1 << 21)
         assert large == large_again
