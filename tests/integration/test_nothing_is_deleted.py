@@ -14,6 +14,7 @@ from ruamel.yaml import YAML
 
 import homing
 from examples.demo.processes import SETTINGS as DEMO
+from homing.broker.config.config import Config
 from homing.client import AckMode, RedeliveryPolicy, blocking
 from tests.amqp_support import AMQP, channel, connect, cut, get
 from tests.integration.test_documentation import blocks
@@ -23,6 +24,8 @@ from tests.process import ROOT, Server, wait_until
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 SECTIONS = ("limits", "broker", "journal", "address-settings", "addresses", "queues", "virtual-hosts", "policies", "users")
+#: All that a broker.yaml may have.
+KEYS = {field.alias for field in Config.model_fields.values()}
 #: More often than any limit that holds without a configuration.
 OFTEN = 25
 
@@ -33,7 +36,9 @@ def examples() -> dict[str, dict[str, Any]]:
     for page in sorted((ROOT / "docs").glob("*.md")):
         for number, text in enumerate(blocks(page, "yaml"), 1):
             written = YAML(typ="safe").load(text)
-            whole = written if set(written) <= {*SECTIONS, "native", "amqp", "http"} else {"address-settings": written}
+            if "scrape_configs" in written:  # Prometheus's
+                continue
+            whole = written if set(written) <= KEYS else {"address-settings": written}
             # Nobody here knows the passwords of users.
             found[f"{page.name} {number}"] = {key: value for key, value in whole.items() if key in SECTIONS and key != "users"}
     return found

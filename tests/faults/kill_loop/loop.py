@@ -60,7 +60,7 @@ class Options:
     tokens: int = 24
     least_ms: int = 50
     most_ms: int = 1500
-    module: str = "broker"
+    module: str = "homing"
     #: Hardly anything fits into memory: every queue is read back from disk a page at a time, and a start reads nothing.
     paged: bool = False
     #: Once faults stop, everything must settle: no longer than this without any progress.
