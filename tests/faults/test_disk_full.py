@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from homing.broker.protocols.native.codec import Op
+from homing.broker.protocols.native.codec import MESSAGE_OVERHEAD_BYTES, Op, properties_cost
 from tests.faults.hostile import Raw
 from tests.faults.small_disk import fill_up, small_file_system
 from tests.integration.test_http import HTTP, ask
@@ -33,6 +33,11 @@ def server(small_disk: Path, tmp_path: Path) -> Iterator[Server]:
 
 #: As often as it takes, at once.
 NO_END = {"maximum_redeliveries": -1, "initial_redelivery_delay_ms": 0, "redelivery_delay_ms": 0}
+
+
+def cost(body: bytes, number: int) -> int:
+    """Of byte credit."""
+    return len(body) + MESSAGE_OVERHEAD_BYTES + properties_cost({"n": number})
 
 
 class Sender:
@@ -77,7 +82,7 @@ class Sender:
                 body = self.bodies[self.sent] = os.urandom(100_000)
                 self.raw.send(Op.SEND, 1, self.sent, [[body, {"n": self.sent}]])
                 self.messages -= 1
-                self.bytes -= len(body) + 400
+                self.bytes -= cost(body, self.sent)
             assert self.take(20), (self.sent, self.confirmed, self.reason)
 
     def resume(self) -> None:
@@ -129,7 +134,7 @@ def test_a_disk_filled_by_somebody_else_stops_producers_only_and_a_kill_loses_no
         body = sender.bodies[sender.sent] = os.urandom(20_000)
         sender.raw.send(Op.SEND, 1, sender.sent, [[body, {"n": sender.sent}]])
         sender.messages -= 1
-        sender.bytes -= len(body) + 400
+        sender.bytes -= cost(body, sender.sent)
         while sender.confirmed < sender.sent:
             assert sender.take(20)
     theirs = fill_up(small_disk)
