@@ -297,6 +297,8 @@ class Server:
         self._journal.on_wal_limit = lambda over: check.leave_off(long) if over else None
         if self._journal.space_low:
             check.leave_off(full)
+        elif self._journal.wal_over:
+            check.leave_off(long)
         else:
             check.start()
 

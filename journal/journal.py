@@ -70,7 +70,7 @@ class Journal:
         #: WAL in use. Above options.wal_limit_bytes ``on_wal_limit(True)`` is called: a long reader holds it up.
         self.wal_bytes = 0
         self.on_wal_limit: Callable[[bool], None] = _ignore
-        self._wal_over = False
+        self.wal_over = False
         self._upkeep_due = False
         self._options = writer_thread.options
         self._store = store
@@ -443,8 +443,8 @@ class Journal:
         self.wal_bytes = standing.wal_bytes
         self._upkeep_due = standing.upkeep_due
         over = standing.wal_bytes > self._options.wal_limit_bytes
-        if over != self._wal_over:
-            self._wal_over = over
+        if over != self.wal_over:
+            self.wal_over = over
             self.on_wal_limit(over)
         if standing.space_low != self.space_low:
             self.space_low = standing.space_low

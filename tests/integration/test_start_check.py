@@ -139,9 +139,10 @@ async def test_a_log_that_grows_to_its_limit_ends_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("homing.broker.start_check._REST", 1e6)
-    async with opened(tmp_path, wal_limit_bytes=1 << 20) as (journal, _):
+    async with opened(tmp_path, wal_limit_bytes=2 << 20) as (journal, _):
         await _fill(journal)
         broker = Broker(parse(f"data-directory: {tmp_path}", tmp_path / "broker.yaml"), journal, BrokerClock(0), cast(LogWriter, None))
+        assert not journal.wal_over
         broker.look_for_damage()
         for sequence in range(10_000, 10_200):
             send(journal, sequence, of=message(sequence, b"x" * 12_000))

@@ -12,6 +12,7 @@ from homing.broker.core.amqp.exchange import Destination
 from homing.broker.core.memory import Kind, Memory, Owner
 from homing.broker.core.message import HOP_BYTES, REFERENCE_BYTES, Hop, Message, MessageReference
 from homing.broker.core.queue import Queue
+from homing.broker.core.selector import compile_selector
 from homing.broker.core.settings.address_settings import AddressSettings
 from homing.broker.errors import Refused
 from homing.broker.limits import BrokerLimits
@@ -128,6 +129,8 @@ def test_what_is_declared_is_charged_what_it_takes_and_refused_past_half_of_the_
     connection = broker.connect("", "", Anybody())
     exchanges = broker.virtual_hosts.of_name("/").exchanges
     many = 1000
+    # Selectors are remembered for all brokers of a process.
+    compile_selector.cache_clear()
 
     def declare(number: int) -> None:
         broker.resources.declare({"queue": f"queue.{number}"})
