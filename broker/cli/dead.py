@@ -62,26 +62,16 @@ def _top(each: dict[str, Any]) -> str:
 
 
 @app.command()
+@of.filtered
 def export(
     queue: Queue,
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write, one JSON object a line; - is stdout.")],
-    fault: of.Fault = None,
-    error_type: of.ErrorType = None,
-    reason: of.Reason = None,
-    from_queue: of.FromQueue = None,
-    since: of.Since = None,
-    until: of.Until = None,
-    key: of.Key = None,
-    message_id: of.Ids = None,
-    property_: of.Properties = None,
-    where: of.Where = None,
-    body_contains: of.BodyContains = None,
+    wanted: of.Filter,
     url: Url = DEFAULT_URL,
 ) -> None:
     """Write dead letters to a file, with their bodies, properties and what they died of; they stay where they are."""
     from .client import talk
 
-    wanted = of.given(fault, error_type, reason, from_queue, since, until, key, message_id, property_, where, body_contains)
     write_privately()
 
     async def conversation(connection: Any, to: TextIO) -> int:
@@ -111,49 +101,29 @@ def export(
 
 
 @app.command()
+@of.filtered
 def delete(
     queue: Queue,
-    fault: of.Fault = None,
-    error_type: of.ErrorType = None,
-    reason: of.Reason = None,
-    from_queue: of.FromQueue = None,
-    since: of.Since = None,
-    until: of.Until = None,
-    key: of.Key = None,
-    message_id: of.Ids = None,
-    property_: of.Properties = None,
-    where: of.Where = None,
-    body_contains: of.BodyContains = None,
+    wanted: of.Filter,
     yes: Yes = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
     """Delete the messages of a queue that the filter takes and no consumer holds."""
-    wanted = of.given(fault, error_type, reason, from_queue, since, until, key, message_id, property_, where, body_contains)
     confirm(f"What the filter takes of queue {queue} goes for good", yes)
     _done(url, as_json, f"removed from [bold]{escape(queue)}[/]", "delete-dead-letters", queue=queue, filter=wanted)
 
 
 @app.command()
+@of.filtered
 def move(
     queue: Queue,
     to: Annotated[str, queue_argument("Where to; it has to be there.")],
-    fault: of.Fault = None,
-    error_type: of.ErrorType = None,
-    reason: of.Reason = None,
-    from_queue: of.FromQueue = None,
-    since: of.Since = None,
-    until: of.Until = None,
-    key: of.Key = None,
-    message_id: of.Ids = None,
-    property_: of.Properties = None,
-    where: of.Where = None,
-    body_contains: of.BodyContains = None,
+    wanted: of.Filter,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
     """Move the messages of a queue that the filter takes into another one, with their failures at 0."""
-    wanted = of.given(fault, error_type, reason, from_queue, since, until, key, message_id, property_, where, body_contains)
     _done(url, as_json, f"moved to [bold]{escape(to)}[/]", "move-dead-letters", queue=queue, to=to, filter=wanted)
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import re
 import time
+from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any, Final
 
@@ -12,7 +15,7 @@ import typer
 from .output import progress_bar
 from .values import property_given
 
-PANEL: Final = "Which messages"
+_POSITIONAL: Final = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
 def _time(text: str | int) -> int:
@@ -32,53 +35,46 @@ def _time(text: str | int) -> int:
         raise typer.BadParameter(f"{text!r} is neither a duration, such as 2h, nor a time, such as 2026-11-23T09:00") from None
 
 
-def _option(name: str, help_text: str, **more: Any) -> Any:
-    return typer.Option(name, help=help_text, rich_help_panel=PANEL, **more)
+def _option(kind: Any, name: str, help_text: str, **more: Any) -> Any:
+    return Annotated[kind | None, typer.Option(name, help=help_text, rich_help_panel="Which messages", **more)]
 
 
-Fault = Annotated[str | None, _option("--fault", "Dead of this fault: its number (homing faults), or the beginning of it.")]
-ErrorType = Annotated[str | None, _option("--error-type", "Dead of errors of this type, such as ValueError.")]
-Reason = Annotated[
-    str | None, _option("--reason", "Dead for this reason: delivery_limit, poison, not-retryable, expired, maxlen or rejected.")
-]
-FromQueue = Annotated[str | None, _option("--from-queue", "Died in this queue.")]
-Since = Annotated[int | None, _option("--since", "Came at this time or later: 2h ago, or 2026-11-23T09:00.", parser=_time, metavar="TIME")]
-Until = Annotated[int | None, _option("--until", "Came before this time.", parser=_time, metavar="TIME")]
-Key = Annotated[str | None, _option("--key", "The property that message-key-property names is this.")]
-Ids = Annotated[list[int] | None, _option("--id", "This message. Repeatable.")]
-Properties = Annotated[list[str] | None, _option("--property", "This property is so: NAME=TEXT, or NAME:=JSON. Repeatable; looks at each.")]
-Where = Annotated[str | None, _option("--where", "A selector holds: \"region = 'eu'\". Looks at each.")]
-BodyContains = Annotated[str | None, _option("--body-contains", "The body has this text in it. Looks at each.")]
+#: The ``filter`` of a call; empty where nothing was said.
+Filter = dict[str, Any]
+
+#: Key of the filter -> its option.
+OPTIONS: Final[dict[str, Any]] = {
+    "fault": _option(str, "--fault", "Dead of this fault: its number (homing faults), or the beginning of it."),
+    "error_type": _option(str, "--error-type", "Dead of errors of this type, such as ValueError."),
+    "reason": _option(str, "--reason", "Dead for this reason: delivery_limit, poison, not-retryable, expired, maxlen or rejected."),
+    "from_queue": _option(str, "--from-queue", "Died in this queue."),
+    "since_ms": _option(int, "--since", "Came at this time or later: 2h ago, or 2026-11-23T09:00.", parser=_time, metavar="TIME"),
+    "until_ms": _option(int, "--until", "Came before this time.", parser=_time, metavar="TIME"),
+    "key": _option(str, "--key", "The property that message-key-property names is this."),
+    "message_ids": _option(list[int], "--id", "This message. Repeatable."),
+    "properties": _option(list[str], "--property", "This property is so: NAME=TEXT, or NAME:=JSON. Repeatable; looks at each."),
+    "where": _option(str, "--where", "A selector holds: \"region = 'eu'\". Looks at each."),
+    "body_contains": _option(str, "--body-contains", "The body has this text in it. Looks at each."),
+}
 
 
-def given(
-    fault: str | None,
-    error_type: str | None,
-    reason: str | None,
-    from_queue: str | None,
-    since: int | None,
-    until: int | None,
-    key: str | None,
-    ids: list[int] | None,
-    properties: list[str] | None,
-    where: str | None,
-    body_contains: str | None,
-) -> dict[str, Any]:
-    """The ``filter`` of a call; empty where nothing was said."""
-    said: dict[str, Any] = {
-        "fault": fault,
-        "error_type": error_type,
-        "reason": reason,
-        "from_queue": from_queue,
-        "since_ms": since,
-        "until_ms": until,
-        "key": key,
-        "message_ids": ids or None,
-        "properties": dict(map(property_given, properties)) if properties else None,
-        "where": where,
-        "body_contains": body_contains,
-    }
-    return {name: value for name, value in said.items() if value is not None}
+def filtered(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with ``OPTIONS`` in the place of its parameter ``wanted``, which it is given as one ``Filter``."""
+    signature = inspect.signature(command, eval_str=True)
+    options = [inspect.Parameter(name, _POSITIONAL, default=None, annotation=option) for name, option in OPTIONS.items()]
+    parameters: list[inspect.Parameter] = []
+    for each in signature.parameters.values():
+        parameters += options if each.name == "wanted" else [each]
+
+    @functools.wraps(command)
+    def with_options(**said: Any) -> None:
+        wanted = {name: value for name in OPTIONS if (value := said.pop(name)) not in (None, [])}
+        if "properties" in wanted:
+            wanted["properties"] = dict(map(property_given, wanted["properties"]))
+        command(wanted=wanted, **said)
+
+    with_options.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return with_options
 
 
 async def in_pages(connection: Any, verb: str, **arguments: Any) -> dict[str, int]:

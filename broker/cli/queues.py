@@ -96,20 +96,11 @@ def _number(key: str, value: int) -> str:
     return f"[{style}]{value:,}[/]" if style else f"{value:,}"
 
 
+@of.filtered
 def peek(
     queue: Annotated[str, queue_argument("The queue to look into.")],
+    wanted: of.Filter,
     count: Annotated[int, typer.Option("--count", "-n", min=1, max=10_000, help="At most this many.")] = 10,
-    fault: of.Fault = None,
-    error_type: of.ErrorType = None,
-    reason: of.Reason = None,
-    from_queue: of.FromQueue = None,
-    since: of.Since = None,
-    until: of.Until = None,
-    key: of.Key = None,
-    message_id: of.Ids = None,
-    property_: of.Properties = None,
-    where: of.Where = None,
-    body_contains: of.BodyContains = None,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
@@ -119,7 +110,6 @@ def peek(
     """
     from .client import talk
 
-    wanted = of.given(fault, error_type, reason, from_queue, since, until, key, message_id, property_, where, body_contains)
     verb, more = ("peek-dead-letters", {"filter": wanted}) if wanted else ("peek", {})
 
     async def conversation(connection: Any) -> int:

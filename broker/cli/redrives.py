@@ -32,19 +32,10 @@ _LOOK_S: Final = 0.2
 
 
 @app.command()
+@of.filtered
 def start(
     queue: Annotated[str, queue_argument("The queue that the dead letters lie in.")],
-    fault: of.Fault = None,
-    error_type: of.ErrorType = None,
-    reason: of.Reason = None,
-    from_queue: of.FromQueue = None,
-    since: of.Since = None,
-    until: of.Until = None,
-    key: of.Key = None,
-    message_id: of.Ids = None,
-    property_: of.Properties = None,
-    where: of.Where = None,
-    body_contains: of.BodyContains = None,
+    wanted: of.Filter,
     to: Annotated[str | None, typer.Option("--to", help="Another queue, or an address with one.", show_default="where each died")] = None,
     rate: Annotated[int, typer.Option("--rate", min=0, help="Messages a second.", show_default="as fast as it goes")] = 0,
     limit: Annotated[int, typer.Option("--limit", min=0, help="At most so many in all.", show_default="all")] = 0,
@@ -62,7 +53,6 @@ def start(
     """Start a job that sends dead letters back, with their failures at 0. It goes on by itself, restarts of the broker included."""
     from .client import call, talk
 
-    wanted = of.given(fault, error_type, reason, from_queue, since, until, key, message_id, property_, where, body_contains)
     arguments = {"queue": queue, "filter": wanted, "to": to, "rate": rate, "limit": limit, "newest_first": newest_first, "canary": canary}
     arguments["stop_above"] = None if no_stop else stop_above
     if dry_run:
