@@ -74,9 +74,10 @@ async def test_a_cancelled_caller_does_not_stop_the_function(tmp_path: Path) -> 
 
 async def test_a_file_that_is_no_database_is_refused_and_the_thread_ends(tmp_path: Path) -> None:
     (tmp_path / "x.db").write_bytes(b"not a database at all" * 1_000)
+    before = threading.enumerate()
     with pytest.raises(sqlite3.DatabaseError):
         await open_store(tmp_path / "x.db")
-    assert [thread.name for thread in threading.enumerate() if "connection_worker" in thread.name] == []
+    assert [thread.name for thread in threading.enumerate() if "connection_worker" in thread.name and thread not in before] == []
 
 
 async def test_the_meter_counts_frames_as_sqlite_does(tmp_path: Path) -> None:
