@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from ..auth.access import Who, asks, needs, shown_only
@@ -51,28 +52,20 @@ def start(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]
     return describe(broker.start_redrive(who, queue, target, job))
 
 
-@asks("pause_redrive")
-def pause(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
-    read.only(arguments, "redrive")
-    job = _job(broker, who, arguments)
-    broker.pause_redrive(who, job)
-    return describe(job)
+def _by(verb: Callable[[Broker, Who, RedriveJob], None]) -> Callable[[Broker, Who, dict[str, Any]], dict[str, Any]]:
+    """Does this to the job that is named, and describes it."""
+
+    @asks(verb.__name__)
+    def handler(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
+        read.only(arguments, "redrive")
+        job = _job(broker, who, arguments)
+        verb(broker, who, job)
+        return describe(job)
+
+    return handler
 
 
-@asks("resume_redrive")
-def resume(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
-    read.only(arguments, "redrive")
-    job = _job(broker, who, arguments)
-    broker.resume_redrive(who, job)
-    return describe(job)
-
-
-@asks("cancel_redrive")
-def cancel(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
-    read.only(arguments, "redrive")
-    job = _job(broker, who, arguments)
-    broker.cancel_redrive(who, job)
-    return describe(job)
+pause, resume, cancel = map(_by, (Broker.pause_redrive, Broker.resume_redrive, Broker.cancel_redrive))
 
 
 def _read(broker: Broker, who: Who, arguments: dict[str, Any]) -> tuple[Queue, Queue | None, RedriveJob]:
