@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Final
 
 from .broker import Broker
+from .config.changes import Change, check_reload, reloaded
 from .config.checks import layer_problems
-from .config.config import Change, Config, ConfigError, check_reload, load, reloaded
+from .config.config import Config, ConfigError, load
 from .declarations import declare, problems
 from .errors import Refused
-from .logs import LogOptions, Sink, open_sink
 
 log = logging.getLogger("homing")
 
@@ -52,25 +52,6 @@ def take_up(broker: Broker, running: Config, read: Config) -> Config:
     broker.state.pager.resize(limits.window_messages, limits.window_bytes, limits.window_scheduled)
     declare(broker, config)
     return config
-
-
-def log_options(config: Config) -> LogOptions:
-    log = config.log
-    return LogOptions(log.level, log.format == "json", log.zone == "utc", config.log_file, log.max_bytes, log.backup_count)
-
-
-def audit_options(config: Config) -> LogOptions:
-    """For who wants the audit apart."""
-    return LogOptions(path=config.audit_file, max_bytes=config.audit.max_bytes, backup_count=config.audit.backup_count)
-
-
-def open_log(config: Config) -> Sink:
-    """Raises Refused where it cannot be written."""
-    try:
-        return open_sink(log_options(config))
-    except OSError as error:
-        said = f"the log {config.log_file} cannot be written: {error.strerror}"
-        raise Refused("log-unwritable", said, "make its directory, or change log.file in broker.yaml") from error
 
 
 def _refused(error: ConfigError) -> Refused:

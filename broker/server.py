@@ -24,8 +24,9 @@ from . import __version__, audit, preload, start_notes
 from .auth.logins import Logins
 from .broker import Broker
 from .clock import BrokerClock
+from .config.changes import Change, changes
 from .config.checks import layer_problems
-from .config.config import Change, Config, changes
+from .config.config import Config
 from .core.counts import Histogram
 from .declarations import declare
 from .errors import Refused
@@ -33,11 +34,12 @@ from .heap import Heap
 from .http.health import Health
 from .limits import BrokerLimits
 from .listeners import Listeners, listen, place
-from .logs import LogWriter, start_logging
+from .log_files import log_options, open_log, opened
+from .logs import LogWriter
 from .management.calls import Calls
 from .protocols.transport import SocketTransport
 from .recording.recovery import recover
-from .reload import audit_options, log_options, open_log, read_again, take_up, tell
+from .reload import read_again, take_up, tell
 from .service_manager import ServiceManager
 from .shutdown import close_in_time, until_stopped
 from .start_check import StartCheck
@@ -408,15 +410,11 @@ def run_server(config: Config, *, json_ready: bool = False) -> int:
     """The process: logging to stderr, uvloop, and the exit code. Raises JournalError or Refused when it cannot start."""
     import uvloop
 
-    writer = start_logging()
-    writer.take_up(log_options(config), open_log(config))
-    sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    preload.raise_file_limit(config)
-    # Messages are freed by their counts, not by the collector: let it look at what is new only seldom, and at the program never.
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
-    try:
-        with audit.kept(audit_options(config)), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with opened(config) as writer:
+        sys.setswitchinterval(_SWITCH_INTERVAL_S)
+        preload.raise_file_limit(config)
+        # Messages are freed by their counts, not by the collector: let it look at what is new only seldom, and at the program never.
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 50)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(serve(config, json_ready, writer))
-    finally:
-        writer.close()

@@ -3,36 +3,70 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, TypeVar
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from homing.journal.contract import DeclarationRecord
 from homing.journal.journal import Journal
 from homing.journal.options import JournalOptions
 
+from . import audit, log_files
 from .auth.users import USER, Users, contents
 from .clock import BrokerClock
 from .config.config import Config
+from .core.rights import read_grant
 from .declarations import users
+from .errors import Refused
 
-T = TypeVar("T")
-
-
-def with_users(config: Config, act: Callable[[Users], T]) -> T:
-    """What ``act`` returns, once what it changed is on disk. Raises JournalError, also where the broker runs, and whatever ``act`` does."""
-    return asyncio.run(_with_users(config, act))
+#: All that is read of broker.yaml.
+SECTIONS: Final = frozenset({"audit", "journal", "log", "users"})
 
 
-async def _with_users(config: Config, act: Callable[[Users], T]) -> T:
+def _delete(users: Users, name: str) -> dict[str, Any]:
+    users.delete(name)
+    return {"name": name}
+
+
+_VERBS: Final[Mapping[str, Callable[..., Any]]] = {
+    "users": lambda users: [user.describe() for user in users.all()],
+    "add-user": lambda users, name, grants, **said: users.add(name, said["hash"], tuple(map(read_grant, grants))).describe(),
+    "change-password": lambda users, name, **said: users.change_password(name, said["hash"]).describe(),
+    "delete-user": _delete,
+    "grant": lambda users, name, **said: users.grant(name, read_grant(said)).describe(),
+    "revoke": lambda users, name, **said: users.revoke(name, read_grant(said)).describe(),
+}
+
+
+def call(config: Config, verb: str, **arguments: Any) -> Any:
+    """As the running broker answers ``verb``, once what it changed is on disk; audited.
+
+    Raises JournalError, also where the broker runs, Refused and GrantError.
+    """
+    with log_files.opened(config):
+        return asyncio.run(_call(config, verb, arguments))
+
+
+async def _call(config: Config, verb: str, arguments: dict[str, Any]) -> Any:
     options = JournalOptions(**config.journal.model_dump())
     journal, recovered = await Journal.open(config.data_directory, options, BrokerClock().now_ms())
     try:
         found = Users(lambda name, content: _keep(journal, name, content))
         found.restore(contents(recovered.declarations))
         found.configure(users(config))
-        done = act(found)
-        await journal.flush()
-        return done
+        result = "refused"
+        try:
+            answer = _VERBS[verb](found, **arguments)
+            await journal.flush()
+            result = "done"
+        except Refused as refusal:
+            result = refusal.code
+            raise
+        finally:
+            if "name" in arguments and found.hashes:
+                origin = f"offline, uid {os.getuid()}"
+                audit.tell({"action": verb, "user": None, "from": origin, "on": [arguments["name"]], "result": result})
+        return answer
     finally:
         await journal.close(clean=recovered.clean_stop)
 

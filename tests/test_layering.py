@@ -49,8 +49,10 @@ ALLOWED: dict[str, set[str]] = {
     "broker/logs": {"broker/safe_text"},
     "broker/safe_text": set(),
     "broker/stopped": {
-        *("broker/auth", "broker/clock", "broker/config", "broker/declarations", "journal", "journal/contract", "journal/options")
+        *("broker/audit", "broker/auth", "broker/clock", "broker/config", "broker/core", "broker/declarations", "broker/errors"),
+        *("broker/log_files", "journal", "journal/contract", "journal/options"),
     },
+    "broker/log_files": {"broker/audit", "broker/config", "broker/errors", "broker/logs"},
     "broker/audit": {"broker/errors", "broker/logs"},
     "broker/properties": {"broker/errors", "journal/contract"},
     "broker/auth": {"broker/core", "broker/errors", "broker/logs", "broker/safe_text", "journal/contract"},
@@ -90,7 +92,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "broker/places": _ENGINE | {"broker/auth", "broker/engine"},
     "broker/declarations": {"broker/auth", "broker/broker", "broker/config", "broker/core", "broker/errors"},
-    "broker/reload": {"broker/broker", "broker/config", "broker/declarations", "broker/errors", "broker/logs"},
+    "broker/reload": {"broker/broker", "broker/config", "broker/declarations", "broker/errors"},
     "broker/preload": {"broker/auth", "broker/config", "broker/core"},
     "broker/service_manager": {"broker/logs"},
     "broker/shutdown": {"broker/broker", "broker/http", "broker/service_manager", "journal", "journal/errors"},
@@ -107,6 +109,7 @@ ALLOWED: dict[str, set[str]] = {
             "broker/http",
             "broker/management",
             "broker/listeners",
+            "broker/log_files",
             "broker/preload",
             "broker/protocols",
             "broker/reload",

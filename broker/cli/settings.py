@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -19,11 +20,15 @@ config_app = typer.Typer(help="The configuration file.", no_args_is_help=True)
 DEFAULT_FILE: Final = Path("broker.yaml")
 
 
-def load_config(path: Path | None, *, data: Path | None = None, insecure: bool = False) -> Config:
-    """The configuration in ``path``, or in ./broker.yaml, or without either the shipped defaults; ``data`` replaces its data directory."""
+def load_config(path: Path | None, *, data: Path | None = None, insecure: bool = False, only: Collection[str] = ()) -> Config:
+    """The configuration in ``path``, or in ./broker.yaml, or without either the shipped defaults.
+
+    ``data`` replaces its data directory; ``only``: sections, besides which nothing is read.
+    """
     from ..config.config import default_config, load
 
-    config = load(path or DEFAULT_FILE, insecure=insecure) if path is not None or DEFAULT_FILE.is_file() else default_config(Path.cwd())
+    there = path is not None or DEFAULT_FILE.is_file()
+    config = load(path or DEFAULT_FILE, insecure=insecure, only=only) if there else default_config(Path.cwd())
     return config.with_data(data) if data is not None else config
 
 

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 from rich.table import Table
 
 from .output import DEFAULT_URL, Json, Url, Yes, confirm, escape, print_json, stdout, wide
-
-if TYPE_CHECKING:
-    from ..auth.users import Users
 
 app = typer.Typer(help="Users, and what they may do.", no_args_is_help=True)
 
@@ -55,47 +51,10 @@ def _ask(url: str, data: Path | None, verb: str, **arguments: Any) -> Any:
         from .client import call
 
         return call(url, verb, **arguments)
-    from ..stopped import with_users
+    from .. import stopped
     from .settings import load_config
 
-    return with_users(load_config(None, data=data), lambda users: _OFFLINE[verb](users, **arguments))
-
-
-def _add(users: Users, name: str, hash: str, grants: list[dict[str, Any]]) -> dict[str, Any]:  # noqa: A002
-    from ..core.rights import read_grant
-
-    return users.add(name, hash, tuple(map(read_grant, grants))).describe()
-
-
-def _change(users: Users, name: str, hash: str) -> dict[str, Any]:  # noqa: A002
-    return users.change_password(name, hash).describe()
-
-
-def _delete(users: Users, name: str) -> dict[str, Any]:
-    users.delete(name)
-    return {"name": name}
-
-
-def _grant(users: Users, name: str, **said: Any) -> dict[str, Any]:
-    from ..core.rights import read_grant
-
-    return users.grant(name, read_grant(said)).describe()
-
-
-def _revoke(users: Users, name: str, **said: Any) -> dict[str, Any]:
-    from ..core.rights import read_grant
-
-    return users.revoke(name, read_grant(said)).describe()
-
-
-#: Of a stopped broker.
-_OFFLINE: Final[dict[str, Callable[..., Any]]] = {
-    "add-user": _add,
-    "change-password": _change,
-    "delete-user": _delete,
-    "grant": _grant,
-    "revoke": _revoke,
-}
+    return stopped.call(load_config(None, data=data, only=stopped.SECTIONS), verb, **arguments)
 
 
 # -- commands ------------------------------------------------------------------------------------------------------------
@@ -136,50 +95,38 @@ def delete(name: Name, yes: Yes = False, data: Data = None, url: Url = DEFAULT_U
     _show(_ask(url, data, "delete-user", name=name), as_json, "is gone")
 
 
-@app.command()
-def grant(
-    name: Name,
-    rights: Words,
-    on: On = "#",
-    vhost: VirtualHost = None,
-    keys: Keys = None,
-    data: Data = None,
-    url: Url = DEFAULT_URL,
-    as_json: Json = False,
-) -> None:
-    """Allow a user something, on everything unless --on, --vhost or --keys narrow it."""
-    said = {"rights": rights, "pattern": on, "virtual_host": vhost, "keys": keys}
-    _show(_ask(url, data, "grant", name=name, **said), as_json, f"may {', '.join(rights)} on {on}")
+def _granting(verb: str, done: str, help_text: str) -> None:
+    """The command of this name; ``done`` is what is then so, of rights and a pattern."""
+
+    @app.command(verb, help=help_text)
+    def command(
+        name: Name,
+        rights: Words,
+        on: On = "#",
+        vhost: VirtualHost = None,
+        keys: Keys = None,
+        data: Data = None,
+        url: Url = DEFAULT_URL,
+        as_json: Json = False,
+    ) -> None:
+        said = {"rights": rights, "pattern": on, "virtual_host": vhost, "keys": keys}
+        _show(_ask(url, data, verb, name=name, **said), as_json, done.format(", ".join(rights), on))
 
 
-@app.command()
-def revoke(
-    name: Name,
-    rights: Words,
-    on: On = "#",
-    vhost: VirtualHost = None,
-    keys: Keys = None,
-    data: Data = None,
-    url: Url = DEFAULT_URL,
-    as_json: Json = False,
-) -> None:
-    """Take back what was granted, in the same words. Connections that have open what is not allowed any more end."""
-    said = {"rights": rights, "pattern": on, "virtual_host": vhost, "keys": keys}
-    _show(_ask(url, data, "revoke", name=name, **said), as_json, f"may not {', '.join(rights)} on {on} any more")
+_granting("grant", "may {} on {}", "Allow a user something, on everything unless --on, --vhost or --keys narrow it.")
+_granting(
+    "revoke",
+    "may not {} on {} any more",
+    "Take back what was granted, in the same words. Connections that have open what is not allowed any more end.",
+)
 
 
 @app.command("list")
 def list_all(data: Data = None, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """All users with what they may do."""
-    if data is None:
-        from .client import listing
+    from .client import listing
 
-        found = listing(url, "users")
-    else:
-        from ..stopped import with_users
-        from .settings import load_config
-
-        found = with_users(load_config(None, data=data), lambda users: [user.describe() for user in users.all()])
+    found = listing(url, "users") if data is None else _ask(url, data, "users")
     if as_json:
         print_json(found)
         return

@@ -1,14 +1,14 @@
 """broker.yaml: from text to a frozen Config, or to every error in it at once.
 
 ``load(path)`` and ``parse(text)`` are the ways in, ``default_config()`` is what holds without a file: the values of the broker.yaml that is
-shipped. ``check`` tells what is valid but perhaps not meant. Reload parses anew and compares: ``changes``.
+shipped. ``check`` tells what is valid but perhaps not meant. Reload parses anew and compares: ``changes.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from pydantic import Field, PrivateAttr, ValidationError
 
@@ -24,7 +24,7 @@ from ..core.settings.units import format_duration_ms, format_size_bytes
 from ..core.settings.values import SettingError
 from ..core.settings.wildcard import pattern_problem
 from .checks import layer_problems, settings_warnings
-from .cut import NO_FILE, Outline, outline, signs_of_a_cut
+from .cut import NO_FILE, Outline, outline
 from .models import (
     AddressDeclaration,
     AmqpSection,
@@ -50,29 +50,7 @@ from .models import (
 )
 from .source import MAX_FILE_BYTES, TOO_LARGE, ConfigError, ConfigProblem, KeyPath, Source, read_source, show_path, shown
 
-__all__ = [
-    "Change",
-    "Config",
-    "ConfigError",
-    "ConfigProblem",
-    "changes",
-    "check",
-    "check_reload",
-    "default_config",
-    "load",
-    "parse",
-    "reloaded",
-]
-
-#: Sections that only a restart can change; the rest takes effect at reload.
-RESTART_SECTIONS: Final = frozenset(
-    {"audit", "native", "amqp", "http", "tls", "insecure", "data_directory", "journal", "broker", "limits", "user_limits", "peer_limits"}
-)
-#: Of ``limits`` these take effect at reload all the same.
-RELOADED_LIMITS: Final = frozenset({"window_messages", "window_bytes", "window_scheduled"})
-
-
-_NO_USERS_FIX: Final = "keep at least one; only a restart takes the last user away"
+__all__ = ["Config", "ConfigError", "ConfigProblem", "check", "default_config", "load", "parse"]
 
 
 class Config(Section):
@@ -182,21 +160,10 @@ class Config(Section):
         return {"": {**described, "default_address_settings": built_in()}, **layers}
 
 
-class Change(NamedTuple):
-    """One value that differs between two configurations."""
-
-    #: Field names, dotted.
-    path: str
-    before: Any
-    after: Any
-    #: Only a restart brings it into force.
-    needs_restart: bool
-
-
-def load(path: Path, *, insecure: bool = False) -> Config:
+def load(path: Path, *, insecure: bool = False, only: Collection[str] = ()) -> Config:
     """The configuration in the file ``path``. Raises ConfigError (``config-not-found``, ``config-invalid``).
 
-    ``insecure``: as if the file said so.
+    ``insecure``: as if the file said so. ``only``: sections, besides which nothing is read.
     """
     try:
         with path.open("rb") as file:
@@ -216,19 +183,21 @@ def load(path: Path, *, insecure: bool = False) -> Config:
         raise ConfigError(
             [ConfigProblem("", None, f"it cannot be read ({error.strerror})", "check the file's permissions")], str(path)
         ) from None
-    config = parse(text, path.absolute().parent, str(path), insecure=insecure)
+    config = parse(text, path.absolute().parent, str(path), insecure=insecure, only=only)
     config._source_path = path.absolute()
     return config
 
 
-def parse(text: str, directory: Path | None = None, source: str = "broker.yaml", *, insecure: bool = False) -> Config:
-    """The configuration that ``text`` says. Relative paths are taken from ``directory``, where given.
+def parse(
+    text: str, directory: Path | None = None, source: str = "broker.yaml", *, insecure: bool = False, only: Collection[str] = ()
+) -> Config:
+    """The configuration that ``text`` says. Relative paths are taken from ``directory``, where given; ``insecure``, ``only``: see ``load``.
 
     Raises ConfigError with every problem that was found.
     """
     read = read_source(text, source)
     # A section with nothing in it, or with comments only, is one that sets nothing.
-    values = {key: value for key, value in read.values.items() if value is not None}
+    values = {key: value for key, value in read.values.items() if value is not None and (not only or key in only)}
     problems = list(read.problems)
     repository = _address_settings(values.pop("address-settings", {}), read, problems)
     users = values.get("users")
@@ -279,41 +248,6 @@ def check(config: Config | Path) -> list[str]:
     """What is valid but perhaps not meant, a sentence each, with line and path. A path is loaded first: raises ConfigError."""
     loaded = load(config) if isinstance(config, Path) else config
     return [f"{warning} ({warning.fix})" for warning in settings_warnings(loaded.address_settings, loaded._lines)]
-
-
-def check_reload(running: Config, read: Config) -> None:
-    """Raises ConfigError where the file that was read again looks cut, or would let everybody in."""
-    problems = signs_of_a_cut(running._outline, read._outline)
-    if running.users and not read.users and not any(each.path == "users" for each in problems):
-        problems.append(ConfigProblem("users", read.line_of("users"), "no user is left, and anybody could come in", _NO_USERS_FIX))
-    if problems:
-        raise ConfigError(problems, str(read.source_path or "broker.yaml"))
-
-
-def reloaded(running: Config, read: Config) -> Config:
-    """What is in force after a reload: what only a restart can change stays as it is, and is shown as it is."""
-    kept = {section: getattr(running, section) for section in RESTART_SECTIONS}
-    windows = {name: getattr(read.limits, name) for name in RELOADED_LIMITS}
-    return read.model_copy(update={**kept, "limits": running.limits.model_copy(update=windows)})
-
-
-def changes(before: Config, after: Config) -> list[Change]:
-    """Every value that differs, by path. Users count by name, hash and grants; a hash itself is never shown."""
-    old, new = _flat(before.describe(), ()), _flat(after.describe(), ())
-    found = [
-        Change(".".join(path), old.get(path), new.get(path), path[0] in RESTART_SECTIONS and path[-1] not in RELOADED_LIMITS)
-        for path in sorted(old.keys() | new.keys())
-        if old.get(path) != new.get(path)
-    ]
-    both = [(f"users.{name}", before.users[name], after.users[name]) for name in sorted(before.users.keys() & after.users.keys())]
-    found += [Change(path, "a hash", "another hash", False) for path, was, is_now in both if was.hash != is_now.hash]
-    return found + [Change(f"{path}.grants", was.said(), is_now.said(), False) for path, was, is_now in both if was.grants != is_now.grants]
-
-
-def _flat(value: Any, path: KeyPath) -> dict[KeyPath, Any]:
-    if not isinstance(value, dict) or not value:
-        return {path: value} if path else {}
-    return {inner: leaf for key, each in value.items() for inner, leaf in _flat(each, (*path, key)).items()}
 
 
 def _address_settings(layers: Any, read: Source, problems: list[ConfigProblem]) -> AddressSettingsRepository:

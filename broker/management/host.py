@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from ..auth.access import Who, everywhere, found_later, free, needs, shown_only
 from ..broker import Broker
-from ..config.config import Change
+from ..config.changes import Change
 from ..core.rights import Place, Right
 from ..errors import Refused
 from . import arguments as read

@@ -13,7 +13,7 @@ import time
 from typing import Any
 
 from homing.broker.broker import Broker
-from homing.broker.config.config import Change
+from homing.broker.config.changes import Change
 from homing.broker.core.settings.address_settings import AddressSettingsRepository
 from homing.broker.errors import Refused
 from homing.broker.management.calls import Calls

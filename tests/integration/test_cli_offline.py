@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sqlite3
 import subprocess
@@ -205,7 +206,17 @@ def test_the_first_administrator_is_made_while_nothing_runs(homing: HomingComman
     assert server.stop() == 0
     assert (narrow := homing(*add, "--role", "producer", stdin="feather\n")).returncode == 1
     assert "administrator-needed" in narrow.stderr
+    # Of the file only what is needed here is read: what else is wrong with it shows when the broker starts.
+    (homing.directory / "broker.yaml").write_text("native: {port: never}\naudit: {file: audit.log}\n")
     assert (done := homing(*add, "--role", "administrator", stdin="feather\n")).returncode == 0, done.stderr
+    assert (again := homing(*add, "--role", "administrator", stdin="feather\n")).returncode == 1, again.stdout
+    told = [json.loads(line) for line in (homing.directory / "audit.log").read_text().splitlines()]
+    assert [(line["action"], line["user"], line["on"], line["result"]) for line in told] == [
+        ("add-user", None, ["anna"], "done"),
+        ("add-user", None, ["anna"], "user-exists"),
+    ]
+    assert told[0]["from"] == f"offline, uid {os.getuid()}"
+    (homing.directory / "broker.yaml").unlink()
     server.start()
     assert homing("queues", url=server.url).returncode == 1
     assert homing.json("user", "list", url=server.url.replace("//", "//anna:feather@")) == [

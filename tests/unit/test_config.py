@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from homing.broker.auth.passwords import hash_password
-from homing.broker.config.config import Config, ConfigError, ConfigProblem, changes, check, default_config, load, parse
+from homing.broker.config.changes import changes
+from homing.broker.config.config import Config, ConfigError, ConfigProblem, check, default_config, load, parse
 from homing.broker.config.models import Section, UserDeclaration
 from homing.broker.core.rights import Grant
 from homing.broker.core.settings.address_settings import (

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from homing.broker.broker import Broker
-from homing.broker.config.config import Change
+from homing.broker.config.changes import Change
 from homing.broker.core.settings.address_settings import AddressSettingsRepository
 from homing.broker.errors import Refused
 from homing.broker.limits import BrokerLimits

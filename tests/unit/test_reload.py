@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from homing.broker.auth.passwords import hash_password
-from homing.broker.config.config import Config, ConfigError, check_reload, load, parse
+from homing.broker.config.changes import check_reload
+from homing.broker.config.config import Config, ConfigError, load, parse
 from homing.broker.declarations import problems
 from homing.broker.errors import Refused
 from homing.broker.reload import read_again, take_up

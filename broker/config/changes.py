@@ -1,0 +1,63 @@
+"""What differs between two configurations, and what of that a reload brings into force."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from .config import Config
+from .cut import signs_of_a_cut
+from .source import ConfigError, ConfigProblem, KeyPath
+
+#: Sections that only a restart can change; the rest takes effect at reload.
+RESTART_SECTIONS: Final = frozenset(
+    {"audit", "native", "amqp", "http", "tls", "insecure", "data_directory", "journal", "broker", "limits", "user_limits", "peer_limits"}
+)
+#: Of ``limits`` these take effect at reload all the same.
+RELOADED_LIMITS: Final = frozenset({"window_messages", "window_bytes", "window_scheduled"})
+_NO_USERS_FIX: Final = "keep at least one; only a restart takes the last user away"
+
+
+class Change(NamedTuple):
+    """One value that differs between two configurations."""
+
+    #: Field names, dotted.
+    path: str
+    before: Any
+    after: Any
+    #: Only a restart brings it into force.
+    needs_restart: bool
+
+
+def check_reload(running: Config, read: Config) -> None:
+    """Raises ConfigError where the file that was read again looks cut, or would let everybody in."""
+    problems = signs_of_a_cut(running._outline, read._outline)
+    if running.users and not read.users and not any(each.path == "users" for each in problems):
+        problems.append(ConfigProblem("users", read.line_of("users"), "no user is left, and anybody could come in", _NO_USERS_FIX))
+    if problems:
+        raise ConfigError(problems, str(read.source_path or "broker.yaml"))
+
+
+def reloaded(running: Config, read: Config) -> Config:
+    """What is in force after a reload: what only a restart can change stays as it is, and is shown as it is."""
+    kept = {section: getattr(running, section) for section in RESTART_SECTIONS}
+    windows = {name: getattr(read.limits, name) for name in RELOADED_LIMITS}
+    return read.model_copy(update={**kept, "limits": running.limits.model_copy(update=windows)})
+
+
+def changes(before: Config, after: Config) -> list[Change]:
+    """Every value that differs, by path. Users count by name, hash and grants; a hash itself is never shown."""
+    old, new = _flat(before.describe(), ()), _flat(after.describe(), ())
+    found = [
+        Change(".".join(path), old.get(path), new.get(path), path[0] in RESTART_SECTIONS and path[-1] not in RELOADED_LIMITS)
+        for path in sorted(old.keys() | new.keys())
+        if old.get(path) != new.get(path)
+    ]
+    both = [(f"users.{name}", before.users[name], after.users[name]) for name in sorted(before.users.keys() & after.users.keys())]
+    found += [Change(path, "a hash", "another hash", False) for path, was, is_now in both if was.hash != is_now.hash]
+    return found + [Change(f"{path}.grants", was.said(), is_now.said(), False) for path, was, is_now in both if was.grants != is_now.grants]
+
+
+def _flat(value: Any, path: KeyPath) -> dict[KeyPath, Any]:
+    if not isinstance(value, dict) or not value:
+        return {path: value} if path else {}
+    return {inner: leaf for key, each in value.items() for inner, leaf in _flat(each, (*path, key)).items()}
