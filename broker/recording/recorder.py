@@ -62,7 +62,7 @@ COLUMN_OF_OUTCOME: Final = {
 
 
 _Verdicts = list[tuple[MessageReference, Decision]]
-#: What stays have in common -> (message_id, sequence) of each.
+#: What queue entries have in common -> (message_id, sequence) of each.
 _QueueEntries = dict[tuple[Any, ...], list[tuple[int, int]]]
 
 
@@ -271,13 +271,13 @@ class Recorder:
         first_tries: set[int] = set()
         recorded: list[int] = []
         untried = recorded_ms = 0
-        told: _QueueEntries = {}
+        alike: _QueueEntries = {}
         for reference in references:
             if not reference.durable:
                 if reference.failed:
                     self.attempts.add(reference.failed + 1)
                 continue
-            # A redrive puts ``failed`` back to 0; the hops tell that it has failed before, elsewhere or in an earlier stay.
+            # A redrive puts ``failed`` back to 0; the hops tell that it has failed before, elsewhere or in an earlier entry.
             if reference.failed or reference.hops or self._keep_all:
                 if reference.failed:
                     self.attempts.add(reference.failed + 1)
@@ -290,7 +290,7 @@ class Recorder:
                     self.faults.ended(reference, succeeded=True)
                 if reference.redrive:
                     self.redrives.ended(reference, "succeeded")
-                self._outcome(reference, "succeeded", now_ms, None, (), told, consumer)
+                self._outcome(reference, "succeeded", now_ms, None, (), alike, consumer)
             else:
                 first_tries.add(reference.sequence)
                 held_ms += now_ms - (reference.delivered_at_ms or reference.dispatched_at_ms)
@@ -316,7 +316,7 @@ class Recorder:
         target_queues = tuple([target.name for target in targets])
         batch, queue_id, now_ms = self._journal.batch, queue.queue_id, self._now_ms()
         always = self._keep_all or outcome in ("dead-lettered", "expired", "redriven", "moved") or reason == DELETED
-        told: _QueueEntries = {}
+        alike: _QueueEntries = {}
         gone: list[int] = []
         number = 0
         for reference in references:
@@ -329,7 +329,7 @@ class Recorder:
             if reference.redrive:
                 self.redrives.ended(reference, outcome)
             if always or reference.failed or reference.hops:
-                self._outcome(reference, outcome, now_ms, reason, target_queues, told)
+                self._outcome(reference, outcome, now_ms, reason, target_queues, alike)
             message = reference.message
             message.stored -= 1
             if message.shared and not message.stored:
@@ -348,17 +348,17 @@ class Recorder:
         now_ms: int,
         reason: str | None,
         target_queues: tuple[str, ...],
-        told: _QueueEntries,
+        alike: _QueueEntries,
         consumer: Consumer | None = None,
     ) -> None:
-        """``told``: the stays of the same queue that ended alike and went to the same queues, as those of many do."""
+        """``alike``: entries of the same queue that ended in the same way and went to the same queues, as most do."""
         message, failed, counted = reference.message, reference.failed, reference.delivery_count
         name = message_key(reference)
         home = home_of(reference)
         key = (message.address, message.sent_at_ms, reference.entered_at_ms, failed, counted, name, message.producer, home)
-        stays = told.get(key)
-        if stays is None:
-            stays = told[key] = []
+        entries = alike.get(key)
+        if entries is None:
+            entries = alike[key] = []
             detail = OutcomeDetail(
                 message.address,
                 message.sent_at_ms,
@@ -372,8 +372,8 @@ class Recorder:
                 message.producer or None,
                 home,
             )
-            self._journal.batch.outcome(Outcomes(reference.queue.queue_id, now_ms, outcome, detail, stays))
-        stays.append((message.message_id, reference.sequence))
+            self._journal.batch.outcome(Outcomes(reference.queue.queue_id, now_ms, outcome, detail, entries))
+        entries.append((message.message_id, reference.sequence))
 
     # -- attempts ----------------------------------------------------------------------------------------------------
 
@@ -390,11 +390,11 @@ class Recorder:
         counts[RETRIED] += sum([decision.action is Action.REDELIVER for _, decision in verdicts])
         limit = settings.max_redelivery_records
         limit = MAX_ATTEMPT_RECORDS if limit < 0 else min(limit, MAX_ATTEMPT_RECORDS)
-        last = limit - limit // 10
+        kept_last = limit - limit // 10
         by_key = settings.message_key_property is not None
-        # What is told of them is the same for most: those that went out together and were tried as often.
+        # What is recorded of them is the same for most: those that went out together and were tried as often.
         alike: _QueueEntries = {}
-        last_told, stays = None, None
+        last, entries = None, None
         number = first = failed_ms = 0
         for reference, decision in verdicts:
             if not reference.durable:
@@ -406,16 +406,16 @@ class Recorder:
             if failed > limit:
                 if not limit:
                     continue
-                batch.delete_attempt(message.message_id, sequence, failed - last)
+                batch.delete_attempt(message.message_id, sequence, failed - kept_last)
             address = reference.hops[-1].facts["address"] if reference.hops else message.address
             key = message_key(reference) if by_key else None
             counted, dispatched_ms, delivered_ms = reference.delivery_count, reference.dispatched_at_ms, reference.delivered_at_ms
             home = home_of(reference)
-            told = (address, dispatched_ms, delivered_ms, counted, failed, decision, key, message.producer, home)
-            if told != last_told:
-                last_told, stays = told, alike.get(told)
-            if stays is None:
-                stays = alike[told] = []
+            kind = (address, dispatched_ms, delivered_ms, counted, failed, decision, key, message.producer, home)
+            if kind != last:
+                last, entries = kind, alike.get(kind)
+            if entries is None:
+                entries = alike[kind] = []
                 detail = AttemptDetail(
                     original_address=address,
                     outcome=outcome,
@@ -435,8 +435,8 @@ class Recorder:
                     producer=message.producer or None,
                     home=home,
                 )
-                batch.attempt(Attempts(queue_id, failed, now_ms, detail, stays))
-            stays.append((message.message_id, sequence))
+                batch.attempt(Attempts(queue_id, failed, now_ms, detail, entries))
+            entries.append((message.message_id, sequence))
         if number:
             counts = batch.counts(queue_id, now_ms // _MINUTE_MS)
             counts[QueueStat.FAILED] += number
