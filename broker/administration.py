@@ -19,7 +19,7 @@ from .core.consumer import Consumer
 from .core.dead_letter import DELETED
 from .core.fault import FaultGroup
 from .core.letter_filter import Filter
-from .core.memory import Cache
+from .core.memory import Cache, Kind, Owner
 from .core.message import MessageReference
 from .core.queue import Queue
 from .core.redrive_job import RedriveJob
@@ -45,7 +45,7 @@ FREE: Final[Mapping[str, str]] = {
     " list_policies settings commanded_settings settings_with touched_by explain answer_bytes list_virtual_hosts open_connections",
     "whoever has logged in may know what is there, as with RabbitMQ": "queue look_up_queue check_reply_queue find_exchange",
     "shows what may be browsed, or nothing": "faults redrives knows_fault choice_of is_full read_selector",
-    "of what was asked for before": "in_steps cache check_delete consumers_gone delete_exclusive",
+    "of what was asked for before": "in_steps cache owner check_delete consumers_gone delete_exclusive",
 }
 
 
@@ -406,6 +406,10 @@ class Administration(Engine):
     def cache(self, most_bytes: int) -> Cache[Any, Any]:
         """For a front end, of what it has worked out for one connection."""
         return Cache(self.memory, most_bytes)
+
+    def owner(self) -> Owner:
+        """What a front end keeps for one connection beside that is charged to it."""
+        return Owner(self.memory, Kind.CONNECTIONS)
 
     @property
     def answer_bytes(self) -> int:

@@ -14,6 +14,7 @@ from .core.fault import FaultGroup
 from .core.message import MessageReference
 from .core.queue import Queue
 from .core.redrive_job import RedriveJob
+from .core.reserved import FAILURE
 from .core.rights import Place, everything_in
 from .core.routing import MULTICAST
 from .core.settings.wildcard import ANY_WORDS
@@ -54,6 +55,9 @@ def at_new_address(broker: Engine, _: Connection, __: int, name: str) -> Iterabl
 def published_to(
     _: Engine, connection: Connection, exchange: str, key: str, headers: Mapping[str, Any], more_keys: Sequence[str] = ()
 ) -> Iterable[Place]:
+    """Settling what one holds asks for nothing, nor does telling why it failed."""
+    if exchange == FAILURE:
+        return ()
     return _exchange(prefix_of(connection.virtual_host), exchange, (key, *more_keys))
 
 

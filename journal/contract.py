@@ -206,6 +206,8 @@ class Fault(TypedDict, total=False):
 
     reason: str
     error_type: str
+    #: The classes that it is one of beside its own, the nearest first.
+    bases: list[str]
     error_text: str
     traceback: str
     #: Equal for faults of a kind.

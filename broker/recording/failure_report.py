@@ -30,12 +30,14 @@ def keep(report: dict[str, Any], settings: AddressSettings, outcome: str) -> tup
         told = {name: _redact(text, limits[name], settings.traceback_redactions) for name, text in told.items()}
     kept = {name: _cut(text, limits[name]) for name, text in told.items() if name != "traceback" or settings.keep_tracebacks}
     number = fingerprint(told.get("error_type") or outcome, told.get("error_text") or told.get("reason", ""), told.get("traceback", ""))
-    return (cast(Fault, {**kept, "fingerprint": number}) if kept else None), number
+    bases = [_cut(_redact(name, _MAX_NAME, settings.traceback_redactions), _MAX_NAME) for name in report.get("bases", ())]
+    fault = {**kept, "bases": bases} if bases else kept
+    return (cast(Fault, {**fault, "fingerprint": number}) if fault else None), number
 
 
 def brief(fault: Fault) -> Fault:
-    """The same without its traceback, long texts cut: for the many that were failed by one report. The fingerprint leads to the whole."""
-    return cast(Fault, {name: str(value)[:_MAX_NAME] for name, value in fault.items() if name != "traceback"})
+    """The same, its texts cut, without what is long: for the many that were failed by one report. The fingerprint leads to the whole."""
+    return cast(Fault, {name: str(value)[:_MAX_NAME] for name, value in fault.items() if name not in ("traceback", "bases")})
 
 
 def _redact(text: str, most: int, patterns: tuple[str, ...]) -> str:

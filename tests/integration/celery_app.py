@@ -13,6 +13,8 @@ from typing import Any
 from celery import Celery
 from kombu import Queue
 
+from examples.failure_reports.with_celery import Reported
+
 app = Celery("homing_test", broker=os.environ["TEST_BROKER_URL"], backend="rpc://")
 app.conf.update(
     task_acks_late=True,
@@ -70,3 +72,12 @@ def die_once() -> str:
     if NOTES.read_text().count("began") == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return "survived"
+
+
+@app.task(base=Reported)
+def raising(times: int) -> str:
+    """As often as that."""
+    note("raising")
+    if NOTES.read_text().count("raising") <= times:
+        raise ConnectionError("the shop does not answer")
+    return "charged"

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from homing.client import blocking
 from tests.amqp_support import AMQP, amqp_port
 from tests.process import ROOT, Server, wait_until
 
@@ -93,6 +94,16 @@ def test_results_come_back(tasks: Any) -> None:
 def test_retries_come_until_it_works(tasks: Any, worker: Worker) -> None:
     assert tasks.flaky.delay(3).get(timeout=30) == "done"
     assert [line for line in worker.lines() if line.startswith("try")] == ["try 0", "try 1", "try 2", "try 3"]
+
+
+def test_a_task_that_raises_is_tried_again_by_the_broker_which_knows_why(tasks: Any, server: Server) -> None:
+    assert tasks.raising.delay(2).get(timeout=30) == "charged"
+    with blocking.connect(server.url) as native:
+        (group,) = [each for each in native.call("faults", queue="celery")["items"] if each["error_class"] == "ConnectionError"]
+        attempts = native.call("history", message_id=group["message_ids"][0])["attempts"]
+    assert [(each["outcome"], each["fault"]["error_text"]) for each in attempts] == [("nack", "the shop does not answer")] * 2
+    assert attempts[0]["fault"]["bases"] == ["OSError", "Exception", "BaseException"]
+    assert "raise ConnectionError" in attempts[0]["fault"]["traceback"]
 
 
 def test_a_task_whose_worker_is_killed_runs_again(tasks: Any, worker: Worker) -> None:

@@ -18,7 +18,7 @@ from ...core.consumer import Consumer, SharedWindow
 from ...core.dead_letter import REJECTED
 from ...core.message import MessageReference
 from ...core.queue import Queue
-from ...core.redelivery import Failure
+from ...core.reserved import FAILURE
 from ...core.transaction import Transaction
 from .batch import Confirming
 from .codec import (
@@ -38,6 +38,7 @@ from .connection import AmqpConnection, Subscriber
 from .errors import not_implemented, precondition_failed
 from .message_mapping import wire_of, with_reply_to
 from .publishing import message_of, pattern_of, take_in, take_in_run
+from .refusals import Reports, Unacked, refused, still_unacked
 
 #: A window without a limit.
 UNLIMITED: Final = 1 << 30
@@ -51,16 +52,6 @@ _SHORT: Final = 512
 _DELIVER: Final = NUMBER["basic.deliver"].to_bytes(4, "big")
 _RETURN: Final = NUMBER["basic.return"].to_bytes(4, "big")
 _REJECT: Final = NUMBER["basic.reject"]
-#: How a delivery was refused -> what that is to the broker, and the word for it in the history.
-_REFUSALS: Final = {
-    REJECTED: (Failure(poison=True), REJECTED),
-    "reject": (Failure(), "nack"),
-    "nack": (Failure(returned=True), "nack"),
-    "recover": (Failure(returned=True), "recover"),
-}
-
-#: An unacknowledged delivery: who holds it, under which of the consumer's own tags, and the channel's tag.
-_Unacked = tuple[Consumer, int, int]
 
 
 class Subscription(Subscriber):
@@ -103,9 +94,10 @@ class Channel(Confirming):
         #: None: what is published and settled takes effect at once.
         self.transaction: Transaction[PublishEvent] | None = None
         #: Deliveries settled in it, and what is to become of each.
-        self._settled: list[tuple[_Unacked, str]] = []
+        self._settled: list[tuple[Unacked, str]] = []
         self.closed = False
-        self._unacked: dict[int, _Unacked] = {}
+        self._reports = Reports(session.reports)
+        self._unacked: dict[int, Unacked] = {}
         self._next_tag = 1
         self._oldest_tag = 1
 
@@ -127,6 +119,9 @@ class Channel(Confirming):
             event = event._replace(properties=with_reply_to(event.properties, self.reply_queue))
         if self.transaction is not None:
             pattern_of(self.session, event)
+            if event.exchange == FAILURE:
+                self._reports.take_in(event, self._unacked)
+                return
             self.session.broker.hold(self.transaction, [event], event.size + len(event.properties))
             _check(self.transaction)
             return
@@ -160,13 +155,19 @@ class Channel(Confirming):
             self.session.postpone(event)
             return
         accepted, routed = taken
+        if not routed:
+            self._unrouted(event)
         if self.published is not None:
             self.published += 1
             self.session.turn.confirming[self] = None
-        if not routed and event.mandatory:
-            self._return(event)
         if not accepted and self.published is not None:
             self.rejected.append(self.published)
+
+    def _unrouted(self, event: PublishEvent) -> None:
+        if event.exchange == FAILURE:
+            self._reports.take_in(event, self._unacked)
+        elif event.mandatory:
+            self._return(event)
 
     def _return(self, event: PublishEvent) -> None:
         payload = b"".join(
@@ -320,7 +321,7 @@ class Channel(Confirming):
     def refuse_each(self, tags: list[int], requeue: bool, method: int) -> None:
         """One after the other, each by itself, all with ``basic.nack`` or all with ``basic.reject``."""
         pop = self._unacked.pop
-        taken: list[_Unacked] = []
+        taken: list[Unacked] = []
         try:
             for tag in tags:
                 entry = pop(tag, None)
@@ -336,7 +337,7 @@ class Channel(Confirming):
         self._unacked.clear()
         self._end(entries, "recover")
 
-    def _take(self, tag: int, multiple: bool) -> list[_Unacked]:
+    def _take(self, tag: int, multiple: bool) -> list[Unacked]:
         """The deliveries an acknowledgement names; tag 0 with ``multiple`` is all of them."""
         unacked = self._unacked
         if not multiple:
@@ -353,7 +354,7 @@ class Channel(Confirming):
         self._oldest_tag = max(self._oldest_tag, last + 1)
         return taken
 
-    def _settle(self, taken: list[_Unacked], how: str) -> None:
+    def _settle(self, taken: list[Unacked], how: str) -> None:
         if self.transaction is not None:
             self._settled += [(entry, how) for entry in taken]
             self.session.broker.hold(self.transaction, [], 0, len(taken))
@@ -361,17 +362,16 @@ class Channel(Confirming):
         else:
             self._end(taken, how)
 
-    def _end(self, ended: list[_Unacked], how: str) -> None:
+    def _end(self, ended: list[Unacked], how: str) -> None:
         """One fate for all, those of one consumer together."""
-        broker = self.session.broker
-        for consumer, references in _still_unacked(ended).items():
-            if how == "ack":
+        if how == "ack":
+            for consumer, references in still_unacked(ended).items():
                 self.session.turn.acknowledged[consumer] += references
-            else:
-                failure, outcome = _REFUSALS[how]
-                broker.fail(consumer, references, failure, outcome, {})
-                self.session.gave_back()
-                self.settled(consumer)
+            return
+        for consumer, references, failure, outcome, report in refused(ended, how, self._reports):
+            self.session.broker.fail(consumer, references, failure, outcome, report)
+            self.session.gave_back()
+            self.settled(consumer)
 
     def settled(self, consumer: Consumer) -> None:
         """Something of the consumer's was settled: a closed one may go, a shared window has room again."""
@@ -403,10 +403,10 @@ class Channel(Confirming):
 
     def commit(self) -> None:
         """Everything that was held, in one step of the loop and so in one batch of the journal."""
-        session, transaction, fates = self.session, self._in_transaction("tx.commit"), dict[str, list[_Unacked]]()
+        session, transaction, fates = self.session, self._in_transaction("tx.commit"), dict[str, list[Unacked]]()
         for entry, how in self._settled:
             fates.setdefault(how, []).append(entry)
-        acknowledged = _still_unacked(fates.pop("ack", []))
+        acknowledged = still_unacked(fates.pop("ack", []))
         # What cannot be published any more, or is too much, is found before anything is.
         patterns = [pattern_of(session, event) for event in transaction.sends]
         messages = [message_of(session, event, pattern) for event, pattern in zip(transaction.sends, patterns, strict=True)]
@@ -425,8 +425,9 @@ class Channel(Confirming):
         self._begin()
 
     def roll_back(self) -> None:
-        """Publishes are forgotten; what was acknowledged is unacknowledged again, and not delivered again by itself."""
+        """Publishes are forgotten, reports too; what was acknowledged is unacknowledged again, and not delivered again by itself."""
         self._in_transaction("tx.rollback")
+        self._reports.clear()
         for entry, _ in self._settled:
             self._unacked[entry[2]] = entry
             self._oldest_tag = min(self._oldest_tag, entry[2])
@@ -456,6 +457,7 @@ class Channel(Confirming):
         self.subscriptions.clear()
         self.holders.clear()
         self._unacked.clear()
+        self._reports.clear()
         if self.transaction is not None:
             session.broker.end_channel(session.connection, self.number)
         session.broker.consumers_gone(queues)
@@ -471,19 +473,6 @@ def _new_shape(channel: int, prefix: bytes, target: bytes, properties: bytes) ->
 
 
 _shape = lru_cache(maxsize=_REMEMBERED)(_new_shape)
-
-
-def _still_unacked(entries: list[_Unacked]) -> dict[Consumer, list[MessageReference]]:
-    """The deliveries of each consumer; what the broker took back meanwhile is passed over."""
-    found: dict[Consumer, list[MessageReference]] = {}
-    last: Consumer | None = None
-    for consumer, tag, _ in entries:
-        reference = consumer.unsettled.get(tag)
-        if reference is not None:
-            if consumer is not last:
-                last, references = consumer, found.setdefault(consumer, [])
-            references.append(reference)
-    return found
 
 
 def _check(transaction: Transaction[PublishEvent]) -> None:

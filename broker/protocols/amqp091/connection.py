@@ -72,6 +72,8 @@ class AmqpConnection:
         self.subscribers: dict[int, Subscriber] = {}
         #: (exchange, routing key, properties) -> what such publishes come to.
         self.patterns: Cache[tuple[str, str, bytes], Pattern] = broker.cache(_PATTERNS_BYTES)
+        #: What its channels hold of failures that were told of is charged to this.
+        self.reports = broker.owner()
         self.turn = Turn(broker, self.settled)
         self._consumers = 0
 

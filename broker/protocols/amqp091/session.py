@@ -334,6 +334,7 @@ class AmqpSession(AmqpConnection):
         self.broker.disconnect(self.connection, lost)
         self.subscribers.clear()
         self.patterns.clear()
+        self.reports.close()
         self._channels.let_go()
         self.broker.delete_exclusive(self.connection)
         self.broker.consumers_gone(queues)

@@ -16,6 +16,7 @@ from ...core.redelivery import ConsumerPolicy
 from ...core.settings.units import MAX_DURATION_MS
 from ...errors import Refused
 from ...properties import checked, extra_of
+from ..failures import checked_report
 from .codec import MESSAGE_OVERHEAD_BYTES, PROPERTY_OVERHEAD_BYTES, Frame, ProtocolError
 
 MAX_NESTING: Final = 16
@@ -176,17 +177,6 @@ def largest_message(max_frame_bytes: int) -> int:
     return max_frame_bytes - min(_DELIVERY_BYTES, max_frame_bytes // 16)
 
 
-_REPORT_TYPES: Final[dict[str, type]] = {
-    "reason": str,
-    "error_type": str,
-    "error_text": str,
-    "traceback": str,
-    "delay_ms": int,
-    "until_ms": int,
-    "retryable": bool,
-    "count": bool,
-    "outcome": str,
-}
 _OUTCOMES: Final = ("nack", "listener", "recover", "error", "rollback")
 
 
@@ -196,22 +186,14 @@ def failure_report(report: object) -> dict[str, Any]:
         return {}
     if type(report) is not dict:
         raise malformed("failure must be a map")
-    kept: dict[str, Any] = {}
-    for name, value in report.items():
-        kind = _REPORT_TYPES.get(name)
-        if kind is None:
-            raise malformed(f"failure has no key {name!r}")
-        if value is None:
-            continue
-        if type(value) is not kind:
-            raise malformed(f"failure's {name} must be {kind.__name__}")
-        kept[name] = value
-    if kept.get("outcome", "nack") not in _OUTCOMES:
+    outcome = report.pop("outcome", None)
+    if outcome is not None and outcome not in _OUTCOMES:
         raise malformed(f"failure's outcome must be one of {', '.join(_OUTCOMES)}")
-    for name in ("delay_ms", "until_ms"):
-        if name in kept:
-            unsigned(kept[name], name)
-    return kept
+    try:
+        kept = checked_report(report)
+    except ValueError as error:
+        raise malformed(f"failure {error}") from None
+    return kept if outcome is None else {**kept, "outcome": outcome}
 
 
 _CONSUMER_OPTIONS: Final[dict[str, type]] = {

@@ -16,10 +16,11 @@ from ...connection import Connection
 from ...core.consumer import Consumer
 from ...core.message import MessageReference
 from ...core.producer import Producer
-from ...core.redelivery import Failure, PolicyMap, RedeliveryPolicyError
+from ...core.redelivery import PolicyMap, RedeliveryPolicyError
 from ...core.settings.units import MAX_DURATION_MS
 from ...errors import Refused
 from ...shares import Share
+from ..failures import failure_of
 from ..output import PausableOutput
 from . import deliveries, fields
 from .answers import refusal_frame, result_frame
@@ -358,8 +359,7 @@ class NativeSession:
             else:
                 broker.acknowledge(consumer, held)
         elif kind == AckType.REDELIVERED:
-            failure = Failure(report.get("count", True), report.get("retryable", True), report.get("delay_ms"), report.get("until_ms"))
-            broker.fail(consumer, held, failure, report.get("outcome", "nack"), report)
+            broker.fail(consumer, held, failure_of(report), report.get("outcome", "nack"), report)
         elif kind == AckType.POISON:
             broker.poison(consumer, held, report)
         elif kind == AckType.UNMATCHED:

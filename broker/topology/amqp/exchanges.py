@@ -19,6 +19,7 @@ from ...core.amqp.vhost import DEFAULT, SEPARATOR, prefix_of
 from ...core.memory import Cache
 from ...core.message import DEFAULT_PRIORITY
 from ...core.queue import Queue
+from ...core.reserved import FAILURE, RESERVED
 from ...core.routing import Route, take_at_once
 from ...delivery.state import BrokerState
 from ...errors import Refused
@@ -36,6 +37,7 @@ _PREDECLARED: Final = {
     "amq.headers": HEADERS,
     "amq.match": HEADERS,
     "amq.topic": TOPIC,
+    FAILURE: DIRECT,
 }
 #: Ways that are remembered, by exchange and key.
 _ROUTES_BYTES: Final = 8 << 20
@@ -79,8 +81,9 @@ class Exchanges:
         if existing is not None:
             _check_same(existing, kind, durable, auto_delete, internal, arguments, self._virtual_host)
             return existing
-        if name.startswith("amq.") or name == DEFAULT_EXCHANGE:
-            raise Refused("access-refused", f"exchange name '{name}' contains reserved prefix 'amq.*'", "use another name")
+        if name.startswith(("amq.", RESERVED)) or name == DEFAULT_EXCHANGE:
+            reserved = RESERVED if name.startswith(RESERVED) else "amq."
+            raise Refused("access-refused", f"exchange name '{name}' contains reserved prefix '{reserved}*'", "use another name")
         exchange = Exchange(name, kind, durable=durable, auto_delete=auto_delete, internal=internal, arguments=arguments)
         self._take_in(exchange)
         self._changed()
@@ -94,7 +97,7 @@ class Exchanges:
         self._set_alternate(exchange)
 
     def policy(self, exchange: Exchange) -> Policy | None:
-        return self._policies.for_exchange(self._prefix, exchange.name)
+        return None if exchange.name == FAILURE else self._policies.for_exchange(self._prefix, exchange.name)
 
     def _set_alternate(self, exchange: Exchange) -> None:
         """The alternate exchange it was declared with, else that of its policy."""
@@ -107,7 +110,7 @@ class Exchanges:
         exchange = self.exchanges.get(name)
         if name == DEFAULT_EXCHANGE:
             raise Refused("access-refused", "operation not permitted on the default exchange", "leave it")
-        if name.startswith("amq."):
+        if name.startswith("amq.") or name in _PREDECLARED:
             what = f"deletion of system exchange '{name}' in vhost '{self._virtual_host}' not allowed"
             raise Refused("access-refused", what, "leave it")
         if exchange is None:
@@ -149,6 +152,10 @@ class Exchanges:
 
     def _bindable(self, source: str, destination: Destination) -> Exchange:
         _check_not_default(source, destination)
+        if FAILURE in (source, destination.name) and (source == FAILURE or not destination.is_queue):
+            raise Refused(
+                "access-refused", f"exchange '{FAILURE}' takes reports of failures and has no bindings", "see docs/interoperability.md"
+            )
         if destination.is_queue and self.queue(destination.name) is None:
             raise no_such_queue(destination.name, self._virtual_host)
         if not destination.is_queue:

@@ -12,6 +12,7 @@ from ...core.amqp.declared import AMQP, arguments_of, ignored
 from ...core.amqp.vhost import REPLY_TO, SEPARATOR, local_name, prefix_of, virtual_host_of
 from ...core.consumer import Consumer
 from ...core.queue import Queue
+from ...core.reserved import RESERVED
 from ...core.routing import ANYCAST, RoutingTypes
 from ...delivery.state import BrokerState
 from ...errors import Refused
@@ -78,8 +79,10 @@ class DeclaredQueues:
             check_same(queue, durable and not exclusive, auto_delete, arguments)
             queue.used_at_ms = self._state.now_ms()
             return queue
-        if name.startswith("amq."):
-            raise Refused("access-refused", f"queue name '{name}' contains reserved prefix 'amq.*'", "use another name, or an empty one")
+        for reserved in ("amq.", RESERVED):
+            if name.startswith(reserved):
+                what = f"queue name '{name}' contains reserved prefix '{reserved}*'"
+                raise Refused("access-refused", what, "use another name, or an empty one")
         name = name or GENERATED + secrets.token_urlsafe(16)
         check_name(name, "queue", colons=True)
         options = options_for(name, arguments, durable, auto_delete, exclusive, connection.virtual_host)

@@ -1,0 +1,9 @@
+"""Names that begin with ``homing.`` are the broker's own: nobody makes one, in any virtual host."""
+
+from __future__ import annotations
+
+from typing import Final
+
+RESERVED: Final = "homing."
+#: The exchange that takes what AMQP's clients tell of deliveries that failed (docs/interoperability.md).
+FAILURE: Final = "homing.failure"

@@ -1,0 +1,48 @@
+"""What a client tells of a failure, checked: the same keys in every protocol (docs/protocol.md, 2.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ..core.redelivery import Failure
+
+KINDS: Final[dict[str, type]] = {
+    "reason": str,
+    "error_type": str,
+    "bases": list,
+    "error_text": str,
+    "traceback": str,
+    "delay_ms": int,
+    "until_ms": int,
+    "retryable": bool,
+    "count": bool,
+}
+_MOST_BASES: Final = 64
+_MOST_MS: Final = (1 << 63) - 1
+
+
+def checked_report(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the keys whose value is None. Raises ValueError, which goes on behind the word "failure"."""
+    kept: dict[str, Any] = {}
+    for name, value in report.items():
+        kind = KINDS.get(name)
+        if kind is None:
+            raise ValueError(f"has no key {name!r}")
+        if value is None:
+            continue
+        if type(value) is not kind:
+            raise ValueError(f"has a {name} that is no {kind.__name__}")
+        kept[name] = value
+    for name in ("delay_ms", "until_ms"):
+        if not 0 <= kept.get(name, 0) <= _MOST_MS:
+            raise ValueError(f"has a {name} that is not from 0 to {_MOST_MS}")
+    bases = kept.get("bases", ())
+    if len(bases) > _MOST_BASES or any(type(base) is not str for base in bases):
+        raise ValueError(f"has bases that are not up to {_MOST_BASES} names")
+    return kept
+
+
+def failure_of(report: Mapping[str, Any]) -> Failure:
+    """What decides of the message."""
+    return Failure(report.get("count", True), report.get("retryable", True), report.get("delay_ms"), report.get("until_ms"))

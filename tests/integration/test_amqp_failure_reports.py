@@ -1,0 +1,228 @@
+"""Why a delivery failed, as clients of AMQP tell it: by a message to ``homing.failure`` before the nack."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import aio_pika
+import pika
+import pika.exceptions
+import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+
+from examples.failure_reports.report import EXCHANGE, failure
+from examples.failure_reports.with_aio_pika import reported
+from examples.failure_reports.with_pika import reporting
+from homing.client import blocking
+from tests.amqp_support import AMQP, amqp_port, channel, consume, count, get, wait_for_count
+from tests.process import Server, wait_until
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
+SETTINGS = {"secret": {"traceback-redactions": ["password=\\S+"]}, "#": {"redelivery-delay": "1h"}}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("reports"), {**AMQP, "address-settings": SETTINGS})
+    yield server.start()
+    server.close()
+
+
+@pytest.fixture
+def ch(broker: Server) -> Iterator[BlockingChannel]:
+    with channel(broker) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def native(broker: Server) -> Iterator[blocking.Connection]:
+    with blocking.connect(broker.url) as opened:
+        yield opened
+
+
+def held(ch: BlockingChannel, queue: str, body: bytes = b"x") -> int:
+    """The tag of a message that is out with this channel."""
+    ch.queue_declare(queue, durable=True)
+    ch.basic_publish("", queue, body, pika.BasicProperties(delivery_mode=2))
+    tag: int = get(ch, queue, auto_ack=False)[0].delivery_tag
+    return tag
+
+
+def report(ch: BlockingChannel, tag: int, **told: Any) -> None:
+    ch.basic_publish(EXCHANGE, "", b"", pika.BasicProperties(headers={"delivery_tag": tag, **told}))
+
+
+def faults(native: blocking.Connection, queue: str) -> dict[str, dict[str, Any]]:
+    return {each["error_class"]: each for each in native.call("faults", queue=queue)["items"]}
+
+
+def attempt(native: blocking.Connection, queue: str, error_class: str) -> dict[str, Any]:
+    """Of the one message that failed so in the queue."""
+    wait_until(f"{error_class} is on record", lambda: error_class in faults(native, queue))
+    (found,) = native.call("history", message_id=faults(native, queue)[error_class]["message_ids"][0])["attempts"]
+    told: dict[str, Any] = found
+    return told
+
+
+def refused_with(opened: BlockingChannel, do: Callable[[BlockingChannel], object]) -> tuple[int, str]:
+    """How the broker closes the channel that this was done on."""
+    ch = opened.connection.channel()
+
+    def answered() -> None:
+        do(ch)
+        ch.basic_qos()
+
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker) as refusal:
+        answered()
+    return refusal.value.reply_code, refusal.value.reply_text
+
+
+def test_what_is_told_before_a_nack_is_its_attempts(ch: BlockingChannel, native: blocking.Connection) -> None:
+    tag = held(ch, "told")
+    told = {"error_type": "TimeoutError", "bases": ["OSError", "Exception"], "error_text": "no answer", "traceback": "line 1\nline 2"}
+    report(ch, tag, **told, other=[1])
+    ch.basic_nack(tag)
+    known = attempt(native, "told", "TimeoutError")
+    fault = known["fault"]
+    assert known["outcome"] == "nack"
+    assert {name: fault[name] for name in told} == told
+    method, _, _ = get(ch, "told")
+    assert method.redelivered
+
+
+def test_it_decides_what_becomes_of_the_message(ch: BlockingChannel, native: blocking.Connection) -> None:
+    report(ch, tag := held(ch, "never"), retryable=False, reason="cannot be read")
+    ch.basic_nack(tag)
+    wait_for_count(ch, "DLQ.never", 1)
+    assert attempt(native, "never", "nack")["fault"]["reason"] == "cannot be read"
+    report(ch, tag := held(ch, "later"), delay_ms=600_000)
+    ch.basic_nack(tag)
+    assert attempt(native, "later", "nack")["delay_ms"] == 600_000
+    assert count(ch, "later") == 0
+    report(ch, tag := held(ch, "uncounted"), count=False)
+    ch.basic_nack(tag)
+    assert get(ch, "uncounted")[0].redelivered
+    assert faults(native, "uncounted") == {}
+    report(ch, tag := held(ch, "rejected"), error_type="KeyError")
+    ch.basic_reject(tag, requeue=False)
+    wait_for_count(ch, "DLQ.rejected", 1)
+    assert attempt(native, "rejected", "KeyError")["outcome"] == "rejected"
+
+
+def test_one_of_several_is_told_of_and_secrets_are_not(ch: BlockingChannel, native: blocking.Connection) -> None:
+    tags = [held(ch, "secret") for _ in range(3)]
+    report(ch, tags[1], error_type="Denied", error_text="password=hunter2 is wrong", traceback="login(password=hunter2)")
+    ch.basic_nack(tags[-1], multiple=True)
+    fault = attempt(native, "secret", "Denied")["fault"]
+    assert (fault["error_text"], fault["traceback"]) == ("*** is wrong", "login(***")
+    assert {name: each["failures"] for name, each in faults(native, "secret").items()} == {"Denied": 1, "nack": 2}
+
+
+def test_it_waits_for_its_nack_behind_a_cancelled_consumer_and_is_confirmed(ch: BlockingChannel, native: blocking.Connection) -> None:
+    ch.confirm_delivery()
+    ch.queue_declare("cancelled", durable=True)
+    ch.basic_publish("", "cancelled", b"x", pika.BasicProperties(delivery_mode=2))
+    tags: list[int] = []
+    name = consume(ch, "cancelled", 1, lambda method, _, __: tags.append(method.delivery_tag))
+    report(ch, tags[0], error_type="Confirmed")  # returns when it is
+    ch.basic_cancel(name)
+    ch.basic_nack(tags[0])
+    assert attempt(native, "cancelled", "Confirmed")["outcome"] == "nack"
+
+
+def test_a_transaction_holds_it_with_its_nack_and_a_rollback_forgets_both(ch: BlockingChannel, native: blocking.Connection) -> None:
+    ch.tx_select()
+    ch.queue_declare("transacted", durable=True)
+    ch.basic_publish("", "transacted", b"x", pika.BasicProperties(delivery_mode=2))
+    ch.tx_commit()
+    tag = get(ch, "transacted", auto_ack=False)[0].delivery_tag
+    report(ch, tag, error_type="Forgotten")
+    ch.basic_nack(tag)
+    ch.tx_rollback()
+    ch.basic_nack(tag)
+    ch.tx_commit()
+    tag = get(ch, "transacted", auto_ack=False)[0].delivery_tag
+    report(ch, tag, error_type="Told")
+    ch.basic_nack(tag)
+    ch.tx_commit()
+    assert {name: each["failures"] for name, each in faults(native, "transacted").items()} == {"Told": 1, "nack": 1}
+
+
+def test_what_is_no_report_closes_the_channel(ch: BlockingChannel) -> None:
+    def published(**headers: Any) -> tuple[int, str]:
+        return refused_with(ch, lambda other: other.basic_publish(EXCHANGE, "", b"", pika.BasicProperties(headers=headers)))
+
+    assert published() == (406, "PRECONDITION_FAILED - a failure report names its delivery in the header delivery_tag, a whole number")
+    assert published(delivery_tag=7) == (406, "PRECONDITION_FAILED - unknown delivery tag 7")
+    assert published(delivery_tag=7, delay_ms="1s") == (406, "PRECONDITION_FAILED - the failure report has a delay_ms that is no int")
+    long = {"error_text": "x" * 60_000}
+
+    def much(other: BlockingChannel) -> None:
+        for _ in range(20):
+            report(other, held(other, "much"), **long)
+
+    code, why = refused_with(ch, much)
+    assert (code, "settle what was reported" in why) == (406, True)
+
+
+def test_the_exchange_is_there_and_stays_as_it_is(ch: BlockingChannel) -> None:
+    ch.exchange_declare(EXCHANGE, "direct", passive=True)
+    ch.exchange_declare(EXCHANGE, "direct", durable=True)
+    ch.queue_declare("bound", durable=True)
+    for code, do in [
+        (406, lambda other: other.exchange_declare(EXCHANGE, "topic", durable=True)),
+        (403, lambda other: other.exchange_delete(EXCHANGE)),
+        (403, lambda other: other.exchange_declare("homing.other", "direct")),
+        (403, lambda other: other.queue_declare("homing.other")),
+        (403, lambda other: other.queue_bind("bound", EXCHANGE, "")),
+        (403, lambda other: other.exchange_bind(EXCHANGE, "amq.topic", "#")),
+    ]:
+        assert refused_with(ch, do)[0] == code
+
+
+def test_a_pika_consumer_tells_why(ch: BlockingChannel, native: blocking.Connection) -> None:
+    def handle(body: bytes) -> None:
+        raise ValueError(f"not a number: {int(body)}")
+
+    ch.queue_declare("with-pika", durable=True)
+    ch.basic_publish("", "with-pika", b"nothing", pika.BasicProperties(delivery_mode=2))
+    done: list[int] = []
+
+    def one(channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        reporting(handle)(channel, method, properties, body)
+        done.append(method.delivery_tag)
+
+    ch.basic_consume("with-pika", one)
+    while not done:
+        ch.connection.process_data_events(0.05)
+    wait_for_count(ch, "DLQ.with-pika", 1)
+    fault = attempt(native, "with-pika", "ValueError")["fault"]
+    assert (fault["error_type"], fault["bases"]) == ("ValueError", ["Exception", "BaseException"])
+    assert fault["error_text"] == "invalid literal for int() with base 10: b'nothing'"
+    assert fault["traceback"].startswith("Traceback (most recent call last)")
+
+
+async def test_an_aio_pika_consumer_tells_why(broker: Server, native: blocking.Connection) -> None:
+    connection = await aio_pika.connect(f"amqp://guest:guest@127.0.0.1:{amqp_port(broker)}/")
+    async with connection:
+        opened = await connection.channel()
+        queue = await opened.declare_queue("with-aio-pika", durable=True)
+        await opened.default_exchange.publish(aio_pika.Message(b"x", delivery_mode=2), "with-aio-pika")
+        seen: list[bool] = []
+        async with asyncio.timeout(20), queue.iterator() as messages:
+            async for message in messages:
+                seen.append(bool(message.redelivered))
+                async with reported(message):
+                    if len(seen) == 1:
+                        raise LookupError("not there yet")
+                if len(seen) == 2:
+                    break
+    assert seen == [False, True]
+    assert (await asyncio.to_thread(attempt, native, "with-aio-pika", "LookupError"))["fault"]["error_text"] == "not there yet"
+
+
+def test_long_texts_are_cut_where_the_broker_sees_it() -> None:
+    text = failure(ValueError("x" * 40_000))["error_text"]
+    assert text == "x" * 15_000 + "\n… 10000 characters left out …\n" + "x" * 15_000
