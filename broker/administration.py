@@ -42,9 +42,10 @@ T = TypeVar("T")
 FREE: Final[Mapping[str, str]] = {
     "the answer to who may what": "may check",
     "told to a front end, which asks before it tells anybody": "queues when_queue_goes find_queue queues_of find_message consumers_of"
+    " dead_letter_queues"
     " list_policies settings commanded_settings settings_with touched_by explain answer_bytes list_virtual_hosts open_connections",
     "whoever has logged in may know what is there, as with RabbitMQ": "queue look_up_queue check_reply_queue find_exchange",
-    "shows what may be browsed, or nothing": "faults redrives knows_fault choice_of is_full read_selector",
+    "shows what may be browsed, or nothing": "faults fault_group redrives knows_fault choice_of in_the_way read_selector",
     "of what was asked for before": "in_steps cache owner check_delete consumers_gone delete_exclusive",
 }
 
@@ -159,6 +160,12 @@ class Administration(Engine):
         """The same into another queue, failed count at 0. Raises Refused where that is full."""
         return act_on(self.state, place, lambda reference: self.office.move(reference, target))
 
+    def dead_letter_queues(self) -> set[Queue]:
+        """Those of dead-letter addresses, and those that dead-letter exchanges lead to and no further."""
+        queues = self.state.post_office.queues.values()
+        addresses = {queue.settings.dead_letter_address for queue in queues}
+        return {queue for queue in queues if queue.address in addresses} | self.office.exchanges.targets()
+
     # -- dead letters --------------------------------------------------------------------------------------------------
 
     @needs((Right.BROWSE, at_queue), audited=True)
@@ -207,9 +214,9 @@ class Administration(Engine):
         """What indexes know of the filter, for a count in another thread."""
         return choice(self.state, wanted, self.recorder.next_id())
 
-    def is_full(self, queue: Queue) -> bool:
-        """Whether its length limit keeps others out."""
-        return self.resources.full(queue)
+    def in_the_way(self, home: str) -> list[str]:
+        """See Redriving.in_the_way."""
+        return self.redriving.in_the_way(home)
 
     def knows_fault(self, name: str) -> bool:
         """Whether a fault's fingerprint is this or begins so."""
@@ -225,6 +232,10 @@ class Administration(Engine):
         """Those of queues that whoever asks may browse, or might if they were there."""
         groups = self.recorder.faults.by_id.values()
         return [each for each in groups if self.may(who, Right.BROWSE, places.of_fault(self, each))]
+
+    def fault_group(self, reference: MessageReference) -> FaultGroup | None:
+        """The one that a message is in, if it is known."""
+        return self.recorder.faults.of(reference)
 
     @needs((Right.MANAGE, places.at_faults), audited=True)
     def mute_fault(self, who: Who, groups: Sequence[FaultGroup], muted: bool) -> None:

@@ -226,14 +226,15 @@ class Journal:
     def read(self, wanted: Wanted, take: Callable[[Page], None], failed: Callable[[Exception], None]) -> None:
         """Reads a page between two commits and hands it over on the loop, before anything else is committed.
 
-        ``ready`` and ``due`` pages show what is on disk by then; others everything appended before this call. Rows that are deleted in a
-        batch that is not on disk yet are left out; what else the caller knows better than the disk, it must pass over itself.
+        ``ready`` and ``due`` pages, and any with ``on_disk``, show what is on disk by then; others everything appended before this call.
+        Rows that are deleted in a batch that is not on disk yet are left out; what else the caller knows better than the disk, it must
+        pass over itself.
 
         ``failed`` gets the error of a page that could not be read, or what ``take`` raised; the journal goes on. What says that the disk or
         the file is damaged ends everything, as it does while writing, and so does an error that ``failed`` raises.
         """
         read = _Read(wanted, take, failed)
-        if wanted.kind not in ("ready", "due") and self.busy():
+        if wanted.kind not in ("ready", "due") and not wanted.on_disk and self.busy():
             self.batch.after.append(lambda: self._want(read))
         else:
             self._want(read)

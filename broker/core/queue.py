@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from .amqp.policy import Policy
 from .consumer import Consumer
 from .counts import none_yet
-from .message import DELIVERING, IN_COMMIT, PENDING, REFERENCE_BYTES, Message, MessageReference, Where
+from .message import DELIVERING, IN_COMMIT, PENDING, REFERENCE_BYTES, MessageReference, Where
 from .pending import PRIORITIES, Pending
 from .selector import Selector
 from .settings.address_settings import AddressSettings
@@ -161,9 +161,9 @@ class Queue:
         """The lowest and the highest priority."""
         return self.lowest_priority, self.highest_priority
 
-    def priority_of(self, message: Message) -> int:
-        """What the message's priority counts as here."""
-        return min(max(message.priority, self.lowest_priority), self.highest_priority)
+    def priority_of(self, priority: int) -> int:
+        """What a message's priority counts as here."""
+        return min(max(priority, self.lowest_priority), self.highest_priority)
 
     @property
     def count(self) -> int:

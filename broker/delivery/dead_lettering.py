@@ -18,12 +18,14 @@ from ..core.dead_letter import EXPIRED, MAX_LENGTH, Target
 from ..core.message import IN_COMMIT, PARKED, Hop, MessageReference, PropertyValue, Where, lookup
 from ..core.queue import Queue
 from ..errors import Refused
+from ..paging.choosing import in_place
+from ..recording.disk_moves import can_move, move_back
 from ..recording.records import message_key
 from ..steps import STEP, Steps
 from ..topology.amqp.arguments import is_temporary
 from ..topology.amqp.dead_letter_router import DeadLetterExchanges, DeadLetterRoute
 from ..topology.resources import Resources, makes_room, over_length
-from .references import Moved
+from .references import Moved, expires_when_moved
 from .state import BrokerState
 from .throttle import FEW_QUEUES
 
@@ -44,7 +46,7 @@ class DeadLetterOffice:
     def __init__(self, state: BrokerState, resources: Resources, exchanges: DeadLetterExchanges) -> None:
         self._state = state
         self._resources = resources
-        self._exchanges = exchanges
+        self.exchanges = exchanges
         self._logged_ms: dict[str, int] = {}
         self._bindings_seen = 0
         #: Queues that have something parked, or had.
@@ -95,7 +97,7 @@ class DeadLetterOffice:
     def _routes(self, queue: Queue, references: Sequence[MessageReference], reason: str) -> list[DeadLetterRoute]:
         """Where they go, before anything of them changes. Whatever goes wrong in finding out, they are kept: parked, and tried again."""
         try:
-            routes = self._exchanges.routes(queue, references, reason)
+            routes = self.exchanges.routes(queue, references, reason)
             return self._to_address(queue, references, reason) if routes is None else routes
         except Exception:
             log.exception("dead-lettering-failed: queue %s: it could not be decided where its dead letters go; they are kept", queue.name)
@@ -332,11 +334,33 @@ class DeadLetterOffice:
             return False
         return self._send(reference, self.home(reference.queue, reference.hops, sent, check))
 
-    def send_back(self, queue: Queue, references: list[MessageReference], home: Queue, job_id: int) -> int:
-        """The same of many of one queue that go to one, for a redrive job; returns how many did, the first of them."""
+    def send_back(self, queue: Queue, records: list[ReferenceRecord], home: Queue, job_id: int) -> int:
+        """The same of many of one queue that go to one, for a redrive job; returns how many did. What nobody needs in memory does not come
+        there."""
+        if not self._goes_by_disk(queue, records, home):
+            return self._send_back(queue, records, home, job_id)
         state = self._state
-        number = self._expected([(reference, reference.hops or []) for reference in references], [home])
-        going, faults = references[:number], state.recorder.faults
+        arrived = move_back(state.recorder, queue, records, home, job_id, state.now_ms())
+        state.pager.moved(queue, records, home, arrived)
+        state.mark_ready(home)
+        return len(records)
+
+    def _goes_by_disk(self, queue: Queue, records: list[ReferenceRecord], home: Queue) -> bool:
+        """Whether they are on disk only, and would be where they go."""
+        if home is queue or not home.durable or home.settings.limited or expires_when_moved(home, 0) is not None:
+            return False
+        there = queue.references
+        if any(record.sequence in there or not can_move(record) for record in records):
+            return False
+        priorities = {home.priority_of(record.message.priority) for record in records}
+        return not any(self._state.pager.keeps(home, priority) for priority in priorities)
+
+    def _send_back(self, queue: Queue, records: list[ReferenceRecord], home: Queue, job_id: int) -> int:
+        state = self._state
+        found = [in_place(state, queue, record) for record in records]
+        there = [reference for reference in found if reference is not None]
+        number = self._expected([(reference, reference.hops or []) for reference in there], [home])
+        going, faults = there[:number], state.recorder.faults
 
         def back(old: MessageReference, new: MessageReference) -> None:
             new.hops = old.hops
@@ -351,6 +375,7 @@ class DeadLetterOffice:
             state.references.leave_all(queue, going, "redriven", targets=(home,))
             state.arrive_when_safe(arrived)
             self.trim_when_safe([home])
+        state.place(there[number:])
         return number
 
     def home(self, queue: Queue, hops: Sequence[HopRecord] | None, sent: int, check: Callable[[str, str], None]) -> Queue | None:

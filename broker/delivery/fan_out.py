@@ -60,7 +60,7 @@ def _stay(state: BrokerState, messages: list[Message], queues: list[Queue]) -> l
         if durable < number:
             # What is not durable stays in memory, room or not.
             return None if durable else [True] * len(queues)
-        priorities = {queues[0].priority_of(message) for message in messages}
+        priorities = {queues[0].priority_of(message.priority) for message in messages}
         if any(pager.keeps(queue, priority) for queue, stays in zip(queues, stay, strict=True) if not stays for priority in priorities):
             return None
     return stay
@@ -80,7 +80,7 @@ def _join_on_disk(
     for message, record in zip(messages, records, strict=True):
         assert record is not None, "only durable messages go to disk"
         expires_at_ms = expires_at(settings, now_ms, message.expires_at_ms)
-        priority = queue.priority_of(message)
+        priority = queue.priority_of(message.priority)
         values = (queue_id, priority, sequence, 0, 0, 0, 0, None, expires_at_ms, 0, 0, now_ms, None, record, True)
         stored[sequence] = make(ReferenceRecord, values)
         arrived(queue, priority, sequence, message.size, expires_at_ms)

@@ -9,15 +9,15 @@ from typing import Final, Protocol
 from homing.journal.contract import ReferenceRecord
 
 from ..core.letter_filter import Filter
-from ..core.message import MessageReference
 from ..core.queue import Queue
 from ..core.redrive_job import CANCELLED, DONE, PAUSED, RUNNING, STOPPED, RedriveJob
 from ..errors import Refused
 from ..paging.browsing import at_hand
-from ..paging.choosing import ROWS, ask, choice, in_place
+from ..paging.choosing import ROWS, ask, choice
 from ..paging.page_reads import Asked
 from ..topology.resources import Resources
 from .dead_lettering import DeadLetterOffice
+from .references import expires_when_moved
 from .state import BrokerState
 
 #: Where a rate is slow, so often something is sent.
@@ -83,6 +83,19 @@ class Redriving:
         job.state, job.why, job.ended_ms = state, why, self._state.now_ms()
         self._tally.note(job)
 
+    def in_the_way(self, home: str) -> list[str]:
+        """What would keep messages sent back to the queue of this name from being dealt with there (codes: docs/protocol.md, 2.7)."""
+        queue = self._state.post_office.queues.get(home)
+        if queue is None:
+            return ["queue-gone" if self._resources.may_make_queues(home) else "no-such-address"]
+        codes = {
+            "queue-paused": queue.paused,
+            "no-consumer": not queue.consumers,
+            "queue-full": self._resources.full(queue),
+            "policy": expires_when_moved(queue, 0) is not None,
+        }
+        return [code for code, holds in codes.items() if holds]
+
     # -- at work -----------------------------------------------------------------------------------------------------
 
     def next_ms(self) -> int | None:
@@ -132,23 +145,23 @@ class Redriving:
         which = choice(self._state, wanted, job.up_to, job.newest_first)
         rows = ROWS if wanted.scans else min(ROWS, most)
         send = partial(self._send, job, queue, wanted, most)
-        self._reading[job.job_id] = ask(self._state, queue, which, job.after, rows, send)
+        # By the time that there is a second page, all that came before the job began is on disk.
+        self._reading[job.job_id] = ask(self._state, queue, which, job.after, rows, send, on_disk=job.after > 0)
 
     def _send(self, job: RedriveJob, queue: Queue, wanted: Filter, most: int, records: list[ReferenceRecord], last: int) -> bool:
         """Whether it wants more of what there is."""
         if job.state != RUNNING:
             return True
-        going: dict[Queue, list[MessageReference]] = {}
+        going: dict[Queue, list[ReferenceRecord]] = {}
         try:
             self._choose(job, queue, wanted, most, records, going)
             if not records or job.after == records[-1].sequence:
                 job.after = last or job.after
         finally:
-            for home, references in going.items():
-                sent = self._office.send_back(queue, references, home, job.job_id)
+            for home, chosen in going.items():
+                sent = self._office.send_back(queue, chosen, home, job.job_id)
                 job.sent += sent
-                job.left += len(references) - sent
-                self._state.place(references[sent:])
+                job.left += len(chosen) - sent
             self._tally.note(job)
         return True
 
@@ -159,7 +172,7 @@ class Redriving:
         wanted: Filter,
         most: int,
         records: list[ReferenceRecord],
-        going: dict[Queue, list[MessageReference]],
+        going: dict[Queue, list[ReferenceRecord]],
     ) -> None:
         """Up to ``most`` of them join ``going``, by where they go. Raises Refused where one may not."""
         homes: dict[tuple[str, str], Queue | None] = {}
@@ -169,11 +182,10 @@ class Redriving:
                 return
             if not wanted.scans or wanted.takes(at_hand(queue, record)):
                 home = self._home(job, queue, record, homes)
-                reference = in_place(self._state, queue, record) if home is not None else None
-                if home is None or reference is None:
+                if home is None:
                     job.left += 1
                 else:
-                    going.setdefault(home, []).append(reference)
+                    going.setdefault(home, []).append(record)
                     number += 1
             job.after = record.sequence
 

@@ -150,7 +150,7 @@ class References:
             if column is QueueStat.SENT:
                 reference.expires_at_ms = expires_at(queue.settings, now_ms, expires_at_ms)
             else:
-                reference.expires_at_ms = _expires_when_moved(queue, now_ms)
+                reference.expires_at_ms = expires_when_moved(queue, now_ms)
             references.append(reference)
             self.restore(reference)
         self._recorder.entered(references, column, key)
@@ -162,7 +162,7 @@ class References:
         if len(queues) > 1:
             return [new for old, hops in moved for new in self._enter_all(old, queues, hops)]
         queue, now_ms = queues[0], self._now_ms()
-        contents, expires_at_ms = queue.references, _expires_when_moved(queue, now_ms)
+        contents, expires_at_ms = queue.references, expires_when_moved(queue, now_ms)
         references: list[MessageReference] = []
         durable = 0
         for sequence, (old, hops) in enumerate(moved, self._recorder.next_ids(len(moved))):
@@ -170,7 +170,7 @@ class References:
             reference = MessageReference(message, queue, sequence, now_ms)
             reference.hops = hops
             if back is None:
-                reference.cause = old.cause
+                reference.cause = old.cause if old.hops is None else self._recorder.faults.cause_in(old, queue)
             else:
                 back(old, reference)
             reference.expires_at_ms = expires_at_ms
@@ -293,7 +293,7 @@ def _hops_bytes(hops: list[Hop] | None) -> int:
     return HOP_BYTES * len(hops) if hops else 0
 
 
-def _expires_when_moved(queue: Queue, now_ms: int) -> int | None:
+def expires_when_moved(queue: Queue, now_ms: int) -> int | None:
     """A death clears the expiration: only what the dead-letter queue itself was declared with, or its policy, counts now."""
     own = "message_ttl_ms" in queue.options or (queue.policy is not None and "message-ttl" in queue.policy.definition)
     return _after(now_ms, queue.settings.message_ttl_ms) if own else None

@@ -54,7 +54,7 @@ class BrokerState(SharedState):
         if not queue.durable or pager.room(queue, len(messages), sum([message.size for message in messages])):
             queue.append_all(self.references.arrive(queue, messages))
             return
-        for stays, run in groupby(messages, lambda message: not message.durable or pager.keeps(queue, queue.priority_of(message))):
+        for stays, run in groupby(messages, lambda message: not message.durable or pager.keeps(queue, queue.priority_of(message.priority))):
             if stays:
                 queue.append_all(self.references.arrive(queue, list(run)))
             else:
@@ -68,7 +68,7 @@ class BrokerState(SharedState):
             message.message_id = number
             expires_at_ms = expires_at(settings, now_ms, message.expires_at_ms)
             expiries.append(expires_at_ms)
-            arrived(queue, queue.priority_of(message), number, message.size, expires_at_ms)
+            arrived(queue, queue.priority_of(message.priority), number, message.size, expires_at_ms)
         self.recorder.arrived_on_disk(queue, messages, expiries)
 
     def place(self, references: Iterable[MessageReference], fresh: bool = False) -> None:

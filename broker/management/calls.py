@@ -14,7 +14,7 @@ from ..errors import Refused
 from ..steps import Steps
 from . import arguments as read
 from . import connections, dead_letters, faults, host, messages, one_message, policies, queues, redrives, settings, users, virtual_hosts
-from .host import Host, in_thread
+from .host import LOOK_AGAIN_S, Host, in_thread, in_turns
 from .statistics import Meter
 
 log = logging.getLogger("homing")
@@ -24,8 +24,6 @@ Answer = Callable[[Any], None]
 Handler = Callable[..., Any]
 #: Reads of the journal under way at a time, for all clients together.
 _MAX_READS: Final = 256
-#: After so long, work that waits for a page from disk is looked at again.
-_LOOK_AGAIN_S: Final = 0.001
 _BROKEN: Final = Refused("internal-error", "the broker failed on this call", "report it with the broker's log")
 AT_ONCE: Final[dict[str, Handler]] = {
     "queue": queues.one,
@@ -85,6 +83,7 @@ OF_ONE: Final[dict[str, Handler]] = {
 #: Read from the journal, in a thread, once it knows everything up to now.
 READS: Final[dict[str, Handler]] = {
     "history": host.history,
+    "histories": host.histories,
     "last-attempts": host.last_attempts,
     "transaction-outcome": host.transaction_outcome,
     "dead-letters": dead_letters.list_all,
@@ -155,7 +154,7 @@ class Calls:
         except StopIteration as done:
             answer(done.value)
         else:
-            asyncio.get_running_loop().call_later(_LOOK_AGAIN_S if waits else 0, self._go_on, value, answer)
+            asyncio.get_running_loop().call_later(LOOK_AGAIN_S if waits else 0, self._go_on, value, answer)
 
     def _go_on(self, work: Steps[Any], answer: Answer) -> None:
         try:
@@ -178,13 +177,7 @@ class Calls:
 
     async def _of_one(self, asked: Callable[..., Steps[Any]], message_id: int, arguments: dict[str, Any]) -> Any:
         history = await in_thread(lambda: self._host.history(message_id))
-        steps = asked(message_id, history, arguments)
-        while True:
-            try:
-                waits = next(steps)
-            except StopIteration as done:
-                return done.value
-            await asyncio.sleep(_LOOK_AGAIN_S if waits else 0)
+        return await in_turns(asked(message_id, history, arguments))
 
 
 def _refusal(error: Exception) -> Refused:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
-from ..auth.access import Who, asks, needs, shown_only
+from ..auth.access import Who, asks, home_place, needs, shown_only
 from ..broker import Broker
+from ..core.fault import FaultGroup
+from ..core.message import MessageReference
 from ..core.queue import Queue
 from ..core.redrive_job import STOP_ABOVE, RedriveJob
 from ..core.rights import Right
 from ..errors import Refused
 from . import arguments as read
 from .filters import read_filter, said
-from .host import Host, in_thread
+from .host import Host, in_thread, in_turns
 from .queues import of_queue
 
 _MOST: Final = 1_000_000_000
@@ -97,7 +100,7 @@ def _read(broker: Broker, who: Who, arguments: dict[str, Any]) -> tuple[Queue, Q
 
 @needs((Right.BROWSE, of_queue), action="reckon-redrive")
 async def reckon(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any]:
-    """What a job would do: how many, from where to where, and what would most likely come back, by why. Nothing is changed.
+    """What a job would do: how many, from where to where, some of them, and what would most likely come back, by why. Nothing is changed.
 
     Where each message has to be looked at, ``messages`` is how many there are to look at, and ``exact`` false.
     """
@@ -107,45 +110,49 @@ async def reckon(broker: Broker, who: Who, arguments: dict[str, Any], *, host: H
     counts = await in_thread(lambda: host.count_chosen(queue.queue_id, which))
     lives = (await in_thread(host.fault_counts))["faults"]
     groups = {each.fault_id: each for each in broker.faults(who)}
-    parts: dict[tuple[str, str | None], int] = {}
-    bounces: dict[tuple[str, str, str | None], int] = {}
+    parts: Counter[tuple[str | None, str | None]] = Counter()
+    bounces: Counter[tuple[str, str | None, str | None]] = Counter()
     for fault_id, number in counts.items():
         group = groups.get(fault_id)
-        home = target.name if target is not None else group.queue if group is not None else queue.name
+        # Groups that were folded into one have no queue, and what died before there were groups has none.
+        home = target.name if target is not None else group.queue or None if group is not None else None
         fault = group.fingerprint if group is not None else None
-        parts[home, fault] = parts.get((home, fault), 0) + number
-        reasons = _in_the_way(broker, home)
+        parts[home, fault] += number
+        reasons = _in_the_way(broker, who, home) if home is not None else []
         if group is not None and group.muted:
             reasons.append("fault-muted")
         if group is not None and not (lives.get(fault_id) or {"succeeded": 0})["succeeded"]:
             reasons.append("never-succeeded-since")
         for reason in reasons:
-            bounces[reason, home, fault] = bounces.get((reason, home, fault), 0) + number
+            bounces[reason, home, fault] += number
+    found, _, _ = await in_turns(broker.browse_chosen(who, queue, wanted, 0, _SAMPLES, job.newest_first))
     total = sum(counts.values())
     return {
         "queue": queue.name,
         "messages": min(total, job.limit) if job.limit else total,
         "exact": not wanted.scans,
-        "to": [
-            {"queue": home, "fault": fault, "messages": number}
-            for (home, fault), number in sorted(parts.items(), key=lambda each: -each[1])
-        ],
+        "to": [{"queue": home, "fault": fault, "messages": number} for (home, fault), number in parts.most_common()],
+        "samples": [_sample(each, target, broker.fault_group(each)) for each in found],
         "would_bounce": [
-            {"code": code, "queue": home, "fault": fault, "messages": n}
-            for (code, home, fault), n in sorted(bounces.items(), key=lambda each: -each[1])
+            {"code": code, "queue": home, "fault": fault, "messages": number} for (code, home, fault), number in bounces.most_common()
         ],
     }
 
 
-def _in_the_way(broker: Broker, home: str) -> list[str]:
+def _sample(reference: MessageReference, target: Queue | None, group: FaultGroup | None) -> dict[str, Any]:
+    """``died_in``: first; None: nowhere yet, and where it goes is where it is."""
+    died_in = reference.hops[-1].facts["queue"] if reference.hops else None
+    return {
+        "message_id": reference.message.message_id,
+        "died_in": died_in,
+        "to": target.name if target is not None else died_in or reference.queue.name,
+        "reason": reference.hops[0].facts["reason"] if reference.hops else None,
+        "fault": group.fingerprint if group is not None else None,
+        "entered_at_ms": reference.entered_at_ms,
+    }
+
+
+def _in_the_way(broker: Broker, who: Who, home: str) -> list[str]:
     queue = broker.find_queue(home)
-    if queue is None:
-        return ["queue-gone"]
-    found = []
-    if queue.paused:
-        found.append("queue-paused")
-    if not broker.consumers_of(queue):
-        found.append("no-consumer")
-    if broker.is_full(queue):
-        found.append("queue-full")
-    return found
+    allowed = broker.may(who, Right.SEND, home_place(home, queue.address if queue is not None else home))
+    return broker.in_the_way(home) + ([] if allowed else ["access-refused"])

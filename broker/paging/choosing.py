@@ -77,15 +77,21 @@ def choose(
 
 
 def ask(
-    state: BrokerState, queue: Queue, which: Choice, after: int, rows: int, take: Callable[[list[ReferenceRecord], int], bool]
+    state: BrokerState,
+    queue: Queue,
+    which: Choice,
+    after: int,
+    rows: int,
+    take: Callable[[list[ReferenceRecord], int], bool],
+    on_disk: bool = False,
 ) -> Asked:
     """A page of what is chosen behind ``after``. ``take`` gets its records and the last sequence that was looked at, before anything else
-    is written, and says whether it wants more; ``Asked.more`` then says whether there is more."""
+    is written, and says whether it wants more; ``Asked.more`` then says whether there is more. ``on_disk``: all that is meant is there."""
 
     def look(page: Page) -> bool:
         return state.pager.alive(queue, page) and take(page.records, page.last) and page.more
 
-    return state.pager.reads.ask(Wanted(queue.queue_id, "chosen", after=after, rows=rows, choice=which), look)
+    return state.pager.reads.ask(Wanted(queue.queue_id, "chosen", after=after, rows=rows, choice=which, on_disk=on_disk), look)
 
 
 def in_place(state: BrokerState, queue: Queue, record: ReferenceRecord) -> MessageReference | None:

@@ -22,6 +22,7 @@ from ..core.queue import SCAN_BUDGET, Queue
 from ..core.settings.address_settings import AddressSettings
 from ..delivery.references import reference_of
 from ..delivery.shared_state import SharedState
+from ..recording.mapping import size_on_disk
 from ..steps import Steps
 from .memory_quota import MemoryQuota
 from .page_reads import Look, PageReads, Reader, Scan
@@ -113,6 +114,13 @@ class Pager:
         self._references.count_on_disk(1, size)
         queue.pending.left_on_disk(priority, sequence, size)
         self._expires(queue, expires_at_ms)
+
+    def moved(self, queue: Queue, left: list[ReferenceRecord], home: Queue, came: list[ReferenceRecord]) -> None:
+        """Messages that were only on disk, without a time, are so in another queue: in the open batch and nowhere else."""
+        for old, new in zip(left, came, strict=True):
+            size = size_on_disk(old.message)
+            self._count_out(queue, old.priority, False, size)
+            self.arrived(home, new.priority, new.sequence, size, None)
 
     def leave(self, reference: MessageReference) -> bool:
         """A fresh reference that is recorded and about to be ready is forgotten if it has no place in memory; whether it was."""

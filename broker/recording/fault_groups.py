@@ -7,7 +7,7 @@ groups is folded into one, OTHER, whose messages keep the number of the group th
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from homing.journal.contract import DEATH_BITS, SENT_BACK, FaultRecord, FaultStat, Program, cause, fault_of
@@ -15,6 +15,7 @@ from homing.journal.fingerprint import fingerprint
 
 from ..core.fault import FaultGroup
 from ..core.message import MessageReference
+from ..core.queue import Queue
 from .journal_port import JournalPort
 
 log = logging.getLogger("homing")
@@ -34,6 +35,11 @@ _MOST_TEXT: Final = 256
 Told = tuple[str, str, str, str]
 #: As plain numbers: places in a list are found sooner by them.
 _WAITING, _DIED, _SUCCEEDED = int(FaultStat.WAITING), int(FaultStat.DIED), int(FaultStat.SUCCEEDED)
+
+
+def cause_when_back(cause: int) -> int:
+    """Of a dead letter that is sent back to where it died; 0: it was none."""
+    return cause >> 4 << 4 | SENT_BACK if cause else 0
 
 
 class FaultGroups:
@@ -60,6 +66,10 @@ class FaultGroups:
         if group.fault_id != OTHER:
             self._groups[group.fingerprint, group.queue] = group
         self._next_id = max(self._next_id, group.fault_id + 1)
+
+    def of(self, reference: MessageReference) -> FaultGroup | None:
+        """What it failed of last, or died of; None where nobody knows any more."""
+        return self.by_id.get(fault_of(reference.cause))
 
     # -- what happens to messages ------------------------------------------------------------------------------------
 
@@ -127,12 +137,26 @@ class FaultGroups:
         before, now_ms = reference.cause, self._now_ms()
         if not before:
             return 0
-        after = (before >> 4 << 4) | SENT_BACK if back else before
+        after = cause_when_back(before) if back else before
         if reference.durable and not after & DEATH_BITS:
             counts = self._journal.batch.faults().counts(self._there(after), now_ms)
             counts[_WAITING] += 1
             counts[FaultStat.REDRIVEN] += back
         return after
+
+    def cause_in(self, reference: MessageReference, queue: Queue) -> int:
+        """The cause that one which has just died has in the queue that it goes to. Where it died before it is to be tried again, as on the
+        way round of a retry over AMQP."""
+        return self.goes_on(reference, back=any(hop.facts["queue"] == queue.name for hop in reference.hops or ()))
+
+    def sent_back(self, dead: Mapping[int, int]) -> None:
+        """The same for dead letters that go from disk to disk: how many of each cause."""
+        now_ms = self._now_ms()
+        for before, number in dead.items():
+            if before:
+                counts = self._journal.batch.faults().counts(self._there(before), now_ms)
+                counts[_WAITING] += number
+                counts[FaultStat.REDRIVEN] += number
 
     def _count(self, cause: int, column: int, number: int, now_ms: int) -> None:
         self._journal.batch.faults().counts(self._there(cause), now_ms)[column] += number

@@ -23,3 +23,8 @@ def message_of(record: MessageRecord) -> Message:
         message.size += size
         message.extra = extra_of(properties, size)
     return message
+
+
+def size_on_disk(record: MessageRecord) -> int:
+    """The ``size`` that the message has in memory."""
+    return len(record.body) + size_of(record.properties)

@@ -223,7 +223,7 @@ class Recorder:
         for message, expires_at_ms in zip(messages, expiries, strict=True):
             values = (
                 queue_id,
-                queue.priority_of(message),
+                queue.priority_of(message.priority),
                 message.message_id,
                 0,
                 0,

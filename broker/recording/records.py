@@ -7,7 +7,7 @@ from typing import Final
 
 from homing.journal.contract import DEATHS, MessageRecord, ReferenceRecord, ReferenceState, make
 
-from ..core.message import PARKED, Message, MessageReference
+from ..core.message import PARKED, Message, MessageReference, Properties
 
 _MAX_KEY_CHARS: Final = 256
 #: Place of a park reason in the state's upper bits.
@@ -39,7 +39,11 @@ def home_of(reference: MessageReference) -> str | None:
 
 def message_key(reference: MessageReference) -> str | None:
     """What the property that ``message-key-property`` names says. Cut short: it is kept with each attempt."""
-    name, properties = reference.queue.settings.message_key_property, reference.message.properties
+    return key_in(reference.message.properties, reference.queue.settings.message_key_property)
+
+
+def key_in(properties: Properties | None, name: str | None) -> str | None:
+    """The same of properties, where the setting says ``name``."""
     value = properties.get(name) if name and properties else None
     if value is None:
         return None

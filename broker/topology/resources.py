@@ -137,12 +137,14 @@ class Resources:
 
     def make_queue_for(self, name: str, address: str, routing_type: str) -> Queue | None:
         """Auto-create on send, subscribe or redrive: None where the settings forbid it or the name is taken."""
-        settings = self._state.settings.resolve(address)
-        if not settings.auto_create_queues or name in self._state.post_office.queues:
-            return None
-        if address not in self._state.post_office.addresses and not settings.auto_create_addresses:
+        if name in self._state.post_office.queues or not self.may_make_queues(address):
             return None
         return self.make_queue(name, address, routing_type, auto_created=True)
+
+    def may_make_queues(self, address: str) -> bool:
+        """Whether the settings have queues of this address made when they are needed."""
+        settings = self._state.settings.resolve(address)
+        return settings.auto_create_queues and (settings.auto_create_addresses or address in self._state.post_office.addresses)
 
     def make_dead_letter_queue(self, name: str, target: dead_letter.Target, shared: bool = False) -> Queue:
         """The queue on a dead-letter or expiry address that takes what died at the source of ``target``.

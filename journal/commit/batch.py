@@ -13,7 +13,7 @@ Records are handed over: neither they nor the maps and lists inside them may cha
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from ..contract import (
     AddressRecord,
@@ -52,7 +52,7 @@ _CONTENT = (
     *_LAST_STATE_WINS,
 )
 
-
+_NO_SOURCES: Final[Mapping[int, int]] = {}
 #: Makes the record of an arrival. The map: messages of the same batch that stand in rows of their own, by id.
 AsRecord = Callable[[Any, Mapping[int, MessageRecord]], ReferenceRecord]
 
@@ -101,6 +101,7 @@ class WriteBatch:
         "queues",
         "settings_rows",
         "size",
+        "sources",
         "touched",
         "transactions",
         "urgent",
@@ -122,6 +123,8 @@ class WriteBatch:
         #: What came new, as a record or as its owner has it (``records``).
         self.added: dict[int, ReferenceRecord | Arrival] = {}
         self._as_record: AsRecord = _no_arrivals
+        #: Sequences of what was added -> of the rows that their messages leave, where the latest hop does not name these.
+        self.sources: dict[int, int] = {}
         self.changed: dict[int, ReferenceCounts] = {}
         self.deleted: set[int] = set()
         #: Deleted, then added again under the same sequence: deleted before the insert instead of after it.
@@ -189,11 +192,12 @@ class WriteBatch:
         if not record.shared:
             self.size += weigh(record.message)
 
-    def add_fresh(self, records: dict[int, ReferenceRecord], size: int) -> None:
-        """The same for sequences that never were anywhere before, many at once. ``size``: of their messages."""
+    def add_fresh(self, records: dict[int, ReferenceRecord], size: int, sources: Mapping[int, int] = _NO_SOURCES) -> None:
+        """The same for sequences that never were anywhere before, many at once. ``size``: of their messages; ``sources``: see there."""
         if not self.touched:
             self.touch()
         self.added.update(records)
+        self.sources.update(sources)
         self.size += size
 
     def add_arrivals(self, arrivals: Mapping[int, Arrival], size: int, as_record: AsRecord) -> None:
@@ -454,6 +458,7 @@ class WriteBatch:
         self.deleted -= come_back
         self.deleted_first |= come_back
         self.added.update(later.added)
+        self.sources.update(later.sources)
         self._as_record = later._as_record if self._as_record is _no_arrivals else self._as_record
         self.size = size
         self._change(later.changed)

@@ -10,7 +10,7 @@ import json
 import logging
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -20,7 +20,7 @@ from ..store import returned
 from ..store.bulk_statements import LONG_RUN, delete_integers, run_keys, run_values
 from ..store.commits import commit
 from ..store.history_rows import NEAR, VALID_STAYS, as_json, close_together, one_as_json, rows
-from ..store.packing import counts_checksum, outcome_map, pack, pack_hops, pack_message, packer
+from ..store.packing import checksum_of_counts, counts_checksum, outcome_map, pack, pack_hops, pack_message, packer, placed
 from ..upkeep import tombstones
 from .batch import WriteBatch
 from .changes import change_references
@@ -46,13 +46,15 @@ INSERT_REFERENCE = "INSERT INTO reference VALUES {values}"
 IS_THERE = "SELECT 1 FROM reference WHERE sequence = ?"
 # A message that goes on to another queue takes its body along from the row that it leaves.
 MOVE_REFERENCE = (
-    "INSERT INTO reference SELECT v.column2, v.column3, v.column4, old.message_id, 0, 0, 0, 0, NULL, NULL, v.column5, v.column6,"
-    " old.message_blob, old.checksum, NULL, v.column8, v.column9, NULL FROM (VALUES {values}) AS v JOIN reference AS old"
+    "INSERT INTO reference SELECT v.column2, v.column3, v.column4, old.message_id, v.column10, 0, 0, 0, NULL, NULL, v.column5, v.column6,"
+    " old.message_blob, old.checksum, nullif(v.column11, -1), v.column8, v.column9, NULL FROM (VALUES {values}) AS v JOIN reference AS old"
     " ON old.sequence = v.column1 AND old.message_id = v.column7"
 )
 MOVE_RUN = (
-    "INSERT INTO reference SELECT ?, ?, sequence + ?, message_id, 0, 0, 0, 0, NULL, NULL, ?, ?, message_blob, checksum, NULL, ?, ?, NULL"
-    " FROM reference WHERE sequence BETWEEN ? AND ?"
+    "INSERT INTO reference SELECT :queue_id, :rank, sequence + :behind, message_id, :delivery_count, 0, 0, 0, NULL, NULL, :entered_at_ms,"
+    " :overlay, message_blob, checksum,"
+    f" iif(:delivery_count, {placed(':counts', ':queue_id', ':rank', 'sequence + :behind')}, NULL), :cause, :redrive, NULL"
+    " FROM reference WHERE sequence BETWEEN :first AND :last"
 )
 INSERT_MESSAGE = "INSERT OR REPLACE INTO message VALUES {values}"
 BODIES_IN_USE = (
@@ -125,11 +127,11 @@ class Written:
 
 
 class _Inserts(NamedTuple):
-    """References by what inserts them: _FRESH_ROW, _SHARING_ROW, a move from a row that goes, or values of all columns."""
+    """References by what inserts them: _FRESH_ROW, _SHARING_ROW, a move from a row that goes (its sequence), or values of all columns."""
 
     fresh: list[Any]
     shares: list[Any]
-    moved: list[ReferenceRecord]
+    moved: list[tuple[int, ReferenceRecord]]
     other: list[Any]
 
 
@@ -289,7 +291,7 @@ def _add_references(connection: sqlite3.Connection, batch: WriteBatch, written: 
     """``leaving``: rows on disk that go in this batch, after these have come."""
     records, size = batch.records(), _PACKED_BYTES
     while size >= _PACKED_BYTES:
-        size = _append_references(inserts := _Inserts([], [], [], []), records, leaving)
+        size = _append_references(inserts := _Inserts([], [], [], []), records, leaving, batch.sources)
         written.bytes += size
         if inserts.fresh:
             written.added += run_values(connection, INSERT_REFERENCE, _FRESH_WIDTH, inserts.fresh, _FRESH_ROW)
@@ -311,11 +313,11 @@ def _delete_bodies(connection: sqlite3.Connection, message_ids: set[int]) -> Non
     delete_integers(connection, "message", "message_id", message_ids - needed)
 
 
-def _append_references(inserts: _Inserts, records: Iterator[ReferenceRecord], leaving: set[int]) -> int:
+def _append_references(inserts: _Inserts, records: Iterator[ReferenceRecord], leaving: set[int], sources: Mapping[int, int]) -> int:
     """Add references to ``inserts`` until their bodies come to _PACKED_BYTES, and return the bytes of the bodies. The busiest loop of the
     journal.
 
-    Records that take their body from a row that is ``leaving`` join ``moved``.
+    Records that take their body from a row that is ``leaving`` join ``moved``: from the one that ``sources`` or their latest hop names.
     """
     pack_one, size = packer(), 0
     fresh, shares, moved, other = inserts
@@ -337,11 +339,12 @@ def _append_references(inserts: _Inserts, records: Iterator[ReferenceRecord], le
             message,
             shared,
         ) = record
-        unchanged = due is None and expires is None and not (delivery_count or failed or assigned or state)
+        untried = due is None and expires is None and not (failed or assigned or state)
+        unchanged = untried and not delivery_count
         if shared and unchanged and not hops:
             shares += (queue_id, 9 - priority, sequence, message.message_id, entered)
-        elif unchanged and hops and not shared and hops[0][0] in leaving:
-            moved.append(record)
+        elif untried and hops and not shared and (source := sources.get(sequence) or hops[0][0]) in leaving:
+            moved.append((source, record))
             size += len(message.body)
         else:
             blob = None if shared else pack_one(message)
@@ -359,46 +362,50 @@ def _append_references(inserts: _Inserts, records: Iterator[ReferenceRecord], le
     return size
 
 
-def _move_references(connection: sqlite3.Connection, moved: list[ReferenceRecord]) -> int:
+def _move_references(connection: sqlite3.Connection, moved: list[tuple[int, ReferenceRecord]]) -> int:
     """Messages whose old rows go in this batch. Consecutive rows that move together, as those of messages that died together, take one
     statement.
     """
     flat: list[Any] = []
     pack_one, written = packer(), 0
     for run in _moving_together(moved):
-        first, hops = run[0], run[0].hops or ()
-        ended, overlay = hops[0][0], bytearray(pack_hops(hops, first.sequence, pack_one))
+        old, first = run[0]
+        overlay = bytearray(pack_hops(first.hops or (), first.sequence, pack_one))
         if len(run) >= LONG_RUN:
-            values = (first.queue_id, 9 - first.priority, first.sequence - ended, first.entered_at_ms, overlay, first.cause, first.redrive)
-            written += connection.execute(MOVE_RUN, (*values, ended, ended + len(run) - 1)).rowcount
+            moving = {"first": old, "last": old + len(run) - 1, "behind": first.sequence - old}
+            new = {"rank": 9 - first.priority, "overlay": overlay, "counts": checksum_of_counts(*first[3:9])}
+            written += connection.execute(MOVE_RUN, {**first._asdict(), **moving, **new}).rowcount
         else:
-            for number, record in enumerate(run, ended):
+            for number, record in run:
+                proof = (
+                    counts_checksum(record.queue_id, 9 - record.priority, record.sequence, *record[3:9]) if record.delivery_count else -1
+                )
                 flat += (number, record.queue_id, 9 - record.priority, record.sequence, record.entered_at_ms, overlay)
-                flat += (record.message.message_id, record.cause, record.redrive)
-    written += run_values(connection, MOVE_REFERENCE, 9, flat)
+                flat += (record.message.message_id, record.cause, record.redrive, record.delivery_count, proof)
+    written += run_values(connection, MOVE_REFERENCE, 11, flat)
     if written == len(moved):
         return written
     # A row that was found damaged meanwhile was set aside, or a damaged hop named another; the message itself is here.
-    missing = [record for record in moved if not connection.execute(IS_THERE, (record.sequence,)).fetchone()]
+    missing = [record for _, record in moved if not connection.execute(IS_THERE, (record.sequence,)).fetchone()]
     log.error("messages-missing: %d messages go on to another queue from rows that are not there any more", len(missing))
     inserts = _Inserts([], [], [], [])
     for record in missing:
-        _append_references(inserts, iter([record]), set())
+        _append_references(inserts, iter([record]), set(), {})
     return written + run_values(connection, INSERT_REFERENCE, _REFERENCE_WIDTH, inserts.other, _ROW)
 
 
-def _moving_together(moved: list[ReferenceRecord]) -> Iterator[list[ReferenceRecord]]:
+def _moving_together(moved: list[tuple[int, ReferenceRecord]]) -> Iterator[list[tuple[int, ReferenceRecord]]]:
     """Cuts where one does not follow the one before, in the queue that it leaves and in the one that it joins, for the same reasons."""
-    start, before, next_ended = 0, None, None
-    for number, record in enumerate(moved):
+    start, before, next_old = 0, None, None
+    for number, (old, record) in enumerate(moved):
         hops = record.hops or ()
         ended, facts = hops[0]
-        why = (record.cause, record.redrive, id(facts if len(hops) == 1 else hops))
-        way = (record.queue_id, record.priority, record.sequence - ended, record.entered_at_ms, *why)
-        if number and (way != before or ended != next_ended):
+        why = (record.cause, record.redrive, record.delivery_count, id(facts if len(hops) == 1 else hops))
+        way = (record.queue_id, record.priority, record.sequence - old, record.sequence - ended, record.entered_at_ms, *why)
+        if number and (way != before or old != next_old):
             yield moved[start:number]
             start = number
-        before, next_ended = way, ended + 1
+        before, next_old = way, old + 1
     if moved:
         yield moved[start:]
 

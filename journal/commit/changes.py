@@ -8,19 +8,19 @@ from typing import Final
 from ..contract import ReferenceCounts
 from ..store import returned
 from ..store.bulk_statements import LONG_RUN, run_values, runs
-from ..store.packing import PLACED, checksum_of_counts
+from ..store.packing import checksum_of_counts, placed
 from .writer_state import WriterState
 
 # The comparison names v's columns by place: a VALUES table has no names of its own.
 _CHANGE_REFERENCE: Final = (
     "UPDATE reference SET delivery_count = v.column2, failed = v.column3, assigned = v.column4, state = v.column5,"
     " due_at_ms = v.column6, expires_at_ms = v.column7, cause = v.column8, redrive = v.column9,"
-    f" counts_checksum = {PLACED.format(counts='v.column10')} FROM"
+    f" counts_checksum = {placed('v.column10')} FROM"
     " (VALUES {values}) AS v WHERE reference.sequence = v.column1"
 )
 _CHANGE_RUN: Final = (
     "UPDATE reference SET delivery_count = ?, failed = ?, assigned = ?, state = ?, due_at_ms = ?, expires_at_ms = ?,"
-    f" cause = ?, redrive = ?, counts_checksum = {PLACED.format(counts='?')}"
+    f" cause = ?, redrive = ?, counts_checksum = {placed('?')}"
     " WHERE sequence BETWEEN ? AND ?"
 )
 

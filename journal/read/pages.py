@@ -15,7 +15,7 @@ from ..errors import JournalError, io_failure
 from ..store import returned
 from ..store.commits import commit
 from ..store.directory import damaged
-from ..store.packing import Damaged, check_counts, unpack_hops, unpack_message
+from ..store.packing import Damaged, check_counts, hops_unpacker, unpack_message
 from ..upkeep.tombstones import THERE
 from . import quarantine
 from .choosing import Choice, chosen
@@ -63,6 +63,8 @@ class Wanted(NamedTuple):
     rows: int = PAGE_ROWS
     size: int = PAGE_BYTES
     choice: Choice = Choice()
+    #: Only what is on disk by then is wanted, as of "ready" and "due" ones.
+    on_disk: bool = False
 
 
 class Page(NamedTuple):
@@ -152,7 +154,7 @@ def _fitting(lengths: list[int], size: int) -> int:
 
 def _records(rows: list[list[Any]], overlays: bytes, bodies: bytes, bad: list[tuple[int, Damaged]]) -> list[ReferenceRecord]:
     records: list[ReferenceRecord] = []
-    append = records.append
+    append, unpack_next = records.append, hops_unpacker()
     overlay_at = body_at = 0
     for (
         queue_id,
@@ -180,7 +182,7 @@ def _records(rows: list[list[Any]], overlays: bytes, bodies: bytes, bad: list[tu
             if body_length is None:
                 raise Damaged("names a body that is not there")
             message = unpack_message(bodies[body_from:body_at], checksum, message_id)
-            hops = unpack_hops(overlays[overlay_from:overlay_at], sequence) if overlay_length else None
+            hops = unpack_next(overlays[overlay_from:overlay_at], sequence) if overlay_length else None
             check_counts(queue_id, rank, sequence, delivery_count, failed, assigned, state, due_at_ms, expires_at_ms, counts_checksum)
         except Damaged as error:
             bad.append((sequence, error))

@@ -34,8 +34,6 @@ _NO_TIME = -(1 << 63)
 _PRIME = 4_294_967_291
 #: The rank of the highest priority that a queue can have, 255; that of the lowest is 9.
 FIRST_RANK: Final = 9 - 255
-#: The same as ``counts_checksum`` for rows that change alike: ``{counts}`` stands for their checksum_of_counts.
-PLACED: Final = f"abs({{counts}} + queue_id * 1009 + rank * 7 + sequence) % {_PRIME}"
 
 
 class Damaged(Exception):
@@ -112,6 +110,21 @@ def unpack_hops(blob: bytes, sequence: int) -> list[HopRecord]:
     return hops
 
 
+def hops_unpacker() -> Callable[[bytes, int], list[HopRecord]]:
+    """``unpack_hops`` for a page of stays: many moved together, and what is said of these is read once, and is one."""
+    known: dict[bytes, tuple[int, list[HopRecord]]] = {}
+
+    def unpack_next(blob: bytes, sequence: int) -> list[HopRecord]:
+        found = known.get(blob)
+        if found is None:
+            found = known[blob] = (sequence, unpack_hops(blob, sequence))
+            return found[1]
+        at, ((ended, facts), *older) = found
+        return [(ended + sequence - at, facts), *older]
+
+    return unpack_next
+
+
 def _are_facts(facts: dict[str, Any]) -> bool:
     numbers = [*(facts.get(name) for name in _NUMBERS), facts.get("expires_at_ms") or 0]
     return all(type(facts.get(name)) is str for name in _TEXTS) and all(type(n) is int and -_MOST < n < _MOST for n in numbers)
@@ -140,6 +153,11 @@ def counts_checksum(
     counts = checksum_of_counts(delivery_count, failed, assigned, state, due_at_ms, expires_at_ms)
     # Absolute, because SQLite and Python differ in what is left of a negative number; the rank of a priority above 9 is one.
     return abs(counts + queue_id * 1009 + rank * 7 + sequence) % _PRIME
+
+
+def placed(counts: str, queue_id: str = "queue_id", rank: str = "rank", sequence: str = "sequence") -> str:
+    """The same in SQL, for rows that change alike: ``counts`` stands for their checksum_of_counts."""
+    return f"abs({counts} + {queue_id} * 1009 + {rank} * 7 + {sequence}) % {_PRIME}"
 
 
 def check_counts(

@@ -13,7 +13,7 @@ from typing import Final
 
 from ..contract import ReferenceCounts
 from .bulk_statements import delete_integers
-from .packing import PLACED, checksum_of_counts
+from .packing import checksum_of_counts, placed
 
 #: Behind ``reference r``, for whoever reads counts: in the place of columns delivery_count, failed, assigned and counts_checksum.
 JOIN: Final[str] = "LEFT JOIN returned USING (sequence)"
@@ -28,7 +28,7 @@ REDRIVE: Final[str] = "coalesce(last_redrive, redrive, 0)"
 NO_REFERENCE: Final[str] = "SELECT sequence FROM returned WHERE sequence NOT IN (SELECT sequence FROM reference)"
 
 _SET: Final[str] = (
-    f"INSERT OR REPLACE INTO returned SELECT sequence, ?, ?, ?, {PLACED.format(counts='?')}, ?, ? FROM reference"
+    f"INSERT OR REPLACE INTO returned SELECT sequence, ?, ?, ?, {placed('?')}, ?, ? FROM reference"
     " WHERE sequence BETWEEN ? AND ? AND state = 0 AND due_at_ms IS NULL AND expires_at_ms IS ?"
 )
 

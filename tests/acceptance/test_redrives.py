@@ -154,9 +154,13 @@ async def test_a_dry_run_and_the_command_line(connection: Connection, server: Se
     plan = command.json("redrives", "start", dead, "--dry-run", url=server.url)
     (to,) = plan["to"]
     assert (plan["messages"], plan["exact"], to["queue"], to["messages"]) == (COUNT, True, queue, COUNT)
-    assert {each["code"]: each["messages"] for each in plan["would_bounce"]} in (
-        {"no-consumer": COUNT, "never-succeeded-since": COUNT},
-        {"queue-gone": COUNT, "never-succeeded-since": COUNT},
+    assert [(each["died_in"], each["to"], each["reason"], each["fault"]) for each in plan["samples"]] == [
+        (queue, queue, "not-retryable", to["fault"])
+    ] * 5
+    first = (await connection.call("peek", queue=dead, limit=1))["messages"][0]
+    assert plan["samples"][0]["message_id"] == first["message_id"]
+    assert (
+        f"such as {first['message_id']} to {queue}, not-retryable" in command("redrives", "start", dead, "--dry-run", url=server.url).stdout
     )
     plan = command.json("redrives", "start", dead, "--dry-run", "--body-contains", "1", "--limit", "7", url=server.url)
     assert (plan["messages"], plan["exact"]) == (7, False)
@@ -166,6 +170,39 @@ async def test_a_dry_run_and_the_command_line(connection: Connection, server: Se
     assert command.json("redrives", "status", str(job["job_id"]), url=server.url) == job
     assert command.json("redrives", url=server.url)[0] == job
     assert command("redrives", "status", "999999", url=server.url).returncode == 4
+
+
+async def test_a_dry_run_tells_what_would_come_back(connection: Connection) -> None:
+    queue, other = name(), name()
+    dead = await die(connection, queue, 3)
+
+    async def codes(**more: Any) -> dict[str, int]:
+        plan = await connection.call("reckon-redrive", queue=dead, **more)
+        return {each["code"]: each["messages"] for each in plan["would_bounce"]}
+
+    unproven = {"never-succeeded-since": 3}
+    async with consumed(connection, queue, lambda number: None):
+        assert await codes() == unproven
+        await connection.call("pause", queue=queue)
+        assert await codes() == unproven | {"queue-paused": 3}
+        await connection.call("resume", queue=queue)
+    assert await codes() == unproven | {"no-consumer": 3}
+    await connection.call("create-queue", queue=other, max_length=1, overflow="reject-publish", message_ttl_ms=60_000)
+    await send(connection, other, 0)
+    assert await codes(to=other) == unproven | {"no-consumer": 3, "queue-full": 3, "policy": 3}
+    await connection.call("delete-queue", queue=queue)
+    assert await codes() == unproven | {"queue-gone": 3}
+    await connection.call("set-settings", layers={queue: {"auto-create-queues": False}})
+    assert await codes() == unproven | {"no-such-address": 3}
+    await connection.call("unset-settings", pattern=queue)
+    (group,) = (await connection.call("faults", queue=queue))["items"]
+    await connection.call("mute-fault", fault=group["fault"])
+    assert await codes() == unproven | {"queue-gone": 3, "fault-muted": 3}
+    await connection.call("mute-fault", fault=group["fault"], muted=False)
+    await connection.redrive(dead, limit=1, wait=True)
+    async with consumed(connection, queue, lambda number: None):
+        await holds(connection, queue, messages=0)
+    assert await codes() == {"no-consumer": 2}
 
 
 def test_a_job_goes_on_after_a_kill_and_its_counts_are_right(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -15,7 +16,9 @@ import pika
 import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
+from prometheus_client.parser import text_string_to_metric_families
 
+from homing.client.blocking import connect
 from tests import rabbitmq
 from tests.amqp_support import AMQP, amqp_port, channel, count, get, wait_for_count
 from tests.process import ROOT, Server, wait_until
@@ -24,7 +27,7 @@ from tests.process import ROOT, Server, wait_until
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 #: Nothing for all addresses: what holds there is RabbitMQ's or a default.
-PLAIN = {**AMQP, "address-settings": {"slow.#": {"redelivery-delay": "1s"}, "limited": {"max-delivery-attempts": 2}}}
+PLAIN = {**AMQP, "http": {"port": 0}, "address-settings": {"slow.#": {"redelivery-delay": "1s"}, "limited": {"max-delivery-attempts": 2}}}
 
 
 @pytest.fixture(scope="module")
@@ -279,6 +282,45 @@ def fail(ch: BlockingChannel, queue: str, times: int, how: Callable[..., None]) 
     ch.basic_publish("", queue, b"x", PERSISTENT)
     for _ in range(times):
         how(get(ch, queue, auto_ack=False)[0].delivery_tag, requeue=True)
+
+
+def test_what_waits_on_the_way_of_a_retry_is_not_dead(ch: BlockingChannel, broker: Server) -> None:
+    """From ``retried`` by an exchange to ``retried.wait``, and back by time; what died there often goes to ``retried.failed``."""
+    ch.exchange_declare("retried.x", "direct", durable=True)
+    ch.queue_declare("retried", durable=True, arguments={"x-dead-letter-exchange": "retried.x", "x-dead-letter-routing-key": "wait"})
+    again = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "retried", "x-message-ttl": 50}
+    ch.queue_declare("retried.wait", durable=True, arguments=again)
+    ch.queue_declare("retried.failed", durable=True)
+    ch.queue_declare("retried.ends", durable=True, arguments={"x-dead-letter-exchange": "retried.x", "x-dead-letter-routing-key": "end"})
+    ch.queue_bind("retried.wait", "retried.x", "wait")
+    ch.queue_bind("retried.failed", "retried.x", "end")
+    ch.basic_publish("", "retried", b"x", PERSISTENT)
+    ch.basic_publish("", "retried.ends", b"y", PERSISTENT)
+    reject(ch, "retried")
+    reject(ch, "retried.ends")
+    wait_for_count(ch, "retried", 1)
+    wait_for_count(ch, "retried.failed", 1)
+    assert {each: dead_in(broker, each) for each in ("retried", "retried.wait", "retried.failed")} == {
+        "retried": (0, None),
+        "retried.wait": (0, None),
+        "retried.failed": (1, 1),
+    }
+    with connect(broker.url) as connection:
+        waiting = {each["queue"]: each["waiting"] for each in connection.call("faults")["items"]}
+    assert waiting["retried"] == 1
+    assert get(ch, "retried")[2] == b"x"
+
+
+def dead_in(broker: Server, queue: str) -> tuple[int, int | None]:
+    """What metrics count as dead, and what ``homing dead`` lists."""
+    with urllib.request.urlopen(f"http://{broker.ready['http']}/metrics", timeout=20) as answer:
+        text = answer.read().decode()
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    wanted = {"queue": queue, "state": "dead"}
+    (number,) = [sample.value for sample in samples if sample.name == "homing_queue_messages" and sample.labels == wanted]
+    with connect(broker.url) as connection:
+        listed = {each["queue"]: each["messages"] for each in connection.call("dead-letters")}
+    return int(number), listed.get(queue)
 
 
 def test_a_classic_queue_keeps_what_is_requeued_a_thousand_times(ch: BlockingChannel) -> None:

@@ -278,6 +278,7 @@ call("move-dead-letters", CONSUME, SEND, before=dead_and_a_queue)(
 )
 call("start-redrive", CONSUME, SEND, before=dead_and_a_queue)(lambda name, _: {"queue": f"DLQ.{name}", "to": f"{name}.to"})
 call("reckon-redrive", BROWSE, before=dead)(lambda name, _: {"queue": f"DLQ.{name}"})
+call("histories", BROWSE, before=dead)(lambda name, _: {"queue": f"DLQ.{name}"})
 for _verb in ("pause-redrive", "resume-redrive", "cancel-redrive"):
     call(_verb, CONSUME, before=a_job, sees=(BROWSE,))(lambda name, job: {"redrive": job})
 call("mute-fault", MANAGE, before=fault, sees=(BROWSE,))(lambda name, found: {"fault": found})
@@ -565,6 +566,33 @@ def test_a_login_that_counts_no_more_ends_at_once(house: House, change: str) -> 
     with pytest.raises(homing.HomingError, match="the user or the password is wrong"):
         house.native(user)
     client.close()
+
+
+@pytest.mark.parametrize("lost", ["consume", "send", "all of them"])
+def test_a_redrive_stops_when_who_started_it_may_not_go_on(house: House, lost: str) -> None:
+    name = house.name()
+    dead(house, name)
+    dead(house, name)
+    grants = [{"rights": [right], "pattern": "#"} for right in ("consume", "send", "browse")]
+    user = user_with(house, *grants)
+    job = house.client(user).call("start-redrive", queue=f"DLQ.{name}", canary=1)["job_id"]
+    wait_until("the canary is sent", lambda: house.admin.call("redrive-status", redrive=job)["sent"] == 1)
+    if lost == "all of them":
+        house.admin.call("delete-user", name=user)
+    else:
+        house.admin.call("revoke", name=user, rights=[lost], pattern="#")
+    with house.admin.session(AckMode.INDIVIDUAL) as session:
+        message = session.consumer(name).receive(timeout_ms=20_000)
+        assert message is not None
+        message.acknowledge()
+    wait_until("it has stopped", lambda: house.admin.call("redrive-status", redrive=job)["state"] == "stopped")
+    found = house.admin.call("redrive-status", redrive=job)
+    right = "send" if lost == "send" else "consume"
+    assert (found["sent"], found["succeeded"], found["user"]) == (1, 1, user)
+    assert found["why"].startswith(f"{right} access to queue ")
+    assert house.admin.call("queue", queue=f"DLQ.{name}")["messages"] == 1
+    told = {"action": "redrive", "user": user, "from": f"redrive {job}", "result": "access-refused", "right": right}
+    wait_until("the audit has it", lambda: any(told.items() <= line.items() for line in house.lines()))
 
 
 def test_no_line_of_the_audit_has_a_hash_or_a_password(house: House) -> None:

@@ -38,6 +38,23 @@ class DeadLetterExchanges:
         exchange, replaced = dead_letter_exchange(queue)
         return None if exchange is None else self._routes(references, reason, exchange, replaced)
 
+    def targets(self) -> set[Queue]:
+        """Queues that something else's dead letters come to by an exchange, and that end there: those with an exchange of their own, as on
+        the way of a retry, are none."""
+        found: set[Queue] = set()
+        asked: set[tuple[str, str, str | None]] = set()
+        ends: list[Queue] = []
+        for queue in self._state.post_office.queues.values():
+            exchange, key = dead_letter_exchange(queue)
+            if exchange is None:
+                ends.append(queue)
+                continue
+            host = self._virtual_hosts.of(queue)
+            if (host.name, exchange, key) not in asked:
+                asked.add((host.name, exchange, key))
+                found.update(host.exchanges.reached(exchange, key))
+        return found.intersection(ends)
+
     def _routes(self, references: Iterable[MessageReference], reason: str, exchange: str, replaced: str | None) -> list[DeadLetterRoute]:
         routes: list[DeadLetterRoute] = []
         known: DeadLetterRoute | None = None

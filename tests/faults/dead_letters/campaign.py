@@ -27,37 +27,45 @@ MOST_S: Final = 1.0
 LEAST_RATE: Final = 20_000
 MOST_TIMES: Final = 2.0
 _ERRORS: Final = 100
+#: Messages that fail together.
+_TOGETHER: Final = 200
 _QUIET_S: Final = 10.0
 _SETTINGS: Final = {"#": {"max-delivery-attempts": 1, "redelivery-delay": 0}}
 
 
 async def fill(url: str, count: int) -> None:
-    """Dead letters of a hundred faults in one queue, four consumers failing them."""
+    """Dead letters of a hundred faults in one queue, so many messages of each in a row, as an outage leaves them."""
     async with homing.connect(url) as connection:
+        left = count
 
         async def produce() -> None:
             async with connection.session() as session:
                 producer = session.producer("orders")
                 for number in range(count):
                     producer.send_nowait(b'{"order": %d}' % number, properties={"region": "eu" if number % 2 else "us"})
-                    await producer.drain()
+                    if number % _TOGETHER == 0:
+                        await producer.drain()
                 await producer.flush()
 
         async def fail() -> None:
+            nonlocal left
             async with homing.connect(url) as own, own.session(AckMode.INDIVIDUAL) as session:
-                async for message in session.consumer("orders", prefetch=1000):
-                    number = message.message_id % _ERRORS
-                    await message.nack(error=f"{'abcdefghij'[number // 10]}{'klmnopqrst'[number % 10]} is down")
+                consumer = session.consumer("orders", prefetch=5 * _TOGETHER)
+                while left:
+                    message = await consumer.receive(timeout_ms=200)
+                    if message is not None:
+                        fault = left // _TOGETHER % _ERRORS
+                        message.nack(error=f"{'abcdefghij'[fault // 10]}{'klmnopqrst'[fault % 10]} is down")
+                        left -= 1
+
+        async with asyncio.TaskGroup() as tasks:
+            for each in (produce, fail, fail):
+                tasks.create_task(each())
 
         async def all_dead() -> bool:
-            return bool((await connection.call("queue", queue="DLQ.orders"))["messages"] >= count)
+            return bool((await connection.call("queue", queue="DLQ.orders"))["messages"] == count)
 
-        failing = [asyncio.create_task(fail()) for _ in range(4)]
-        await produce()
-        await until("all are dead", all_dead, timeout_s=3_600)
-        for task in failing:
-            task.cancel()
-        await asyncio.gather(*failing, return_exceptions=True)
+        await until("all are dead", all_dead, timeout_s=300)
 
 
 async def timed(question: Callable[[], Awaitable[Any]]) -> float:

@@ -1,0 +1,88 @@
+"""Dead letters that go back from disk to disk: their rows go on in the journal, and nothing of them comes into memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from homing.journal.contract import DEATH_BITS, OutcomeDetail, Outcomes, QueueStat, ReferenceRecord, make, weigh
+
+from ..core.counts import COUNT_OF_OUTCOME, MOVED_IN
+from ..core.queue import Queue
+from .fault_groups import cause_when_back
+from .recorder import Recorder
+from .records import key_in
+
+_MINUTE_MS: Final = 60_000
+_OUTCOME: Final = "redriven"
+
+
+def can_move(record: ReferenceRecord) -> bool:
+    """Whether nothing is to be known of it but that it is dead: no time of its own, no body shared with others, no other job's."""
+    _, _, _, _, failed, _, state, due_at_ms, expires_at_ms, cause, redrive, _, hops, _, shared = record
+    plain = due_at_ms is None and expires_at_ms is None and not (failed or state or redrive or shared)
+    return plain and bool(hops) and (not cause or cause & DEATH_BITS > 0)
+
+
+def move_back(
+    recorder: Recorder, queue: Queue, records: list[ReferenceRecord], home: Queue, job_id: int, now_ms: int
+) -> list[ReferenceRecord]:
+    """Those of ``queue`` (``can_move``) that a job sends back to ``home``; returns them as they are there.
+
+    All of it is in the open batch; what the queues count of messages on disk is the caller's.
+    """
+    batch, minute, number = recorder.batch, now_ms // _MINUTE_MS, len(records)
+    moved: dict[int, ReferenceRecord] = {}
+    for sequence, record in enumerate(records, recorder.next_ids(number)):
+        hops = record.hops or ()
+        values = (
+            home.queue_id,
+            home.priority_of(record.message.priority),
+            sequence,
+            hops[-1][1]["delivery_count"],
+            *(0, 0, 0, None, None),
+            cause_when_back(record.cause),
+            job_id,
+            now_ms,
+            hops,
+            record.message,
+            False,
+        )
+        moved[sequence] = make(ReferenceRecord, values)
+    left = [record.sequence for record in records]
+    _tell(recorder, queue, records, home, now_ms)
+    recorder.faults.sent_back(Counter([record.cause for record in records]))
+    batch.add_fresh(moved, sum([weigh(record.message) for record in records]), dict(zip(moved, left, strict=True)))
+    batch.delete_all(left)
+    home.counts[MOVED_IN] += number
+    queue.counts[COUNT_OF_OUTCOME[_OUTCOME]] += number
+    batch.counts(home.queue_id, minute)[QueueStat.MOVED_IN] += number
+    batch.counts(queue.queue_id, minute)[QueueStat.MOVED_OUT] += number
+    return list(moved.values())
+
+
+def _tell(recorder: Recorder, queue: Queue, records: list[ReferenceRecord], home: Queue, now_ms: int) -> None:
+    """How their stays ended; those alike together."""
+    batch, name, targets = recorder.batch, queue.settings.message_key_property, (home.name,)
+    told: dict[OutcomeDetail, list[tuple[int, int]]] = {}
+    for record in records:
+        message, died_in = record.message, (record.hops or ())[-1][1]["queue"]
+        values = (
+            message.address,
+            message.sent_at_ms,
+            record.entered_at_ms,
+            0,
+            record.delivery_count,
+            None,
+            targets,
+            key_in(message.properties, name),
+            None,
+            message.producer or None,
+            None if died_in == queue.name else died_in,
+        )
+        detail = make(OutcomeDetail, values)
+        stays = told.get(detail)
+        if stays is None:
+            stays = told[detail] = []
+            batch.outcome(Outcomes(queue.queue_id, now_ms, _OUTCOME, detail, stays))
+        stays.append((message.message_id, record.sequence))
