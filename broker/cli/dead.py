@@ -15,7 +15,7 @@ from ..safe_text import safe_json
 from . import letter_filter as of
 from .completion import queue_argument
 from .dead_letters import deaths_of
-from .faults import OrList
+from .or_list import OrList
 from .output import DEFAULT_URL, Json, Url, Yes, body_json, confirm, escape, note, print_json, span_since, stdout, write_privately
 from .watch import Watch, show
 

@@ -8,27 +8,36 @@ import typer
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
-from typer.core import TyperGroup
 
 from ..core.settings.units import counted
 from ..safe_text import safe
-from .output import DEFAULT_URL, Json, Url, body_text, clock, escape, print_json, span_since, stdout, wide
+from .letter_filter import in_pages
+from .or_list import OrList
+from .output import (
+    DEFAULT_URL,
+    ExitCode,
+    Json,
+    Url,
+    Yes,
+    body_text,
+    clock,
+    confirm,
+    escape,
+    print_json,
+    span_since,
+    stdout,
+    wide,
+)
+from .redrives import Canary, DryRun, NoStop, Rate, StopAbove, Wait, ended, sentence, show_plan
 from .watch import Watch, show
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
 Fault = Annotated[str, typer.Argument(help="The fault's number, or as much of its beginning as only it has.")]
 
 
-class OrList(TyperGroup):
-    """A group whose ``list`` need not be said: ``homing faults QUEUE`` is ``homing faults list QUEUE``."""
-
-    def parse_args(self, context: Any, args: list[str]) -> list[str]:
-        if not args or args[0] not in (*self.commands, "--help", "-h"):
-            args = ["list", *args]
-        return super().parse_args(context, args)
-
-
-app = typer.Typer(cls=OrList, help="Failures that look alike, in groups: of a queue, or of all; or [bold]show[/], mute, … one of them.")
+app = typer.Typer(
+    cls=OrList, help="Failures that look alike, in groups: of a queue, or of all; or [bold]show[/], redrive, mute, … one of them."
+)
 
 
 @app.command("list")
@@ -128,6 +137,67 @@ _COUNTS: Final = (
     ("redriven", "sent back"),
     ("last_day", "in the last day"),
 )
+
+
+@app.command()
+def redrive(
+    fault: Fault,
+    rate: Rate = 0,
+    canary: Canary = 0,
+    stop_above: StopAbove = 20,
+    no_stop: NoStop = False,
+    dry_run: DryRun = False,
+    wait: Wait = False,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Send back all that is dead of a fault, with its failures at 0: a job (homing redrives) in each queue that it lies in."""
+    from .client import talk
+
+    arguments = {"rate": rate, "canary": canary, "stop_above": None if no_stop else stop_above}
+    verb = "reckon-redrive" if dry_run else "start-redrive"
+
+    async def conversation(connection: Any) -> list[dict[str, Any]]:
+        number, queues = await _dead_of(connection, fault)
+        told = [await connection.call(verb, queue=queue, filter={"fault": number}, **arguments) for queue in queues]
+        return [await ended(connection, job) for job in told] if wait and not dry_run else told
+
+    told = talk(url, conversation)
+    if as_json:
+        print_json(told)
+    else:
+        for each in told:
+            show_plan(each) if dry_run else stdout.print(sentence(each))
+        if not told:
+            stdout.print("[dim]nothing is dead of it[/]")
+    if wait and any(job.get("state", "done") != "done" for job in told):
+        raise typer.Exit(ExitCode.FAILED)
+
+
+@app.command()
+def delete(fault: Fault, yes: Yes = False, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Delete all that is dead of a fault and no consumer holds, in whichever queue it lies."""
+    from .client import talk
+
+    number, queues = talk(url, lambda connection: _dead_of(connection, fault))
+    if queues:
+        confirm(f"What is dead of fault {number} goes for good, from {', '.join(queues)}", yes)
+
+    async def conversation(connection: Any) -> dict[str, int]:
+        wanted = {"fault": number}
+        return {each: (await in_pages(connection, "delete-dead-letters", queue=each, filter=wanted))["messages"] for each in queues}
+
+    gone = talk(url, conversation)
+    if as_json:
+        print_json({"fault": number, "messages": sum(gone.values()), "queues": gone})
+    else:
+        stdout.print(f"[bold]{counted(sum(gone.values()), 'message')}[/] dead of [bold]{number}[/] removed")
+
+
+async def _dead_of(connection: Any, fault: str) -> tuple[str, list[str]]:
+    """The fault's whole number, and the queues that something dead of it lies in."""
+    found = await connection.call("fault", fault=fault)
+    return found["fault"], sorted({queue for each in found["groups"] for queue in each["dead_in"]})
 
 
 @app.command()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 from textwrap import wrap
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.console import Group, RenderableType
@@ -15,6 +15,7 @@ from rich.text import Text
 
 from ..core.settings.units import counted
 from ..safe_text import safe
+from . import letter_filter as of
 from . import timeline as cli_life
 from .output import (
     DEFAULT_URL,
@@ -32,33 +33,54 @@ from .output import (
     stdout,
 )
 
+if TYPE_CHECKING:
+    import homing
+
+#: What is known of a message; where it would be sent back to.
+_Life = tuple[dict[str, Any], list[dict[str, Any]]]
+#: Of one call.
+_PAGE: Final = 20
 Data = Annotated[Path | None, typer.Option("--data", help="Read the journal in this directory instead of asking a broker.")]
 
 
+@of.filtered
 def history(
-    message_id: Annotated[int, typer.Argument(help="The message's number; receive, peek and queues show it.")],
+    wanted: of.Filter,
+    message_id: Annotated[int | None, typer.Argument(help="The message's number; receive, peek and queues show it.")] = None,
+    queue: Annotated[str | None, typer.Option("--queue", help="Instead of one message: those of this queue that the filter takes.")] = None,
     data: Data = None,
     body: Annotated[bool, typer.Option("--body", help="Show the body too.")] = False,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, max=10_000, help="Of a queue: at most this many.")] = 10,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
     """Tell the life of a message: sent, each attempt and why it failed, how long it waited, and where it is now."""
-    found, prospects = _from_journal(data, message_id) if data is not None else _from_broker(url, message_id)
+    if (message_id is None) == (queue is None) or (wanted and queue is None) or (data and queue):
+        raise typer.BadParameter("name one message; or, of a running broker, --queue and which of its messages")
+    if queue is not None:
+        for each in _of_queue(url, queue, wanted, count):
+            _show(each, as_json, body, line=True)
+    elif message_id is not None:
+        _show(_from_journal(data, message_id) if data is not None else _from_broker(url, message_id), as_json, body)
+
+
+def _show(life: _Life, as_json: bool, body: bool, line: bool = False) -> None:
+    found, prospects = life
     if as_json:
         if found["message"] and isinstance(found["message"].get("body"), bytes):
             found["message"]["body"] = body_json(found["message"]["body"])
-        print_json({**found, "if_sent_back": prospects})
+        print_json({**found, "if_sent_back": prospects}, line=line)
         return
     now_ms = time.time_ns() // 1_000_000
     stdout.print(_header(found))
     stdout.print(_timeline(cli_life.life(found, now_ms)))
     if body and found["message"]:
         stdout.print(Padding(Text(body_text(found["message"]["body"])), (1, 0, 0, 2)))
-    for line in _outlook(found, prospects):
-        stdout.print(f"\n  {line}")
+    for text in _outlook(found, prospects):
+        stdout.print(f"\n  {text}")
 
 
-def _from_journal(data: Path, message_id: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _from_journal(data: Path, message_id: int) -> _Life:
     from homing.journal.read.queries import JournalReader
 
     with JournalReader(data) as reader:
@@ -73,23 +95,45 @@ def _from_journal(data: Path, message_id: int) -> tuple[dict[str, Any], list[dic
     return found, _homes(found)
 
 
-def _from_broker(url: str, message_id: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    import homing
+def _from_broker(url: str, message_id: int) -> _Life:
 
     from .client import talk
 
-    async def conversation(connection: homing.Connection) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    async def conversation(connection: homing.Connection) -> _Life:
         found = await connection.call("history", message_id=message_id)
-        homes = _homes(found)
-        for home in homes:
-            try:
-                home |= _prospect((await connection.call("explain", address=home["address"]))["settings"])
-            except homing.HomingError as error:
-                if as_command_error(error) is None or error.connection_lost:
-                    raise
-        return found, homes
+        return found, await _explained(connection, found)
 
     return talk(url, conversation)
+
+
+def _of_queue(url: str, queue: str, wanted: dict[str, Any], count: int) -> list[_Life]:
+
+    from .client import talk
+
+    async def conversation(connection: homing.Connection) -> list[_Life]:
+        lives: list[_Life] = []
+        after: int | None = 0
+        while after is not None and len(lives) < count:
+            page = await connection.call("histories", queue=queue, filter=wanted, after=after, limit=min(count - len(lives), _PAGE))
+            lives += [(found, await _explained(connection, found)) for found in page["histories"]]
+            after = page["next"]
+        return lives
+
+    return talk(url, conversation)
+
+
+async def _explained(connection: homing.Connection, found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Where it would go back to, and how it would fare there."""
+    import homing
+
+    homes = _homes(found)
+    for home in homes:
+        try:
+            home |= _prospect((await connection.call("explain", address=home["address"]))["settings"])
+        except homing.HomingError as error:
+            if as_command_error(error) is None or error.connection_lost:
+                raise
+    return homes
 
 
 def _homes(found: dict[str, Any]) -> list[dict[str, Any]]:

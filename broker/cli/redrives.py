@@ -12,12 +12,20 @@ from rich.table import Table
 from ..core.settings.units import counted
 from . import letter_filter as of
 from .completion import queue_argument
-from .faults import OrList
+from .or_list import OrList
 from .output import DEFAULT_URL, ExitCode, Json, Url, clock, escape, print_json, progress_bar, span_since, stdout
 from .watch import Watch, show
 
 app = typer.Typer(cls=OrList, help="Jobs that send dead letters back: [bold]start[/], list, status, pause, resume, cancel.")
 Number = Annotated[int, typer.Argument(help="The job's number.")]
+Rate = Annotated[int, typer.Option("--rate", min=0, help="Messages a second.", show_default="as fast as it goes")]
+Canary = Annotated[int, typer.Option("--canary", min=0, help="Send so many first, and go on when they have fared well.")]
+StopAbove = Annotated[
+    int, typer.Option("--stop-above", min=0, max=100, help="Stop when more per cent fail again as before, of 20 or more.")
+]
+NoStop = Annotated[bool, typer.Option("--no-stop", help="Whatever becomes of them.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would be done, and what would come back.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Until it has ended; exit code 1 where it stopped or was cancelled.")]
 
 #: What would most likely come back, for people.
 _BOUNCES: Final = {
@@ -25,6 +33,9 @@ _BOUNCES: Final = {
     "queue-paused": "the queue is paused",
     "no-consumer": "nobody consumes from the queue",
     "queue-full": "the queue is full",
+    "no-such-address": "the queue is gone, and is not made again",
+    "policy": "its policy or declaration lets messages live for a while only",
+    "access-refused": "you may not send to the queue",
     "fault-muted": "the fault is muted",
     "never-succeeded-since": "nothing that failed so has succeeded since",
 }
@@ -37,16 +48,14 @@ def start(
     queue: Annotated[str, queue_argument("The queue that the dead letters lie in.")],
     wanted: of.Filter,
     to: Annotated[str | None, typer.Option("--to", help="Another queue, or an address with one.", show_default="where each died")] = None,
-    rate: Annotated[int, typer.Option("--rate", min=0, help="Messages a second.", show_default="as fast as it goes")] = 0,
+    rate: Rate = 0,
     limit: Annotated[int, typer.Option("--limit", min=0, help="At most so many in all.", show_default="all")] = 0,
     newest_first: Annotated[bool, typer.Option("--newest-first", help="In the other order.")] = False,
-    canary: Annotated[int, typer.Option("--canary", min=0, help="Send so many first, and go on when they have fared well.")] = 0,
-    stop_above: Annotated[
-        int, typer.Option("--stop-above", min=0, max=100, help="Stop when more per cent fail again as before, of 20 or more.")
-    ] = 20,
-    no_stop: Annotated[bool, typer.Option("--no-stop", help="Whatever becomes of them.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would be done, and what would come back.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Until it has ended; exit code 1 where it stopped or was cancelled.")] = False,
+    canary: Canary = 0,
+    stop_above: StopAbove = 20,
+    no_stop: NoStop = False,
+    dry_run: DryRun = False,
+    wait: Wait = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
@@ -57,36 +66,45 @@ def start(
     arguments["stop_above"] = None if no_stop else stop_above
     if dry_run:
         plan = call(url, "reckon-redrive", **arguments)
-        print_json(plan) if as_json else _plan(plan)
+        print_json(plan) if as_json else show_plan(plan)
         return
-    job = talk(url, lambda connection: _started(connection, arguments, wait))
+
+    async def conversation(connection: Any) -> dict[str, Any]:
+        job: dict[str, Any] = await connection.call("start-redrive", **arguments)
+        return await ended(connection, job) if wait else job
+
+    job = talk(url, conversation)
     if as_json:
         print_json(job)
     else:
-        stdout.print(_sentence(job))
+        stdout.print(sentence(job))
     if wait and job["state"] != "done":
         raise typer.Exit(ExitCode.FAILED)
 
 
-async def _started(connection: Any, arguments: dict[str, Any], wait: bool) -> dict[str, Any]:
-    job: dict[str, Any] = await connection.call("start-redrive", **arguments)
+async def ended(connection: Any, job: dict[str, Any]) -> dict[str, Any]:
+    """Its map then; a terminal shows how far it is meanwhile."""
     with progress_bar(counted=False) as progress:
         task = progress.add_task("", total=None)
-        while wait and job["state"] in ("running", "paused"):
+        while job["state"] in ("running", "paused"):
             progress.update(task, description=_progress(job))
             await asyncio.sleep(_LOOK_S)
             job = await connection.call("redrive-status", redrive=job["job_id"])
     return job
 
 
-def _plan(plan: dict[str, Any]) -> None:
+def show_plan(plan: dict[str, Any]) -> None:
     about = "" if plan["exact"] else "at most "
     stdout.print(f"{about}[bold]{counted(plan['messages'], 'message')}[/] of [bold]{escape(plan['queue'])}[/] would be sent")
     for each in plan["to"]:
-        stdout.print(f"  {each['messages']:,} to {escape(each['queue'])}" + (f", dead of {each['fault']}" if each["fault"] else ""))
+        to = escape(each["queue"]) if each["queue"] else "where each died"
+        stdout.print(f"  {each['messages']:,} to {to}" + (f", dead of {each['fault']}" if each["fault"] else ""))
+    for each in plan["samples"]:
+        why = f", {each['reason']} {span_since(each['entered_at_ms'])} ago" if each["reason"] else ""
+        stdout.print(f"  [dim]such as[/] {each['message_id']} to {escape(each['to'])}{why}")
     for each in plan["would_bounce"]:
-        what = f"{_BOUNCES.get(each['code'], each['code'])} ({escape(each['queue'])}" + (f", {each['fault']})" if each["fault"] else ")")
-        stdout.print(f"  [yellow]{each['messages']:,} may come back[/]: {what}")
+        which = ", ".join(escape(each[name]) for name in ("queue", "fault") if each[name])
+        stdout.print(f"  [yellow]{each['messages']:,} may come back[/]: {_BOUNCES.get(each['code'], each['code'])} ({which})")
 
 
 @app.command("list")
@@ -146,10 +164,10 @@ def _said(url: str, as_json: bool, verb: str, redrive: int) -> None:
     if as_json:
         print_json(job)
     else:
-        stdout.print(_sentence(job))
+        stdout.print(sentence(job))
 
 
-def _sentence(job: dict[str, Any]) -> str:
+def sentence(job: dict[str, Any]) -> str:
     why = f": {escape(job['why'])}" if job["why"] else ""
     when = (
         f", since {clock(job['started_ms'])}"

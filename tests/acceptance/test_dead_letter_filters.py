@@ -117,6 +117,12 @@ async def test_the_command_line(connection: Connection, server: Server, tmp_path
     assert command("dead", "export", dead, "--key", "c3", "--out", tmp_path / "out.jsonl", url=server.url).returncode == 0
     lines = [json.loads(each) for each in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [each["body"] for each in lines] == ["body 3.", "body 23.", "body 43."]
+    lives = command.json_lines("history", "--queue", dead, "--key", "c3", "--body", url=server.url)
+    assert [(each["message"]["body"], each["attempts"][0]["fault"]["error_text"]) for each in lives] == [
+        (f"body {n}.", f"row {n}") for n in (3, 23, 43)
+    ]
+    assert len(command.json_lines("history", "--queue", dead, "--where", "n > 5", "-n", "25", url=server.url)) == 25
+    assert command("history", "--key", "c3", url=server.url).returncode == command("history", url=server.url).returncode == 2
     await connection.call("create-queue", queue=f"{queue}.held")
     moved = command.json("dead", "move", dead, f"{queue}.held", "--reason", "not-retryable", url=server.url)
     assert moved == {"messages": 6, "looked_at": 6}

@@ -82,6 +82,29 @@ async def test_a_fault_is_shown_muted_fixed_and_back(connection: Connection, ser
         await connection.call("fault", fault="2-nothing")
 
 
+async def test_one_command_acts_on_all_that_is_dead_of_a_fault(connection: Connection, server: Server, tmp_path: Path) -> None:
+    queues, command = (name(), name()), HomingCommand(tmp_path)
+    text = ValueError(f"partner {queues[0]} is down")
+    for queue in queues:
+        await send(connection, queue, 1, 2)
+        await fail(connection, queue, text, text, LookupError("no shelf 1"), LookupError("no shelf 2"))
+        await holds(connection, f"DLQ.{queue}", messages=2)
+    # The first failed twice, and died of the error that both queues met; the second died of the other.
+    number, other = [(await groups(connection, queues[0]))[kind]["fault"] for kind in ("ValueError", "LookupError")]
+    plans = command.json("faults", "redrive", number, "--dry-run", url=server.url)
+    assert {each["queue"]: each["messages"] for each in plans} == {f"DLQ.{queue}": 1 for queue in queues}
+    jobs = command.json("faults", "redrive", number, "--wait", url=server.url)
+    assert sorted((each["queue"], each["state"], each["sent"]) for each in jobs) == sorted((f"DLQ.{queue}", "done", 1) for queue in queues)
+    for queue in queues:
+        await holds(connection, queue, messages=1)
+    assert command("faults", "delete", other, url=server.url).returncode == 2
+    gone = command.json("faults", "delete", other, "--yes", url=server.url)
+    assert (gone["fault"], gone["messages"]) == (other, 2)
+    for queue in queues:
+        await holds(connection, f"DLQ.{queue}", messages=0)
+    assert command.json("faults", "redrive", other, url=server.url) == []
+
+
 def test_groups_outlive_a_kill(tmp_path: Path) -> None:
     counts = ("fault", "text", "failures", "waiting", "dead", "succeeded", "died")
 
