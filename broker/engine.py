@@ -196,6 +196,7 @@ class Engine:
             for key in long_gone(self.high_watermarks, self.flow.producers, now_ms - self.limits.marks_retention_ms):
                 del self.high_watermarks[key]
                 self.recorder.batch.forget_producer(key)
+            self.recorder.faults.forget(now_ms - self.limits.history_retention_ms, self.state.post_office.queues)
         if self.flow.waiting:
             self.flow.relieve()
         self.flow.look(now_ms)

@@ -17,6 +17,7 @@ class BrokerLimits:
     max_hops: int = 32
     duplicate_ids: int = 20_000
     marks_retention_ms: int = 24 * 3_600_000
+    history_retention_ms: int = 7 * 24 * 3_600_000
     consumers_per_connection: int = 10_000
     parked_retry_ms: int = 30_000
     selector_characters: int = 4096

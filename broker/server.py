@@ -102,6 +102,7 @@ class Server:
                 max_hops=config.broker.max_hops,
                 duplicate_ids=config.journal.duplicate_ids_per_address,
                 marks_retention_ms=config.journal.marks_retention_ms,
+                history_retention_ms=config.journal.history_retention_ms,
                 parked_retry_ms=config.broker.parked_retry_ms,
                 selector_characters=config.limits.max_selector_characters,
                 selector_depth=config.limits.max_selector_depth,

@@ -438,8 +438,8 @@ class Recovered(NamedTuple):
     quarantined: list[str]
     #: In (kind, name) order.
     declarations: tuple[DeclarationRecord, ...] = ()
-    #: Each with the beginning of its text, the least recent first.
-    faults: Sequence[tuple[FaultRecord, str]] = ()
+    #: Each with the beginning of its text and whether messages died of it, the least recent first.
+    faults: Sequence[tuple[FaultRecord, str, bool]] = ()
     #: Empty where everything was read.
     on_disk: Sequence[OnDisk] = ()
     #: Those in force last, pattern -> {setting: value}; None where none are on record.

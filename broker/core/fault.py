@@ -26,6 +26,8 @@ class FaultGroup:
     message_ids: list[int] = field(default_factory=list)
     #: When each met it first and last.
     programs: dict[Program, tuple[int, int]] = field(default_factory=dict)
+    #: Messages died of it, and may lie somewhere still.
+    died: bool = False
     #: Nothing is told of it.
     muted: bool = False
     #: The version that it is said to be gone from ("": whichever ran then), since when that is said, and when it was back.

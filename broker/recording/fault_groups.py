@@ -1,13 +1,15 @@
 """Fault groups: failures of one queue that look alike, who met them, and what became of their messages.
 
 Here stands what each group is; its counts are added up in the journal, in the batch of what they count. The least recent of too many
-groups is folded into one, OTHER, whose messages keep the number of the group that is gone.
+groups is folded into one, OTHER, whose messages keep the number of the group that is gone; so are, after a while, groups of queues that are
+gone, as of the temporary ones that come and go.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from itertools import islice, takewhile
 from typing import Final
 
 from homing.journal.contract import DEATH_BITS, SENT_BACK, FaultRecord, FaultStat, Program, cause, fault_of
@@ -22,6 +24,8 @@ log = logging.getLogger("homing")
 
 #: Groups of a broker.
 MOST: Final = 5_000
+#: Those of queues that are gone are folded so many at a time: each takes some statements of the commit.
+_FOLDED_AT_ONCE: Final = 500
 #: The one that others are folded into.
 OTHER: Final = 1
 #: Samples and programs of a group, the latest; its row is written at most so often.
@@ -53,13 +57,13 @@ class FaultGroups:
         #: Told of a message that a redrive job sent, when it fails as it had before.
         self.bounced: Callable[[MessageReference], None] = lambda reference: None
 
-    def restore(self, records: Iterable[tuple[FaultRecord, str]]) -> None:
-        """Those on record, each with the beginning of its text, the least recent first."""
-        for record, text in records:
+    def restore(self, records: Iterable[tuple[FaultRecord, str, bool]]) -> None:
+        """Those on record, each with the beginning of its text and whether messages died of it, the least recent first."""
+        for record, text, died in records:
             own = (record.fault_id, record.fingerprint, record.queue, record.error_class, text, record.first_ms, record.last_ms)
             met = {(client_id, host, version): (first, last) for client_id, host, version, first, last in record.programs}
             said = (record.fixed_in, record.fixed_ms, record.regressed_ms)
-            self._add(FaultGroup(*own, record.message_ids, met, record.muted, *said))
+            self._add(FaultGroup(*own, record.message_ids, met, died, record.muted, *said))
 
     def _add(self, group: FaultGroup) -> None:
         self.by_id[group.fault_id] = group
@@ -117,6 +121,7 @@ class FaultGroups:
                     told = (fingerprint(reason, "", ""), reason, "", "")
                     fault_id = self._met(queue, told, None, reference.message.message_id, now_ms).fault_id
                 after[before] = cause(fault_id, reason, before & SENT_BACK)
+                self.by_id[self._there(after[before])].died = True
             reference.cause = after[before]
             numbers[before] = numbers.get(before, 0) + reference.durable
         for before, number in numbers.items():
@@ -179,7 +184,8 @@ class FaultGroups:
 
     def _made(self, queue: str, fault: Told, message_id: int, now_ms: int) -> FaultGroup:
         if len(self._groups) >= MOST:
-            self._fold()
+            # Not the one with the highest number, from which further ones are counted.
+            self._fold(next(each for each in self._groups.values() if each.fault_id != self._next_id - 1))
         fingerprint, error_class, text, traceback = fault
         group = FaultGroup(self._next_id, fingerprint, queue, error_class, text[:_MOST_TEXT], now_ms, now_ms)
         self._add(group)
@@ -218,15 +224,22 @@ class FaultGroups:
         record = FaultRecord(*who, group.first_ms, group.last_ms, list(group.message_ids), programs, group.muted, *said, group.regressed_ms)
         self._journal.batch.faults().records[group.fault_id] = record
 
-    def _fold(self) -> None:
-        """The least recent goes, but for the one with the highest number, from which further ones are counted."""
-        key, group = next(each for each in self._groups.items() if each[1].fault_id != self._next_id - 1)
+    def forget(self, before_ms: int, queues: Container[str]) -> None:
+        """Folds some that were met last before then, of queues not among these; none that messages died of, or that is muted or fixed."""
+        old = takewhile(lambda group: group.last_ms < before_ms, self._groups.values())
+        gone = (group for group in old if group.queue not in queues and not (group.died or group.muted or group.fixed_in is not None))
+        for group in list(islice(gone, _FOLDED_AT_ONCE)):
+            # From the highest number further ones are counted.
+            if group.fault_id != self._next_id - 1:
+                self._fold(group)
+
+    def _fold(self, group: FaultGroup) -> None:
         if OTHER not in self.by_id:
             self._add(FaultGroup(OTHER, "other", "", "other", "", group.first_ms, group.last_ms))
         other = self.by_id[OTHER]
         other.first_ms, other.last_ms = min(other.first_ms, group.first_ms), max(other.last_ms, group.last_ms)
         self._note(other)
-        del self._groups[key], self.by_id[group.fault_id]
+        del self._groups[group.fingerprint, group.queue], self.by_id[group.fault_id]
         self._journal.batch.faults().folded[group.fault_id] = OTHER
 
     # -- by hand -----------------------------------------------------------------------------------------------------

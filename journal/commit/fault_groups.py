@@ -29,13 +29,16 @@ FOLD_SLOTS: Final = (
 def write_faults(connection: sqlite3.Connection, changes: FaultChanges) -> None:
     """After the references that ``keys`` are of."""
     run_values(connection, SET_KEY, 2, [value for key in changes.keys.items() for value in key])
-    run_values(connection, SET_FAULT, 7, [value for record in changes.records.values() for value in _row(record)])
-    run_values(connection, SET_TEXT, 3, [value for fault_id, texts in changes.texts.items() for value in (fault_id, *texts)])
     run_values(connection, COUNT_FAULTS, 2 + len(COLUMNS), [value for key, row in changes.stats.items() for value in (*key, *row)])
     for fault_id, into in changes.folded.items():
         connection.execute(FOLD_GROUP, {"fault_id": fault_id, "into": into})
         for table in ("fault_count", "fault_text", "fault"):
             connection.execute(f"DELETE FROM {table} WHERE fault_id = ?", (fault_id,))
+    # One that went may have come again since, under another number and the same name.
+    records = [record for fault_id, record in changes.records.items() if fault_id not in changes.folded]
+    texts = [(fault_id, *texts) for fault_id, texts in changes.texts.items() if fault_id not in changes.folded]
+    run_values(connection, SET_FAULT, 7, [value for record in records for value in _row(record)])
+    run_values(connection, SET_TEXT, 3, [value for row in texts for value in row])
 
 
 def _row(record: FaultRecord) -> list[object]:

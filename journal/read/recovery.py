@@ -242,11 +242,12 @@ def _declarations(connection: sqlite3.Connection) -> tuple[DeclarationRecord, ..
     return tuple(found)
 
 
-def _faults(connection: sqlite3.Connection) -> list[tuple[FaultRecord, str]]:
+def _faults(connection: sqlite3.Connection) -> list[tuple[FaultRecord, str, bool]]:
     """What cannot be read of one is no reason not to start."""
-    sql = "SELECT fault.*, coalesce(substr(text, 1, 256), '') FROM fault LEFT JOIN fault_text USING (fault_id) ORDER BY last_ms"
+    died = "EXISTS (SELECT 1 FROM fault_count counted WHERE counted.fault_id = fault.fault_id AND died > 0)"
+    sql = f"SELECT fault.*, coalesce(substr(text, 1, 256), ''), {died} FROM fault LEFT JOIN fault_text USING (fault_id) ORDER BY last_ms"
     found = []
-    for fault_id, fingerprint, queue, error_class, first_ms, last_ms, blob, text in rows(connection, sql):
+    for fault_id, fingerprint, queue, error_class, first_ms, last_ms, blob, text, died in rows(connection, sql):
         record = FaultRecord(fault_id, fingerprint, queue, error_class, first_ms, last_ms, [], [])
         try:
             record = record._replace(**unpack(blob))
@@ -254,7 +255,7 @@ def _faults(connection: sqlite3.Connection) -> list[tuple[FaultRecord, str]]:
             log.error(
                 "fault-group-damaged: fault group %s is not what was written: who met it and when it was fixed is left out", fingerprint
             )
-        found.append((record, text))
+        found.append((record, text, bool(died)))
     return found
 
 

@@ -30,6 +30,7 @@ TABLES: Final = {
     for name, slack in {
         "reference": 300.0, "message": 300.0, "gone": 5000.0, "failure": 300.0, "outcome": 300.0, "queue": 40.0, "address": 40.0,
         "declaration": 40.0, "producer": 200.0, "duplicate": 400.0, "committed": 300.0, "policy": 2.0, "quarantine": 0.0,
+        "fault": 200.0, "fault_text": 200.0, "fault_count": 200.0,
     }.items()
 }  # fmt: skip
 Sample = dict[Measure, float]

@@ -1,7 +1,8 @@
-"""How many fault groups there are is bounded: the least recent is folded into one."""
+"""How many fault groups there are is bounded: the least recent is folded into one, and so are those of queues that are gone."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,13 +16,14 @@ from homing.broker.recording import fault_groups
 from homing.broker.recording.fault_groups import OTHER, FaultGroups
 from homing.journal.commit.batch import WriteBatch
 from homing.journal.contract import FaultStat
+from tests.unit.journal_support import NOW_MS, opened
 
 
-def failed(groups: FaultGroups, kind: str, number: int = 1) -> MessageReference:
-    queue = Queue(1, "q", "q", "anycast", AddressSettings(), created_at_ms=0)
-    references = [MessageReference(Message(n, "q", b""), queue, n, 0) for n in range(number)]
-    groups.failed("q", references, (f"2-{kind}", kind, "text", ""), None, 1_000)
-    return references[0]
+def failed(groups: FaultGroups, kind: str, name: str = "q", now_ms: int = 1_000) -> MessageReference:
+    queue = Queue(1, name, name, "anycast", AddressSettings(), created_at_ms=0)
+    reference = MessageReference(Message(1, name, b""), queue, 1, 0)
+    groups.failed(name, [reference], (f"2-{kind}", kind, "text", ""), None, now_ms)
+    return reference
 
 
 def test_the_least_recent_is_folded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,6 +44,48 @@ def test_the_least_recent_is_folded(monkeypatch: pytest.MonkeyPatch) -> None:
     groups.ended(folded, succeeded=True)
     assert batch.faults().counts(OTHER, 1_000)[FaultStat.SUCCEEDED] == 1
     assert first.cause == next(iter(groups.by_id)) << 4
+
+
+def test_groups_of_queues_that_are_gone_go_after_a_while() -> None:
+    batch = WriteBatch()
+    groups = FaultGroups(cast(Any, SimpleNamespace(batch=batch)), lambda: 1_000)
+    died = failed(groups, "dead", "gone.died")
+    groups.died("gone.died", [died], "delivery_limit")
+    failed(groups, "muted", "gone.muted")
+    groups.mute(groups.by_id[max(groups.by_id)], True)
+    failed(groups, "here", "here")
+    for number in range(600):
+        failed(groups, "once", f"gone.{number}", 2_000)
+    failed(groups, "late", "gone.late", 3_000)
+    for before_ms, left in ((2_000, 604), (2_001, 105), (2_001, 5), (3_000, 5)):
+        groups.forget(before_ms, {"here"})
+        assert len(groups.by_id) == left
+    assert {each.queue for each in groups.by_id.values()} == {"gone.died", "gone.muted", "here", "gone.late", ""}
+    assert set(batch.faults().folded.values()) == {OTHER}
+    # The number of the latest is not to come again.
+    groups.forget(9_000, {"here"})
+    assert len(groups.by_id) == 5
+
+
+async def test_a_fault_may_come_again_in_the_batch_that_its_group_went_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(fault_groups, "MOST", 2)
+    async with opened(tmp_path) as (journal, _):
+        groups = FaultGroups(journal, lambda: NOW_MS)
+        for kind in "ab":
+            failed(groups, kind, now_ms=NOW_MS)
+        await journal.flush()
+        died = [failed(groups, kind, now_ms=NOW_MS) for kind in "cabcab"][-1]
+        groups.died("q", [died], "delivery_limit")
+        await journal.flush()
+    async with opened(tmp_path) as (journal, recovered):
+        assert {record.error_class: (text, died) for record, text, died in recovered.faults} == {
+            "other": ("", False),
+            "a": ("text", False),
+            "b": ("text", True),
+        }
+        restored = FaultGroups(journal, lambda: NOW_MS)
+        restored.restore(recovered.faults)
+        assert {each.error_class: each.died for each in restored.by_id.values()} == {"other": False, "a": False, "b": True}
 
 
 @pytest.mark.parametrize(
