@@ -33,7 +33,7 @@ _CLOCK_SLACK_MS: Final = 60_000
 #: As in administration.py.
 FREE: Final[Mapping[str, str]] = {
     "the login was checked": "connect disconnect",
-    "of a producer that was opened": "close_producer open_sender give_credit charge top_up tell_why send hold_sends",
+    "of a producer that was opened": "close_producer open_sender give_credit charge why_nothing_more top_up tell_why send hold_sends",
     "along a route that was worked out": "publish offer hold commit_channel",
     "of a consumer that was let in": "unsubscribe release pull delivered touch acknowledge fail poison without_too_large give_back"
     " client_saw_expire socket_resumed offer_room hold_acknowledgement check_get when_read serve",
@@ -140,11 +140,10 @@ class Broker(Administration):
         if producer is None:
             return
         self.flow.close(producer)
-        left = self.resources.named[producer.address] - 1
-        if left:
-            self.resources.named[producer.address] = left
-        else:
-            del self.resources.named[producer.address]
+        named = self.resources.named
+        named[producer.address] -= 1
+        if not named[producer.address]:
+            del named[producer.address]
 
     def open_sender(self, connection: Connection) -> Producer:
         """One producer for all that comes on the connection, to whatever address; nothing is numbered (AMQP). It is given credit."""
@@ -159,6 +158,10 @@ class Broker(Administration):
     def charge(self, producer: Producer, messages: int, size: int) -> bool:
         """See FlowControl.charge."""
         return self.flow.charge(producer, messages, size)
+
+    def why_nothing_more(self, producer: Producer) -> str | None:
+        """See FlowControl.why_nothing_more."""
+        return self.flow.why_nothing_more(producer)
 
     def top_up(self, producer: Producer) -> None:
         """See FlowControl.top_up."""

@@ -62,18 +62,20 @@ class FlowControl:
         self.waiting.pop(producer, None)
 
     def charge(self, producer: Producer, messages: int, size: int) -> bool:
-        """Takes what a frame held off the credit; False when the producer ignored it by more than a window.
-
-        While everybody waits also when it had none left at all: very many producers may each ignore it by a window.
-        """
-        had_none = messages > 0 and min(producer.credit_messages, producer.credit_bytes) <= 0
+        """Takes what a frame held off the credit; False when the producer ignored it by more than a window."""
         producer.credit_messages -= messages
         producer.credit_bytes -= size
         for share in producer.shares:
             self._charge(share, size)
-        if had_none and self._reason(resuming=False) is not None:
-            return False
         return producer.credit_messages >= -WINDOW_MESSAGES and producer.credit_bytes >= -4 * WINDOW_BYTES - 16 * 1024 * 1024
+
+    def why_nothing_more(self, producer: Producer) -> str | None:
+        """Why nothing that it sends now is taken: it has no credit left, and nobody is granted any; many producers might each go on for a
+        window. None: it is taken.
+        """
+        if producer.credit_messages > 0 and producer.credit_bytes > 0:
+            return None
+        return self._reason(resuming=False)
 
     def top_up(self, producer: Producer) -> None:
         """Grants up to a full window when less than half is left, or says why not."""

@@ -238,7 +238,7 @@ def test_a_page_of_peek_fits_into_a_frame() -> None:
     assert after is None
 
 
-def test_who_sends_without_credit_is_cut_off_at_once_while_memory_is_at_its_limit() -> None:
+def test_what_is_sent_without_credit_while_memory_is_at_its_limit_is_refused_and_may_be_sent_again() -> None:
     house = House(BrokerLimits(memory_bytes=1024 * 1024))
     session, socket = house.session("one")
     for number in range(1, 5):
@@ -251,6 +251,24 @@ def test_who_sends_without_credit_is_cut_off_at_once_while_memory_is_at_its_limi
     house.turn()
     assert house.broker.state.memory.charged > 1024 * 1024
     assert [frame[1] for frame in socket.of(Op.CREDIT) if frame[2:4] == [0, 0]], "somebody was told to wait"
+    held = house.broker.state.memory.charged
+    for number in range(1, 5):
+        # Repeats are confirmed all the same; what follows a refused one is ignored.
+        _say(session, [Op.SEND, number, 3, [message, message]], [Op.SEND, number, 5, [message]])
+    house.turn()
+    refused = {frame[1]: (frame[2], *frame[3][:2]) for frame in socket.of(Op.CONFIRM) if len(frame) > 3}
+    assert {each[2] for each in refused.values()} == {"credit-exceeded"}
+    number = next(number for number, each in refused.items() if each[:2] == (3, 4))
+    _say(session, [Op.SEND, number, 0, [message], 7], [Op.COMMIT, 2, 7, "id", 1])
+    house.turn()
+    assert [frame[2] for frame in socket.of(Op.REFUSED)] == ["credit-exceeded"]
+    assert house.broker.state.memory.charged - held < 4 * 310_000, "what was refused takes no memory"
+    _say(session, [Op.CALL, 3, "purge", {"queue": "a"}])
+    house.turn()
+    assert [frame[4] for frame in socket.of(Op.CREDIT) if frame[1] == number][-1] is None, "granted again"
+    _say(session, [Op.SEND, number, 4, [message, message]])
+    house.turn()
+    assert [frame[2:] for frame in socket.of(Op.CONFIRM) if frame[1] == number][-1] == [5]
     with pytest.raises(ProtocolError) as caught:
-        _say(session, *([Op.SEND, number, 4, [message]] for number in range(1, 5)))
+        _say(session, *([Op.SEND, number, each, [message] * 3] for each in range(6, 600, 3)))
     assert caught.value.code == "credit-exceeded"

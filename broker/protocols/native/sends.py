@@ -54,6 +54,7 @@ class Sends:
         if producer is None:
             raise malformed(f"producer {number} is not open")
         broker = self._broker
+        nothing_more = broker.why_nothing_more(producer)
         # Before the messages are looked at: a frame may hold very many small ones.
         if not broker.charge(producer, len(items), 0):
             raise _credit_exceeded()
@@ -67,6 +68,10 @@ class Sends:
         if cost + self._max_properties_bytes > self._largest_message:
             messages, oversize = fields.up_to_oversize(messages, self._largest_message)
             refusal = oversize or refusal
+        if nothing_more is not None:
+            repeats = 0 if session else max(0, producer.high_watermark + 1 - first)
+            if repeats < len(items):
+                messages, refusal = messages[:repeats], _without_credit(nothing_more)
         if session:
             broker.hold_sends(connection, session, messages, refusal)
             broker.top_up(producer)
@@ -137,6 +142,12 @@ class Sends:
         elif connection.producers.get(producer.number) is producer:
             broker.top_up(producer)
         return done
+
+
+def _without_credit(why: str) -> Refused:
+    return Refused(
+        "credit-exceeded", f"the producer has no credit left, and none is granted now: {why}", "wait for CREDIT, then send again"
+    )
 
 
 def _credit_exceeded() -> ProtocolError:
