@@ -5,17 +5,10 @@ What publish.py does for each message by itself, with everything looked up once 
 
 from __future__ import annotations
 
-from typing import Final
-
-from homing.journal.contract import MessageRecord, QueueStat, ReferenceRecord, make
-
 from ..core.counts import SENT
 from ..core.message import Message
 from ..core.queue import Queue
-from .references import expires_at
 from .state import BrokerState
-
-_MINUTE_MS: Final = 60_000
 
 
 def fan_out(state: BrokerState, messages: list[Message], queues: list[Queue]) -> bool:
@@ -26,18 +19,14 @@ def fan_out(state: BrokerState, messages: list[Message], queues: list[Queue]) ->
     stay = _stay(state, messages, queues)
     if stay is None:
         return False
-    now_ms, batch = state.now_ms(), state.recorder.batch
     # In the first queue they have the messages' own numbers.
     sequence = state.recorder.next_ids(len(messages) * len(queues))
     records = state.references.share(messages, sequence, sum(stay))
-    stored: dict[int, ReferenceRecord] = {}
-    minute, durable = now_ms // _MINUTE_MS, sum([message.durable for message in messages])
-    counts, sent, join = batch.counts, int(QueueStat.SENT), state.references.join
+    durable, join = sum([message.durable for message in messages]), state.references.join
     for queue, stays in zip(queues, stay, strict=True):
         queue.counts[SENT] += len(messages)
         if not stays:
-            _join_on_disk(state, queue, messages, records, sequence, now_ms, stored)
-            counts(queue.queue_id, minute)[sent] += len(messages)
+            state.join_on_disk(queue, messages, sequence, records)
         elif queue.consumers:
             queue.append_all(join(queue, messages, sequence, durable))
         else:
@@ -46,8 +35,6 @@ def fan_out(state: BrokerState, messages: list[Message], queues: list[Queue]) ->
         sequence += len(messages)
         if queue.consumers:
             state.mark_ready(queue)
-    if stored:
-        batch.add_fresh(stored, 0)
     return True
 
 
@@ -64,24 +51,3 @@ def _stay(state: BrokerState, messages: list[Message], queues: list[Queue]) -> l
         if any(pager.keeps(queue, priority) for queue, stays in zip(queues, stay, strict=True) if not stays for priority in priorities):
             return None
     return stay
-
-
-def _join_on_disk(
-    state: BrokerState,
-    queue: Queue,
-    messages: list[Message],
-    records: list[MessageRecord | None],
-    sequence: int,
-    now_ms: int,
-    stored: dict[int, ReferenceRecord],
-) -> None:
-    """One queue's references, none of which is in memory."""
-    settings, arrived, queue_id = queue.settings, state.pager.arrived, queue.queue_id
-    for message, record in zip(messages, records, strict=True):
-        assert record is not None, "only durable messages go to disk"
-        expires_at_ms = expires_at(settings, now_ms, message.expires_at_ms)
-        priority = queue.priority_of(message.priority)
-        values = (queue_id, priority, sequence, 0, 0, 0, 0, None, expires_at_ms, 0, 0, now_ms, None, record, True)
-        stored[sequence] = make(ReferenceRecord, values)
-        arrived(queue, priority, sequence, message.size, expires_at_ms)
-        sequence += 1

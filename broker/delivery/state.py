@@ -6,10 +6,12 @@ from there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from random import Random
 from typing import Final
+
+from homing.journal.contract import MessageRecord
 
 from ..core.consumer import Consumer
 from ..core.counts import SENT, Histogram
@@ -61,15 +63,20 @@ class BrokerState(SharedState):
                 self._arrive_on_disk(list(run), queue)
 
     def _arrive_on_disk(self, messages: list[Message], queue: Queue) -> None:
-        """There is no room in memory: they are in the open batch, and nowhere else."""
+        first = self.recorder.next_ids(len(messages))
+        for number, message in enumerate(messages, first):
+            message.message_id = number
+        self.join_on_disk(queue, messages, first)
+
+    def join_on_disk(self, queue: Queue, messages: list[Message], first: int, shared: Sequence[MessageRecord | None] | None = None) -> None:
+        """There is no room in memory: they are in the open batch, and nowhere else. ``shared``: see Recorder.arrived_on_disk."""
         now_ms, settings, arrived = self.now_ms(), queue.settings, self.pager.arrived
         expiries: list[int | None] = []
-        for number, message in enumerate(messages, self.recorder.next_ids(len(messages))):
-            message.message_id = number
+        for sequence, message in enumerate(messages, first):
             expires_at_ms = expires_at(settings, now_ms, message.expires_at_ms)
             expiries.append(expires_at_ms)
-            arrived(queue, queue.priority_of(message.priority), number, message.size, expires_at_ms)
-        self.recorder.arrived_on_disk(queue, messages, expiries)
+            arrived(queue, queue.priority_of(message.priority), sequence, message.size, expires_at_ms)
+        self.recorder.arrived_on_disk(queue, messages, first, expiries, shared)
 
     def place(self, references: Iterable[MessageReference], fresh: bool = False) -> None:
         """IN_COMMIT references become pending, or scheduled when their time is still to come. ``fresh``: first arrivals."""

@@ -16,6 +16,7 @@ from homing.journal.contract import (
     AttemptDetail,
     Attempts,
     Fault,
+    MessageRecord,
     OutcomeDetail,
     Outcomes,
     PolicyRecord,
@@ -217,28 +218,28 @@ class Recorder:
         batch.add_arrivals(arrivals, size, arrival_record)
         batch.counts(queue.queue_id, self._now_ms() // _MINUTE_MS)[QueueStat.SENT] += len(arrivals)
 
-    def arrived_on_disk(self, queue: Queue, messages: list[Message], expiries: list[int | None]) -> None:
-        """The same for durable messages of which there is no reference in memory."""
-        batch, queue_id, now_ms = self._journal.batch, queue.queue_id, self._now_ms()
-        for message, expires_at_ms in zip(messages, expiries, strict=True):
-            values = (
-                queue_id,
-                queue.priority_of(message.priority),
-                message.message_id,
-                0,
-                0,
-                0,
-                0,
-                None,
-                expires_at_ms,
-                0,
-                0,
-                now_ms,
-                None,
-                message_record(message),
-                False,
-            )
-            batch.add(make(ReferenceRecord, values))
+    def arrived_on_disk(
+        self,
+        queue: Queue,
+        messages: list[Message],
+        first: int,
+        expiries: list[int | None],
+        shared: Sequence[MessageRecord | None] | None = None,
+    ) -> None:
+        """The same for durable messages of which there is no reference in memory, numbered from ``first`` on. ``shared``: what they are
+        where other queues share them, and their bodies are recorded already.
+        """
+        batch, queue_id, now_ms, size = self._journal.batch, queue.queue_id, self._now_ms(), 0
+        records: dict[int, ReferenceRecord] = {}
+        for number, message in enumerate(messages):
+            record = message_record(message) if shared is None else shared[number]
+            assert record is not None, "only durable messages go to disk"
+            if shared is None:
+                size += message.size + message.extra
+            sequence, priority = first + number, queue.priority_of(message.priority)
+            values = (queue_id, priority, sequence, 0, 0, 0, 0, None, expiries[number], 0, 0, now_ms, None, record, shared is not None)
+            records[sequence] = make(ReferenceRecord, values)
+        batch.add_fresh(records, size)
         batch.counts(queue_id, now_ms // _MINUTE_MS)[QueueStat.SENT] += len(messages)
 
     def changed(self, references: Iterable[MessageReference]) -> None:
