@@ -99,22 +99,25 @@ async def redrive(connection: Connection, done: Done) -> None:
     for number in itertools.count():
         await asyncio.sleep(2)
         queues = {queue["name"] for queue in await connection.call("queues")}
+        # A queue that makes itself goes by itself, too, as soon as it is empty.
         if "DLQ.work" in queues:
-            found = await connection.call("redrive" if number % 3 else "purge", queue="DLQ.work")
-            done.add("redriven" if number % 3 else "purged", found["messages"])
+            found = await _refused_quietly(connection.call("redrive" if number % 3 else "purge", queue="DLQ.work"))
+            done.add("redriven" if number % 3 else "purged", found["messages"] if found else 0)
         for name in queues & {"EXP.short", "DLQ.temporary"}:
-            await connection.call("purge", queue=name)
+            await _refused_quietly(connection.call("purge", queue=name))
         page = await connection.call("peek", queue="work", limit=20)
         for message in page["messages"][:3]:
             await _refused_quietly(connection.call("history", message_id=message["message_id"]))
 
 
-async def _refused_quietly(call: Awaitable[Any]) -> None:
+async def _refused_quietly(call: Awaitable[Any]) -> Any:
+    """None where it was refused."""
     try:
-        await call
+        return await call
     except HomingError as error:
         if error.connection_lost:
             raise
+        return None
 
 
 async def temporary(connection: Connection, done: Done) -> None:
