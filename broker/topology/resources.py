@@ -338,6 +338,7 @@ class Resources:
         """Nothing is bound to it; the duplicate ids that came to it go with it."""
         self._state.post_office.remove_address(address.name)
         self._state.recorder.address_gone(address)
+        self._state.settings.forget(address.name)
         for forget in self.address_gone:
             forget(address.name)
 

@@ -273,6 +273,10 @@ class AddressSettingsRepository:
             found = self._by_address[address] = self._settings_of(self.patterns_of(address))
         return found
 
+    def forget(self, address: str) -> None:
+        """It is gone, and is looked up anew should it come back."""
+        self._by_address.pop(address, None)
+
     def patterns_of(self, address: str) -> tuple[str, ...]:
         """The patterns that match (or, for a pattern, cover) ``address``, least specific first."""
         words = address.split(".")

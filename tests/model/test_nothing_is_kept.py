@@ -1,0 +1,74 @@
+"""Queues that come and go leave nothing behind in memory: no object of the process names one that is gone."""
+
+from __future__ import annotations
+
+import gc
+from secrets import token_hex
+
+from homing.broker.core.message import Message
+from homing.broker.core.redelivery import Failure
+from homing.broker.limits import BrokerLimits
+from tests.model.world import DictJournal, World
+from tests.unit.test_amqp_methods import published
+from tests.unit.test_amqp_session import Peer
+
+HOUR_MS = 3_600_000
+
+
+def holders(mark: str) -> set[str]:
+    """What holds a text that begins with ``mark`` and goes on, by type and text."""
+    gc.collect()
+    found = set()
+    for each in gc.get_objects():
+        # The collector passes over keys that are texts.
+        for text in (*gc.get_referents(each), *(each if type(each) is dict else ())):
+            if type(text) is str and text.startswith(mark) and text != mark:
+                found.add(f"{type(each).__qualname__}: {text}")
+    return found
+
+
+def native(world: World, name: str) -> None:
+    """A queue that makes itself, a message that fails once, a connection that is lost."""
+    client = world.client(name, lambda delivery: None)
+    assert client.connection is not None
+    producer = world.broker.open_producer(client.connection, 1, name)
+    world.send(producer, [Message(0, name, b"x", duplicate_id=name)])
+    consumer = world.broker.subscribe(client.connection, 1, name, {"prefetch": 1})
+    world.commit()
+    world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {"reason": "once"})
+    world.commit()
+    world.broker.acknowledge(consumer, list(consumer.unsettled.values()))
+    world.broker.disconnect(client.connection, lost=True)
+
+
+def amqp(world: World, name: str) -> None:
+    """A queue that is exclusive, a message that is given back once."""
+    peer = Peer(world)
+    peer.log_in()
+    peer.call(1, "channel.open", "")
+    peer.call(1, "queue.declare", 0, name, False, False, True, False, False, {})
+    peer.send(published(name, b"x"))
+    for settle in ("basic.reject", "basic.ack"):
+        ((_, values), *_) = peer.call(1, "basic.get", 0, name, False)
+        peer.call(1, settle, values[0], settle == "basic.reject")
+    peer.session.lost()
+
+
+def test_of_queues_that_come_and_go_nothing_is_kept() -> None:
+    mark = token_hex(8)
+    world = World({"#": {"redelivery-delay": 0}}, limits=BrokerLimits(history_retention_ms=HOUR_MS, marks_retention_ms=HOUR_MS))
+    for number in range(3):
+        native(world, f"{mark}n{number}")
+        amqp(world, f"{mark}a{number}")
+    world.commit()
+    assert holders(mark)
+    # The latest fault's number, and what routes are, stay until there are others.
+    native(world, "the latest")
+    amqp(world, "the last")
+    for _ in range(3):
+        world.time_ms += HOUR_MS
+        world.turn()
+        world.commit()
+    # What is on disk is none of the broker's memory.
+    vars(world.journal).update(vars(DictJournal()))
+    assert holders(mark) == set()
