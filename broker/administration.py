@@ -26,9 +26,9 @@ from .core.redrive_job import RedriveJob
 from .core.rights import Grant, Place, Right
 from .core.selector import Selector
 from .core.settings.address_settings import AddressSettings, AddressSettingsRepository
-from .delivery import chosen
+from .delivery import chosen, retrying
 from .engine import Engine
-from .paging import browsing
+from .paging import browsing, waiting
 from .paging.by_number import QueueEntry, act_on, find
 from .paging.choosing import choice
 from .steps import Steps
@@ -209,6 +209,18 @@ class Administration(Engine):
     def cancel_redrive(self, who: Who, job: RedriveJob) -> None:
         """See Redriving.cancel."""
         self.redriving.cancel(job)
+
+    @needs((Right.BROWSE, at_queue), audited=True)
+    def browse_retrying(
+        self, who: Who, queue: Queue, wanted: Filter, after: waiting.Place, limit: int
+    ) -> Steps[tuple[list[tuple[MessageReference, FaultGroup | None]], waiting.Place | None]]:
+        """See retrying.shown."""
+        return retrying.shown(self.state, queue, wanted, after, limit)
+
+    @needs((Right.MANAGE, at_queue), audited=True)
+    def retry(self, who: Who, queue: Queue, wanted: Filter, due_at_ms: int, release: bool, after: waiting.Place) -> Steps[retrying.Done]:
+        """See retrying.retry."""
+        return retrying.retry(self.state, queue, wanted, due_at_ms, release, after)
 
     def choice_of(self, wanted: Filter) -> Any:
         """What indexes know of the filter, for a count in another thread."""

@@ -11,6 +11,7 @@ import secrets
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
@@ -219,6 +220,14 @@ class Server:
     def count_chosen(self, queue_id: int, which: Any) -> dict[int, int]:
         """In a thread: see JournalReader."""
         return self._journal_reader().count_chosen(queue_id, which)
+
+    def first_and_last(self) -> dict[int, tuple[int, int]]:
+        """In a thread: see JournalReader."""
+        return self._journal_reader().first_and_last(self._clock.now_ms())
+
+    def calendar(self, now_ms: int, parts: Sequence[tuple[int, int]]) -> dict[int, dict[int, int]]:
+        """In a thread: see JournalReader."""
+        return self._journal_reader().calendar(now_ms, parts)
 
     def fault_told(self, fault_ids: list[int]) -> dict[str, Any]:
         """In a thread: see JournalReader."""

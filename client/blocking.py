@@ -266,6 +266,9 @@ class Connection:
     def listing(self, verb: str, **arguments: Any) -> list[Any]:
         return self._loop.wait(lambda: self._connection.listing(verb, **arguments))
 
+    def retry(self, queue: str, **options: Any) -> int:
+        return self._loop.wait(lambda: self._connection.retry(queue, **options))
+
     def close(self, timeout_ms: int | None = None) -> None:
         self._end(lambda: self._connection.close(timeout_ms))
 

@@ -21,6 +21,7 @@ from .errors import CloseIncomplete, ConnectError, ConnectionLost, HomingError, 
 from .failure import failure_map
 from .link import Link, Reply
 from .modes import AckMode
+from .operations import Operations
 from .options import connection_options, given, policy_of
 from .parts import Parts, Tracing
 from .policy import PolicyMap, RedeliveryPolicy
@@ -103,7 +104,7 @@ def connect(
     return Connection(url, layer, user, password, dict(redelivery_policies or {}), reconnect, tls, rng or random.Random(), tracing)
 
 
-class Connection:
+class Connection(Operations):
     """Made by ``connect()``. ``state`` tells where it stands; ``on_state`` functions are called with every new state.
 
     ``last_error`` is why the connection was last lost, None if it never was.

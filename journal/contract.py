@@ -34,6 +34,9 @@ class ReferenceState(IntFlag):
     SUSPECT = 2
 
 
+#: The due time of what is on hold: it waits until it is released. The last that a calendar has (the broker's core says the same).
+ON_HOLD_MS: Final = 253_402_300_799_999
+
 #: What a message may die of, by its number in ``cause``; "": it has not died.
 DEATHS: Final = ("", "delivery_limit", "poison", "not-retryable", "expired", "maxlen", "rejected")
 DEATH_BITS: Final = 7
@@ -415,6 +418,8 @@ class OnDisk(NamedTuple):
     first_expiry_ms: int | None
     #: What one message is reckoned at.
     mean_bytes: int
+    #: Of those with a due time, on hold.
+    on_hold: int = 0
 
 
 class Recovered(NamedTuple):

@@ -43,6 +43,13 @@ EXAMPLES: Final = {
     "redrives pause": ["homing redrives pause 7"],
     "redrives resume": ["homing redrives resume 7"],
     "redrives cancel": ["homing redrives cancel 7"],
+    "retry": [
+        "homing retry orders --fault 2-9f86 --now",
+        "homing retry orders --error-type PaymentDown --hold",
+        "homing retry orders --release",
+    ],
+    "retrying": ["homing retrying --watch", "homing retrying orders --error-type PaymentDown"],
+    "due": ["homing due orders", "homing due --json | jq '.due[] | select(.messages > 1000)'"],
     "faults list": ["homing faults list --watch", "homing faults list orders --json | jq '.[] | select(.last_hour > 0)'"],
     "faults show": ["homing faults show 2-9f86d081"],
     "faults redrive": ["homing faults redrive 2-9f86d081 --dry-run", "homing faults redrive 2-9f86d081 --canary 10 --wait"],

@@ -44,8 +44,8 @@ Filter = dict[str, Any]
 
 #: Key of the filter -> its option.
 OPTIONS: Final[dict[str, Any]] = {
-    "fault": _option(str, "--fault", "Dead of this fault: its number (homing faults), or the beginning of it."),
-    "error_type": _option(str, "--error-type", "Dead of errors of this type, such as ValueError."),
+    "fault": _option(str, "--fault", "Failed last of this fault: its number (homing faults), or the beginning of it."),
+    "error_type": _option(str, "--error-type", "Failed last with an error of this type, such as ValueError."),
     "reason": _option(str, "--reason", "Dead for this reason: delivery_limit, poison, not-retryable, expired, maxlen or rejected."),
     "from_queue": _option(str, "--from-queue", "Died in this queue."),
     "since_ms": _option(int, "--since", "Came at this time or later: 2h ago, or 2026-11-23T09:00.", parser=_time, metavar="TIME"),
@@ -58,17 +58,21 @@ OPTIONS: Final[dict[str, Any]] = {
 }
 
 
-def filtered(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with ``OPTIONS`` in the place of its parameter ``wanted``, which it is given as one ``Filter``."""
+#: Of what is not dead.
+OF_WAITING: Final = {name: option for name, option in OPTIONS.items() if name not in ("reason", "from_queue")}
+
+
+def filtered(command: Callable[..., None], options: dict[str, Any] = OPTIONS) -> Callable[..., None]:
+    """The command with ``options`` in the place of its parameter ``wanted``, which it is given as one ``Filter``."""
     signature = inspect.signature(command, eval_str=True)
-    options = [inspect.Parameter(name, _POSITIONAL, default=None, annotation=option) for name, option in OPTIONS.items()]
+    instead = [inspect.Parameter(name, _POSITIONAL, default=None, annotation=option) for name, option in options.items()]
     parameters: list[inspect.Parameter] = []
     for each in signature.parameters.values():
-        parameters += options if each.name == "wanted" else [each]
+        parameters += instead if each.name == "wanted" else [each]
 
     @functools.wraps(command)
     def with_options(**said: Any) -> None:
-        wanted = {name: value for name in OPTIONS if (value := said.pop(name)) not in (None, [])}
+        wanted = {name: value for name in options if (value := said.pop(name)) not in (None, [])}
         if "properties" in wanted:
             wanted["properties"] = dict(map(property_given, wanted["properties"]))
         command(wanted=wanted, **said)
@@ -82,13 +86,14 @@ async def in_pages(connection: Any, verb: str, **arguments: Any) -> dict[str, in
 
     How far it is is shown on a terminal; Ctrl-C ends it between two steps, and what was done is done.
     """
-    after: int | None = 0
+    after: Any = None
     done = {"messages": 0, "looked_at": 0}
     with progress_bar(counted=False) as progress:
         task = progress.add_task(verb, total=None)
-        while after is not None:
+        while True:
             answer = await connection.call(verb, after=after, **arguments)
             after = answer["next"]
             done = {name: done[name] + answer[name] for name in done}
             progress.update(task, description=f"{done['messages']:,} of {done['looked_at']:,} looked at")
-    return done
+            if after is None:
+                return done

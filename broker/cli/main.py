@@ -29,6 +29,7 @@ from . import one_message as cli_one_message
 from . import policies as cli_policies
 from . import queues as cli_queues
 from . import redrives as cli_redrives
+from . import retries as cli_retries
 from . import settings as cli_settings
 from . import simulate as cli_simulate
 from . import statistics as cli_statistics
@@ -98,6 +99,7 @@ app.command(rich_help_panel=MESSAGES)(cli_messages.send)
 app.command(rich_help_panel=MESSAGES)(cli_messages.receive)
 app.command(rich_help_panel=MESSAGES)(cli_queues.peek)
 app.command(rich_help_panel=MESSAGES)(cli_queues.redrive)
+app.command(rich_help_panel=MESSAGES)(cli_retries.retry)
 app.command(rich_help_panel=MESSAGES)(cli_one_message.move)
 app.command(rich_help_panel=MESSAGES)(cli_one_message.delete)
 app.command(rich_help_panel=LOOKING)(cli_queues.queues)
@@ -107,6 +109,8 @@ app.command(rich_help_panel=LOOKING)(cli_statistics.statistics)
 app.command(rich_help_panel=LOOKING)(cli_one_message.why)
 app.command(rich_help_panel=LOOKING)(cli_history.history)
 app.command(rich_help_panel=LOOKING)(cli_explain.explain)
+app.command(rich_help_panel=LOOKING)(cli_retries.retrying)
+app.command(rich_help_panel=LOOKING)(cli_retries.due)
 app.add_typer(cli_dead.app, name="dead", rich_help_panel=LOOKING)
 app.add_typer(cli_redrives.app, name="redrives", rich_help_panel=MESSAGES)
 app.add_typer(cli_faults.app, name="faults", rich_help_panel=LOOKING)

@@ -52,6 +52,8 @@ def sentence(reason: dict[str, Any], now_ms: int) -> str:
     match reason["code"]:
         case "waits-until":
             return f"it waits until {clock(reason['at_ms'], date=True)}, {span(max(0, reason['at_ms'] - now_ms))} from now"
+        case "on-hold":
+            return "it is on hold until it is released (homing retry QUEUE --release)"
         case "held":
             return _held(reason, now_ms)
         case "parked":

@@ -39,6 +39,7 @@ COUNTS: Final = (
     ("scheduled", "scheduled"),
     ("parked", "parked"),
     ("consumers", "consumers"),
+    ("on_hold", "on hold"),
     ("sent", "sent"),
     ("moved_in", "moved in"),
     ("succeeded", "succeeded"),

@@ -10,7 +10,7 @@ from rich.table import Table
 from .output import DEFAULT_URL, Json, Url, clock, size
 from .watch import Watch, show
 
-_HERE: Final = ("pending", "delivering", "scheduled", "parked")
+_HERE: Final = ("pending", "delivering", "scheduled", "on_hold", "parked")
 _BECAME: Final = (
     *("sent", "moved_in", "delivered", "succeeded", "failed", "retried"),
     *("dead_lettered", "expired", "dropped", "purged", "moved_out"),
@@ -33,7 +33,7 @@ def _draw(found: dict[str, Any]) -> RenderableType:
     table.add_column("messages")
     table.add_column("now", justify="right")
     for key in _HERE:
-        table.add_row(key, f"{messages[key]:,}")
+        table.add_row(key.replace("_", "-"), f"{messages[key]:,}")
     became = Table(box=None, pad_edge=False, header_style="dim")
     became.add_column(f"since {clock(messages['since_ms'], date=True)}")
     became.add_column("in all", justify="right")

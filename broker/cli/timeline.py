@@ -198,6 +198,8 @@ def _here(reference: dict[str, Any], now_ms: int) -> Event:
     if reference["state"] & PARKED:
         why = "kept, not delivered: its dead-letter target is missing, full, or this queue"
         return Event(None, "‖", "red", f"is parked in {queue}", [why])
+    if reference.get("on_hold"):
+        return Event(None, "‖", "magenta", f"is on hold in {queue} until it is released", [])
     if reference["due_at_ms"] is not None and reference["due_at_ms"] > now_ms:
         wait = f"in {span(reference['due_at_ms'] - now_ms)}"
         return Event(

@@ -371,3 +371,11 @@ class Consumer:
         for reference in self.unsettled.values():
             (delivered if reference.delivered_at_ms is not None else unread).append(reference)
         return delivered, unread
+
+
+def by_priority(consumers: list[Consumer]) -> list[list[Consumer]]:
+    """The consumers in batches of one priority, the highest first: a batch is served when those before it want nothing more."""
+    if not any(consumer.priority for consumer in consumers):
+        return [consumers]
+    levels = sorted({consumer.priority for consumer in consumers}, reverse=True)
+    return [[consumer for consumer in consumers if consumer.priority == level] for level in levels]

@@ -21,6 +21,8 @@ Properties = dict[str, PropertyValue]
 Lookup = Callable[[str], PropertyValue]
 
 DEFAULT_PRIORITY: Final = 4
+#: The due time of what waits until it is released; as the journal has it (journal/contract.py).
+ON_HOLD_MS: Final = 253_402_300_799_999
 #: How an AMQP client published the message (origin.py); nobody else is shown it.
 AMQP_ORIGIN: Final = "_HOMING_AMQP"
 #: All hops, newest first, as JSON.
@@ -225,6 +227,11 @@ class MessageReference:
     def __hash__(self) -> int:
         """Equal only to itself; said because a class that can be compared has no hash of its own once it is compiled."""
         return id(self)
+
+    @property
+    def on_hold(self) -> bool:
+        """Whether it waits until it is released."""
+        return self.due_at_ms == ON_HOLD_MS
 
     def expired(self, now_ms: int) -> bool:
         return self.expires_at_ms is not None and self.expires_at_ms <= now_ms

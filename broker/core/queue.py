@@ -9,7 +9,7 @@ import heapq
 from typing import Any, Final, NamedTuple
 
 from .amqp.policy import Policy
-from .consumer import Consumer
+from .consumer import Consumer, by_priority
 from .counts import none_yet
 from .message import DELIVERING, IN_COMMIT, PENDING, REFERENCE_BYTES, MessageReference, Where
 from .pending import PRIORITIES, Pending
@@ -75,6 +75,8 @@ class Queue:
         "idle_since_ms",
         "lowest_priority",
         "name",
+        "on_hold",
+        "on_hold_on_disk",
         "options",
         "parked",
         "paused",
@@ -139,6 +141,9 @@ class Queue:
         #: No message that is only on disk expires before this; None: none does.
         self.expiry_on_disk_ms: int | None = None
         self.scheduled = 0
+        #: Of those with a due time, what waits until it is released: in memory, and only on disk.
+        self.on_hold = 0
+        self.on_hold_on_disk = 0
         self.delivering = 0
         #: Acknowledged by a commit that is on its way to the disk: shown as delivering until it is there.
         self.committing = 0
@@ -188,8 +193,13 @@ class Queue:
 
     @property
     def waiting(self) -> int:
-        """Messages whose time is still to come."""
+        """Messages whose time is still to come, or that are on hold."""
         return self.scheduled + self.due_on_disk
+
+    @property
+    def held_back(self) -> int:
+        """Messages on hold, in memory or on disk."""
+        return self.on_hold + self.on_hold_on_disk
 
     # -- in ----------------------------------------------------------------------------------------------------------
 
@@ -245,6 +255,7 @@ class Queue:
                     self.pending.remove(reference, to)
             case Where.SCHEDULED:
                 self.scheduled -= 1
+                self.on_hold -= reference.on_hold
             case Where.PARKED:
                 del self.parked[reference.sequence]
                 reference.park_reason = ""
@@ -486,11 +497,3 @@ def _is_over(reference: MessageReference, now_ms: int, expired: list[MessageRefe
     reference.where = IN_COMMIT
     expired.append(reference)
     return True
-
-
-def by_priority(consumers: list[Consumer]) -> list[list[Consumer]]:
-    """The consumers in batches of one priority, the highest first: a batch is served when those before it want nothing more."""
-    if not any(consumer.priority for consumer in consumers):
-        return [consumers]
-    levels = sorted({consumer.priority for consumer in consumers}, reverse=True)
-    return [[consumer for consumer in consumers if consumer.priority == level] for level in levels]

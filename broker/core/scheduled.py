@@ -6,7 +6,7 @@ import heapq
 from itertools import islice
 from typing import Final
 
-from .message import MessageReference, Where
+from .message import ON_HOLD_MS, MessageReference, Where
 
 _SWEEP_ABOVE: Final = 1024
 SECOND_MS: Final = 1000
@@ -25,6 +25,9 @@ class Schedule:
         reference.due_at_ms = due_at_ms
         reference.where = Where.SCHEDULED
         reference.queue.scheduled += 1
+        if due_at_ms == ON_HOLD_MS:
+            reference.queue.on_hold += 1
+            return
         heapq.heappush(self._heap, (due_at_ms, reference.sequence, reference))
         if len(self._heap) > self._sweep_at:
             self._sweep()

@@ -155,7 +155,8 @@ class BrokerCollector(Collector):
         late = "How long after its due time a message was ready to go."
         yield _histogram("homing_due_lateness_seconds", late, state.lateness_ms, factor=0.001)
         yield _histogram("homing_loop_lag_seconds", "How late the loop came to what was to be done at a time.", self._loop_lag)
-        times = [queue.first_due_ms for queue in self._broker.queues().values() if queue.due_on_disk and queue.first_due_ms is not None]
+        queues = [queue for queue in self._broker.queues().values() if queue.due_on_disk > queue.on_hold_on_disk]
+        times = [queue.first_due_ms for queue in queues if queue.first_due_ms is not None]
         if (next_ms := min((at for at in (state.schedule.next_ms(), *times) if at is not None), default=None)) is not None:
             yield _gauge(
                 "homing_next_due_seconds", "Until when the next scheduled message waits.", (next_ms - self._broker.now_ms()) / 1000

@@ -13,7 +13,21 @@ from ..connection import Connection
 from ..errors import Refused
 from ..steps import Steps
 from . import arguments as read
-from . import connections, dead_letters, faults, host, messages, one_message, policies, queues, redrives, settings, users, virtual_hosts
+from . import (
+    connections,
+    dead_letters,
+    faults,
+    host,
+    messages,
+    one_message,
+    policies,
+    queues,
+    redrives,
+    retries,
+    settings,
+    users,
+    virtual_hosts,
+)
 from .host import LOOK_AGAIN_S, Host, in_thread, in_turns
 from .statistics import Meter
 
@@ -32,6 +46,7 @@ AT_ONCE: Final[dict[str, Handler]] = {
     "connections": connections.list_all,
     "peek": messages.peek,
     "peek-dead-letters": dead_letters.peek,
+    "peek-retrying": retries.peek,
     "explain": settings.explain,
     "policies": policies.list_all,
     "list-settings": settings.list_all,
@@ -56,6 +71,7 @@ CHANGES: Final[dict[str, Handler]] = {
     "cancel-redrive": redrives.cancel,
     "delete-dead-letters": dead_letters.delete,
     "move-dead-letters": dead_letters.move,
+    "retry": retries.retry,
     "mute-fault": faults.mute,
     "fault-fixed": faults.fixed,
     "set-policy": policies.set_one,
@@ -88,6 +104,8 @@ READS: Final[dict[str, Handler]] = {
     "transaction-outcome": host.transaction_outcome,
     "dead-letters": dead_letters.list_all,
     "reckon-redrive": redrives.reckon,
+    "retrying": retries.list_all,
+    "due": retries.due,
     "faults": faults.list_all,
     "fault": faults.one,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 from ..auth.access import Who, asks, everywhere, found_later, free, needs, shown_only
@@ -39,6 +39,10 @@ class Host(Protocol):
     def fault_counts(self) -> dict[str, Any]: ...
 
     def count_chosen(self, queue_id: int, which: Any) -> dict[int, int]: ...
+
+    def first_and_last(self) -> dict[int, tuple[int, int]]: ...
+
+    def calendar(self, now_ms: int, parts: Sequence[tuple[int, int]]) -> dict[int, dict[int, int]]: ...
 
     def fault_told(self, fault_ids: list[int]) -> dict[str, Any]: ...
 

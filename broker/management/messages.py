@@ -11,7 +11,7 @@ from ..core.message import MessageReference, described
 from ..errors import Refused
 from ..steps import Steps
 from . import arguments as read
-from .queues import STATE_OF
+from .queues import state_of
 
 #: The place before the first message of the highest priority there is.
 _BEFORE_ALL: Final = -MOST_PRIORITY - 1
@@ -23,7 +23,7 @@ def describe(reference: MessageReference) -> dict[str, Any]:
     return {
         "message_id": message.message_id,
         "address": message.address,
-        "state": STATE_OF[reference.where],
+        "state": state_of(reference),
         "body": message.body,
         "properties": reference.visible_properties() or {},
         "priority": reference.priority,
@@ -31,7 +31,7 @@ def describe(reference: MessageReference) -> dict[str, Any]:
         "sent_at_ms": message.sent_at_ms,
         "entered_at_ms": reference.entered_at_ms,
         "expires_at_ms": reference.expires_at_ms,
-        "due_at_ms": reference.due_at_ms,
+        "due_at_ms": None if reference.on_hold else reference.due_at_ms,
         "delivery_count": reference.delivery_count,
         "failed": reference.failed,
         "assigned": reference.dispatched,

@@ -13,7 +13,7 @@ from ..core.rights import Place, Right
 from ..errors import Refused
 from ..steps import LOOK_STEP, Steps
 from . import arguments as read
-from .queues import STATE_OF
+from .queues import state_of
 
 #: What the journal knows of it (JournalReader.history); None: nothing.
 History = dict[str, Any] | None
@@ -106,7 +106,7 @@ def why(broker: Broker, who: Who, message_id: int, history: History, arguments: 
             {
                 "queue": reference.queue.name,
                 "address": reference.queue.address,
-                "state": STATE_OF[reference.where],
+                "state": state_of(reference),
                 "entered_at_ms": reference.entered_at_ms,
                 "failed": reference.failed,
                 "delivery_count": reference.delivery_count,
@@ -140,7 +140,7 @@ def _reasons(broker: Broker, reference: MessageReference, ahead: int, first: int
         case Where.DELIVERING:
             return [_held(broker, reference)]
         case Where.SCHEDULED:
-            return [{"code": "waits-until", "at_ms": reference.due_at_ms}]
+            return [{"code": "on-hold"} if reference.on_hold else {"code": "waits-until", "at_ms": reference.due_at_ms}]
         case Where.PARKED:
             return [{"code": "parked", "reason": reference.park_reason}]
         case Where.IN_COMMIT:

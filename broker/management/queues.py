@@ -10,7 +10,7 @@ from ..broker import Broker
 from ..core.amqp.declared import ignored
 from ..core.amqp.vhost import virtual_host_of
 from ..core.consumer import Consumer
-from ..core.message import Where
+from ..core.message import MessageReference, Where
 from ..core.queue import Queue
 from ..core.rights import Place, Right
 from ..core.settings.units import counted
@@ -142,6 +142,10 @@ def _set_paused(broker: Broker, who: Who, arguments: dict[str, Any], paused: boo
     queue = read.queue(broker, arguments)
     broker.pause(who, queue, paused)
     return describe(queue)
+
+
+def state_of(reference: MessageReference) -> str:
+    return "on-hold" if reference.where is Where.SCHEDULED and reference.on_hold else STATE_OF[reference.where]
 
 
 STATE_OF = {

@@ -110,13 +110,14 @@ class Meter:
 
 def states(queues: Iterable[Queue]) -> dict[str, int]:
     """How many messages stand in these now, by state."""
-    pending = delivering = scheduled = parked = 0
+    pending = delivering = scheduled = on_hold = parked = 0
     for queue in queues:
         pending += queue.ready
         delivering += queue.delivering + queue.committing
-        scheduled += queue.waiting
+        scheduled += queue.waiting - queue.held_back
+        on_hold += queue.held_back
         parked += len(queue.parked)
-    return {"pending": pending, "delivering": delivering, "scheduled": scheduled, "parked": parked}
+    return {"pending": pending, "delivering": delivering, "scheduled": scheduled, "on_hold": on_hold, "parked": parked}
 
 
 def _add(total: list[int], counts: Sequence[int], less: Sequence[int]) -> None:

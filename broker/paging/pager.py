@@ -17,7 +17,7 @@ from homing.journal.contract import ReferenceRecord
 from homing.journal.read.pages import PAGE_BYTES, PAGE_ROWS, Page, Wanted
 
 from ..core.consumer import Consumer
-from ..core.message import MessageReference
+from ..core.message import ON_HOLD_MS, MessageReference
 from ..core.queue import SCAN_BUDGET, Queue
 from ..core.settings.address_settings import AddressSettings
 from ..delivery.references import reference_of
@@ -147,6 +147,7 @@ class Pager:
             return False
         self._references.leave_memory(reference)
         queue.due_on_disk += 1
+        queue.on_hold_on_disk += reference.on_hold
         queue.first_due_ms = min(due_at_ms, queue.first_due_ms or due_at_ms)
         self._timed[queue] = None
         self._expires(queue, reference.expires_at_ms)
@@ -158,13 +159,13 @@ class Pager:
             self._timed[queue] = None
 
     def restore(
-        self, queue: Queue, ready: dict[int, int], due: int, first_due_ms: int | None, first_expiry_ms: int | None, size: int
+        self, queue: Queue, ready: dict[int, int], due: int, first_due_ms: int | None, first_expiry_ms: int | None, size: int, on_hold: int
     ) -> None:
         """What the journal counted at the start and did not read."""
         newest = self._state.recorder.next_id()
         for priority, count in ready.items():
             queue.pending.found_on_disk(priority, count, count * size, newest)
-        queue.due_on_disk = due
+        queue.due_on_disk, queue.on_hold_on_disk = due, on_hold
         queue.first_due_ms = first_due_ms
         queue.expiry_on_disk_ms = first_expiry_ms
         count = sum(ready.values()) + due
@@ -180,7 +181,7 @@ class Pager:
         self._references.count_on_disk(-pending.disk_count - queue.due_on_disk, -pending.disk_bytes)
         for priority, count in enumerate(pending.on_disk):
             pending.come_from_disk(priority, count, 0)
-        queue.due_on_disk = 0
+        queue.due_on_disk = queue.on_hold_on_disk = 0
 
     # -- from disk ---------------------------------------------------------------------------------------------------
 
@@ -266,8 +267,8 @@ class Pager:
         """The same of a page that nothing was counted for."""
         if self._state.post_office.queues_by_id.get(queue.queue_id) is not queue:
             return False
-        for priority, has_due_time in page.set_aside:
-            self._count_out(queue, priority, has_due_time, 0)
+        for priority, due_at_ms in page.set_aside:
+            self._count_out(queue, priority, due_at_ms, 0)
         return True
 
     def _tell(self, queue: Queue) -> None:
@@ -304,7 +305,7 @@ class Pager:
         message.stored = 1
         message.shared = record.shared
         self._references.restore(reference)
-        self._count_out(queue, record.priority, record.due_at_ms is not None, message.size)
+        self._count_out(queue, record.priority, record.due_at_ms, message.size)
         return reference
 
     def _adopt_ready(self, queue: Queue, priority: int, records: list[ReferenceRecord]) -> list[MessageReference]:
@@ -324,10 +325,11 @@ class Pager:
             queue.pending.come_from_disk(priority, len(references), size)
         return references
 
-    def _count_out(self, queue: Queue, priority: int, has_due_time: bool, size: int) -> None:
+    def _count_out(self, queue: Queue, priority: int, due_at_ms: int | None, size: int) -> None:
         self._references.count_on_disk(-1, -size)
-        if has_due_time:
+        if due_at_ms is not None:
             queue.due_on_disk -= 1
+            queue.on_hold_on_disk -= due_at_ms == ON_HOLD_MS
             if not queue.due_on_disk:
                 queue.pending.overdue = False
         else:
@@ -352,9 +354,7 @@ class Pager:
         queue.pending.overdue = queue.first_due_ms <= now_ms
         if queue.first_due_ms > now_ms + AHEAD_MS // 2:
             return
-        part, waiting = self.quota.part(), queue.scheduled + queue.pending.returned
-        room = part > 0.0 and waiting <= 4 * self._windows.scheduled * part
-        if not room and not (queue.pending.overdue and self._starves(queue, now_ms)):
+        if not self._has_room_for_due(queue) and not (queue.pending.overdue and self._starves(queue, now_ms)):
             return
         (after_ms, after), until_ms = queue.due_horizon, now_ms + AHEAD_MS
         rows, size = self._page_of(queue, _OVERDUE_PAGES if queue.pending.overdue else 1)
@@ -364,6 +364,15 @@ class Pager:
             # What is given a time up to here from now on stays in memory: the page could miss it.
             queue.due_horizon = max(queue.due_horizon, (until_ms, _LAST))
             queue.first_due_ms = None
+
+    def _has_room_for_due(self, queue: Queue) -> bool:
+        part, waiting = self.quota.part(), queue.scheduled - queue.on_hold + queue.pending.returned
+        return part > 0.0 and waiting <= 4 * self._windows.scheduled * part
+
+    def earliest_ms(self, queue: Queue) -> int:
+        """When one more that waits may go out: now, or, where there is no room for it, when what is only on disk is read next."""
+        now_ms = self._state.now_ms()
+        return now_ms if self._has_room_for_due(queue) else max(now_ms, queue.due_horizon[0]) + 1
 
     def _due_as_it_was(self, queue: Queue, horizon: tuple[int, int], first_due_ms: int | None) -> None:
         queue.due_horizon = horizon

@@ -18,7 +18,7 @@ from typing import Any
 
 from .. import fingerprint
 from ..commit.fault_groups import COLUMNS as FAULT_COLUMNS
-from ..contract import AttemptDetail, Fault, HopFacts, HopRecord, OutcomeDetail, Program, ReferenceState
+from ..contract import ON_HOLD_MS, AttemptDetail, Fault, HopFacts, HopRecord, OutcomeDetail, Program, ReferenceState
 from ..read import faults as fault_reads
 from ..store import returned
 from ..store.history_rows import ATTEMPTS, FAILURES_OF_MESSAGE, OUTCOMES
@@ -109,7 +109,7 @@ def _message_here(snapshot: Snapshot, row: Row) -> Row:
     return (
         message_id, sequence, queue_id, snapshot.queue_name(queue_id), message.address, STATES[which], None,
         failed, failed, delivery_count, None, bool(state & _SUSPECT), 9 - rank, len(message.body), len(hops),
-        us(message.sent_at_ms), us(entered_at_ms), us(due_at_ms), us(expires_at_ms), None, None, None,
+        us(message.sent_at_ms), us(entered_at_ms), us(None if due_at_ms == ON_HOLD_MS else due_at_ms), us(expires_at_ms), None, None, None,
         hops[-1].get("queue") if hops else snapshot.queue_name(queue_id), message.producer or None, None, None, None,
     )  # fmt: skip
 

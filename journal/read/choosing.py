@@ -23,7 +23,7 @@ _BY_CAUSE: Final = "reference r INDEXED BY reference_dead WHERE r.queue_id = ? A
 _BY_RANK: Final = "reference r INDEXED BY reference_order WHERE r.queue_id = ? AND r.rank = ?"
 _BY_KEY: Final = "reference r INDEXED BY reference_key WHERE r.queue_id = ? AND r.message_key = ? AND r.message_key IS NOT NULL"
 #: Those that were moved or share their body; and those that have their message's own number.
-_BY_NUMBER: Final = (
+BY_NUMBER: Final = (
     "reference r WHERE r.queue_id = ? AND r.sequence IN (SELECT o.sequence FROM reference o INDEXED BY reference_message"
     " WHERE o.message_id IN (SELECT value FROM json_each(?)) AND (o.overlay_blob IS NOT NULL OR o.message_blob IS NULL)"
     " UNION SELECT value FROM json_each(?))"
@@ -85,7 +85,7 @@ def _streams(connection: sqlite3.Connection, queue_id: int, choice: Choice) -> I
     if choice.message_ids is not None:
         numbers = json.dumps(choice.message_ids)
         key = " AND r.message_key = ?" if choice.key is not None else ""
-        yield _BY_NUMBER + causes + key, (queue_id, numbers, numbers, *([choice.key] if key else ()))
+        yield BY_NUMBER + causes + key, (queue_id, numbers, numbers, *([choice.key] if key else ()))
     elif choice.key is not None:
         yield _BY_KEY + causes, (queue_id, choice.key)
     else:

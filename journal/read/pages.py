@@ -19,6 +19,7 @@ from ..store.packing import Damaged, check_counts, hops_unpacker, unpack_message
 from ..upkeep.tombstones import THERE
 from . import quarantine
 from .choosing import Choice, chosen
+from .waiting import Look, next_waiting
 
 #: Rows of one page at most, and bytes of bodies beyond its first row.
 PAGE_ROWS: Final = 1_000
@@ -47,6 +48,7 @@ _DUE: Final = (
     " ORDER BY r.due_at_ms, r.sequence"
 )
 _CHOSEN: Final = "WHERE r.sequence IN (SELECT value FROM json_each(?)) ORDER BY r.sequence {direction}"
+_WAITING: Final = "WHERE r.sequence IN (SELECT value FROM json_each(?)) ORDER BY r.due_at_ms, r.sequence"
 _EXPIRED: Final = _DUE.replace("due_at_ms", "expires_at_ms")
 
 
@@ -54,7 +56,8 @@ class Wanted(NamedTuple):
     """Which rows. In delivery order: those of one priority beyond a sequence. By time: beyond (ms, sequence), up to a time."""
 
     queue_id: int
-    #: "ready": of one priority, without a due time; "all": of one priority; "due" and "expired": by that time; "chosen": by ``choice``.
+    #: "ready": of one priority, without a due time; "all": of one priority; "due" and "expired": by that time; "chosen": by ``choice``;
+    #: "waiting": by both, in the order of their times.
     kind: str
     priority: int = 0
     after_ms: int = 0
@@ -73,10 +76,13 @@ class Page(NamedTuple):
     more: bool
     #: By time only: the earliest time of what is behind, None where nothing is.
     next_ms: int | None = None
-    #: (priority, has a due time) of rows that were not what was written and now stand in table quarantine.
-    set_aside: list[tuple[int, bool]] = []  # noqa: RUF012 - replaced, never changed
+    #: (priority, due_at_ms) of rows that were not what was written and now stand in table quarantine.
+    set_aside: list[tuple[int, int | None]] = []  # noqa: RUF012 - replaced, never changed
     #: Of those chosen only: the last sequence that was looked at, 0 where there was none.
     last: int = 0
+    #: Of those that wait only: where it ended, (due_at_ms, sequence), and how many were looked at.
+    place: tuple[int, int] = (0, 0)
+    looked_at: int = 0
 
 
 def read_alone(connection: sqlite3.Connection, wanted: Wanted, quarantine_at_ms: int | None = None) -> Page:
@@ -111,6 +117,8 @@ def read_page(connection: sqlite3.Connection, wanted: Wanted, quarantine_at_ms: 
 
     A row that is not what was written: JournalError ``journal-damaged``, or, with ``quarantine_at_ms``, moved to that table.
     """
+    if wanted.kind == "waiting":
+        return _waiting(connection, wanted, quarantine_at_ms)
     numbers_chosen: list[int] = []
     if wanted.kind == "chosen":
         numbers_chosen = chosen(connection, wanted.queue_id, wanted.choice, wanted.after, wanted.rows)
@@ -118,17 +126,35 @@ def read_page(connection: sqlite3.Connection, wanted: Wanted, quarantine_at_ms: 
         rows = _CHOSEN.format(direction="DESC" if wanted.choice.newest_first else "ASC")
     else:
         rows, values = _rows(wanted)
-    lengths: list[int] = json.loads(connection.execute(_LENGTHS.format(rows=rows), (*values, wanted.rows)).fetchone()[0])
-    fitting = _fitting(lengths, wanted.size)
-    records: list[ReferenceRecord] = []
-    bad: list[tuple[int, Damaged]] = []
-    if fitting:
-        numbers, overlays, bodies = connection.execute(_PAGE.format(rows=rows), (*values, fitting)).fetchone()
-        records = _records(json.loads(numbers), overlays or b"", bodies or b"", bad)
+    records, fitting, found, bad = _read(connection, rows, values, wanted)
     set_aside = _quarantined(connection, bad, quarantine_at_ms)
-    more = fitting < len(lengths) or len(lengths) == wanted.rows
+    more = fitting < found or found == wanted.rows
     next_ms = _next_ms(connection, wanted, records) if wanted.kind in ("due", "expired") else None
     return Page(records, more, next_ms, set_aside, numbers_chosen[fitting - 1] if fitting and numbers_chosen else 0)
+
+
+def _read(
+    connection: sqlite3.Connection, rows: str, values: tuple[Any, ...], wanted: Wanted
+) -> tuple[list[ReferenceRecord], int, int, list[tuple[int, Damaged]]]:
+    """The records that fit; how many rows that was, of how many found; and those that are damaged."""
+    lengths: list[int] = json.loads(connection.execute(_LENGTHS.format(rows=rows), (*values, wanted.rows)).fetchone()[0])
+    fitting = _fitting(lengths, wanted.size)
+    bad: list[tuple[int, Damaged]] = []
+    if not fitting:
+        return [], 0, 0, bad
+    numbers, overlays, bodies = connection.execute(_PAGE.format(rows=rows), (*values, fitting)).fetchone()
+    return _records(json.loads(numbers), overlays or b"", bodies or b"", bad), fitting, len(lengths), bad
+
+
+def _waiting(connection: sqlite3.Connection, wanted: Wanted, quarantine_at_ms: int | None) -> Page:
+    after = (wanted.after_ms, wanted.after)
+    look: Look = next_waiting(connection, wanted.queue_id, wanted.choice, after, wanted.until_ms, wanted.rows)
+    records, fitting, found, bad = _read(connection, _WAITING, (json.dumps(look.sequences),), wanted)
+    set_aside = _quarantined(connection, bad, quarantine_at_ms)
+    cut = fitting < found
+    last = (records[-1].due_at_ms or 0, records[-1].sequence) if records else after
+    place = last if cut else look.last
+    return Page(records, look.more or cut, set_aside=set_aside, place=place, looked_at=len(records) if cut else look.looked_at)
 
 
 def _rows(wanted: Wanted) -> tuple[str, tuple[int, ...]]:
@@ -193,8 +219,8 @@ def _records(rows: list[list[Any]], overlays: bytes, bodies: bytes, bad: list[tu
     return records
 
 
-def _quarantined(connection: sqlite3.Connection, bad: list[tuple[int, Damaged]], at_ms: int | None) -> list[tuple[int, bool]]:
-    set_aside: list[tuple[int, bool]] = []
+def _quarantined(connection: sqlite3.Connection, bad: list[tuple[int, Damaged]], at_ms: int | None) -> list[tuple[int, int | None]]:
+    set_aside: list[tuple[int, int | None]] = []
     for sequence, why in bad:
         row = connection.execute(
             f"SELECT {quarantine.REFERENCE_COLUMNS} FROM reference r {returned.JOIN} WHERE sequence = ?", (sequence,)
@@ -204,7 +230,7 @@ def _quarantined(connection: sqlite3.Connection, bad: list[tuple[int, Damaged]],
         connection.execute("BEGIN IMMEDIATE")
         quarantine.set_aside(connection, row, why, at_ms)
         commit(connection)
-        set_aside.append((9 - row[1], row[8] is not None))
+        set_aside.append((9 - row[1], row[8]))
     return set_aside
 
 

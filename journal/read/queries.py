@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from .. import fingerprint
-from ..contract import MessageRecord, QueueStat
+from ..contract import ON_HOLD_MS, MessageRecord, QueueStat
 from ..errors import JournalError
 from ..migrations import VERSION, version_of
 from ..store import returned
@@ -23,7 +23,7 @@ from ..store.history_rows import ATTEMPTS, ATTEMPTS_OF_MESSAGE, OUTCOMES, OUTCOM
 from ..store.packing import Damaged, check_counts, unpack, unpack_hops, unpack_message
 from ..store.sqlite import APPLICATION_ID
 from ..upkeep.tombstones import THERE
-from . import faults
+from . import faults, waiting
 from .choosing import Choice, count
 
 _BUSY_S = 5.0
@@ -126,7 +126,7 @@ class JournalReader:
         """Everything known of one message, or None: ``{message_id, message, references, attempts, outcomes}``.
 
         ``message``: address, body, properties, priority, sent_at_ms, expires_at_ms, producer; None once it has left every queue.
-        ``references``: where it is now, with queue, priority, counts, state, due_at_ms, expires_at_ms, entered_at_ms and ``hops``,
+        ``references``: where it is now, with queue, priority, counts, state, due_at_ms, on_hold, expires_at_ms, entered_at_ms and ``hops``,
         newest first. ``attempts``: message_id, sequence, attempt, queue_id, queue, at_ms and the
         fields of AttemptDetail, oldest first. ``outcomes``: sequence, queue, at_ms,
         outcome and the detail of records.Outcomes, oldest first. Raises ``journal-damaged`` when what is stored is not what was written.
@@ -179,6 +179,16 @@ class JournalReader:
         """See faults.told."""
         with self._snapshot() as connection:
             return faults.told(connection, fault_ids, now_ms)
+
+    def first_and_last(self, now_ms: int) -> dict[int, tuple[int, int]]:
+        """See waiting.first_and_last."""
+        with self._snapshot() as connection:
+            return waiting.first_and_last(connection, now_ms)
+
+    def calendar(self, now_ms: int, parts: Sequence[tuple[int, int]]) -> dict[int, dict[int, int]]:
+        """See waiting.calendar."""
+        with self._snapshot() as connection:
+            return waiting.calendar(connection, now_ms, parts)
 
     def queues(self) -> list[dict[str, Any]]:
         """Live durable queues by name: the declaration, ``messages`` (durable ones, in any state), ``scheduled`` (those with a due
@@ -292,7 +302,8 @@ def _reference(row: tuple[Any, ...], names: _QueueNames) -> dict[str, Any]:
         "failed": failed,
         "assigned": assigned,
         "state": state,
-        "due_at_ms": due_at_ms,
+        "due_at_ms": None if due_at_ms == ON_HOLD_MS else due_at_ms,
+        "on_hold": due_at_ms == ON_HOLD_MS,
         "expires_at_ms": expires_at_ms,
         "entered_at_ms": entered_at_ms,
         "hops": _hops(row),

@@ -17,7 +17,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..commit.writer_state import WriterState
-from ..contract import AddressRecord, DeclarationRecord, FaultRecord, MessageRecord, OnDisk, QueueRecord, Recovered, ReferenceRecord
+from ..contract import (
+    ON_HOLD_MS,
+    AddressRecord,
+    DeclarationRecord,
+    FaultRecord,
+    MessageRecord,
+    OnDisk,
+    QueueRecord,
+    Recovered,
+    ReferenceRecord,
+)
 from ..store import returned
 from ..store.bulk_statements import delete_integers
 from ..store.commits import Mark, commit
@@ -177,7 +187,8 @@ def _on_disk(connection: sqlite3.Connection, counted: dict[tuple[int, int], int]
     ranks = sorted({rank for _, rank in counted})
     by_rank = ", ".join(["0", *(f"count(*) FILTER (WHERE rank = {rank})" for rank in ranks)])
     due = (
-        f"SELECT queue_id, min(due_at_ms), {by_rank} FROM reference r INDEXED BY reference_due"
+        f"SELECT queue_id, min(due_at_ms), count(*) FILTER (WHERE due_at_ms = {ON_HOLD_MS}), {by_rank} FROM reference r"
+        " INDEXED BY reference_due"
         f" WHERE due_at_ms IS NOT NULL AND {there} GROUP BY 1"
     )
     expiring = (
@@ -186,23 +197,26 @@ def _on_disk(connection: sqlite3.Connection, counted: dict[tuple[int, int], int]
     )
     ready = Counter(counted)
     waiting: Counter[int] = Counter()
+    on_hold: Counter[int] = Counter()
     first_due: dict[int, int] = {}
-    for queue_id, first_ms, _, *counts in connection.execute(due):
+    for queue_id, first_ms, held, _, *counts in connection.execute(due):
         ready.subtract({(queue_id, rank): count for rank, count in zip(ranks, counts, strict=True)})
         waiting[queue_id] = sum(counts)
-        first_due[queue_id] = first_ms
+        first_due[queue_id], on_hold[queue_id] = first_ms, held
     for reference in read:
         if reference.due_at_ms is None:
             ready[reference.queue_id, 9 - reference.priority] -= 1
         else:
             waiting[reference.queue_id] -= 1
+            on_hold[reference.queue_id] -= reference.due_at_ms == ON_HOLD_MS
     expiries = dict(connection.execute(expiring))
     pages, unused = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count"))
     mean = (pages - unused) * PAGE_BYTES // max(1, left + sum(counted.values()))
     found = []
     for queue_id in sorted({queue_id for queue_id, _ in counted}):
         by_priority = {9 - rank: count for (queue, rank), count in ready.items() if queue == queue_id and count}
-        found.append(OnDisk(queue_id, by_priority, waiting[queue_id], first_due.get(queue_id), expiries.get(queue_id), mean))
+        times = (first_due.get(queue_id), expiries.get(queue_id))
+        found.append(OnDisk(queue_id, by_priority, waiting[queue_id], *times, mean, on_hold[queue_id]))
     return found
 
 

@@ -10,6 +10,7 @@ import asyncio
 import os
 import random
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from homing.broker.broker import Broker
@@ -65,6 +66,12 @@ class NoHost:
         return {"faults": {}, "dead": [], "queues": {}}
 
     def count_chosen(self, queue_id: int, which: Any) -> dict[int, int]:
+        return {}
+
+    def first_and_last(self) -> dict[int, tuple[int, int]]:
+        return {}
+
+    def calendar(self, now_ms: int, parts: Sequence[tuple[int, int]]) -> dict[int, dict[int, int]]:
         return {}
 
     def fault_told(self, fault_ids: list[int]) -> dict[str, Any]:

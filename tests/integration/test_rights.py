@@ -281,6 +281,8 @@ call("reckon-redrive", BROWSE, before=dead)(lambda name, _: {"queue": f"DLQ.{nam
 call("histories", BROWSE, before=dead)(lambda name, _: {"queue": f"DLQ.{name}"})
 for _verb in ("pause-redrive", "resume-redrive", "cancel-redrive"):
     call(_verb, CONSUME, before=a_job, sees=(BROWSE,))(lambda name, job: {"redrive": job})
+call("retry", MANAGE, before=filled)(lambda name, _: {"queue": name, "now": True})
+call("peek-retrying", BROWSE, before=filled)(lambda name, _: {"queue": name})
 call("mute-fault", MANAGE, before=fault, sees=(BROWSE,))(lambda name, found: {"fault": found})
 call("fault-fixed", MANAGE, before=fault, sees=(BROWSE,))(lambda name, found: {"fault": found})
 call("close-connection", MANAGE, before=another_connection)(lambda name, number: {"connection": number})
@@ -291,7 +293,7 @@ call("revoke", ADMINISTER, before=a_user)(lambda name, _: {"name": name, "rights
 
 #: Lists that anybody may ask for; what is in them is another matter.
 LISTS = {"queues": MONITOR, "consumers": MONITOR, "faults": BROWSE, "fault": BROWSE, "last-attempts": BROWSE, "dead-letters": BROWSE}
-LISTS |= {"redrives": BROWSE, "redrive-status": BROWSE}
+LISTS |= {"redrives": BROWSE, "redrive-status": BROWSE, "retrying": BROWSE, "due": MONITOR}
 
 
 @native("open_producer", SEND, before=made)

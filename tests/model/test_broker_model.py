@@ -12,11 +12,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from homing.broker.core.consumer import Consumer
-from homing.broker.core.message import Message, MessageReference, Where
+from homing.broker.core.letter_filter import Filter
+from homing.broker.core.message import ON_HOLD_MS, Message, MessageReference, Where
 from homing.broker.core.redelivery import Failure
+from homing.broker.delivery.retrying import NOW
 from homing.broker.errors import Refused
 from homing.broker.limits import BrokerLimits
-from tests.model.world import Client, Delivery, World
+from homing.broker.paging.waiting import FIRST
+from tests.model.world import ANYBODY, Client, Delivery, World
 
 LAYERS: dict[str, dict[str, Any]] = {
     "#": {"max-delivery-attempts": 3, "redelivery-delay": 0},
@@ -210,6 +213,30 @@ class BrokerModel(RuleBasedStateMachine):
             due = self.world.time_ms + delay_ms
             # Until the batch is on disk a crash brings it back without the delay.
             self.world.broker.recorder.when_safe(lambda: self.not_before.__setitem__(delivery.key, due))
+
+    @rule(queue=st.sampled_from(ADDRESSES), way=st.sampled_from(["now", "at", "hold", "release"]), commits=st.booleans())
+    def retry(self, queue: str, way: str, commits: bool) -> None:
+        """What waits gets another time, with commits between two steps or without; when it was answered, that is on disk."""
+        broker = self.world.broker
+        found = broker.state.post_office.queues.get(queue)
+        if found is None:
+            return
+        at_ms = {"now": NOW, "release": NOW, "at": self.world.time_ms + 700, "hold": ON_HOLD_MS}[way]
+        there = [record for record in self.world.journal.rows().values() if record.queue_id == found.queue_id]
+        for record in there:
+            self.not_before.pop(record.message.body.decode(), None)
+        after: tuple[int, int] | None = FIRST
+        while after is not None:
+            steps = broker.retry(ANYBODY, found, Filter(), at_ms, way == "release", after)
+            _, _, after = self.world.run(steps, commits)
+        self.world.commit()
+        rows = [record for record in self.world.journal.references.values() if record.queue_id == found.queue_id]
+        self.not_before |= {record.message.body.decode(): record.due_at_ms for record in rows if record.due_at_ms is not None}
+        waiting = [record.due_at_ms for record in rows if record.failed and (record.due_at_ms or 0) > self.world.time_ms]
+        if way == "release":
+            assert ON_HOLD_MS not in waiting
+        elif way != "now":
+            assert {*waiting} <= {at_ms, ON_HOLD_MS}
 
     # -- transactions ------------------------------------------------------------------------------------------------
 

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from homing.broker.core.consumer import Consumer
-from homing.broker.core.message import MessageReference, Where
+from homing.broker.core.letter_filter import Filter
+from homing.broker.core.message import ON_HOLD_MS, MessageReference, Where
 from homing.broker.core.redelivery import Failure
 from homing.broker.errors import Refused
 from homing.broker.limits import BrokerLimits
 from homing.broker.management.messages import peek
 from homing.broker.management.queues import delete
+from homing.broker.paging.waiting import FIRST
 from homing.broker.steps import Steps
 from tests.model.test_interleavings import AT_ONCE, Life
 from tests.model.world import ANYBODY, Client, World
@@ -31,13 +33,9 @@ class LongLife(Life):
 
     def run(self, steps: Steps[Any]) -> Any:
         """Long work to its end, with the disk in between."""
-        while True:
-            try:
-                next(steps)
-            except StopIteration as done:
-                self.world.commit()
-                return done.value
-            self.world.commit()
+        value = self.world.run(steps)
+        self.world.commit()
+        return value
 
     def acknowledge_all(self, client: Client, look: Callable[[], None] = lambda: None) -> list[str]:
         """What comes until nothing comes any more, each acknowledged as it comes."""
@@ -172,6 +170,27 @@ def test_what_expires_on_disk_leaves_for_the_expiry_address() -> None:
     life.world.time_ms += 60_000
     life.world.commit()
     assert (life.queue("a").count, dead.count) == (5, 15)
+
+
+def test_what_is_on_hold_waits_without_end_but_for_its_time_to_live() -> None:
+    life = LongLife({"redelivery-delay": 60_000, "expiry-address": "EXPIRED", "auto-create-expiry-resources": True})
+    receiver, sender = life.client(), life.client()
+    life.send(sender, "a", *numbers(6))
+    life.send(sender, "a", *numbers(6, 6), expires_at_ms=life.world.time_ms + 3_600_000)
+    consumer = life.subscribe(receiver, "a", prefetch=12)
+    life.world.commit()
+    life.world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
+    life.world.commit()
+    assert life.run(life.world.broker.retry(ANYBODY, life.queue("a"), Filter(), ON_HOLD_MS, False, FIRST))[0] == 12
+    assert (life.queue("a").held_back, life.queue("a").due_on_disk > 0) == (12, True)
+    life.world.journal.load_limit = 0
+    life.world.crash()
+    assert (life.queue("a").held_back, len(life.queue("a").references)) == (12, 0)
+    for _ in range(4):
+        life.world.time_ms += 30 * 86_400_000
+        life.world.commit()
+        life.world.check_balance()
+    assert (life.queue("a").count, life.queue("a").held_back, life.queue("EXP.a").count) == (6, 6, 6)
 
 
 @pytest.mark.parametrize("load_limit", [0, 1 << 30])

@@ -22,8 +22,9 @@ from homing.broker.core.settings.address_settings import AddressSettingsReposito
 from homing.broker.errors import Refused
 from homing.broker.limits import BrokerLimits
 from homing.broker.recording.recovery import recover
+from homing.broker.steps import Steps
 from homing.journal.commit.batch import WriteBatch
-from homing.journal.contract import AddressRecord, MessageRecord, OnDisk, QueueRecord, Recovered, ReferenceRecord
+from homing.journal.contract import ON_HOLD_MS, AddressRecord, MessageRecord, OnDisk, QueueRecord, Recovered, ReferenceRecord
 from homing.journal.read.pages import Page, Wanted
 
 
@@ -121,6 +122,13 @@ class DictJournal:
         if wanted.kind in ("ready", "all"):
             rows = [record for record in rows if record.priority == wanted.priority and record.sequence > wanted.after]
             rows = sorted((r for r in rows if wanted.kind == "all" or r.due_at_ms is None), key=lambda record: record.sequence)
+        elif wanted.kind == "waiting":
+            waiting = sorted((r.due_at_ms, r.sequence, r) for r in rows if r.due_at_ms is not None)
+            looked = [(at, n, r) for at, n, r in waiting if (wanted.after_ms, wanted.after) < (at, n) and at <= wanted.until_ms]
+            part, takes = looked[: self.page_rows], wanted.choice.takes
+            place = part[-1][:2] if part else (wanted.after_ms, wanted.after)
+            chosen = [r for *_, r in part if (takes is None or takes(r.cause)) and r.sequence not in self.batch.deleted]
+            return Page(chosen, len(looked) > len(part), place=place, looked_at=len(part))
         else:
             timed = [(r.due_at_ms if wanted.kind == "due" else r.expires_at_ms, r.sequence, r) for r in rows]
             beyond = sorted((at, n, r) for at, n, r in timed if at is not None and (at, n) > (wanted.after_ms, wanted.after))
@@ -214,7 +222,7 @@ def _counted(queue_id: int, records: list[ReferenceRecord]) -> OnDisk:
     dues = [record.due_at_ms for record in here if record.due_at_ms is not None]
     expiries = [record.expires_at_ms for record in here if record.expires_at_ms is not None]
     ready = Counter(record.priority for record in here if record.due_at_ms is None)
-    return OnDisk(queue_id, dict(ready), len(dues), min(dues, default=None), min(expiries, default=None), 10)
+    return OnDisk(queue_id, dict(ready), len(dues), min(dues, default=None), min(expiries, default=None), 10, dues.count(ON_HOLD_MS))
 
 
 @dataclass
@@ -324,6 +332,18 @@ class World:
                 assert not any(consumer.returning for consumer in self._consumers()), "credit was lost on the way back"
                 return
 
+    def run(self, steps: Steps[Any], commits: bool = True) -> Any:
+        """Long work to its end, with the disk in between: after each step, or only where it waits for that."""
+        while True:
+            try:
+                waits = next(steps)
+            except StopIteration as done:
+                return done.value
+            if commits or (waits and not self.journal.reads):
+                self.commit()
+            else:
+                self.turn()
+
     def _check_nobody_starves(self) -> None:
         """Nobody who holds nothing, also not by closed consumers, waits for what is ready, however short memory is."""
         for queue in self.broker.state.post_office.queues.values():
@@ -361,6 +381,8 @@ class World:
             assert queue.pending.bytes == sum(queue.references[sequence].message.size for sequence in waiting)
             assert queue.delivering == by_place.get(Where.DELIVERING, 0), f"{queue.name}: delivering"
             assert queue.scheduled == by_place.get(Where.SCHEDULED, 0), f"{queue.name}: scheduled"
+            on_hold = [each for each in queue.references.values() if each.where is Where.SCHEDULED and each.on_hold]
+            assert queue.on_hold == len(on_hold), f"{queue.name}: on hold"
             assert len(queue.parked) == by_place.get(Where.PARKED, 0), f"{queue.name}: parked"
             assert not by_place.get(Where.GONE)
         pager = self.broker.state.pager
@@ -390,6 +412,7 @@ class World:
         assert queue.pending.on_disk == [ready[priority] for priority in range(len(queue.pending.on_disk))], f"{queue.name}: ready on disk"
         assert queue.pending.disk_count == sum(queue.pending.on_disk)
         assert queue.due_on_disk == sum(record.due_at_ms is not None for record in rows), f"{queue.name}: due on disk"
+        assert queue.on_hold_on_disk == sum(record.due_at_ms == ON_HOLD_MS for record in rows), f"{queue.name}: on hold on disk"
         assert all(r.sequence > queue.pending.cursor[r.priority] for r in rows if r.due_at_ms is None), f"{queue.name}: behind the cursor"
         if (queue.queue_id, "due") not in self.broker.state.pager.reads.reading:
             times = [(record.due_at_ms, record.sequence) for record in rows if record.due_at_ms is not None]

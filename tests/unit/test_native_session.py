@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -56,6 +57,12 @@ class NoHost:
         return {"faults": {}, "dead": [], "queues": {}}
 
     def count_chosen(self, queue_id: int, which: Any) -> dict[int, int]:
+        return {}
+
+    def first_and_last(self) -> dict[int, tuple[int, int]]:
+        return {}
+
+    def calendar(self, now_ms: int, parts: Sequence[tuple[int, int]]) -> dict[int, dict[int, int]]:
         return {}
 
     def fault_told(self, fault_ids: list[int]) -> dict[str, Any]:

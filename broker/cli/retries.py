@@ -1,0 +1,188 @@
+"""``homing retry``, ``homing retrying`` and ``homing due``: what failed and is to be tried again, when, and other times for it."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import datetime
+from functools import partial
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import RenderableType
+from rich.table import Table
+
+from ..core.settings.units import counted
+from . import letter_filter as of
+from .completion import queue_argument
+from .output import DEFAULT_URL, Json, Url, clock, escape, print_json, span, stdout
+from .watch import Watch, show
+
+_filtered = partial(of.filtered, options=of.OF_WAITING)
+_BAR: Final = 40
+#: Messages of which it is asked at a time what they failed of.
+_ASKED: Final = 100
+_MOST_TEXT: Final = 80
+
+
+def _time(text: str | int) -> int:
+    """``2h`` from now, or a date and time of the reader's zone where it names none."""
+    from ..core.settings.units import parse_duration_ms
+
+    if isinstance(text, int):
+        return text
+    try:
+        if re.fullmatch(r"\d+(\.\d+)?\s*[a-z]+", text):
+            return time.time_ns() // 1_000_000 + parse_duration_ms(text)
+        return int(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is neither a duration, such as 2h, nor a time, such as 2026-11-23T09:00") from None
+
+
+@_filtered
+def retry(
+    queue: Annotated[str, queue_argument("The queue in which they wait.")],
+    wanted: of.Filter,
+    now: Annotated[bool, typer.Option("--now", help="Try them as soon as may be.")] = False,
+    at: Annotated[
+        int | None, typer.Option("--at", parser=_time, metavar="TIME", help="Try them then: in 2h, or at 2026-11-23T09:00.")
+    ] = None,
+    hold: Annotated[bool, typer.Option("--hold", help="Do not try them before they are released; a time to live goes on.")] = False,
+    release: Annotated[bool, typer.Option("--release", help="Let go what is on hold; it is tried as soon as may be.")] = False,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Give other times to messages of a queue that failed and wait to be tried again: all of them, or those that are meant."""
+    from .client import talk
+
+    if [now, at is not None, hold, release].count(True) != 1:
+        raise typer.BadParameter("give one of --now, --at, --hold and --release")
+    way: dict[str, Any] = {"at_ms": at} if at is not None else {"now": now, "hold": hold, "release": release}
+    done = talk(url, lambda connection: of.in_pages(connection, "retry", queue=queue, filter=wanted, **way))
+    if as_json:
+        print_json(done)
+        return
+    said = "on hold" if hold else f"due at {clock(at)}" if at is not None else "due now"
+    number = counted(done["messages"], "message")
+    stdout.print(f"[bold]{number}[/] of [bold]{escape(queue)}[/] {'is' if done['messages'] == 1 else 'are'} {said}")
+
+
+# -- what waits ----------------------------------------------------------------------------------------------------------
+
+
+@_filtered
+def retrying(
+    wanted: of.Filter,
+    queue: Annotated[str | None, typer.Argument(help="What waits in this queue, one by one.", show_default="all, in sum")] = None,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, max=10_000, help="At most so many.")] = 20,
+    watch: Watch = False,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """What failed and is to be tried again: when it goes, what it failed of, and at which attempt it is."""
+    if queue is None:
+        if wanted:
+            raise typer.BadParameter("name the queue that they wait in")
+
+        async def ask(connection: Any) -> Any:
+            return await connection.call("retrying")
+
+        show(url, ask, _draw_queues, as_json=as_json, watch=watch)
+        return
+
+    async def ask_queue(connection: Any) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        after = None
+        while len(found) < count:
+            page = await connection.call("peek-retrying", queue=queue, filter=wanted, limit=min(_ASKED, count - len(found)), after=after)
+            stays = [[each["message_id"], each["sequence"]] for each in page["messages"]]
+            attempts = await connection.call("last-attempts", stays=stays) if stays else []
+            found += [{**each, "last_attempt": last} for each, last in zip(page["messages"], attempts, strict=True)]
+            after = page["next"]
+            if after is None:
+                break
+        return found
+
+    show(url, ask_queue, _draw_messages, as_json=as_json, watch=watch)
+
+
+def _draw_queues(found: list[dict[str, Any]]) -> RenderableType:
+    if not found:
+        return "[dim]nothing waits[/]"
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("queue")
+    for heading in ("scheduled", "on hold", "first goes", "last goes"):
+        table.add_column(heading, justify="right")
+    table.add_column("most failed of")
+    for each in found:
+        numbers = [f"{each[key]:,}" if each[key] else "[dim]·[/]" for key in ("scheduled", "on_hold")]
+        times = [_in(each[key]) if each[key] is not None else "[dim]·[/]" for key in ("first_ms", "last_ms")]
+        faults = ", ".join(f"{fault['waiting']:,} × {_error(fault['error_class'], fault['text'])}" for fault in each["faults"])
+        table.add_row(f"[bold]{escape(each['queue'])}[/]", *numbers, *times, escape(faults))
+    return table
+
+
+def _draw_messages(found: list[dict[str, Any]]) -> RenderableType:
+    if not found:
+        return "[dim]nothing waits to be tried again[/]"
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading, justify in (("message", "left"), ("goes", "right"), ("attempt", "right"), ("failed of", "left")):
+        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
+    for each in found:
+        goes = "[magenta]on hold[/]" if each["state"] == "on-hold" else f"{_in(each['due_at_ms'])}  [dim]{clock(each['due_at_ms'])}[/]"
+        most = each["attempts_allowed"]
+        attempt = f"{each['failed']:,} of {most:,}" if most is not None else f"{each['failed']:,}"
+        table.add_row(f"[bold cyan]{each['message_id']}[/]", goes, attempt, escape(_why(each)))
+    return table
+
+
+def _in(at_ms: int) -> str:
+    left_ms = at_ms - time.time_ns() // 1_000_000
+    return f"in {span(left_ms)}" if left_ms > 0 else "now"
+
+
+def _why(message: dict[str, Any]) -> str:
+    last, fault = message["last_attempt"], message["fault"]
+    told = (last or {}).get("fault") or {}
+    if told.get("error_type") or told.get("reason"):
+        return _error(told.get("error_type") or "", told.get("error_text") or told.get("reason") or "")
+    if fault is not None:
+        return _error(fault["error_class"], fault["text"])
+    return str(last["outcome"]) if last is not None else ""
+
+
+def _error(error_class: str, text: str) -> str:
+    return " ".join(f"{error_class}: {text}".removeprefix(": ").removesuffix(": ").split())[:_MOST_TEXT]
+
+
+# -- the calendar --------------------------------------------------------------------------------------------------------
+
+
+def due(
+    queue: Annotated[str | None, typer.Argument(help="Only of this queue.", show_default="all")] = None,
+    watch: Watch = False,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """A calendar of what is due, sent with a delay or to be tried again: by the minute at first, then by the hour, then by the day."""
+
+    async def ask(connection: Any) -> Any:
+        return await connection.call("due", queue=queue)
+
+    show(url, ask, _draw_calendar, as_json=as_json, watch=watch)
+
+
+def _draw_calendar(found: dict[str, Any]) -> RenderableType:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("from")
+    table.add_column("for")
+    table.add_column("due", justify="right")
+    table.add_column("")
+    most = max((each["messages"] for each in found["due"]), default=1)
+    for each in found["due"]:
+        bar = "█" * max(1, round(_BAR * each["messages"] / most))
+        begins = clock(each["from_ms"]).removesuffix(".000")
+        table.add_row(begins, span(each["until_ms"] - each["from_ms"]), f"{each['messages']:,}", f"[magenta]{bar}[/]")
+    if found["on_hold"]:
+        table.add_row("on hold", "", f"{found['on_hold']:,}", "")
+    return table if table.row_count else "[dim]nothing is due[/]"

@@ -1,0 +1,98 @@
+"""The messages of a queue that wait to be tried again, in the order of their times, a page at a time. What is on hold comes last.
+
+Those that are not durable stand on no page: all of them are in memory, and come before the first page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from homing.journal.contract import ReferenceRecord, fault_of
+from homing.journal.read.choosing import Choice
+from homing.journal.read.pages import Page, Wanted
+
+from ..core.letter_filter import Filter
+from ..core.message import ON_HOLD_MS, MessageReference, Where
+from ..core.queue import Queue
+from ..delivery.state import BrokerState
+from ..recording.records import message_key
+from ..steps import LOOK_STEP, Steps
+
+#: A place among them: (due_at_ms, sequence).
+Place = tuple[int, int]
+#: Before the first, and before what is on hold.
+FIRST: Final[Place] = (0, 0)
+FIRST_ON_HOLD: Final[Place] = (ON_HOLD_MS - 1, (1 << 63) - 1)
+#: Messages of one page: acting on them takes some 5 ms.
+_ROWS: Final = 250
+#: Takes a page as it stands on disk; None, or where it ends because it wants no more.
+Take = Callable[[list[ReferenceRecord]], Place | None]
+
+
+def wants(state: BrokerState, wanted: Filter, reference: MessageReference) -> bool:
+    """Whether it is to be tried again, and the filter takes it."""
+    if not (reference.failed or reference.delivery_count):
+        return False
+    if wanted.since_ms is not None and reference.entered_at_ms < wanted.since_ms:
+        return False
+    if wanted.until_ms is not None and reference.entered_at_ms >= wanted.until_ms:
+        return False
+    if wanted.message_ids is not None and reference.message.message_id not in wanted.message_ids:
+        return False
+    if wanted.key is not None and message_key(reference) != wanted.key:
+        return False
+    if wanted.is_of_deaths and not wanted.takes_group(state.recorder.faults.by_id.get(fault_of(reference.cause))):
+        return False
+    return not wanted.scans or wanted.takes(reference)
+
+
+def in_memory_only(queue: Queue) -> Steps[list[MessageReference]]:
+    """Those that wait and are not durable, in order."""
+    found: list[MessageReference] = []
+    if queue.scheduled:
+        references = list(queue.references.values())
+        for start in range(0, len(references), LOOK_STEP):
+            if start:
+                yield
+            found += [each for each in references[start : start + LOOK_STEP] if each.where is Where.SCHEDULED and not each.durable]
+    return sorted(found, key=lambda each: (each.due_at_ms or 0, each.sequence))
+
+
+def on_disk(
+    state: BrokerState, queue: Queue, wanted: Filter, after: Place, until_ms: int, take: Take, pages: int
+) -> Steps[tuple[int, Place | None]]:
+    """Gives what may be meant of those due behind ``after`` and not after ``until_ms`` to ``take``, before anything else is written;
+    returns how many were looked at, and where to go on, None at the end. Raises what ``take`` raised, or Refused where a page could not
+    be read.
+    """
+    which = Choice(_takes(state, wanted), message_ids=wanted.message_ids)
+    looked_at = 0
+    end: Place | None = None
+    for _ in range(pages):
+
+        def look(page: Page) -> bool:
+            nonlocal after, looked_at, end
+            looked_at += page.looked_at
+            if not state.pager.alive(queue, page):
+                return False
+            end = take(page.records)
+            after = end or page.place
+            return end is not None or page.more
+
+        page = Wanted(queue.queue_id, "waiting", after_ms=after[0], after=after[1], until_ms=until_ms, rows=_ROWS, choice=which)
+        asked = state.pager.reads.ask(page, look)
+        while not asked.came:
+            yield True
+        if not asked.more():
+            return looked_at, None
+        if end is not None:
+            break
+        yield
+    return looked_at, after
+
+
+def _takes(state: BrokerState, wanted: Filter) -> Callable[[int], bool] | None:
+    """What the filter says of a message's cause; None: nothing."""
+    groups: dict[int, Any] = state.recorder.faults.by_id
+    return (lambda cause: wanted.takes_group(groups.get(fault_of(cause)))) if wanted.is_of_deaths else None
