@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
+from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from typing import Any, Final
@@ -38,20 +40,25 @@ Answer = Callable[[Any], None]
 Handler = Callable[..., Any]
 #: Reads of the journal under way at a time, for all clients together.
 _MAX_READS: Final = 256
+#: Lists are worked on for so long in a turn of the loop, one after the other.
+_LISTS_S: Final = 0.002
 _BROKEN: Final = Refused("internal-error", "the broker failed on this call", "report it with the broker's log")
-AT_ONCE: Final[dict[str, Handler]] = {
-    "queue": queues.one,
+#: Made an entry at a time.
+LISTS: Final[dict[str, Handler]] = {
     "queues": queues.list_queues,
     "consumers": queues.consumers,
     "connections": connections.list_all,
-    "peek": messages.peek,
-    "peek-dead-letters": dead_letters.peek,
-    "peek-retrying": retries.peek,
-    "explain": settings.explain,
     "policies": policies.list_all,
     "list-settings": settings.list_all,
     "vhosts": virtual_hosts.list_all,
     "users": users.list_all,
+}
+AT_ONCE: Final[dict[str, Handler]] = {
+    "queue": queues.one,
+    "peek": messages.peek,
+    "peek-dead-letters": dead_letters.peek,
+    "peek-retrying": retries.peek,
+    "explain": settings.explain,
     "redrives": redrives.list_all,
     "redrive-status": redrives.one,
     "settings": host.settings,
@@ -114,7 +121,7 @@ PROCESS: Final[dict[str, Handler]] = {
     "backup": host.backup,
     "reload": host.reload,
 }
-VERBS: Final[dict[str, Handler]] = {**AT_ONCE, **CHANGES, **SETTINGS, **OF_ONE, **READS, **PROCESS}
+VERBS: Final[dict[str, Handler]] = {**LISTS, **AT_ONCE, **CHANGES, **SETTINGS, **OF_ONE, **READS, **PROCESS}
 
 
 class Calls:
@@ -122,6 +129,9 @@ class Calls:
         self._broker = broker
         self._host = host
         self._running: set[asyncio.Task[None]] = set()
+        #: Lists that are asked for; the first is worked on.
+        self._lists: deque[tuple[Steps[Any], Answer]] = deque()
+        self._listing = False
         self.meter = Meter(broker)
         #: What some handlers are given besides.
         self._given: dict[Handler, dict[str, Any]] = {
@@ -133,14 +143,19 @@ class Calls:
             **{handler: {"host": host} for handler in (*READS.values(), *PROCESS.values())},
         }
 
-    def run(self, connection: Connection, verb: str, arguments: dict[str, Any], answer: Answer) -> None:
-        """Runs a verb; ``answer`` gets its value or a Refused, now or later."""
+    def run(self, connection: Connection, verb: str, arguments: dict[str, Any], answer: Answer) -> bool:
+        """Runs a verb; ``answer`` gets its value or a Refused, now or later. Returns whether that may be much: then nothing more is to be
+        asked on this connection before."""
         try:
             handler = VERBS.get(verb)
             if handler is None:
                 raise Refused("unknown-verb", f"there is no verb {verb[:64]!r}", f"verbs: {', '.join(sorted(VERBS))}")
             asked = partial(handler, self._broker, connection, **self._given.get(handler, {}))
-            if verb in AT_ONCE:
+            if verb in LISTS:
+                self._lists.append((asked(arguments), answer))
+                if not self._listing:
+                    self._list()
+            elif verb in AT_ONCE:
                 self._finish(asked(arguments), answer)
             elif verb in CHANGES:
                 self._finish(asked(arguments), partial(self._when_safe, answer))
@@ -160,6 +175,29 @@ class Calls:
                 self._check_room()
                 self.start(asked(arguments), partial(self._when_safe, answer))
         except Exception as error:
+            answer(_refusal(error))
+        return verb in LISTS or verb in AT_ONCE or verb in READS
+
+    def _list(self) -> None:
+        """Another turn's worth of the lists that are asked for."""
+        until_s = time.monotonic() + _LISTS_S
+        self._listing = True
+        while self._lists and time.monotonic() < until_s:
+            self._go_on_with_list(until_s)
+        self._listing = bool(self._lists)
+        if self._lists:
+            asyncio.get_running_loop().call_soon(self._list)
+
+    def _go_on_with_list(self, until_s: float) -> None:
+        steps, answer = self._lists[0]
+        try:
+            while time.monotonic() < until_s:
+                next(steps)
+        except StopIteration as done:
+            self._lists.popleft()
+            answer(done.value)
+        except Exception as error:
+            self._lists.popleft()
             answer(_refusal(error))
 
     def _finish(self, value: Any, answer: Answer) -> None:

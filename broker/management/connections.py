@@ -12,7 +12,7 @@ from ..connection import Connection
 from ..core.rights import Right
 from ..errors import Refused
 from . import arguments as read
-from .pages import listed
+from .pages import Listed, listed
 
 log = logging.getLogger("homing")
 
@@ -40,7 +40,7 @@ Sockets = Callable[[], Mapping[Any, Socket]]
 
 
 @needs((Right.MONITOR, everywhere), action="connections")
-def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, sockets: Sockets) -> dict[str, Any] | list[dict[str, Any]]:
+def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, sockets: Sockets) -> Listed:
     read.only(arguments, "limit", "after")
     found = sockets()
     return listed(broker, arguments, broker.open_connections(), lambda each: _describe(each, found.get(each.front_end)))
@@ -61,7 +61,7 @@ def _describe(connection: Connection, socket: Socket | None) -> dict[str, Any]:
         "producers": len(connection.producers),
         "consumers": len(consumers),
         "slow_consumers": sum(each.slow for each in consumers),
-        "unsettled": len(connection.held()),
+        "unsettled": sum([len(each.unsettled) for each in (*consumers, *connection.retired.values())]),
         "transactions": len(transactions),
         "held_bytes": connection.held_bytes,
         "transaction_bytes": transaction_bytes,

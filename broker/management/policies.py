@@ -11,7 +11,7 @@ from ..core.amqp.vhost import DEFAULT
 from ..core.rights import Right
 from ..errors import Refused
 from . import arguments as read
-from .pages import listed
+from .pages import Listed, listed
 
 
 def describe(policy: Policy, configured: bool) -> dict[str, Any]:
@@ -19,7 +19,7 @@ def describe(policy: Policy, configured: bool) -> dict[str, Any]:
 
 
 @needs((Right.MONITOR, everywhere), action="policies")
-def list_all(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any] | list[dict[str, Any]]:
+def list_all(broker: Broker, who: Who, arguments: dict[str, Any]) -> Listed:
     read.only(arguments, "limit", "after")
     # As they are sorted: by virtual host, then by name. No name of either holds a zero.
     found = {f"{policy.virtual_host}\0{policy.name}": (policy, configured) for policy, configured in broker.list_policies()}

@@ -17,7 +17,7 @@ from ..core.settings.units import counted
 from ..errors import Refused
 from ..steps import Steps
 from . import arguments as read
-from .pages import listed
+from .pages import Listed, listed
 from .statistics import Meter, states
 
 
@@ -39,6 +39,7 @@ def describe(queue: Queue) -> dict[str, Any]:
         **states((queue,)),
         "suspects": len(queue.suspects),
         "pending_bytes": queue.ready_bytes,
+        "memory_bytes": queue.memory_bytes,
         "consumers": len(queue.consumers),
         "slow_consumers": sum(consumer.slow for consumer in queue.consumers),
         "created_at_ms": queue.created_at_ms,
@@ -53,7 +54,7 @@ def of_queue(broker: Broker, _: Who, arguments: dict[str, Any], **__: object) ->
 
 
 @shown_only(Right.MONITOR)
-def list_queues(broker: Broker, who: Who, arguments: dict[str, Any], *, meter: Meter) -> dict[str, Any] | list[dict[str, Any]]:
+def list_queues(broker: Broker, who: Who, arguments: dict[str, Any], *, meter: Meter) -> Listed:
     """In pages with what became of messages; who asks for all in one list gets what there was before there were pages.
 
     Those that whoever asks may monitor.
@@ -61,8 +62,7 @@ def list_queues(broker: Broker, who: Who, arguments: dict[str, Any], *, meter: M
     read.only(arguments, "limit", "after")
     paged = arguments.get("limit") is not None or arguments.get("after") is not None
     show = partial(_in_full, meter) if paged else describe
-    found = {name: queue for name, queue in broker.queues().items() if broker.may(who, Right.MONITOR, queue_place(queue))}
-    return listed(broker, arguments, found, show)
+    return listed(broker, arguments, broker.queues(), show, lambda queue: broker.may(who, Right.MONITOR, queue_place(queue)))
 
 
 @needs((Right.MONITOR, of_queue), action="queue")
@@ -76,15 +76,15 @@ def _in_full(meter: Meter, queue: Queue) -> dict[str, Any]:
 
 
 @shown_only(Right.MONITOR)
-def consumers(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any] | list[dict[str, Any]]:
+def consumers(broker: Broker, who: Who, arguments: dict[str, Any]) -> Listed:
     """Who holds what: one map per consumer, of one queue or of all that whoever asks may monitor."""
     read.only(arguments, "queue", "limit", "after")
     if arguments.get("queue") is None:
         of = [each for connection in broker.open_connections().values() for each in connection.consumers.values()]
     else:
         of = broker.consumers_of(read.queue(broker, arguments))
-    of = [each for each in of if broker.may(who, Right.MONITOR, queue_place(each.queue))]
-    return listed(broker, arguments, {f"{each.connection}/{each.number:010}": each for each in of}, _describe_consumer)
+    found = {f"{each.connection}/{each.number:010}": each for each in of}
+    return listed(broker, arguments, found, _describe_consumer, lambda each: broker.may(who, Right.MONITOR, queue_place(each.queue)))
 
 
 def _describe_consumer(consumer: Consumer) -> dict[str, Any]:

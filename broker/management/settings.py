@@ -16,7 +16,7 @@ from ..core.settings.values import SettingError
 from ..core.settings.wildcard import pattern_problem
 from ..errors import Refused
 from . import arguments as read
-from .pages import listed
+from .pages import Listed, listed
 
 log = logging.getLogger("homing")
 
@@ -72,7 +72,7 @@ def _plain(value: Any) -> Any:
 
 
 @needs((Right.MONITOR, everywhere), action="list-settings")
-def list_all(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any] | list[dict[str, Any]]:
+def list_all(broker: Broker, who: Who, arguments: dict[str, Any]) -> Listed:
     """By pattern: what commands have set."""
     read.only(arguments, "limit", "after")
     found = {pattern: (pattern, layer) for pattern, layer in broker.commanded_settings().items()}

@@ -10,11 +10,11 @@ from ..broker import Broker
 from ..core.rights import Grant, GrantError, read_grant
 from ..errors import Refused
 from . import arguments as read
-from .pages import listed
+from .pages import Listed, listed
 
 
 @asks("list_users")
-def list_all(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any] | list[dict[str, Any]]:
+def list_all(broker: Broker, who: Who, arguments: dict[str, Any]) -> Listed:
     read.only(arguments, "limit", "after")
     return listed(broker, arguments, {user.name: user for user in broker.list_users(who)}, User.describe)
 

@@ -11,7 +11,7 @@ from ..core.amqp.vhost import prefix_of, split
 from ..core.rights import Right
 from ..steps import Steps
 from . import arguments as read
-from .pages import listed
+from .pages import Listed, listed
 
 
 class _Counts:
@@ -40,7 +40,7 @@ def _describe(name: str, counts: _Counts) -> dict[str, Any]:
 
 
 @needs((Right.MONITOR, everywhere), action="vhosts")
-def list_all(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any] | list[dict[str, Any]]:
+def list_all(broker: Broker, who: Who, arguments: dict[str, Any]) -> Listed:
     read.only(arguments, "limit", "after")
     counts = _Counts(broker)
     return listed(broker, arguments, {each: each for each in broker.list_virtual_hosts()}, lambda name: _describe(name, counts))

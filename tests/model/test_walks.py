@@ -64,7 +64,7 @@ def called(*steps: Callable[[], object]) -> Iterator[str]:
 def test_messages_walk_as_the_page_says() -> None:
     world = World({"#": {"redelivery-delay": "1s"}})
     session = NativeSession(
-        world.broker, Silent(), NativeOptions("b", "test"), lambda user, password, done: done("user"), lambda *call: None
+        world.broker, Silent(), NativeOptions("b", "test"), lambda user, password, done: done("user"), lambda *call: False
     )
 
     def say(*frame: Any) -> None:

@@ -52,7 +52,7 @@ def _amqp(world: World, sockets: Sockets) -> AmqpTransport:
 def _native(world: World, sockets: Sockets) -> NativeTransport:
     def make(output: Any) -> NativeSession:
         options = NativeOptions("model", "test")
-        return NativeSession(world.broker, output, options, lambda user, password, done: done(""), lambda *call: None)
+        return NativeSession(world.broker, output, options, lambda user, password, done: done(""), lambda *call: False)
 
     return NativeTransport(make, LIMITS, sockets, Admission(AdmissionLimits()), Gathering(world.broker.memory, lambda: 0.0))
 

@@ -63,8 +63,8 @@ class NativeOptions:
 #: (user, password, callback with the user's name or a refusal); the callback may come later, off the loop's current turn. Returns how to
 #: call the check off, where it takes time.
 Authenticate = Callable[[str | None, str | None, Callable[[str | Refused], None]], Callable[[], object] | None]
-#: (verb, arguments, answer): runs a CALL; ``answer`` gets the value or a refusal, now or later.
-Call = Callable[[Connection, str, dict[str, Any], Callable[[Any], None]], None]
+#: (verb, arguments, answer): runs a CALL; ``answer`` gets the value or a refusal, now or later. Returns whether that may be much.
+Call = Callable[[Connection, str, dict[str, Any], Callable[[Any], None]], bool]
 
 
 class NativeSession:
@@ -75,7 +75,10 @@ class NativeSession:
         self._authenticate = authenticate
         self._call = call
         self._connection: Connection | None = None
+        #: Frames that came while the login is checked, or behind a call that waits for the answer to another.
         self._waiting: list[Frame] | None = None
+        #: What is to get an answer that may be much: who asks faster than it reads would have us hold many of those.
+        self._asked: Callable[[Any], None] | None = None
         self._cancel_login: Callable[[], object] | None = None
         #: The client understands DELIVER_BODIES.
         self._joins_bodies = False
@@ -122,6 +125,10 @@ class NativeSession:
             if connection is None:
                 self._hello(frame)
                 continue
+            if self._asked is not None and frame[0] == Op.CALL:
+                self._waiting = frames[number:]
+                self._output.pause_reading()
+                return
             handler = self._handlers.get(frame[0])
             if handler is None:
                 raise ProtocolError("unknown-op", f"there is no operation {frame[0]}", "see docs/protocol.md, section 2")
@@ -410,14 +417,32 @@ class NativeSession:
         unsigned(request, "request")
         fields.nested(arguments, self._options.max_nesting - 1, self._options.max_nesting)
 
+        answered = False
+
         def answer(value: Any) -> None:
+            nonlocal answered
+            answered = True
             if isinstance(value, Refused):
                 self._refuse(request, value)
-                return
-            if not self._ended:
+            elif not self._ended:
                 self._output.write(result_frame(request, verb, value, self._options.max_frame_bytes))
+            if self._asked is answer:
+                self._asked = None
+                self._go_on()
 
-        self._call(connection, verb, arguments, answer)
+        if self._call(connection, verb, arguments, answer) and not answered:
+            self._asked = answer
+
+    def _go_on(self) -> None:
+        """With what came behind a call that waited."""
+        waiting, self._waiting = self._waiting, None
+        if waiting is None:
+            return
+        try:
+            self.receive(waiting)
+        except Exception as error:
+            self.broken(error)
+        self._output.resume_reading()
 
     def _on_close(self, connection: Connection, frame: Frame) -> None:
         (request,) = take(frame, "CLOSE", int)
@@ -444,7 +469,7 @@ class NativeSession:
     @property
     def full(self) -> bool:
         """So much waits for its turn that nothing more is to be read."""
-        return self._sends.full
+        return self._sends.full or self._waiting is not None
 
     @property
     def writable(self) -> bool:
