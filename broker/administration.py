@@ -113,7 +113,6 @@ class Administration(Engine):
     @needs((Right.CREATE, places.created), (Right.CONSUME, places.created_source), (Right.SEND, places.created_target), audited=True)
     def create_queue(self, who: Who, arguments: dict[str, Any]) -> Queue:
         """See Resources.declare."""
-        self.declared.check("queues")
         return self.resources.declare(arguments)
 
     @needs((Right.MANAGE, at_queue), audited=True)
@@ -319,7 +318,6 @@ class Administration(Engine):
         self, connection: Connection, name: str, *, durable: bool, exclusive: bool, auto_delete: bool, arguments: dict[str, Any]
     ) -> Queue:
         """See DeclaredQueues.declare."""
-        self.declared.check("queues")
         return self.declared_queues.declare(
             connection, name, durable=durable, exclusive=exclusive, auto_delete=auto_delete, arguments=arguments
         )
@@ -370,7 +368,6 @@ class Administration(Engine):
     @needs((Right.SEND, places.bound_to), (Right.CONSUME, places.bound_from))
     def bind(self, connection: Connection, source: str, destination: Destination, key: str, arguments: dict[str, Any]) -> None:
         """See Exchanges.bind."""
-        self.declared.check("bindings")
         self._exchanges(connection).bind(source, destination, key, arguments)
 
     @needs((Right.SEND, places.bound_to), (Right.CONSUME, places.bound_from))

@@ -125,7 +125,7 @@ class Broker(Administration):
         """The producer with its mark. Answer it through ``when_safe``; credit follows with ``give_credit``."""
         if number in connection.producers:
             raise Refused("producer-exists", f"producer {number} is open already", "choose another number")
-        self.declared.check("producers")
+        self.state.declared.check("producers")
         if address not in self.state.post_office.addresses:
             self.resources.check_name(address, "address")
         key = f"{connection.client_id or connection.name}/{number}"
@@ -255,7 +255,7 @@ class Broker(Administration):
     def _subscribe(self, connection: Connection, number: int, name: str, options: dict[str, Any]) -> Consumer:
         if number in connection.consumers or number in connection.retired:
             raise Refused("consumer-exists", f"consumer {number} was used already", "number consumers upwards")
-        self.declared.check("consumers")
+        self.state.declared.check("consumers")
         if len(connection.consumers) >= self.limits.consumers_per_connection:
             raise Refused("too-many-consumers", "this connection has as many consumers as it may", "open another connection")
         queue = self.resources.queue_for_consumer(name)

@@ -153,7 +153,7 @@ class Server:
         if now - self._last_beat >= 0.5:
             self._last_beat = now
             self._calls.meter.sample()
-            self.broker.declared.weigh()
+            self.broker.weigh_declared()
             for transport in list(self.listeners.transports):
                 transport.beat()
             self.listeners.gathering.look()

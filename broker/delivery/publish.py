@@ -29,29 +29,50 @@ class Intake:
         self._office = office
         self._keep = duplicate_ids
         self._seen: dict[str, OrderedDict[str, None]] = {}
+        #: Those that are remembered, and their characters.
+        self.duplicate_ids = self.duplicate_characters = 0
         #: By the name of an address.
         self._routes: dict[str, Route] = {}
         self._routes_of_version = -1
-        resources.address_gone.append(lambda address: self._seen.pop(address, None))
+        resources.address_gone.append(self._forget)
 
     # -- duplicates --------------------------------------------------------------------------------------------------
 
     def remember(self, address: str, duplicate_ids: list[str]) -> None:
         """What the journal remembered, oldest first."""
-        self._seen[address] = OrderedDict.fromkeys(duplicate_ids)
+        self._seen[address] = seen = OrderedDict.fromkeys(duplicate_ids)
+        self._count(len(seen), sum(map(len, seen)))
+
+    def _forget(self, address: str) -> None:
+        seen = self._seen.pop(address, None)
+        if seen is not None:
+            self._count(-len(seen), -sum(map(len, seen)))
+
+    def _count(self, ids: int, characters: int) -> None:
+        self.duplicate_ids += ids
+        self.duplicate_characters += characters
 
     def duplicate(self, message: Message) -> bool:
-        """Whether a message with this duplicate_id came to this address before."""
-        seen = self._seen.get(message.address) if message.duplicate_id is not None else None
-        return seen is not None and message.duplicate_id in seen
+        """Whether a message with this duplicate_id came to this address before. Raises Refused where it could not be remembered."""
+        if message.duplicate_id is None:
+            return False
+        seen = self._seen.get(message.address)
+        if seen is not None and message.duplicate_id in seen:
+            return True
+        if seen is None or len(seen) < self._keep:
+            self._state.declared.check("duplicate ids")
+        return False
 
     def _note_duplicate_id(self, message: Message) -> None:
         if message.duplicate_id is None:
             return
         seen = self._seen.setdefault(message.address, OrderedDict())
+        if message.duplicate_id not in seen:
+            self._count(1, len(message.duplicate_id))
         seen[message.duplicate_id] = None
         if len(seen) > self._keep:
-            seen.popitem(last=False)
+            oldest, _ = seen.popitem(last=False)
+            self._count(-1, -len(oldest))
         if message.durable:
             self._state.recorder.batch.duplicate(message.address, message.duplicate_id)
 

@@ -15,6 +15,7 @@ from ..core.routing import PostOffice
 from ..core.scheduled import Schedule
 from ..core.settings.address_settings import AddressSettingsRepository
 from ..recording.recorder import Recorder
+from ..topology.declared import Declared
 from .references import References
 from .throttle import Throttle
 
@@ -38,6 +39,7 @@ class SharedState:
         self.post_office = PostOffice()
         self.schedule = Schedule()
         self.memory = memory
+        self.declared = Declared(memory)
         self.references = References(recorder, now_ms, memory)
         #: Queues that may have something to dispatch, in the order they became so.
         self.ready: dict[Queue, None] = {}

@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Final
 
 from ..core.memory import Kind, Memory, Owner
 from ..errors import Refused
 
-#: What one of each takes, in bytes (tests/unit/test_memory.py); a selector for each of its characters.
-WEIGHTS: Final = {"queues": 3000, "consumers": 900, "selectors": 160, "producers": 400, "marks": 350, "bindings": 1000}
+#: What one of each takes, in bytes (tests/unit/test_memory.py); a selector, and duplicate ids, for each of their characters besides.
+WEIGHTS: Final = {
+    "queues": 2400,
+    "addresses": 400,
+    "virtual hosts": 4500,
+    "exchanges": 500,
+    "bindings": 1200,
+    "consumers": 800,
+    "selectors": 100,
+    "producers": 450,
+    "marks": 270,
+    "duplicate ids": 130,
+    "characters of duplicate ids": 1,
+}
 
 
 class Declared:
-    """``count``: how many there are of what ``WEIGHTS`` names, of selectors the characters."""
-
-    def __init__(self, memory: Memory, count: Callable[[], dict[str, int]]) -> None:
+    def __init__(self, memory: Memory) -> None:
         self._memory = memory
-        self._count = count
         self._owner = Owner(memory, Kind.DECLARATIONS)
 
-    def weigh(self) -> None:
-        """About once a second."""
-        self._owner.hold(sum([WEIGHTS[name] * number for name, number in self._count().items()]))
+    def weigh(self, counts: Mapping[str, int]) -> None:
+        """How many there are of what ``WEIGHTS`` names; about twice a second."""
+        self._owner.hold(sum([WEIGHTS[name] * number for name, number in counts.items()]))
 
     def check(self, what: str) -> None:
         """Raises Refused where there is no room for one more."""
@@ -30,6 +39,6 @@ class Declared:
         if self._owner.bytes > limit // 2:
             raise Refused(
                 "memory-limit",
-                f"no more {what}: queues, bindings, consumers and producers take {self._owner.bytes} bytes, half of memory-limit ({limit})",
+                f"no more {what}: what is declared takes {self._owner.bytes} bytes, more than half of memory-limit ({limit})",
                 "remove some, or raise broker.memory-limit",
             )

@@ -78,10 +78,11 @@ class Resources:
     # -- made --------------------------------------------------------------------------------------------------------
 
     def make_address(self, name: str, routing_types: RoutingTypes, auto_created: bool = True) -> Address:
-        """The address of that name, made or widened to these routing types if need be."""
+        """The address of that name, made or widened to these routing types if need be. Raises Refused where there is no room for it."""
         state = self._state
         address = state.post_office.addresses.get(name)
         if address is None:
+            state.declared.check("addresses")
             address = Address(name, routing_types, state.now_ms(), auto_created)
             state.post_office.add_address(address)
         elif routing_types & ~address.routing_types or (address.auto_created and not auto_created):
@@ -112,6 +113,7 @@ class Resources:
         state = self._state
         self._check_place(name, address_name, colons=True)
         self.check_room()
+        state.declared.check("queues")
         policy = self._policies.for_queue(name)
         settings = settings_for(state.settings, address_name, options or {}, policy)
         address = self.make_address(address_name, ROUTING_TYPE_OF[routing_type], auto_created or _comes_again(routing_type))

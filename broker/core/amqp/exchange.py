@@ -15,8 +15,6 @@ FANOUT: Final = "fanout"
 HEADERS: Final = "headers"
 KINDS: Final = (DIRECT, FANOUT, HEADERS, TOPIC)
 
-#: Answers that an exchange remembers, by routing key.
-_REMEMBERED: Final = 4096
 _HEADERS_MATCH: Final = ("all", "any", "all-with-x", "any-with-x")
 
 
@@ -38,7 +36,6 @@ class Binding(NamedTuple):
 
 class Exchange:
     __slots__ = (
-        "_answers",
         "_by_destination",
         "_by_key",
         "alternate",
@@ -72,7 +69,14 @@ class Exchange:
         self.bindings: dict[tuple[str, Destination, str, str], Binding] = {}
         self._by_key: dict[str, dict[Destination, int]] = {}
         self._by_destination: dict[Destination, dict[tuple[str, Destination, str, str], Binding]] = {}
-        self._answers: dict[str, tuple[Destination, ...]] = {}
+
+    @property
+    def predeclared(self) -> bool:
+        """It is always there."""
+        return self.name.startswith("amq.")
+
+    def has(self, binding: Binding) -> bool:
+        return binding.identity() in self.bindings
 
     def bind(self, binding: Binding) -> bool:
         """Whether the binding is a new one."""
@@ -83,7 +87,6 @@ class Exchange:
         counts = self._by_key.setdefault(binding.key, {})
         counts[binding.destination] = counts.get(binding.destination, 0) + 1
         self._by_destination.setdefault(binding.destination, {})[identity] = binding
-        self._answers.clear()
         return True
 
     def unbind(self, binding: Binding) -> bool:
@@ -101,7 +104,6 @@ class Exchange:
             del counts[binding.destination]
         if not counts:
             del self._by_key[binding.key]
-        self._answers.clear()
         return True
 
     def bindings_to(self, destination: Destination) -> list[Binding]:
@@ -110,16 +112,7 @@ class Exchange:
     def matches(self, key: str, headers: Mapping[str, Any]) -> tuple[Destination, ...]:
         """Where a message with this routing key and these headers goes from here."""
         if self.kind == HEADERS:
-            found = (binding.destination for binding in self.bindings.values() if headers_match(binding.arguments, headers))
-            return tuple(dict.fromkeys(found))
-        answer = self._answers.get(key)
-        if answer is None:
-            if len(self._answers) >= _REMEMBERED:
-                self._answers.clear()
-            answer = self._answers[key] = self._look_up(key)
-        return answer
-
-    def _look_up(self, key: str) -> tuple[Destination, ...]:
+            return tuple(dict.fromkeys(each.destination for each in self.bindings.values() if headers_match(each.arguments, headers)))
         if self.kind == DIRECT:
             return tuple(self._by_key.get(key, ()))
         if self.kind == FANOUT:
@@ -182,14 +175,17 @@ def route(
     first: Exchange,
     keys: Iterable[str],
     headers: Mapping[str, Any],
-) -> dict[str, None]:
-    """The queues, by name, each once, in the order they were found. ``keys``: the routing key, then CC and BCC."""
+) -> tuple[dict[str, None], bool]:
+    """The queues, by name, each once, in the order they were found; and whether headers were looked at. ``keys``: the routing key, then CC
+    and BCC."""
     queues: dict[str, None] = {}
+    by_headers = False
     seen = {first.name}
     waiting = [first]
     wanted = list(keys)
     while waiting:
         exchange = waiting.pop(0)
+        by_headers = by_headers or exchange.kind == HEADERS
         found: dict[Destination, None] = {}
         for key in wanted:
             found.update(dict.fromkeys(exchange.matches(key, headers)))
@@ -206,4 +202,4 @@ def route(
             if target is not None and name not in seen:
                 seen.add(name)
                 waiting.append(target)
-    return queues
+    return queues, by_headers

@@ -84,6 +84,7 @@ class Exchanges:
         if name.startswith(("amq.", RESERVED)) or name == DEFAULT_EXCHANGE:
             reserved = RESERVED if name.startswith(RESERVED) else "amq."
             raise Refused("access-refused", f"exchange name '{name}' contains reserved prefix '{reserved}*'", "use another name")
+        self._state.declared.check("exchanges")
         exchange = Exchange(name, kind, durable=durable, auto_delete=auto_delete, internal=internal, arguments=arguments)
         self._take_in(exchange)
         self._changed()
@@ -132,8 +133,10 @@ class Exchanges:
         if exchange.kind == HEADERS and (problem := headers_match_problem(arguments)) is not None:
             raise Refused("precondition-failed", problem, "see docs/interoperability.md")
         binding = Binding(source, destination, key, arguments)
-        if not exchange.bind(binding):
+        if exchange.has(binding):
             return
+        self._state.declared.check("bindings")
+        exchange.bind(binding)
         self._changed()
         if self._lasts(exchange, destination):
             content = {"source": source, "to": destination.name, "queue": destination.is_queue, "key": key, "arguments": arguments}
@@ -248,8 +251,8 @@ class Exchanges:
             known = self._routes.found.get((exchange, key))
             if known is not None:
                 return known
-        found = self._look_up(exchange, (key, *more_keys), headers)
-        if not more_keys and not any(each.kind == HEADERS and each.bindings for each in self.exchanges.values()):
+        found, by_headers = self._look_up(exchange, (key, *more_keys), headers)
+        if not more_keys and not by_headers:
             self._routes.keep((exchange, key), found, _ROUTE_BYTES + len(key) + _QUEUE_BYTES * len(found.queues))
         return found
 
@@ -264,13 +267,14 @@ class Exchanges:
         names = [each.destination.name for each in found.bindings.values() if each.destination.is_queue] if found is not None else []
         return [queue for name in names if (queue := self.queue(name)) is not None]
 
-    def _look_up(self, exchange: str, keys: Sequence[str], headers: Mapping[str, Any]) -> Route:
+    def _look_up(self, exchange: str, keys: Sequence[str], headers: Mapping[str, Any]) -> tuple[Route, bool]:
+        """And whether other headers may go elsewhere."""
         if exchange == DEFAULT_EXCHANGE:
-            names: Iterable[str] = dict.fromkeys(keys)
+            names, by_headers = dict.fromkeys(keys), False
         else:
-            names = route(self.exchanges, self.find(exchange), keys, headers)
+            names, by_headers = route(self.exchanges, self.find(exchange), keys, headers)
         queues = [queue for name in names if (queue := self.queue(name)) is not None]
-        return _described(queues)
+        return _described(queues), by_headers
 
 
 def _check_not_default(source: str, destination: Destination) -> None:

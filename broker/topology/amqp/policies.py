@@ -13,6 +13,7 @@ from homing.journal.contract import DeclarationRecord
 from ...core.amqp.declared import AMQP, arguments_of
 from ...core.amqp.policy import DURATIONS, EXCHANGES, QUEUES, Policy, PolicyError, best, read_policy
 from ...core.amqp.vhost import split, virtual_host_of
+from ...core.memory import Cache
 from ...core.queue import Queue
 from ...core.settings.address_settings import AddressSettings
 from ...core.settings.units import known_duration_ms
@@ -25,8 +26,9 @@ log = logging.getLogger("homing")
 _KIND: Final = "policy"
 #: At the start each is looked at for each queue.
 _MOST: Final = 500
-#: Answers that are remembered.
-_REMEMBERED: Final = 50_000
+#: Answers that are remembered, and what one takes beside its name.
+_KNOWN_BYTES: Final = 8 << 20
+_ANSWER_BYTES: Final = 250
 #: Key of a policy -> setting of a queue, where of a policy's and a declaration's value the smaller one holds.
 _LIMITS: Final = {
     "message-ttl": "message_ttl_ms",
@@ -45,7 +47,7 @@ class Policies:
         #: (virtual host, name) -> policy.
         self._set: dict[tuple[str, str], Policy] = {}
         self._configured: dict[tuple[str, str], Policy] = {}
-        self._known: dict[tuple[str, str], Policy | None] = {}
+        self._known: Cache[tuple[str, str], Policy | None] = Cache(state.memory, _KNOWN_BYTES)
         #: Told when another policy holds somewhere.
         self.changed: list[Callable[[], None]] = []
 
@@ -67,12 +69,15 @@ class Policies:
         if not self._set and not self._configured:
             return None
         key = kind, name
-        if key not in self._known:
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            policies = [policy for policy, _ in self.all()]
-            self._known[key] = best(policies, virtual_host_of(name), split(name)[1], kind)
-        return self._known[key]
+        if key in self._known.found:
+            return self._known.found[key]
+        found = self._best(key)
+        self._known.keep(key, found, _ANSWER_BYTES + len(name))
+        return found
+
+    def _best(self, key: tuple[str, str]) -> Policy | None:
+        kind, name = key
+        return best([policy for policy, _ in self.all()], virtual_host_of(name), split(name)[1], kind)
 
     # -- changed -----------------------------------------------------------------------------------------------------
 
@@ -118,13 +123,14 @@ class Policies:
 
     def _gone(self, policy: Policy | None) -> None:
         """Where it held, all are looked at again."""
-        for key in [key for key, known in self._known.items() if known is policy and policy is not None]:
-            del self._known[key]
+        for key, known in self._known.found.items():
+            if known is policy and policy is not None:
+                self._known.found[key] = self._best(key)
 
     def _came(self, policy: Policy) -> None:
-        for (kind, name), known in self._known.items():
+        for (kind, name), known in self._known.found.items():
             if policy.before(known) and policy.matches(virtual_host_of(name), split(name)[1], kind):
-                self._known[kind, name] = policy
+                self._known.found[kind, name] = policy
 
     def _tell(self) -> None:
         for listener in self.changed:

@@ -69,6 +69,7 @@ class VirtualHosts:
         if known is not None:
             return known
         self.check_room()
+        self._state.declared.check("virtual hosts")
         self._state.recorder.batch.declare(DeclarationRecord(_KIND, name, {}))
         return self._make(name)
 
