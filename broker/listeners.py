@@ -36,6 +36,8 @@ log = logging.getLogger("homing")
 
 #: How often the files of the certificate are looked at.
 _LOOK_EVERY_S: Final = 2.0
+#: A peer that does not read is cut off when so much waits for it, or twice the largest message.
+_MOST_UNSENT: Final = 64 << 20
 #: What OpenSSL and the buffers of a connection take, once its handshake is done (docs/performance.md).
 _TLS_BYTES: Final = 17 * 1024
 
@@ -83,6 +85,8 @@ class Listeners:
             limits.login_timeout_ms,
             limits.heartbeat_tolerance,
             limits.write_timeout_ms,
+            limits.max_unread_bytes,
+            max(_MOST_UNSENT, 2 * limits.max_message_bytes),
         )
 
     def _native(self, broker_id: str) -> MakeProtocol:
@@ -104,14 +108,15 @@ class Listeners:
         return lambda: NativeTransport(session, transport_limits, self.transports, self._admission, self.gathering)
 
     def _amqp(self, product: str, version: str) -> MakeProtocol:
-        transport_limits = self._transport_limits()
+        limits, transport_limits = self._config.limits, self._transport_limits()
         options = AmqpOptions(
             product,
             version,
             broker_version=__version__,
             cluster_name=self._config.broker.name,
-            max_message_bytes=self._config.limits.max_message_bytes,
-            max_gathered_bytes=self.gathering.most(self._config.limits.max_message_bytes),
+            max_message_bytes=limits.max_message_bytes,
+            max_gathered_bytes=self.gathering.most(limits.max_message_bytes, limits.max_partial_bytes),
+            max_cache_bytes=limits.max_cache_bytes,
         )
 
         def session(transport: SocketTransport) -> AmqpSession:

@@ -234,6 +234,12 @@ class LimitsSection(Section):
     heartbeat_tolerance: float = Field(default=2.5, ge=1.5, le=100, allow_inf_nan=False)
     #: A peer that takes nothing of what waits for it is given up after this long.
     write_timeout_ms: Duration = Field(default=30_000, ge=100)
+    #: Of frames and messages that one connection has half sent; None: a quarter of memory-limit, and one message always.
+    max_partial_bytes: OptionalSize = None
+    #: What waits for one connection to read it before it is handed and answered nothing more.
+    max_unread_bytes: Size = Field(default=1 << 20, ge=1024)
+    #: What is remembered for one connection; a 64th of memory-limit at most.
+    max_cache_bytes: Size = 1 << 20
     max_transaction_operations: int = Field(default=10_000, ge=1)
     max_transaction_bytes: Size = Field(default=64 << 20, ge=1024)
     max_transaction_references: int = Field(default=50_000, ge=1)

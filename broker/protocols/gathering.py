@@ -41,9 +41,14 @@ class Gathering:
         self._large: dict[Guest, int] = {}
         self._line: dict[Guest, int] = {}
 
-    def most(self, largest: int) -> int:
-        """What one connection may have half sent, where one message may be so large."""
-        return max(largest, self._memory.limit // _PART)
+    def most(self, largest: int, most: int | None) -> int:
+        """What one connection may have half sent, where one message may be so large, and nothing else is said."""
+        return max(largest, self._memory.limit // _PART if most is None else most)
+
+    @property
+    def short(self) -> bool:
+        """There is no room for anything but messages."""
+        return self._memory.room() < 0
 
     def owner(self) -> Owner:
         """Another connection's."""

@@ -27,9 +27,6 @@ log = logging.getLogger("homing")
 
 #: Gathered output above this leaves at once, so that the socket's own flow control can speak up within a turn.
 _FLUSH_ABOVE: Final = 256 * 1024
-_HIGH_WATER: Final = 1024 * 1024
-#: A peer that does not read is cut off when this much waits for it.
-_MOST_UNSENT: Final = 64 * 1024 * 1024
 #: Connections with a heartbeat below this look after it themselves.
 _SELDOM_S: Final = 2.5
 #: When a turn of the loop has taken this long, a connection with more frames goes on in the next: others have something to say too.
@@ -50,6 +47,9 @@ class TransportLimits:
     heartbeat_tolerance: float = 2.5
     #: A peer that takes nothing of what waits for it is given up after this long, heartbeats or not, as with RabbitMQ.
     write_timeout_ms: int = 30_000
+    #: When so much waits for a peer to read it, it is handed and answered nothing more; when this much does, it is cut off.
+    max_unread_bytes: int = 1024 * 1024
+    max_unsent_bytes: int = 64 * 1024 * 1024
 
 
 class Session(Protocol):
@@ -90,6 +90,8 @@ class SocketTransport(asyncio.Protocol):
         #: What it makes us hold beside what the broker knows of: frames that are not whole, and what the peer has not read.
         self.memory = gathering.owner()
         self._held = self._unsent = 0
+        #: There is no room for anything but messages, and something waits for it to read it.
+        self._stinted = False
         #: There is no room for its frame now.
         self._waits_for_room = False
         #: The address it comes from, and the same with the port, for people.
@@ -119,7 +121,7 @@ class SocketTransport(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
-        self._transport.set_write_buffer_limits(high=_HIGH_WATER)
+        self._transport.set_write_buffer_limits(high=self._limits.max_unread_bytes)
         name = transport.get_extra_info("peername")
         if name:
             self.peer = str(name[0])
@@ -152,6 +154,9 @@ class SocketTransport(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._paused = False
+        if self._stinted and self._transport is not None:
+            self._stinted = False
+            self._transport.set_write_buffer_limits(high=self._limits.max_unread_bytes)
         self._any_session.resumed()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -229,6 +234,10 @@ class SocketTransport(asyncio.Protocol):
     def _note_unsent(self, unsent: int) -> None:
         self._unsent = unsent
         self.memory.hold(CONNECTION_BYTES + self._held + unsent)
+        if unsent and not self._stinted and self._transport is not None and self._gathering.short:
+            # It is handed nothing more until it has read all of it.
+            self._stinted = True
+            self._transport.set_write_buffer_limits(high=0)
 
     def wait_for_room(self) -> None:
         self.pause_reading()
@@ -267,11 +276,11 @@ class SocketTransport(asyncio.Protocol):
         unsent = transport.get_write_buffer_size()
         if unsent != self._unsent:
             self._note_unsent(unsent)
-        if unsent > _MOST_UNSENT:
+        if unsent > self._limits.max_unsent_bytes:
             log.warning(
                 "connection-given-up: %s does not read what it is sent: more than %d bytes wait for it, and it is given up",
                 self.place,
-                _MOST_UNSENT,
+                self._limits.max_unsent_bytes,
             )
             transport.abort()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from ...broker import Broker
 from ...connection import Connection
@@ -16,9 +16,6 @@ from ...shares import Share
 from .batch import Turn
 from .codec import AmqpError, PublishEvent, PublishRun
 from .options import AmqpOptions
-
-#: What one connection remembers of what its publishes come to.
-_PATTERNS_BYTES: Final = 1024 * 1024
 
 
 class Pattern(NamedTuple):
@@ -71,7 +68,7 @@ class AmqpConnection:
         #: By the number of the broker's consumer.
         self.subscribers: dict[int, Subscriber] = {}
         #: (exchange, routing key, properties) -> what such publishes come to.
-        self.patterns: Cache[tuple[str, str, bytes], Pattern] = broker.cache(_PATTERNS_BYTES)
+        self.patterns: Cache[tuple[str, str, bytes], Pattern] = broker.cache(options.max_cache_bytes)
         #: What its channels hold of failures that were told of is charged to this.
         self.reports = broker.owner()
         self.turn = Turn(broker, self.settled)

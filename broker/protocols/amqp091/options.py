@@ -21,3 +21,5 @@ class AmqpOptions:
     max_message_bytes: int = 16 * 1024 * 1024
     #: Of messages that are half sent, on one connection.
     max_gathered_bytes: int = 64 * 1024 * 1024
+    #: Of what is remembered for one connection.
+    max_cache_bytes: int = 1024 * 1024
