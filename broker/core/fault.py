@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import Final
 
+#: What a group takes, with the numbers of its messages, and each program that met it, beside their texts (tests/unit/test_memory.py).
+_GROUP_BYTES: Final = 1200
+_PROGRAM_BYTES: Final = 400
 #: client_id, host, version: what a program that met it told of itself.
 Program = tuple[str, str, str]
 
@@ -36,6 +40,14 @@ class FaultGroup:
     regressed_ms: int | None = None
     #: When this was recorded last.
     noted_ms: int = 0
+    #: What it is charged, in bytes.
+    charged: int = 0
+
+    @property
+    def weight(self) -> int:
+        """What it takes in memory, in bytes."""
+        said = len(self.fingerprint) + len(self.queue) + len(self.error_class) + len(self.text)
+        return _GROUP_BYTES + said + sum([_PROGRAM_BYTES + sum(map(len, each)) for each in self.programs])
 
     def is_called(self, name: str) -> bool:
         """Whether its fingerprint is this or begins so, with or without the version in front."""

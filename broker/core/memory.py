@@ -28,6 +28,8 @@ class Kind(IntEnum):
     CACHES = 3
     #: What is declared: addresses, queues, bindings, subscriptions, producers and their marks.
     DECLARATIONS = 4
+    #: Fault groups.
+    FAULTS = 5
 
 
 class Memory:

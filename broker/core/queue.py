@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from .amqp.policy import Policy
 from .consumer import Consumer, by_priority
 from .counts import none_yet
-from .message import DELIVERING, IN_COMMIT, PENDING, REFERENCE_BYTES, MessageReference, Where
+from .message import DELIVERING, IN_COMMIT, PENDING, MessageReference, Where
 from .pending import PRIORITIES, Pending
 from .selector import Selector
 from .settings.address_settings import AddressSettings
@@ -74,6 +74,7 @@ class Queue:
         "highest_priority",
         "idle_since_ms",
         "lowest_priority",
+        "memory_bytes",
         "name",
         "on_hold",
         "on_hold_on_disk",
@@ -133,6 +134,8 @@ class Queue:
         self.parked: dict[int, MessageReference] = {}
         #: Every reference in memory, in whatever state, by sequence. ``count`` has those on disk too.
         self.references: dict[int, MessageReference] = {}
+        #: What these take, each with its whole message, though other queues may have that too.
+        self.memory_bytes = 0
         #: Messages with a due time that are only on disk: all of them due beyond the horizon, a (ms, sequence).
         self.due_on_disk = 0
         self.due_horizon = (0, 0)
@@ -184,12 +187,6 @@ class Queue:
     def ready_bytes(self) -> int:
         """Their bodies and properties; suspects apart."""
         return self.pending.bytes + self.pending.disk_bytes
-
-    @property
-    def memory_bytes(self) -> int:
-        """About what its messages take in memory."""
-        held = sum([consumer.held_bytes for consumer in self.consumers])
-        return REFERENCE_BYTES * (len(self.references) - self.delivering) + self.pending.bytes + held
 
     @property
     def waiting(self) -> int:

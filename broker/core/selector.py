@@ -24,7 +24,9 @@ __all__ = ["Lookup", "PropertyValue", "Selector", "SelectorError", "compile_sele
 
 MAX_CHARACTERS: Final = 4096
 MAX_DEPTH: Final = 64
-_CACHED_SELECTORS: Final = 1024
+#: Selectors that are remembered: short ones, of some 160 B for each character, 8 MiB in all at most.
+_REMEMBERED: Final = 256
+_SHORT: Final = 200
 #: Characters of a text times characters of patterns with ``_`` between texts, over all LIKEs of a selector: some 10 ms. By what the pattern
 #: allows, a longer text is not looked at. A pattern of 64 characters is compared with all that the properties of a message can hold.
 GAPPED_STEPS: Final = 1 << 22
@@ -126,9 +128,12 @@ class Selector:
         return f"Selector({self.text!r})"
 
 
-@lru_cache(maxsize=_CACHED_SELECTORS)
 def compile_selector(text: str, max_characters: int = MAX_CHARACTERS, max_depth: int = MAX_DEPTH) -> Selector:
-    """The selector that ``text`` says, from a bounded cache if it was compiled before. Raises SelectorError."""
+    """The selector that ``text`` says; the same again for a short one that was compiled of late. Raises SelectorError."""
+    return (_remembered if len(text) <= _SHORT else _compiled)(text, max_characters, max_depth)
+
+
+def _compiled(text: str, max_characters: int, max_depth: int) -> Selector:
     if len(text) > max_characters:
         message = f"the selector has {len(text)} characters, more than {max_characters}"
         raise SelectorError(message, max_characters, "shorten it, or raise limits.max-selector-characters in broker.yaml")
@@ -139,6 +144,9 @@ def compile_selector(text: str, max_characters: int = MAX_CHARACTERS, max_depth:
         message = f"the selector is nested {term.depth} deep, more than {max_depth}"
         raise SelectorError(message, term.position, "flatten it, or raise limits.max-selector-depth in broker.yaml")
     return Selector(text, term.run, likes)
+
+
+_remembered = lru_cache(maxsize=_REMEMBERED)(_compiled)
 
 
 def _parse(text: str) -> tuple[Term, list[Like]]:

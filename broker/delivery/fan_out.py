@@ -21,17 +21,17 @@ def fan_out(state: BrokerState, messages: list[Message], queues: list[Queue]) ->
         return False
     # In the first queue they have the messages' own numbers.
     sequence = state.recorder.next_ids(len(messages) * len(queues))
-    records = state.references.share(messages, sequence, sum(stay))
+    records, weight = state.references.share(messages, sequence, sum(stay))
     durable, join = sum([message.durable for message in messages]), state.references.join
     for queue, stays in zip(queues, stay, strict=True):
         queue.counts[SENT] += len(messages)
         if not stays:
             state.join_on_disk(queue, messages, sequence, records)
         elif queue.consumers:
-            queue.append_all(join(queue, messages, sequence, durable))
+            queue.append_all(join(queue, messages, sequence, durable, weight))
         else:
             # Nobody is there that they could be offered to.
-            queue.pending.append_all(join(queue, messages, sequence, durable))
+            queue.pending.append_all(join(queue, messages, sequence, durable, weight))
         sequence += len(messages)
         if queue.consumers:
             state.mark_ready(queue)

@@ -144,7 +144,7 @@ class FlowControl:
         if kind is not Kind.QUEUES or not queues:
             return f"most is held by {kind.name.lower()}, {self._memory.by_kind[kind]} bytes: homing connections --by memory"
         queue = max(queues, key=lambda each: each.memory_bytes)
-        return f"most is held by queue {queue.name}, about {queue.memory_bytes} bytes"
+        return f"most is held by queue {queue.name}, {queue.memory_bytes} bytes"
 
     def tell(self, producer: Producer) -> None:
         """What it sent waits for its turn, so it is granted nothing now. Where nobody may send, it is told why."""

@@ -55,14 +55,14 @@ class References:
     def arrive(self, queue: Queue, messages: list[Message]) -> list[MessageReference]:
         """Those of fresh messages to one queue and no other."""
         first = self._recorder.next_ids(len(messages))
-        durable, size = self._number(messages, first, 1, int(queue.durable))
-        return self._join(queue, messages, first, durable if queue.durable else 0, size)
+        durable, size, weight = self._number(messages, first, 1, int(queue.durable))
+        return self._join(queue, messages, first, durable if queue.durable else 0, weight, size)
 
-    def share(self, messages: list[Message], first: int, queues: int) -> list[MessageRecord | None]:
+    def share(self, messages: list[Message], first: int, queues: int) -> tuple[list[MessageRecord | None], int]:
         """Numbers fresh messages from ``first`` on, which so many durable queues keep in memory (``join``); none may. The bodies of durable
-        ones are recorded then, each once; returns what these are there.
+        ones are recorded then, each once; returns what these are there, and what all of them weigh.
         """
-        self._number(messages, first, queues, queues)
+        _, _, weight = self._number(messages, first, queues, queues)
         records: list[MessageRecord | None] = []
         for message in messages:
             record: MessageRecord | None = None
@@ -71,16 +71,16 @@ class References:
                 record = message_record(message)
                 self._recorder.batch.add_message(record)
             records.append(record)
-        return records
+        return records, weight
 
-    def join(self, queue: Queue, messages: list[Message], first: int, durable: int) -> list[MessageReference]:
+    def join(self, queue: Queue, messages: list[Message], first: int, durable: int, weight: int) -> list[MessageReference]:
         """Those of shared messages, so many of them durable, to one of their queues, numbered from ``first`` on."""
-        return self._join(queue, messages, first, durable, 0, shared=True)
+        return self._join(queue, messages, first, durable, weight, 0, shared=True)
 
-    def _number(self, messages: list[Message], first: int, queues: int, stored: int) -> tuple[int, int]:
+    def _number(self, messages: list[Message], first: int, queues: int, stored: int) -> tuple[int, int, int]:
         """Fresh messages and their references to so many queues are counted in; ``stored``: the durable ones of these, of each message.
 
-        Returns how many messages are durable, and what these are on their way to the disk.
+        Returns how many messages are durable, what these are on their way to the disk, and what all of them weigh.
         """
         durable = durable_bytes = transient_bytes = extra = durable_extra = 0
         for number, message in enumerate(messages, first):
@@ -95,17 +95,19 @@ class References:
                 durable_bytes += message.size
             else:
                 transient_bytes += message.size
+        weight = durable_bytes + transient_bytes + extra
         if queues:
             cost = REFERENCE_BYTES * queues
             self.durable_bytes += durable_bytes + cost * durable
             self.transient_bytes += transient_bytes + cost * (len(messages) - durable)
-            self._memory.charge(_QUEUES, durable_bytes + transient_bytes + extra + cost * len(messages))
-        return durable, durable_bytes + durable_extra
+            self._memory.charge(_QUEUES, weight + cost * len(messages))
+        return durable, durable_bytes + durable_extra, weight
 
     def _join(
-        self, queue: Queue, messages: list[Message], first: int, durable: int, size: int, shared: bool = False
+        self, queue: Queue, messages: list[Message], first: int, durable: int, weight: int, size: int, shared: bool = False
     ) -> list[MessageReference]:
-        """Those of messages that are counted already: ``durable`` of them are recorded, with messages of ``size`` bytes of their own."""
+        """Those of messages that are counted already and weigh so much: ``durable`` of them are recorded, with messages of ``size`` bytes
+        of their own."""
         settings, expiries, now_ms = queue.settings, self.expiries, self._now_ms()
         bounded = settings.no_expiry or not (settings.message_ttl_ms is settings.min_ttl_ms is settings.max_ttl_ms is None)
         born: dict[int, MessageReference] = {}
@@ -117,6 +119,7 @@ class References:
                 expiries.add(reference)
             born[sequence] = reference
         queue.references.update(born)
+        queue.memory_bytes += REFERENCE_BYTES * len(messages) + weight
         if durable:
             stored = born if durable == len(born) else {sequence: each for sequence, each in born.items() if each.durable}
             self._recorder.arrived(queue, stored, size)
@@ -164,7 +167,7 @@ class References:
         queue, now_ms = queues[0], self._now_ms()
         contents, expires_at_ms = queue.references, expires_when_moved(queue, now_ms)
         references: list[MessageReference] = []
-        durable = 0
+        durable = weight = 0
         for sequence, (old, hops) in enumerate(moved, self._recorder.next_ids(len(moved))):
             message = old.message
             reference = MessageReference(message, queue, sequence, now_ms)
@@ -177,12 +180,15 @@ class References:
             contents[sequence] = reference
             message.references += 1
             durable += message.durable
+            weight += message.weight
             references.append(reference)
             if expires_at_ms is not None:
                 self.expiries.add(reference)
         self.durable_bytes += REFERENCE_BYTES * durable
         self.transient_bytes += REFERENCE_BYTES * (len(moved) - durable)
-        self._memory.charge(_QUEUES, REFERENCE_BYTES * len(moved) + sum([_hops_bytes(hops) for _, hops in moved]))
+        charged = REFERENCE_BYTES * len(moved) + sum([_hops_bytes(hops) for _, hops in moved])
+        self._memory.charge(_QUEUES, charged)
+        queue.memory_bytes += charged + weight
         self._recorder.moved_in(queue, references)
         if back is None and moved[0][0].queue.settings.message_key_property is not None:
             self._recorder.keyed({new.sequence: message_key(old) for new, (old, _) in zip(references, moved, strict=True) if new.durable})
@@ -197,9 +203,10 @@ class References:
         reference.queue.references[reference.sequence] = reference
         self.expiries.add(reference)
         size = REFERENCE_BYTES if message.references else REFERENCE_BYTES + message.size
-        weight = size if message.references else size + message.extra
+        own = REFERENCE_BYTES + _hops_bytes(reference.hops)
+        self._memory.charge(_QUEUES, own if message.references else own + message.weight)
+        reference.queue.memory_bytes += own + message.weight
         message.references += 1
-        self._memory.charge(_QUEUES, weight + _hops_bytes(reference.hops))
         if message.durable:
             self.durable_bytes += size
         else:
@@ -217,6 +224,7 @@ class References:
             size += message.size
             extra += message.extra + _hops_bytes(reference.hops)
         self._memory.charge(_QUEUES, size + extra)
+        queue.memory_bytes += size + extra
         self.durable_bytes += size
 
     # -- they end ----------------------------------------------------------------------------------------------------
@@ -247,7 +255,7 @@ class References:
     def forget(self, queue: Queue, references: Iterable[MessageReference]) -> None:
         """Counts those of one queue out."""
         contents = queue.references
-        durable = transient = extra = 0
+        durable = transient = extra = elsewhere = 0
         for reference in references:
             reference.where = GONE
             contents.pop(reference.sequence, None)
@@ -258,7 +266,9 @@ class References:
             if reference.hops:
                 extra += _hops_bytes(reference.hops)
             size = REFERENCE_BYTES
-            if not message.references:
+            if message.references:
+                elsewhere += message.weight
+            else:
                 size += message.size
                 extra += message.extra
             if message.durable:
@@ -267,7 +277,9 @@ class References:
                 transient += size
         self.durable_bytes -= durable
         self.transient_bytes -= transient
-        self._memory.charge(_QUEUES, -(durable + transient + extra))
+        given_back = durable + transient + extra
+        self._memory.charge(_QUEUES, -given_back)
+        queue.memory_bytes -= given_back + elsewhere
 
 
 def reference_of(queue: Queue, record: ReferenceRecord) -> MessageReference:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from ..connection import Connection
 from ..core.consumer import Consumer
 from ..core.memory import Kind
-from ..core.message import REFERENCE_BYTES, Message, MessageReference
+from ..core.message import Message, MessageReference
 from ..core.producer import Producer
 from ..core.queue import Queue
 from ..core.transaction import Send, Transaction
@@ -18,8 +18,9 @@ from .publish import Intake
 from .settlement import Settlement
 from .state import BrokerState
 
-#: What each delivery that is settled then takes in memory until then.
-_SETTLED_BYTES: Final = 200
+#: What each message that is sent, and each delivery that is settled, takes in memory until then, the message's own weight aside.
+SENT_BYTES: Final = 240
+SETTLED_BYTES: Final = 100
 
 
 class Transactions:
@@ -49,7 +50,7 @@ class Transactions:
         """The same for what a front end makes messages of when it commits, ``size`` bytes, and for so many deliveries settled then."""
         if transaction.broken is None:
             transaction.sends += sends
-            self._reckon(transaction, len(sends) + settled, size + REFERENCE_BYTES * len(sends) + _SETTLED_BYTES * settled)
+            self._reckon(transaction, len(sends) + settled, size + SENT_BYTES * len(sends) + SETTLED_BYTES * settled)
 
     def hold_acknowledgement(self, connection: Connection, session: int, consumer: Consumer, references: list[MessageReference]) -> None:
         """The messages stay delivering until the commit is on disk."""

@@ -16,14 +16,16 @@ from homing.journal.contract import DEATH_BITS, SENT_BACK, FaultRecord, FaultSta
 from homing.journal.fingerprint import fingerprint
 
 from ..core.fault import FaultGroup
+from ..core.memory import Kind, Memory, Owner
 from ..core.message import MessageReference
 from ..core.queue import Queue
 from .journal_port import JournalPort
 
 log = logging.getLogger("homing")
 
-#: Groups of a broker.
+#: Groups of a broker, and the part of memory-limit that they take at most.
 MOST: Final = 5_000
+_SHARE: Final = 16
 #: Those of queues that are gone are folded so many at a time: each takes some statements of the commit.
 _FOLDED_AT_ONCE: Final = 500
 #: The one that others are folded into.
@@ -47,9 +49,11 @@ def cause_when_back(cause: int) -> int:
 
 
 class FaultGroups:
-    def __init__(self, journal: JournalPort, now_ms: Callable[[], int]) -> None:
+    def __init__(self, journal: JournalPort, now_ms: Callable[[], int], memory: Memory) -> None:
         self._journal = journal
         self._now_ms = now_ms
+        self._owner = Owner(memory, Kind.FAULTS)
+        self._most_bytes = memory.limit // _SHARE
         self.by_id: dict[int, FaultGroup] = {}
         #: (fingerprint, queue) -> group, the least recent first.
         self._groups: dict[tuple[str, str], FaultGroup] = {}
@@ -70,6 +74,12 @@ class FaultGroups:
         if group.fault_id != OTHER:
             self._groups[group.fingerprint, group.queue] = group
         self._next_id = max(self._next_id, group.fault_id + 1)
+        self._charge(group)
+
+    def _charge(self, group: FaultGroup) -> None:
+        weight = group.weight
+        self._owner.charge(weight - group.charged)
+        group.charged = weight
 
     def of(self, reference: MessageReference) -> FaultGroup | None:
         """What it failed of last, or died of; None where nobody knows any more."""
@@ -183,7 +193,7 @@ class FaultGroups:
         return group
 
     def _made(self, queue: str, fault: Told, message_id: int, now_ms: int) -> FaultGroup:
-        if len(self._groups) >= MOST:
+        while len(self._groups) >= MOST or (self._owner.bytes > self._most_bytes and len(self._groups) > 1):
             # Not the one with the highest number, from which further ones are counted.
             self._fold(next(each for each in self._groups.values() if each.fault_id != self._next_id - 1))
         fingerprint, error_class, text, traceback = fault
@@ -199,10 +209,13 @@ class FaultGroups:
             version = client.get("version", "")
             program = (client.get("client_id", ""), client.get("host", ""), version)
             first_ms, _ = group.programs.get(program, (now_ms, 0))
-            note = note or program not in group.programs
+            known = program in group.programs
+            note = note or not known
             group.programs[program] = (first_ms, now_ms)
             if len(group.programs) > _PROGRAMS:
                 del group.programs[min(group.programs, key=lambda each: group.programs[each][1])]
+            if not known:
+                self._charge(group)
         if group.fixed_in is not None and group.is_back(version):
             log.warning(
                 "fault-back: fault %s (%s) is back, which was said to be fixed in %s",
@@ -240,6 +253,7 @@ class FaultGroups:
         other.first_ms, other.last_ms = min(other.first_ms, group.first_ms), max(other.last_ms, group.last_ms)
         self._note(other)
         del self._groups[group.fingerprint, group.queue], self.by_id[group.fault_id]
+        self._owner.charge(-group.charged)
         self._journal.batch.faults().folded[group.fault_id] = OTHER
 
     # -- by hand -----------------------------------------------------------------------------------------------------

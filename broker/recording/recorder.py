@@ -30,6 +30,7 @@ from homing.journal.contract import (
 from ..core.consumer import Consumer
 from ..core.counts import COUNT_OF_OUTCOME, DELIVERED, FAILED, MOVED_IN, RETRIED, SUCCEEDED, Histogram
 from ..core.dead_letter import DELETED, DELIVERY_LIMIT, MAX_LENGTH, NOT_RETRYABLE, POISON, REJECTED
+from ..core.memory import Memory
 from ..core.message import Message, MessageReference
 from ..core.queue import Queue
 from ..core.redelivery import Action, ConsumerPolicy, Decision, policy_in_force
@@ -68,11 +69,11 @@ _QueueEntries = dict[tuple[Any, ...], list[tuple[int, int]]]
 
 
 class Recorder:
-    def __init__(self, journal: JournalPort, now_ms: Callable[[], int], keep_all_history: bool = False) -> None:
+    def __init__(self, journal: JournalPort, now_ms: Callable[[], int], keep_all_history: bool, memory: Memory) -> None:
         self._journal = journal
         self._now_ms = now_ms
         self._keep_all = keep_all_history
-        self.faults = FaultGroups(journal, now_ms)
+        self.faults = FaultGroups(journal, now_ms, memory)
         self.redrives = RedriveTally(journal)
         self.faults.bounced = self.redrives.bounced
         self._known_policies: dict[str, None] = {}

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pika import spec
 
 import homing
 from homing.broker.protocols.native.codec import AckType, Frame, Op
 from homing.client import AckMode, Connection, ReconnectPolicy, TransactionError
 from tests.acceptance.semantics_support import (
+    WAIT_S,
     Line,
     Raw,
     drained,
@@ -27,6 +29,7 @@ from tests.acceptance.semantics_support import (
     settled,
     until,
 )
+from tests.amqp_wire import Wire
 from tests.process import Server
 
 SETTINGS: dict[str, Any] = {
@@ -261,7 +264,13 @@ async def test_close_without_commit_rolls_back(connection: Connection) -> None:
 
 
 async def test_a_transaction_that_is_open_too_long_is_rolled_back(tmp_path: Path) -> None:
-    with running(tmp_path, limits={"transaction-timeout": "1s"}) as server:
+    with running(tmp_path, limits={"transaction-timeout": "1s"}, amqp={"port": 0}) as server:
+        wire = Wire(int(server.ready["amqp"].rpartition(":")[2]))
+        for begins, begun in ((spec.Channel.Open(), spec.Channel.OpenOk), (spec.Tx.Select(), spec.Tx.SelectOk)):
+            wire.send(1, begins)
+            assert isinstance(wire.next(1), begun)
+        wire.send(1, spec.Basic.Publish(routing_key="target"))
+        wire.content(1, b"made", spec.BasicProperties())
         async with homing.connect(server.url) as connection, connection.session(AckMode.TRANSACTED) as session:
             await send(connection, "source", 1)
             await receive(session.consumer("source"))
@@ -276,6 +285,10 @@ async def test_a_transaction_that_is_open_too_long_is_rolled_back(tmp_path: Path
             with pytest.raises(TransactionError) as late:
                 await session.commit()
             assert late.value.code == "transaction-timed-out"
+            # Over AMQP the channel is closed.
+            closed = await asyncio.to_thread(wire.next, 1, WAIT_S)
+            assert (type(closed), closed.reply_code) == (spec.Channel.Close, 406)
+            wire.cut()
             assert await look(connection, "target") == []
 
 

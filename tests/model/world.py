@@ -367,13 +367,16 @@ class World:
         messages = set()
         for queue in self.broker.state.post_office.queues.values():
             by_place: dict[Where, int] = {}
+            of_queue = 0
             for reference in queue.references.values():
                 assert reference.queue is queue
                 by_place[reference.where] = by_place.get(reference.where, 0) + 1
-                memory += REFERENCE_BYTES + HOP_BYTES * len(reference.hops or ())
-                memory += 0 if id(reference.message) in messages else reference.message.weight
+                own = REFERENCE_BYTES + HOP_BYTES * len(reference.hops or ())
+                of_queue += own + reference.message.weight
+                memory += own if id(reference.message) in messages else own + reference.message.weight
                 messages.add(id(reference.message))
             self._check_disk(queue)
+            assert queue.memory_bytes == of_queue, f"{queue.name}: memory"
             assert queue.ready == by_place.get(Where.PENDING, 0) + queue.pending.disk_count, f"{queue.name}: pending"
             waiting = [reference.sequence for reference in queue.pending]
             assert len(waiting) == queue.pending.count, f"{queue.name}: what can be handed out"
@@ -396,7 +399,7 @@ class World:
             assert consumer.credit == (min(own, consumer.back) if consumer.returning else own)
             assert consumer.returning >= 0
             assert consumer.back >= 0
-            assert consumer.held_bytes == sum(400 + reference.message.size for reference in consumer.unsettled.values())
+            assert consumer.held_bytes == sum(REFERENCE_BYTES + reference.message.size for reference in consumer.unsettled.values())
         for each in self.broker.connections.values():
             assert each.kept.bytes == sum(consumer.held_bytes for consumer in each.retired.values())
         assert pager.quota.kept == {each.kept for each in self.broker.connections.values()}

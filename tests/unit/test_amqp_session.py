@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from homing.broker.core.memory import Kind
-from homing.broker.core.message import REFERENCE_BYTES
+from homing.broker.delivery.transactions import SENT_BYTES
 from homing.broker.errors import Refused
 from homing.broker.limits import BrokerLimits
 from homing.broker.protocols.amqp091.codec import PROTOCOL_HEADER, AckEvent, FrameReader, MethodEvent, content_frames, method_frame
@@ -277,9 +277,37 @@ def test_a_transaction_may_not_grow_without_end() -> None:
     payload = write_arguments(METHODS[NUMBER["basic.publish"]], (0, "", "q", False, False))
     published = b"".join(content_frames(1, payload, b"\x00\x00", b"body", 8192))
     peer.send(published * 3)
-    assert world.broker.memory.by_kind[Kind.SESSIONS] == 3 * (REFERENCE_BYTES + len(b"body") + len(b"\x00\x00"))
+    assert world.broker.memory.by_kind[Kind.SESSIONS] == 3 * (SENT_BYTES + len(b"body") + len(b"\x00\x00"))
     assert codes(peer.send(published)) == [("channel.close", 406)]
     assert world.broker.memory.by_kind[Kind.SESSIONS] == 0
+
+
+def test_a_transaction_that_is_open_for_too_long_closes_its_channel_and_holds_nothing() -> None:
+    world = World({}, limits=BrokerLimits(transaction_timeout_ms=5_000))
+    peer = Peer(world)
+    peer.log_in()
+    payload = write_arguments(METHODS[NUMBER["basic.publish"]], (0, "", "q", False, False))
+    peer.call(1, "channel.open", "")
+    peer.call(1, "queue.declare", 0, "q", False, False, False, False, False, {})
+    peer.call(1, "tx.select")
+    # It begins with what is first done in it.
+    world.time_ms += 6_000
+    world.broker.tick()
+    peer.send(b"".join(content_frames(1, payload, b"\x00\x00", b"body", 8192)))
+    world.time_ms += 4_999
+    world.broker.tick()
+    assert peer.methods() == []
+    assert world.broker.memory.by_kind[Kind.SESSIONS]
+    world.time_ms += 1_000
+    world.broker.tick()
+    ((name, (code, text, *_)),) = peer.methods()
+    assert (name, code) == ("channel.close", 406)
+    assert "limits.transaction-timeout" in text
+    assert world.broker.memory.by_kind[Kind.SESSIONS] == 0
+    assert world.broker.state.post_office.queues["q"].count == 0
+    # The connection goes on, and so does the channel under its number.
+    peer.call(1, "channel.close-ok")
+    assert peer.call(1, "channel.open", "") == [("channel.open-ok", [b""])]
 
 
 def published_alike(key: str, bodies: list[bytes], *, mandatory: bool = False, immediate: bool = False) -> bytes:

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from homing.broker.core.fault import FaultGroup
+from homing.broker.core.memory import Memory
 from homing.broker.core.message import Message, MessageReference
 from homing.broker.core.queue import Queue
 from homing.broker.core.settings.address_settings import AddressSettings
@@ -29,7 +30,7 @@ def failed(groups: FaultGroups, kind: str, name: str = "q", now_ms: int = 1_000)
 def test_the_least_recent_is_folded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fault_groups, "MOST", 3)
     batch = WriteBatch()
-    groups = FaultGroups(cast(Any, SimpleNamespace(batch=batch)), lambda: 1_000)
+    groups = FaultGroups(cast(Any, SimpleNamespace(batch=batch)), lambda: 1_000, Memory(1 << 30))
     first = failed(groups, "a")
     failed(groups, "b")
     failed(groups, "c")
