@@ -49,7 +49,7 @@ def test_the_least_recent_is_folded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_groups_of_queues_that_are_gone_go_after_a_while() -> None:
     batch = WriteBatch()
-    groups = FaultGroups(cast(Any, SimpleNamespace(batch=batch)), lambda: 1_000)
+    groups = FaultGroups(cast(Any, SimpleNamespace(batch=batch)), lambda: 1_000, Memory(1 << 30))
     died = failed(groups, "dead", "gone.died")
     groups.died("gone.died", [died], "delivery_limit")
     failed(groups, "muted", "gone.muted")
@@ -71,7 +71,7 @@ def test_groups_of_queues_that_are_gone_go_after_a_while() -> None:
 async def test_a_fault_may_come_again_in_the_batch_that_its_group_went_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(fault_groups, "MOST", 2)
     async with opened(tmp_path) as (journal, _):
-        groups = FaultGroups(journal, lambda: NOW_MS)
+        groups = FaultGroups(journal, lambda: NOW_MS, Memory(1 << 30))
         for kind in "ab":
             failed(groups, kind, now_ms=NOW_MS)
         await journal.flush()
@@ -84,7 +84,7 @@ async def test_a_fault_may_come_again_in_the_batch_that_its_group_went_in(monkey
             "a": ("text", False),
             "b": ("text", True),
         }
-        restored = FaultGroups(journal, lambda: NOW_MS)
+        restored = FaultGroups(journal, lambda: NOW_MS, Memory(1 << 30))
         restored.restore(recovered.faults)
         assert {each.error_class: each.died for each in restored.by_id.values()} == {"other": False, "a": False, "b": True}
 
