@@ -19,10 +19,12 @@ from ...shares import Share, least
 from ..output import PausableOutput
 from . import fields
 from .codec import Op, ProtocolError
-from .fields import malformed, shown
+from .fields import MAX_SESSION, malformed, shown, unsigned
 
 #: What waits beyond this waits in the socket: not all of it is bounded by credit.
 _MOST_WAITING: Final = 10_000
+#: Sessions of one connection that may have a transaction open at once.
+_MAX_TRANSACTIONS: Final = 1000
 
 
 class Sends:
@@ -148,6 +150,17 @@ def _without_credit(why: str) -> Refused:
     return Refused(
         "credit-exceeded", f"the producer has no credit left, and none is granted now: {why}", "wait for CREDIT, then send again"
     )
+
+
+def check_session(connection: Connection, session: int) -> None:
+    """Raises ProtocolError unless the session has a transaction, or may have one."""
+    unsigned(session, "session", MAX_SESSION)
+    if session not in connection.transactions and len(connection.transactions) >= _MAX_TRANSACTIONS:
+        raise ProtocolError(
+            "too-many-transactions",
+            f"{_MAX_TRANSACTIONS} sessions of this connection have a transaction open",
+            "commit them, or open another connection",
+        )
 
 
 def _credit_exceeded() -> ProtocolError:

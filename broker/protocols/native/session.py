@@ -26,12 +26,10 @@ from . import deliveries, fields
 from .answers import refusal_frame, result_frame
 from .codec import MAGIC, PROTOCOL_VERSION, AckType, Frame, Op, ProtocolError, check_ranges, encode
 from .fields import MAX_SEQUENCE, MAX_SESSION, malformed, shown, take, unsigned
-from .sends import Sends
+from .sends import Sends, check_session
 
 log = logging.getLogger("homing")
 
-#: Sessions of one connection that may have a transaction open at once.
-_MAX_TRANSACTIONS: Final = 1000
 #: What a client may make the broker's heartbeat; the broker's own setting may be less.
 _LEAST_HEARTBEAT_MS: Final = 1000
 #: Pulls of one consumer that may wait for an answer.
@@ -270,7 +268,7 @@ class NativeSession:
     def _on_send(self, connection: Connection, frame: Frame) -> None:
         number, first, items, session = take(frame, "SEND", int, int, list, int, defaults=(0,))
         if session:
-            self._check_session(connection, session)
+            check_session(connection, session)
         self._sends.send(connection, number, unsigned(first, "first_sequence", MAX_SEQUENCE, 0 if session else 1), None, items, session)
 
     def _on_send_bodies(self, connection: Connection, frame: Frame) -> None:
@@ -338,7 +336,7 @@ class NativeSession:
         check_ranges(ranges)
         unsigned(request, "request")
         if session:
-            self._check_session(connection, session)
+            check_session(connection, session)
         if not 0 <= kind <= _LAST_ACK_TYPE:
             raise malformed(f"there is no acknowledgement type {kind}")
         report = fields.failure_report(report)
@@ -373,16 +371,6 @@ class NativeSession:
             broker.give_back(consumer, held)
         else:
             broker.client_saw_expire(consumer, held)
-
-    @staticmethod
-    def _check_session(connection: Connection, session: int) -> None:
-        unsigned(session, "session", MAX_SESSION)
-        if session not in connection.transactions and len(connection.transactions) >= _MAX_TRANSACTIONS:
-            raise ProtocolError(
-                "too-many-transactions",
-                f"{_MAX_TRANSACTIONS} sessions of this connection have a transaction open",
-                "commit them, or open another connection",
-            )
 
     def _not_held(self, number: int, ranges: list[int], request: int) -> None:
         if request:
