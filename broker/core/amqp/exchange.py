@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
+from ..reserved import RESERVED
+
 DIRECT: Final = "direct"
 TOPIC: Final = "topic"
 FANOUT: Final = "fanout"
@@ -73,7 +75,7 @@ class Exchange:
     @property
     def predeclared(self) -> bool:
         """It is always there."""
-        return self.name.startswith("amq.")
+        return self.name.startswith(("amq.", RESERVED))
 
     def has(self, binding: Binding) -> bool:
         return binding.identity() in self.bindings
