@@ -213,6 +213,10 @@ class Server:
         """In a thread: whether a transaction of the last 24 h was committed."""
         return self._journal_reader().committed(transaction_id)
 
+    def fault_lives(self) -> dict[int, dict[str, int]]:
+        """In a thread: see JournalReader."""
+        return self._journal_reader().fault_lives(self._clock.now_ms())
+
     def fault_counts(self) -> dict[str, Any]:
         """In a thread: see JournalReader."""
         return self._journal_reader().fault_counts(self._clock.now_ms())

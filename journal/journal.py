@@ -48,10 +48,6 @@ class _Read(NamedTuple):
     failed: Callable[[Exception], None]
 
 
-def _ignore(_: bool = False) -> None:
-    """Stands for "nobody asked to be told"."""
-
-
 class Journal:
     """One directory, one writer. Make it with ``open``; end it with ``close``, also after a failure."""
 
@@ -64,12 +60,12 @@ class Journal:
         #: Set from the start on where the disk is nearly full already.
         self.space_low = False
         #: Called on the loop with the new value each time space_low changes: producers stop, or go on.
-        self.on_space: Callable[[bool], None] = _ignore
+        self.on_space: Callable[[bool], None] = lambda low: None
         #: Called on the loop after each commit, when those that waited for it have been told.
-        self.on_commit: Callable[[], None] = _ignore
+        self.on_commit: Callable[[], None] = lambda: None
         #: WAL in use. Above options.wal_limit_bytes ``on_wal_limit(True)`` is called: a long reader holds it up.
         self.wal_bytes = 0
-        self.on_wal_limit: Callable[[bool], None] = _ignore
+        self.on_wal_limit: Callable[[bool], None] = lambda over: None
         self.wal_over = False
         self._upkeep_due = False
         self._options = writer_thread.options
@@ -102,6 +98,11 @@ class Journal:
         #: The open batch. Always reached as ``journal.batch``: it is swapped at each commit.
         self.batch = self._new_batch()
         self._task = asyncio.get_running_loop().create_task(self._run(), name="journal")
+
+    @property
+    def sync_ms(self) -> float:
+        """What the disk takes for a commit, by the last ones."""
+        return self._writer_thread.sync_ms
 
     @property
     def waits_s(self) -> float:
@@ -227,8 +228,7 @@ class Journal:
         """Reads a page between two commits and hands it over on the loop, before anything else is committed.
 
         ``ready`` and ``due`` pages, and any with ``on_disk``, show what is on disk by then; others everything appended before this call.
-        Rows that are deleted in a batch that is not on disk yet are left out; what else the caller knows better than the disk, it must
-        pass over itself.
+        What is deleted in a batch that waits is left out; what else the caller knows better than the disk, it must pass over itself.
 
         ``failed`` gets the error of a page that could not be read, or what ``take`` raised; the journal goes on. What says that the disk or
         the file is damaged ends everything, as it does while writing, and so does an error that ``failed`` raises.

@@ -22,6 +22,11 @@ from .state import BrokerState
 
 #: Where a rate is slow, so often something is sent.
 _EVERY_MS: Final = 100
+#: Messages of a step: so many for each millisecond that the disk takes for a commit, which is what they take themselves. So others, whose
+#: confirms wait for the step too, wait about twice as long.
+_A_MS: Final = 40
+_LEAST_ROWS: Final = 100
+_MOST_ROWS: Final = 1_000
 
 
 class Rights(Protocol):
@@ -143,10 +148,13 @@ class Redriving:
         self._rights.may_redrive(job, queue)
         wanted = Filter.of(job.wanted, self._resources.read_selector)
         which = choice(self._state, wanted, job.up_to, job.newest_first)
-        rows = ROWS if wanted.scans else min(ROWS, most)
+        rows = ROWS if wanted.scans else min(self._rows(), most)
         send = partial(self._send, job, queue, wanted, most)
         # By the time that there is a second page, all that came before the job began is on disk.
         self._reading[job.job_id] = ask(self._state, queue, which, job.after, rows, send, on_disk=job.after > 0)
+
+    def _rows(self) -> int:
+        return min(max(_LEAST_ROWS, int(_A_MS * self._state.recorder.sync_ms)), _MOST_ROWS)
 
     def _send(self, job: RedriveJob, queue: Queue, wanted: Filter, most: int, records: list[ReferenceRecord], last: int) -> bool:
         """Whether it wants more of what there is."""

@@ -108,7 +108,7 @@ async def reckon(broker: Broker, who: Who, arguments: dict[str, Any], *, host: H
     wanted = read_filter(broker, arguments)
     which = broker.choice_of(wanted)
     counts = await in_thread(lambda: host.count_chosen(queue.queue_id, which))
-    lives = (await in_thread(host.fault_counts))["faults"]
+    lives = await in_thread(host.fault_lives)
     groups = {each.fault_id: each for each in broker.faults(who)}
     parts: Counter[tuple[str | None, str | None]] = Counter()
     bounces: Counter[tuple[str, str | None, str | None]] = Counter()

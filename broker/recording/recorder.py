@@ -124,6 +124,11 @@ class Recorder:
         else:
             callback()
 
+    @property
+    def sync_ms(self) -> float:
+        """How long the disk takes for a commit, whatever is in it."""
+        return self._journal.sync_ms
+
     def busy(self) -> bool:
         """Whether something entered is not on disk yet."""
         return self._journal.busy()

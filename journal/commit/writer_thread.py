@@ -44,6 +44,8 @@ _LITTLE_ROWS = 128
 UNSEEN_ROWS = 32
 UNSEEN_BYTES = 256 << 10
 _BETWEEN_S = 1.0
+#: How much one commit says about the next.
+_WEIGHT = 0.1
 
 
 @dataclass(slots=True)
@@ -102,6 +104,8 @@ class WriterThread:
         self.retention = Retention(self.options)
         self.sweep = Sweep()
         self.vacuum = Vacuum()
+        #: What the end of a commit takes, by the last ones.
+        self.sync_ms = 0.0
         self._batch_bytes = _LEAST_GROUP_BYTES
         self._low_look_s = 0.0
         self._checkpoint_next_s = 0.0
@@ -307,6 +311,7 @@ class WriterThread:
         statistics.bytes_written += written.bytes
         statistics.commit_ms += elapsed_ms
         statistics.sync_ms += written.sync_ms
+        self.sync_ms += _WEIGHT * (written.sync_ms - self.sync_ms)
         statistics.commit_ms_max = max(statistics.commit_ms_max, elapsed_ms)
 
 

@@ -164,9 +164,13 @@ class JournalReader:
             message = message or _message(connection, row)
         return message, references
 
+    def fault_lives(self, now_ms: int) -> dict[int, dict[str, int]]:
+        """See faults.counts."""
+        with self._snapshot() as connection:
+            return faults.counts(connection, now_ms)
+
     def fault_counts(self, now_ms: int) -> dict[str, Any]:
-        """``faults``: the counts of each group; ``dead``: which dead letters lie where; ``queues``: names, deleted ones among them. See
-        faults.py."""
+        """``faults``: the same; ``dead``: which dead letters lie where; ``queues``: names, deleted ones among them. See faults.py."""
         with self._snapshot() as connection:
             return {"faults": faults.counts(connection, now_ms), "dead": faults.dead(connection), "queues": faults.queue_names(connection)}
 

@@ -62,6 +62,9 @@ class NoHost:
     def last_attempts(self, stays: list[tuple[int, int]]) -> list[dict[str, Any] | None]:
         return [None for _ in stays]
 
+    def fault_lives(self) -> dict[int, dict[str, int]]:
+        return {}
+
     def fault_counts(self) -> dict[str, Any]:
         return {"faults": {}, "dead": [], "queues": {}}
 

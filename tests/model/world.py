@@ -77,6 +77,10 @@ class DictJournal:
         return self._next_id
 
     @property
+    def sync_ms(self) -> float:
+        return 0.0
+
+    @property
     def ids_reserved(self) -> bool:
         return self._next_id <= self.reserved_up_to
 
@@ -98,7 +102,7 @@ class DictJournal:
 
     def read(self, wanted: Wanted, take: Callable[[Page], None], failed: Callable[[Exception], None]) -> None:
         assert all(-(1 << 63) <= value < 1 << 63 for value in wanted if isinstance(value, int)), "no number for SQLite"
-        if wanted.kind not in ("ready", "due") and self.busy():
+        if wanted.kind not in ("ready", "due") and not wanted.on_disk and self.busy():
             self.batch.after.append(lambda: self.reads.append((wanted, take, failed)))
         else:
             self.reads.append((wanted, take, failed))
