@@ -131,7 +131,9 @@ class FaultGroups:
                     told = (fingerprint(reason, "", ""), reason, "", "")
                     fault_id = self._met(queue, told, None, reference.message.message_id, now_ms).fault_id
                 after[before] = cause(fault_id, reason, before & SENT_BACK)
-                self.by_id[self._there(after[before])].died = True
+                group = self.by_id.get(self._there(after[before]))
+                if group is not None:
+                    group.died = True
             reference.cause = after[before]
             numbers[before] = numbers.get(before, 0) + reference.durable
         for before, number in numbers.items():
