@@ -11,11 +11,13 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import asdict
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
+from homing.journal.contract import Recovered
 from homing.journal.errors import JournalError
 from homing.journal.journal import Journal
 from homing.journal.options import JournalOptions
@@ -42,7 +44,7 @@ from .protocols.transport import SocketTransport
 from .recording.recovery import recover
 from .reload import read_again, take_up, tell
 from .service_manager import ServiceManager
-from .shutdown import close_in_time, until_stopped
+from .shutdown import close_in_time, drain, until_stopped
 from .start_check import StartCheck
 from .tls.certificate import Certificate
 
@@ -65,8 +67,15 @@ class Server:
     """One broker process: journal, broker, listeners and the timer between them."""
 
     def __init__(
-        self, config: Config, journal: Journal, clock: BrokerClock, log_writer: LogWriter, certificate: Certificate | None = None
+        self,
+        config: Config,
+        journal: Journal,
+        clock: BrokerClock,
+        log_writer: LogWriter | None,
+        certificate: Certificate | None = None,
+        rng: Random | None = None,
     ) -> None:
+        """``log_writer``: what a reload gives the log's settings to; None where the log is somebody else's."""
         self.config = config
         self.manager = ServiceManager()
         self._log_writer = log_writer
@@ -90,7 +99,7 @@ class Server:
             journal,
             config.settings_repository(),
             clock.now_ms,
-            Random(secrets.randbits(64)),
+            rng or Random(secrets.randbits(64)),
             self._wake,
             BrokerLimits(
                 memory_bytes=config.broker.memory_limit_bytes,
@@ -178,7 +187,26 @@ class Server:
         if not self._journal.failed.done():
             self._journal.failed.set_exception(error)
 
+    def busy(self) -> bool:
+        """Whether its journal has something to do."""
+        return self._journal.busy() or self._journal.waits_s > 0
+
     # -- start -------------------------------------------------------------------------------------------------------
+
+    async def start(self, recovered: Recovered) -> dict[str, asyncio.Server]:
+        """As it stood, with what the file declares, and listening; returns who listens, by protocol. Raises Refused."""
+        config = self.config
+        recover(self.broker, recovered)
+        for problem in layer_problems(self.broker.settings, {}):
+            log.error("settings-contradict: homing settings and the file contradict each other: %s (%s)", problem, problem.fix)
+        declare(self.broker, config)
+        start_notes.warn(config)
+        start_notes.tell_changes(self.broker.state.post_office.queues, recovered.settings)
+        self.record_settings()
+        await self._journal.flush()
+        listening = await self.listeners.open(recovered.broker_id)
+        self._turn()
+        return listening
 
     def show_metrics(self, http: HttpListener) -> None:
         from .http.metrics import BrokerCollector
@@ -285,14 +313,16 @@ class Server:
     async def _reload(self) -> list[Change]:
         read = await asyncio.to_thread(read_again, self.config)
         certificate = None if self._certificate is None else await asyncio.to_thread(self._certificate.read)
-        sink = await asyncio.to_thread(open_log, read)
+        sink = None if self._log_writer is None else await asyncio.to_thread(open_log, read)
         try:
             changed = changes(self.config, read)
             self.config = take_up(self.broker, self.config, read)
         except Refused:
-            sink.close()
+            if sink is not None:
+                sink.close()
             raise
-        self._log_writer.take_up(log_options(self.config), sink)
+        if self._log_writer is not None and sink is not None:
+            self._log_writer.take_up(log_options(self.config), sink)
         if self._certificate is not None and certificate is not None:
             self._certificate.take_up(certificate)
         self.record_settings()
@@ -380,17 +410,9 @@ async def _serve(
         log.warning("clock-behind: the clock is %d s behind the journal's last entry; the clock is believed", clock.behind_ms // 1000)
     server = Server(config, journal, clock, log_writer, certificate)
     try:
-        recover(server.broker, recovered)
-        broker_id, clean_stop, settings_before = recovered.broker_id, recovered.clean_stop, recovered.settings
+        listening = await server.start(recovered)
+        clean_stop = recovered.clean_stop
         del recovered  # every message as it was read; the broker has its own by now
-        for problem in layer_problems(server.broker.settings, {}):
-            log.error("settings-contradict: homing settings and the file contradict each other: %s (%s)", problem, problem.fix)
-        declare(server.broker, config)
-        start_notes.warn(config)
-        start_notes.tell_changes(server.broker.state.post_office.queues, settings_before)
-        server.record_settings()
-        await journal.flush()
-        listening = await server.listeners.open(broker_id)
         server.listeners.watch_certificate()
         loop.add_signal_handler(signal.SIGHUP, server.reload_on_signal)
         places = {name: place(each) for name, each in (listening | listening_for_http).items()}
@@ -399,7 +421,6 @@ async def _serve(
             server.show_metrics(http)
         health.disk_degraded = lambda: journal.space_low or journal.waits_s > _DISK_HANGS_S
         health.state = "ready"
-        server._turn()
         server.manager.ready(_ready_line(config, places, False))
         server.manager.feed_watchdog(loop)
         # Whoever connects meanwhile waits for it: this takes a fifth of a second, and is not to happen in the middle of a settlement.
@@ -411,6 +432,25 @@ async def _serve(
         server.close()
         await close_in_time(journal)
         server.manager.close()
+
+
+@asynccontextmanager
+async def embedded(config: Config, clock_after: Callable[[int], BrokerClock], rng: Random) -> AsyncIterator[tuple[Server, dict[str, str]]]:
+    """A broker in somebody else's process, whose signals, log and output are left alone; and where it listens, by protocol.
+
+    ``clock_after``: its clock, from the latest time that the journal saw. Raises JournalError and Refused where it cannot start.
+    """
+    journal, recovered = await Journal.open(config.data_directory, _journal_options(config), clock_after(0).now_ms())
+    server = Server(config, journal, clock_after(recovered.clock_ms), None, rng=rng)
+    try:
+        listening = await server.start(recovered)
+        yield server, {name: place(each) for name, each in listening.items()}
+        for each in listening.values():
+            each.close()
+        await drain(server, journal)
+    finally:
+        server.close()
+        await journal.close()
 
 
 def _ready_line(config: Config, places: dict[str, str], as_json: bool) -> str:

@@ -51,11 +51,12 @@ async def until_stopped(server: Serving, journal: Journal, listeners: list[async
         log.critical("stopped: %s", error, exc_info=None if isinstance(error, JournalError) else error)
         # Answer nobody: sockets are cut, not closed in order, so that nobody takes silence for an answer.
         return error.exit_code if isinstance(error, JournalError) else 70
-    await _drain(server, journal)
+    await drain(server, journal)
     return 0
 
 
-async def _drain(server: Serving, journal: Journal) -> None:
+async def drain(server: Serving, journal: Journal) -> None:
+    """Nothing more is handed out, what was asked for is answered, and clients are told; in a few seconds."""
     server.broker.stopping = True
     until_s = asyncio.get_running_loop().time() + _ANSWERS_S
     try:

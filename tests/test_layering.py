@@ -21,7 +21,13 @@ from homing.broker.management.calls import VERBS
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("analytics", "broker", "client", "journal")
 COMPILED = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["homing"]["compiled"]
-FILES = sorted([*(ROOT / "homing").glob("*.py"), *(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))])
+FILES = sorted(
+    [
+        *(ROOT / "homing").glob("*.py"),
+        *(ROOT / "homing" / "testing").glob("*.py"),
+        *(path for package in PACKAGES for path in (ROOT / package).rglob("*.py")),
+    ]
+)
 TEXTS = sorted([*FILES, *(ROOT / "examples").rglob("*.py"), *(ROOT / "tests").rglob("*.py"), *(ROOT / "scripts").glob("*")])
 
 MAX_FILE_LINES = 500
@@ -40,6 +46,7 @@ _RECORDS = {"journal/contract", "journal/errors", "journal/fingerprint", "journa
 #: contract.
 ALLOWED: dict[str, set[str]] = {
     "homing": {"broker/cli", "client"},
+    "testing": {"broker/clock", "broker/config", "broker/core", "broker/server", "homing"},
     "broker/core": set(),
     "broker/errors": set(),
     "broker/clock": set(),
@@ -119,7 +126,7 @@ ALLOWED: dict[str, set[str]] = {
             "broker/start_notes",
             "broker/tls",
         ),
-        *("codec", "journal", "journal/errors", "journal/options", "journal/read"),
+        *("codec", "journal", "journal/contract", "journal/errors", "journal/options", "journal/read"),
     },
     "broker/cli": {
         *(
@@ -172,6 +179,7 @@ SHARED_PRIVATE: dict[str, set[str]] = {
     "broker/config": {"_outline"},
     "broker/shutdown": {"_exit"},
     "journal/store": {"_STOP_RUNNING_SENTINEL", "_thread"},
+    "testing": {"_selector"},
     "analytics": {"_gateway", "_jsc", "_jsparkSession", "_jvm"},
 }
 

@@ -25,7 +25,7 @@ async def test_a_slow_disk_does_not_break_an_orderly_stop(monkeypatch: pytest.Mo
     broker = SimpleNamespace(stopping=False)
     server = SimpleNamespace(broker=broker, stop_clients=lambda: told.append(broker.stopping), sockets=dict)
     # What came out of here would end the process with another exit code.
-    await shutdown._drain(cast(Any, server), cast(Any, SlowJournal()))
+    await shutdown.drain(cast(Any, server), cast(Any, SlowJournal()))
     (warning,) = caplog.records
     assert warning.getMessage() == "disk-slow: the disk is slow: clients are left without answers to what they did last"
     assert told == [True]
