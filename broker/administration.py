@@ -43,7 +43,7 @@ FREE: Final[Mapping[str, str]] = {
     "the answer to who may what": "may check",
     "told to a front end, which asks before it tells anybody": "queues when_queue_goes find_queue queues_of find_message consumers_of"
     " dead_letter_queues"
-    " list_policies settings commanded_settings settings_with touched_by explain answer_bytes list_virtual_hosts open_connections",
+    " list_policies settings commanded_settings settings_with touched_by in_force explain answer_bytes list_virtual_hosts open_connections",
     "whoever has logged in may know what is there, as with RabbitMQ": "queue look_up_queue check_reply_queue find_exchange",
     "shows what may be browsed, or nothing": "faults fault_group redrives knows_fault choice_of in_the_way read_selector",
     "of what was asked for before": "in_steps cache owner check_delete consumers_gone delete_exclusive",
@@ -162,7 +162,7 @@ class Administration(Engine):
     def dead_letter_queues(self) -> set[Queue]:
         """Those of dead-letter addresses, and those that dead-letter exchanges lead to and no further."""
         queues = self.state.post_office.queues.values()
-        addresses = {queue.settings.dead_letter_address for queue in queues}
+        addresses = {address for queue in queues for address in queue.settings.dead_letter_addresses}
         return {queue for queue in queues if queue.address in addresses} | self.office.exchanges.targets()
 
     # -- dead letters --------------------------------------------------------------------------------------------------
@@ -416,8 +416,12 @@ class Administration(Engine):
 
     def touched_by(self, settings: AddressSettingsRepository) -> list[tuple[Queue, AddressSettings]]:
         """The queues for which something else would hold, and what. Raises Refused."""
-        found = [(queue, self.resources.in_force(queue, settings)) for queue in self.queues().values()]
+        found = [(queue, self.in_force(queue, settings)) for queue in self.queues().values()]
         return [(queue, in_force) for queue, in_force in found if in_force != queue.settings]
+
+    def in_force(self, queue: Queue, settings: AddressSettingsRepository) -> AddressSettings:
+        """What would hold for the queue if these were the address settings."""
+        return self.resources.in_force(queue, settings)
 
     def explain(self, address: str) -> Explained:
         """What holds for an address, and where each value came from."""

@@ -222,11 +222,14 @@ def _changed(broker: Engine, layers: Mapping[str, Mapping[str, Any]]) -> Iterabl
 def _leading_on(broker: Engine, layers: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
     """Patterns with the addresses that dead letters go to now and did not before."""
     for pattern in _changed(broker, layers):
-        before = broker.commanded.layers.get(pattern, {})
-        for name in _DEAD_LETTERS_GO:
-            target = layers.get(pattern, {}).get(name)
-            if target is not None and target != before.get(name):
-                yield pattern, target
+        before = _led_to(broker.commanded.layers.get(pattern, {}))
+        yield from ((pattern, target) for _, target in sorted(_led_to(layers.get(pattern, {})) - before))
+
+
+def _led_to(layer: Mapping[str, Any]) -> set[tuple[str, str]]:
+    """(setting, address) of each."""
+    named = {(name, layer[name]) for name in _DEAD_LETTERS_GO if layer.get(name) is not None}
+    return named | {("rules", address) for rule in layer.get("rules", ()) if (address := rule.dead_letter_address)}
 
 
 def settings_set(broker: Engine, _: object, layers: Mapping[str, Mapping[str, Any]]) -> Iterable[Place]:

@@ -49,6 +49,10 @@ from .start_check import StartCheck
 from .tls.certificate import Certificate
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from homing.journal.read.failures import Failed
+
     from .http.listener import HttpListener
 
 log = logging.getLogger("homing")
@@ -248,6 +252,10 @@ class Server:
     def fault_counts(self) -> dict[str, Any]:
         """In a thread: see JournalReader."""
         return self._journal_reader().fault_counts(self._clock.now_ms())
+
+    def failures(self, since_ms: int, most: int) -> Iterator[Failed]:
+        """In a thread: see JournalReader."""
+        return self._journal_reader().failures(since_ms, most)
 
     def count_chosen(self, queue_id: int, which: Any) -> dict[int, int]:
         """In a thread: see JournalReader."""

@@ -136,6 +136,6 @@ def _schedule(settings: AddressSettings) -> str:
     delay, factor = format_duration_ms(settings.redelivery_delay_ms), settings.redelivery_collision_avoidance_factor
     if settings.redelivery_back_off == "linear":
         delay += " × failures"
-    elif settings.redelivery_delay_multiplier != 1:
+    elif settings.redelivery_delay_multiplier != 1 and settings.redelivery_back_off != "fixed":
         delay += f" × {settings.redelivery_delay_multiplier:g} up to {format_duration_ms(delay_cap_ms(settings))}"
     return delay + (f" ± {factor:.0%}" if factor else "")

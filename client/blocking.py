@@ -102,7 +102,7 @@ class Message:
         self._loop.wait(lambda: self._message.acknowledge(confirm))
 
     def nack(self, **failure: Any) -> None:
-        """Arguments: reason, error, delay_ms, until_ms, retryable, count."""
+        """Arguments: reason, error, delay_ms, until_ms, retryable, count, exit_status."""
         self._loop.wait(lambda: self._message.nack(**failure))
 
     def release(self) -> None:

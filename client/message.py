@@ -142,13 +142,15 @@ class Message:
         until_ms: int | None = None,
         retryable: bool = True,
         count: bool = True,
+        exit_status: int | None = None,
     ) -> Awaitable[None]:
         """Fail this one message. It comes back after the delay that policy or settings give it, or ``delay_ms`` from now, or at
         ``until_ms`` (since 1970 UTC). ``retryable=False`` dead-letters it now; ``count=False`` returns it without counting a failure.
+        ``exit_status``: of the program that was run for it; without, that of an ``error`` like subprocess.CalledProcessError.
 
         Raises SettleError ``not-held`` when it was settled or went back already (AUTO acknowledges before ``receive()`` returns).
         """
-        self._settlement.fail(self, failure_map("nack", reason, error, delay_ms, until_ms, retryable, count))
+        self._settlement.fail(self, failure_map("nack", reason, error, delay_ms, until_ms, retryable, count, exit_status))
         return DONE
 
     def release(self) -> Awaitable[None]:

@@ -213,6 +213,8 @@ class Fault(TypedDict, total=False):
     bases: list[str]
     error_text: str
     traceback: str
+    #: Of the program that was run for the message.
+    exit_status: int
     #: Equal for faults of a kind.
     fingerprint: str
 
@@ -325,7 +327,7 @@ class AttemptDetail(NamedTuple):
     failed: int
     delay_ms: int | None
     due_at_ms: int | None
-    #: What was decided: redeliver | dead-letter
+    #: What was decided: redeliver | dead-letter | drop
     decision: str
     #: Short hash of the policy in force, see PolicyRecord.
     policy: str
@@ -336,6 +338,8 @@ class AttemptDetail(NamedTuple):
     producer: str | None = None
     #: The queue of the message's first death, where that is another one.
     home: str | None = None
+    #: The name of the rule that had a say in what was decided.
+    rule: str | None = None
 
 
 class Attempts(NamedTuple):

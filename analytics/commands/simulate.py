@@ -23,6 +23,8 @@ class Simulation:
     out: str | None
     #: The page; None: not asked for.
     report: str | None = None
+    #: What of the policy file was not played; None: all was.
+    warning: str | None = None
 
 
 def simulate(
@@ -82,7 +84,9 @@ def simulate(
                 output.write_report(simulate_page(rows, headline=sentence(rows), dump=names, policy=text, seed=seed))
         except (PySparkException, Py4JError, ConnectionError) as error:  # the last: Java has ended
             raise fault(spark, ", ".join(dumps), error) from error
-    return Simulation(rows, None if out is None else str(out), None if output is None else output.report_path)
+    patterns = ", ".join(f'"{pattern}"' for pattern in policies.with_rules)
+    warning = f"the rules of {patterns} were not played: every failure was, as if none of them fitted it" if patterns else None
+    return Simulation(rows, None if out is None else str(out), None if output is None else output.report_path, warning)
 
 
 def _most_deaths_first(table: Any) -> list[dict[str, Any]]:

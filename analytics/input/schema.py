@@ -17,7 +17,7 @@ VERSIONS: dict[int, dict[str, dict[str, str]]] = {
     SCHEMA_VERSION: {},
 }
 #: table -> columns that came later within a version: files without them are read as if they held null.
-ADDED: dict[str, set[str]] = {"messages": {"message_key"}, "attempts": {"message_key"}}
+ADDED: dict[str, set[str]] = {"messages": {"message_key"}, "attempts": {"message_key", "bases", "exit_status", "rule"}}
 MANIFEST_NAME = "_homing_export.json"
 
 _SHARED = "broker_id:string schema_version:int32"
@@ -29,9 +29,9 @@ _COLUMNS = {
     "priority:int32 body_bytes:int64 hops:int32 sent_at:time entered_at:time due_at:time expires_at:time settled_at:time "
     f"target_queues:strings message_key:string home_queue:string producer:string {_CLIENT}",
     "attempts": f"{_STAY} attempt:int32 at:time assigned_at:time given_at:time outcome:string error_class:string error_type:string "
-    "error_text:string reason:string traceback:string fingerprint:string consumer:string connection:string delivery_count:int32 "
-    "failed_attempts:int32 decision:string delay_ms:int64 due_at:time policy:string message_key:string "
-    f"home_queue:string producer:string {_CLIENT}",
+    "bases:strings error_text:string exit_status:int64 reason:string traceback:string fingerprint:string consumer:string "
+    "connection:string delivery_count:int32 failed_attempts:int32 decision:string rule:string delay_ms:int64 due_at:time policy:string "
+    f"message_key:string home_queue:string producer:string {_CLIENT}",
     "dead_letters": f"{_STAY} died_at:time reason:string attempts:int32 error_class:string error_type:string error_text:string "
     f"sent_at:time target_queues:strings lies_in:strings hops:hops home_queue:string producer:string {_CLIENT}",
     "queues": f"{_SHARED} queue_id:int64 queue:string address:string routing_type:string selector:string durable:bool auto_created:bool "

@@ -46,7 +46,7 @@ OTHERS = frozenset(
     consumer-timeout dead-letter-address dead-letter-queue-prefix dead-letter-queue-suffix default-address-routing-type default-exclusive
     default-max-consumers expires expiry-address expiry-queue-prefix expiry-queue-suffix keep-tracebacks max-length max-length-bytes
     max-nack-delay max-redelivery-records max-traceback-bytes max-ttl message-key-property message-ttl min-ttl no-expiry overflow
-    persist-delivery-count-before-delivery suspect-timeout temporary-dead-letter-queue traceback-redactions
+    persist-delivery-count-before-delivery rules suspect-timeout temporary-dead-letter-queue traceback-redactions
     without-dead-letter-address""".split()
 )
 _CONSUMER_DEFAULTS: dict[str, Any] = {
@@ -97,6 +97,8 @@ class Policies:
     """Patterns in order of rising specificity, each with its settings; later ones win, key by key."""
 
     layers: tuple[tuple[str, Mapping[str, Any]], ...]
+    #: Patterns with rules by error class, which are not played: each failure is, as if none fitted it.
+    with_rules: tuple[str, ...] = ()
 
     def of(self, matching: frozenset[str], in_force: str | None = None, declared: str | None = None) -> Policy | None:
         """The policy of an address that exactly these patterns match; None where none does.
@@ -176,7 +178,7 @@ def parse_policies(settings: Mapping[str, Mapping[str, Any]]) -> Policies:
         ):
             raise _bad(pattern, "redelivery-delays", "does not go together with delay and multiplier")
         layers.append((pattern, known))
-    policies = Policies(tuple(layers))
+    policies = Policies(tuple(layers), tuple(pattern for pattern, given in settings.items() if given.get("rules")))
     policies.of(frozenset(settings))
     return policies
 
@@ -191,8 +193,8 @@ def _value(pattern: str, key: str, value: Any) -> Any:
     if key == "redelivery-delays":
         return [duration_ms(pattern, key, each) for each in value or []]
     if key == "redelivery-back-off":
-        if value not in ("exponential", "linear", "full-jitter", "list"):
-            raise _bad(pattern, key, f"is {value!r}, not exponential, linear, full-jitter or list")
+        if value not in ("exponential", "fixed", "linear", "full-jitter", "list"):
+            raise _bad(pattern, key, f"is {value!r}, not exponential, fixed, linear, full-jitter or list")
         return value
     if key == "redelivery-policy":
         return None if value is None else _consumer_values(pattern, value)
@@ -238,7 +240,7 @@ def policy_of(values: Mapping[str, Any]) -> Policy:
     attempts = ENDLESS if limit < 0 else max(limit, 1)
     form, delay = values["redelivery-back-off"], values["redelivery-delay"]
     listed = values["redelivery-delays"]
-    multiplies = not listed and form != "linear"
+    multiplies = not listed and form not in ("fixed", "linear")
     cap = values["max-redelivery-delay"]
     if cap is None:
         cap = 10 * delay if multiplies and delay > 0 else MAX_DELAY_MS
@@ -247,6 +249,8 @@ def policy_of(values: Mapping[str, Any]) -> Policy:
     def base(failed: int) -> float:
         if listed:
             return float(min(listed[min(failed, len(listed)) - 1], cap))
+        if form == "fixed":
+            return float(min(delay, cap))
         if form == "linear":
             return float(min(delay * failed, cap))
         return _grown(delay, values["redelivery-delay-multiplier"], failed - 1, cap)

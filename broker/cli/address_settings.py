@@ -9,21 +9,28 @@ import typer
 from rich.table import Table
 
 from ..core.settings.units import counted
-from .output import DEFAULT_URL, Json, Url, escape, print_json, stderr, stdout, wide
+from .output import DEFAULT_URL, Json, Url, clock, escape, print_json, span, stderr, stdout, wide
 from .values import Settings, read_settings, settings_given, value_text
 
 app = typer.Typer(help="Address settings while the broker runs: kept in the journal, over broker.yaml.", no_args_is_help=True)
 
+Preview = Annotated[
+    bool, typer.Option("--preview", help="Change nothing: say what the last day's failures would have got, from the journal's attempts.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing: say which queues it would touch, and how.")]
 _SECTION: Final = "address-settings"
 
 
 @app.command("set")
 def set_settings(
-    pattern: Annotated[str | None, typer.Argument(help="A pattern of addresses, such as 'orders.#'. With --file none.")] = None,
+    pattern: Annotated[str | None, typer.Argument(help="A pattern of addresses, such as 'orders.#'.")] = None,
     settings: Settings = None,
-    file: Annotated[Path | None, typer.Option("--file", "-f", help="YAML: patterns with their settings, as in broker.yaml.")] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", "-f", help="YAML: settings of the pattern, or its rules; without a pattern several with their settings."),
+    ] = None,
     dry_run: DryRun = False,
+    preview: Preview = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
@@ -33,10 +40,17 @@ def set_settings(
     """
     from .client import call
 
-    if (file is None) != (pattern is not None and bool(settings)):
-        raise typer.BadParameter("give a pattern with settings, key=value, or --file")
-    layers = _layers_in(file) if file is not None else {str(pattern): settings_given(settings)}
-    _tell(call(url, "set-settings", layers=layers, dry_run=dry_run), as_json)
+    if bool(settings) == (file is not None) or (file is None and pattern is None):
+        raise typer.BadParameter("give a pattern with settings, key=value, or --file, with a pattern or without")
+    layers = _layers_in(file, pattern) if file is not None else {str(pattern): settings_given(settings)}
+    changed = call(url, "set-settings", layers=layers, dry_run=dry_run or preview)
+    found = call(url, "preview-settings", layers=layers) if preview else None
+    if as_json:
+        print_json(changed if found is None else {**changed, "preview": found})
+        return
+    _tell(changed)
+    if found is not None:
+        _tell_preview(found)
 
 
 @app.command()
@@ -50,7 +64,11 @@ def unset(
     """Take back what was set: what broker.yaml says holds again."""
     from .client import call
 
-    _tell(call(url, "unset-settings", pattern=pattern, keys=keys or None, dry_run=dry_run), as_json)
+    changed = call(url, "unset-settings", pattern=pattern, keys=keys or None, dry_run=dry_run)
+    if as_json:
+        print_json(changed)
+        return
+    _tell(changed)
 
 
 @app.command("list")
@@ -71,10 +89,7 @@ def list_settings(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     wide.print(table)
 
 
-def _tell(changed: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print_json(changed)
-        return
+def _tell(changed: dict[str, Any]) -> None:
     for each in changed["touched"]:
         values = ((key, *(value_text(key, value) for value in pair)) for key, pair in each["changes"].items())
         stdout.print(f"  [bold]{escape(each['queue'])}[/]  " + ", ".join(escape(f"{key} {was} → {now}") for key, was, now in values))
@@ -86,8 +101,41 @@ def _tell(changed: dict[str, Any], as_json: bool) -> None:
         stderr.print(f"[yellow]warning[/]  {escape(warning)}")
 
 
-def _layers_in(file: Path) -> dict[str, dict[str, Any]]:
-    """Pattern -> {field name: value}: a mapping of patterns, or a broker.yaml with such a section."""
+def _tell_preview(found: dict[str, Any]) -> None:
+    since = clock(found["since_ms"], date=True)
+    stdout.print(f"\nOf {counted(found['failures'], 'failure')} since {since}{'' if found['whole'] else ', the latest ones'}:")
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("queue", "error", "failures", "came of them", "would have come", "after"):
+        table.add_column(heading, justify="right" if heading == "failures" else "left", overflow="fold")
+    for each in found["rows"]:
+        then, now = _came(each["then"], each["rule_then"]), _came(each["now"], each["rule"])
+        row = (each["queue"], each["error_class"], f"{each['failures']:,}", then, now, _wait(each["min_delay_ms"], each["max_delay_ms"]))
+        table.add_row(*map(escape, row))
+    if found["rows"]:
+        wide.print(table)
+    if found["more_rows"]:
+        stdout.print(f"  and {counted(found['more_rows'], 'more kind')}")
+    if found["header_rules"]:
+        names = escape(", ".join(found["header_rules"]))
+        stdout.print(f"No header is on record: what asks for one ({names}) was taken to fit none.")
+
+
+def _came(numbers: dict[str, int], rule: str | None) -> str:
+    words = {"redeliver": "tried again", "dead-letter": "dead-lettered", "drop": "dropped"}
+    told = ", ".join(f"{number:,} {words[what]}" for what, number in numbers.items())
+    return f"{told} by {rule}" if rule else told
+
+
+def _wait(least_ms: int | None, most_ms: int | None) -> str:
+    if least_ms is None or most_ms is None:
+        return "–"
+    return span(least_ms) if least_ms == most_ms else f"{span(least_ms)} – {span(most_ms)}"
+
+
+def _layers_in(file: Path, pattern: str | None) -> dict[str, dict[str, Any]]:
+    """Pattern -> {field name: value}. Of one pattern: its settings, or a list, its rules. Of several: a mapping of them, or a broker.yaml
+    with such a section.
+    """
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
@@ -95,6 +143,8 @@ def _layers_in(file: Path) -> dict[str, dict[str, Any]]:
         found = YAML(typ="safe").load(file.read_text())
     except (OSError, UnicodeDecodeError, YAMLError) as error:
         raise typer.BadParameter(f"{file} cannot be read: {error}") from None
+    if pattern is not None:
+        found = {pattern: {"rules": found} if isinstance(found, list) else found}
     layers = found.get(_SECTION, found) if isinstance(found, dict) else None
     if not isinstance(layers, dict) or not all(isinstance(each, dict) and each for each in layers.values()):
         raise typer.BadParameter(f"{file} is no mapping of patterns to settings, such as 'orders.#': {{redelivery-delay: 5s}}")

@@ -29,7 +29,11 @@ EXAMPLES: Final = {
         "homing history 1049601 --data homing-data",
         "homing history --queue DLQ.orders --fault 2-9f86d081",
     ],
-    "explain": ["homing explain orders.eu", "homing explain orders.eu --attempts 20", "homing explain orders.eu --config broker.yaml"],
+    "explain": [
+        "homing explain orders.eu --error TimeoutError",
+        "homing explain orders.eu --attempts 20",
+        "homing explain orders.eu --config broker.yaml",
+    ],
     "dead list": ["homing dead list --watch", "homing dead list --json | jq '.[].top_fault'"],
     "dead export": ["homing dead export DLQ.orders --fault 2-9f86d081 --out orders.jsonl"],
     "dead delete": ["homing dead delete DLQ.orders --reason expired --until 7d"],
@@ -75,6 +79,7 @@ EXAMPLES: Final = {
     "settings set": [
         "homing settings set 'orders.#' redelivery-delay=5s max-delivery-attempts=8",
         "homing settings set --file orders.yaml --dry-run",
+        "homing settings set 'orders.#' --file rules.yaml --preview",
     ],
     "settings unset": ["homing settings unset 'orders.#' redelivery-delay"],
     "settings list": ["homing settings list"],

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import builtins
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 from rich.table import Table
 
+from ..core.settings.rules import DROP, REDELIVER, Rule, Told, first, fitting, key_of
 from ..core.settings.units import counted
 from .output import DEFAULT_URL, Json, Url, escape, print_json, span, stderr, stdout, wide
 from .settings import load_config
-from .values import value_text
+from .values import property_given, value_text
 
 if TYPE_CHECKING:
     from ..core.settings.address_settings import AddressSettings, Origin
@@ -44,6 +46,8 @@ class Attempts(NamedTuple):
     #: At least and at most, in ms; None: without end.
     life: tuple[int, int] | None
     warning: str | None
+    #: The one that fits the failure that was asked about.
+    rule: Rule | None = None
 
 
 def explain(
@@ -52,19 +56,36 @@ def explain(
     attempts: Annotated[
         int, typer.Option("--attempts", min=1, max=_MOST_ATTEMPTS, help="How many to show where there is no end.")
     ] = SHOWN_ATTEMPTS,
+    error: Annotated[
+        list[str] | None,
+        typer.Option("--error", help="Of failures with this error type; again for each base class (Python's own are known)."),
+    ] = None,
+    reason: Annotated[str | None, typer.Option("--reason", help="Of failures with this reason or text.")] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", help="Of messages with this header: NAME=TEXT, or NAME:=JSON. Repeatable.")
+    ] = None,
+    exit_status: Annotated[int | None, typer.Option("--exit-status", help="Of failures with this exit status of a program.")] = None,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Every setting of an address and where it came from; then each attempt of a message that always fails, and where it ends."""
+    """Every setting of an address and where it came from; then each attempt of a message that always fails, and where it ends.
+
+    With [bold]--error[/], or another thing that a failure tells, by the first of its rules that fits such a failure.
+    """
     explained = _explained(address, config, url)
-    found = _attempts(explained, attempts)
+    asked = bool(error or reason is not None or header or exit_status is not None)
+    told = Told(_types(error or ["nack"]), () if reason is None else (reason,), exit_status) if asked else None
+    found = _attempts(explained, attempts, told, dict(map(property_given, header or ())))
     if as_json:
         print_json(_as_json(explained, found))
         return
     _print_settings(explained)
+    _print_rules(found.settings.rules)
     if config is None:
         stdout.print(f"\n{_whereabouts(address, explained.queues)}")
     stdout.print()
+    if told is not None:
+        stdout.print(f"Such a failure fits rule [bold]{escape(found.rule.name)}[/]." if found.rule else "Such a failure fits no rule.")
     _print_attempts(address, found)
     stdout.print(f"\n{_ending(found, explained.dead_letter_exchange)}")
     if explained.amqp_returns_at_once:
@@ -85,16 +106,26 @@ def _explained(address: str, file: Path | None, url: str) -> Explained:
     return Explained(address, origins, value["queues"], value["dead_letter_exchange"], value["amqp_returns_at_once"])
 
 
-def _attempts(explained: Explained, shown: int) -> Attempts:
-    from ..core.redelivery import at_once, attempts_allowed, lifetime_ms, lifetime_warning, schedule
+def _types(names: list[str]) -> tuple[str, ...]:
+    """The error types that were named, and the base classes of those that are Python's own."""
+    known = [getattr(builtins, name, None) for name in names]
+    bases = [each.__name__ for kind in known if isinstance(kind, type) for each in kind.__mro__[1:-1]]
+    return (*names, *bases)
+
+
+def _attempts(explained: Explained, shown: int, told: Told | None, headers: dict[str, Any]) -> Attempts:
+    from ..core.redelivery import at_once, attempts_allowed, lifetime_ms, lifetime_warning, schedule, under
     from ..core.settings.address_settings import AddressSettingsRepository
 
     settings = AddressSettingsRepository({"#": {origin.key: origin.value for origin in explained.origins}}).resolve("any")
     if explained.amqp_returns_at_once:
         settings = at_once(settings)
+    rule = first(fitting(settings.rules, told), headers.get) if told is not None else None
+    if rule is not None:
+        settings = under(rule, settings, None).settings
     allowed = attempts_allowed(settings, None)
     rows = schedule(settings, None, max(shown, allowed or 0) if (allowed or 0) <= _MOST_ATTEMPTS else shown)
-    return Attempts(settings, allowed, rows, lifetime_ms(settings, None), lifetime_warning(settings, None))
+    return Attempts(settings, allowed, rows, lifetime_ms(settings, None), lifetime_warning(settings, None), rule)
 
 
 def _as_json(explained: Explained, found: Attempts) -> dict[str, Any]:
@@ -110,6 +141,7 @@ def _as_json(explained: Explained, found: Attempts) -> dict[str, Any]:
         "dead_letter_address": found.settings.dead_letter_address if exchange is None else None,
         "dead_letter_exchange": exchange,
         "amqp_returns_at_once": explained.amqp_returns_at_once,
+        "rule": found.rule.name if found.rule else None,
         "warning": found.warning,
     }
 
@@ -124,6 +156,22 @@ def _print_settings(explained: Explained) -> None:
     if (exchange := explained.dead_letter_exchange) is not None:
         named = f"the exchange [bold]{escape(exchange)}[/]" if exchange else "the default exchange"
         stdout.print(f"\nIts dead letters go through {named} instead.")
+
+
+def _print_rules(rules: tuple[Rule, ...]) -> None:
+    if not rules:
+        return
+    title = "Its rules, of which the first that fits a failure holds"
+    table = Table("rule", "fits", "then", title=title, title_justify="left", box=None, pad_edge=False, header_style="dim")
+    for rule in rules:
+        asks = {name: list(getattr(rule, name)) for name in ("error_type", "reason", "exit_status")}
+        fits = [f"{key_of(name)} {' or '.join(map(str, value))}" for name, value in asks.items() if value]
+        fits += [f"header {name}={value_text(name, value)}" for name, value in rule.header]
+        then = [] if rule.action == REDELIVER else [rule.action]
+        then += [f"{key_of(name)} {value_text(name, value)}" for name, value in rule.settings]
+        table.add_row(escape(rule.name), escape(", ".join(fits) or "everything"), escape(", ".join(then)))
+    stdout.print()
+    wide.print(table)
 
 
 def _where(origin: Origin) -> str:
@@ -165,6 +213,10 @@ def _ending(found: Attempts, exchange: str | None) -> str:
         return "It is tried again [bold]without end[/] (max-delivery-attempts: -1)."
     times = counted(found.allowed, "attempt")
     total = "at once" if life[1] == 0 else f"after {_range(*life)}, not counting the time that the attempts take"
+    if found.rule is not None and found.rule.action == DROP:
+        return "It is [bold red]removed[/] at its first failure, and counted under the name of the rule."
+    if found.rule is not None and (named := found.rule.dead_letter_address):
+        return f"After {times}, {total}, it goes to [bold]{escape(named)}[/]."
     if exchange is not None:
         return f"After {times}, {total}, it goes through the exchange [bold]{escape(exchange) or '(default)'}[/]."
     if settings.dead_letter_address is None:

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from .analyze import OnDamage
-from .output import Json, SparkMaster, SparkMemory, escape, print_json, progress_bar, stdout, wide, write_privately
+from .output import Json, SparkMaster, SparkMemory, escape, print_json, progress_bar, stderr, stdout, wide, write_privately
 
 
 def simulate(
@@ -37,9 +37,11 @@ def simulate(
         progress.add_task("playing the failures again")
         found = run_simulation(dump, policy, out, master, seed=seed, on_damage=on_damage.value, store=store, memory=memory)
     if as_json:
-        print_json({"seed": seed, "out": found.out, "figures": found.rows})
+        print_json({"seed": seed, "out": found.out, "figures": found.rows, "warning": found.warning})
         return
     stdout.print(f"[bold]{escape(sentence(found.rows))}.[/]")
+    if found.warning:
+        stderr.print(f"[yellow]warning[/]  {escape(found.warning)}")
     table = Table("queue", "figure", box=None, pad_edge=False)
     for name in ("recorded", "expected", "90 % between", "observed"):
         table.add_column(name, justify="right", no_wrap=True)

@@ -142,7 +142,7 @@ def _attempt(attempt: dict[str, Any]) -> Event:
     if who:
         details.append(f"with {who}")
     details.append(_decision(attempt))
-    return Event(attempt["at_ms"], "✗", "red" if attempt["decision"] == "dead-letter" else "yellow", title, details)
+    return Event(attempt["at_ms"], "✗", "yellow" if attempt["decision"] == "redeliver" else "red", title, details)
 
 
 def _attempt_number(number: int, record: dict[str, Any]) -> str:
@@ -167,11 +167,15 @@ def _fault_lines(fault: dict[str, Any]) -> list[str]:
 
 
 def _decision(attempt: dict[str, Any]) -> str:
+    by = f", by rule {attempt['rule']}" if attempt.get("rule") else ""
+    if attempt["decision"] == "drop":
+        return f"decided: removed{by}"
     if attempt["decision"] == "dead-letter":
-        return "decided: no more attempts"
+        return f"decided: no more attempts{by}"
     if attempt.get("due_at_ms") is None:
-        return "decided: again at once"
-    return f"decided: wait {span(attempt.get('delay_ms') or 0)}, again at {clock(attempt['due_at_ms'], beside_ms=attempt['at_ms'])}"
+        return f"decided: again at once{by}"
+    again = clock(attempt["due_at_ms"], beside_ms=attempt["at_ms"])
+    return f"decided: wait {span(attempt.get('delay_ms') or 0)}, again at {again}{by}"
 
 
 def _ended(outcome: dict[str, Any]) -> Event:
@@ -187,7 +191,7 @@ def _ended(outcome: dict[str, Any]) -> Event:
     titles = {
         "dead-lettered": f"dead-lettered to {to}",
         "expired": f"expired, moved to {to}" if to else "expired, removed",
-        "dropped": "removed: there is no dead-letter address",
+        "dropped": "removed: there is no dead-letter address" if outcome.get("reason") in REASONS else "removed by a rule",
         "purged": "purged by hand",
     }
     return Event(outcome["at_ms"], "✝" if kind == "dead-lettered" else "✗", "red", titles.get(kind, kind), details)

@@ -28,14 +28,15 @@ def settings_given(texts: list[str] | None) -> dict[str, Any]:
 
 
 def read_settings(values: dict[str, Any]) -> dict[str, Any]:
-    """Field name -> value of settings as YAML has read them."""
-    from ..core.settings.address_settings import read_setting
+    """Field name -> plain value of settings as YAML has read them."""
+    from ..core.settings.address_settings import plain, read_setting
     from ..core.settings.values import SettingError
 
     try:
-        return dict(read_setting(key, value) for key, value in values.items())
+        read = dict(read_setting(key, value) for key, value in values.items())
     except SettingError as error:
         raise typer.BadParameter(str(error)) from None
+    return {name: plain(value) for name, value in read.items()}
 
 
 def value_text(key: str, value: Any) -> str:
@@ -48,6 +49,8 @@ def value_text(key: str, value: Any) -> str:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
+    if key == "rules":
+        return "[" + ", ".join(each["name"] for each in value) + "]"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(value_text(key, each) for each in value) + "]"
     if isinstance(value, int) and field.endswith("_ms"):

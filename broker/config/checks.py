@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ..core.redelivery import lifetime_warning
+from ..core.redelivery import lifetime_warning, under
 from ..core.settings.address_settings import KEY_OF_FIELD, AddressSettings, AddressSettingsRepository
+from ..core.settings.rules import DROP, REDELIVER, Rule
 from .source import ConfigProblem, KeyPath, show_path
 
 _ROOT: Final = "address-settings"
@@ -92,7 +93,7 @@ def _ttl_problems(layer: _Layer) -> list[ConfigProblem]:
 
 def _drop_head_problems(repository: AddressSettingsRepository, lines: Mapping[KeyPath, int]) -> list[ConfigProblem]:
     """A dead-letter queue that drops its oldest loses exactly what it is there to keep."""
-    targets = {each for pattern in ("#", *repository.layers) if (each := repository.resolve(pattern).dead_letter_address)}
+    targets = {each for pattern in ("#", *repository.layers) for each in repository.resolve(pattern).dead_letter_addresses}
     problems = []
     for target in sorted(targets):
         settings = repository.resolve(target)
@@ -113,6 +114,7 @@ def settings_warnings(repository: AddressSettingsRepository, lines: Mapping[KeyP
         warnings += _loss(layer)
         warnings += _short_life(layer)
         warnings += _without_effect(layer)
+        warnings += _rules(layer)
     return sorted(warnings, key=lambda each: each.line or 0)
 
 
@@ -141,6 +143,35 @@ def _short_life(layer: _Layer) -> list[ConfigProblem]:
     else:
         fix = "set a redelivery-delay with a multiplier"
     return [layer.problem(name, warning, f"{fix}; homing explain shows the attempts")]
+
+
+def _rules(layer: _Layer) -> list[ConfigProblem]:
+    """Rules that are never come to, that lose messages, or that leave no time for a fault to pass."""
+    found = []
+    rules: tuple[Rule, ...] = layer.own.get("rules", ())
+    for number, rule in enumerate(rules):
+        before = next((each for each in rules[:number] if _covers(each, rule)), None)
+        if before is not None:
+            message = f"rule {rule.name} never holds: whatever it fits, {before.name} fits before it"
+            found.append(layer.problem("rules", message, "put it before that one"))
+            continue
+        if rule.action == DROP:
+            message = f"rule {rule.name} removes messages that fail so; homing queues counts them as dropped"
+            found.append(layer.problem("rules", message, "dead-letter them where they are to be looked at"))
+        patience = rule.action == REDELIVER and any(name != "dead_letter_address" for name, _ in rule.settings)
+        warning = lifetime_warning(under(rule, layer.settings, None).settings, None) if patience else None
+        if warning:
+            fix = "make its delays longer, or raise its max-delivery-attempts"
+            found.append(layer.problem("rules", f"rule {rule.name}: {warning}", fix))
+    return found
+
+
+def _covers(before: Rule, rule: Rule) -> bool:
+    """Each of its conditions is also one of the other's, as far as that can be read off."""
+    return all(
+        not (wanted := set(getattr(before, name))) or (bool(getattr(rule, name)) and wanted.issuperset(getattr(rule, name)))
+        for name in ("error_type", "reason", "exit_status")
+    ) and set(before.header) <= set(rule.header)
 
 
 def _without_effect(layer: _Layer) -> list[ConfigProblem]:

@@ -18,6 +18,7 @@ from ..core.settings.address_settings import (
     KEY_OF_FIELD,
     AddressSettingsRepository,
     built_in,
+    plain,
     read_setting,
 )
 from ..core.settings.units import format_duration_ms, format_size_bytes
@@ -148,7 +149,7 @@ class Config(Section):
         """
         values = self.model_dump(exclude={"address_settings", "users", "data_directory"})
         layers = {
-            pattern: {name: list(value) if isinstance(value, tuple) else value for name, value in layer.items()}
+            pattern: {name: plain(value) for name, value in layer.items()}
             for pattern, layer in (in_force or self.address_settings).layers.items()
         }
         return {**values, "data_directory": str(self.data_directory), "address_settings": layers, "users": sorted(self.users)}

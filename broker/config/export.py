@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core.settings.address_settings import KEY_OF_FIELD
+from ..core.settings.rules import key_of
 from ..core.settings.units import format_duration_ms, format_size_bytes
 from .config import SECTIONS
 from .models import AddressDeclaration, PolicyDeclaration, QueueDeclaration, Section, ShareSection, yaml_key
@@ -44,6 +45,8 @@ def _settings(layer: Mapping[str, Any]) -> dict[str, Any]:
 def _value(name: str, value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_value(name, each) for each in value]
+    if name == "rules":
+        return {key_of(key): each if key == "header" else _value(key, each) for key, each in value.items()}
     if type(value) is int and name.endswith("_ms"):
         return format_duration_ms(value)
     return format_size_bytes(value) if type(value) is int and name.endswith("_bytes") else value

@@ -1,8 +1,8 @@
 """What becomes of a message that failed: again at once, again at a time, or dead. Pure functions of settings, counts, now and rng.
 
 The address has its settings (Artemis's: semantics, section 3), a consumer may bring a policy of its own (ActiveMQ Classic's:
-section 4). Both are closed forms of ``failed``, the count of failed attempts *after* the one being decided: nothing compounds, nothing is
-remembered between decisions, and the cap always holds.
+section 4), and a rule that fits the failure changes both (``under``). All are closed forms of ``failed``, the count of failed attempts
+*after* the one being decided: nothing compounds, nothing is remembered between decisions, and the cap always holds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, Protocol
 
-from .settings.address_settings import AddressSettings
+from .settings.address_settings import DEFAULTS, PLAIN_SCHEDULE, SCHEDULE_FIELDS, AddressSettings
+from .settings.rules import DELAY_FIELDS, DROP, REDELIVER, Rule
 from .settings.units import MAX_DURATION_MS, format_duration_ms
 from .settings.wildcard import pattern_matches, pattern_problem, specificity
 
@@ -153,6 +154,8 @@ class Action(Enum):
 
     REDELIVER = "redeliver"
     DEAD_LETTER = "dead-letter"
+    #: Only a rule says so.
+    DROP = "drop"
 
 
 class Decision(NamedTuple):
@@ -161,7 +164,7 @@ class Decision(NamedTuple):
     action: Action
     delay_ms: int = 0
     due_at_ms: int | None = None
-    #: delivery_limit | poison | not-retryable
+    #: delivery_limit | poison | not-retryable; of what is dropped, the rule
     reason: str | None = None
 
 
@@ -194,24 +197,58 @@ def decide(
 
 
 class Verdicts(dict[int, Decision]):
-    """``decide`` for many messages that failed in the same way at one moment: ``verdicts[failed]``, worked out once for each count
+    """``Terms.decide`` for many messages that failed in the same way at one moment: ``verdicts[failed]``, worked out once for each count
     unless chance has a part in it.
     """
 
-    def __init__(
-        self, settings: AddressSettings, policy: ConsumerPolicy | None, failure: Failure, now_ms: int, rng: Rng, apply_limit: bool
-    ) -> None:
+    def __init__(self, terms: Terms, failure: Failure, now_ms: int, rng: Rng, apply_limit: bool) -> None:
         super().__init__()
-        self._given = (settings, policy)
+        self._terms = terms
         self._failure = failure
         self._rest = (now_ms, rng, apply_limit)
 
     def __missing__(self, failed: int) -> Decision:
-        settings, policy = self._given
-        decision = decide(settings, policy, failed, self._failure, *self._rest)
-        if decision.action is Action.DEAD_LETTER or not self._failure.counts or failed <= 0 or _spread(settings, policy, failed).certain:
+        settings, policy, _ = self._terms
+        decision = self._terms.decide(failed, self._failure, *self._rest)
+        redelivered = decision.action is Action.REDELIVER
+        if not redelivered or not self._failure.counts or failed <= 0 or _spread(settings, policy, failed).certain:
             self[failed] = decision
         return decision
+
+
+class Terms(NamedTuple):
+    """By what a failure is decided."""
+
+    settings: AddressSettings
+    policy: ConsumerPolicy | None
+    rule: Rule | None = None
+
+    def decide(self, failed: int, failure: Failure, now_ms: int, rng: Rng, apply_limit: bool = True) -> Decision:
+        """As the function of that name; a rule may end it at once, as far as a limit may."""
+        rule = self.rule
+        if rule is None or rule.action == REDELIVER or not apply_limit:
+            return decide(self.settings, self.policy, failed, failure, now_ms, rng, apply_limit)
+        if rule.action == DROP:
+            return Decision(Action.DROP, reason=rule.name)
+        return Decision(Action.DEAD_LETTER, reason="poison" if failure.poison and failure.retryable else "not-retryable")
+
+
+@lru_cache(1000)
+def under(rule: Rule, settings: AddressSettings, policy: ConsumerPolicy | None) -> Terms:
+    """What holds where the rule does: its delay and its limit, each where it names one, else what held anyway.
+
+    A rule that names a part of a schedule has one of its own, as a pattern has. One that ends things at once is a limit of 1.
+    """
+    named = dict(rule.settings)
+    limit = named.pop("max_delivery_attempts", None) if rule.action == REDELIVER else 1
+    allowed = attempts_allowed(settings, policy) if limit is None else limit if limit >= 0 else None
+    if any(name in named for name in DELAY_FIELDS):
+        if any(name in named for name in SCHEDULE_FIELDS):
+            named = {**{name: getattr(DEFAULTS, name) for name in SCHEDULE_FIELDS}, **PLAIN_SCHEDULE, **named}
+        policy = None
+    elif policy is not None:
+        policy = replace(policy, maximum_redeliveries=-1 if allowed is None else allowed - 1)
+    return Terms(replace(settings, **named, max_delivery_attempts=-1 if allowed is None else allowed), policy, rule)
 
 
 def of_amqp_consumer(settings: AddressSettings, failure: Failure) -> AddressSettings:
@@ -311,6 +348,8 @@ def _settings_spread(settings: AddressSettings, failed: int) -> _Spread:
     if settings.redelivery_delays_ms:
         chosen = settings.redelivery_delays_ms[min(failed, len(settings.redelivery_delays_ms)) - 1]
         return _Spread(min(chosen, cap), cap, factor)
+    if settings.redelivery_back_off == "fixed":
+        return _Spread(min(settings.redelivery_delay_ms, cap), cap, factor)
     if settings.redelivery_back_off == "linear":
         return _Spread(min(settings.redelivery_delay_ms * failed, cap), cap, factor)
     base = _grown_ms(settings.redelivery_delay_ms, settings.redelivery_delay_multiplier, failed - 1, cap)
@@ -324,7 +363,7 @@ def delay_cap_ms(settings: AddressSettings) -> int:
     """
     if settings.max_redelivery_delay_ms is not None:
         return min(settings.max_redelivery_delay_ms, MAX_DELAY_MS)
-    multiplies = not settings.redelivery_delays_ms and settings.redelivery_back_off != "linear"
+    multiplies = not settings.redelivery_delays_ms and settings.redelivery_back_off not in ("fixed", "linear")
     if multiplies and settings.redelivery_delay_ms > 0:
         return min(_DEFAULT_CAP_FACTOR * settings.redelivery_delay_ms, MAX_DELAY_MS)
     return MAX_DELAY_MS
@@ -361,6 +400,15 @@ def _grown_ms(base_ms: int, multiplier: float, times: int, cap_ms: int) -> float
     if multiplier > 1 and times * math.log(multiplier) > math.log(cap_ms / base_ms):
         return float(cap_ms)
     return min(base_ms * multiplier**times, float(cap_ms))
+
+
+def foreseen(terms: Terms, failed: int) -> tuple[Action, int, int]:
+    """What follows after so many failed attempts, and the least and the most ms that it waits then."""
+    if terms.rule is not None and terms.rule.action != REDELIVER:
+        return Action(terms.rule.action), 0, 0
+    if limit_reached(terms.settings, terms.policy, failed):
+        return Action.DEAD_LETTER, 0, 0
+    return Action.REDELIVER, *_spread(terms.settings, terms.policy, failed).bounds()
 
 
 class Row(NamedTuple):

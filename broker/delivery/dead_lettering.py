@@ -14,9 +14,11 @@ from typing import Final
 from homing.journal.contract import HopRecord, QueueStat, ReferenceRecord
 
 from ..core import dead_letter
+from ..core.amqp.vhost import split
 from ..core.dead_letter import EXPIRED, MAX_LENGTH, Target
-from ..core.message import IN_COMMIT, PARKED, Hop, MessageReference, PropertyValue, Where, lookup
+from ..core.message import GONE, IN_COMMIT, PARKED, Hop, MessageReference, PropertyValue, Where, lookup
 from ..core.queue import Queue
+from ..core.routing import ANYCAST
 from ..errors import Refused
 from ..paging.choosing import in_place
 from ..recording.disk_moves import can_move, move_back
@@ -60,14 +62,17 @@ class DeadLetterOffice:
         """Ends a message's stay: to its dead-letter (or expiry) address, parked, or removed where that is meant."""
         self.dead_letter_all(reference.queue, (reference,), reason)
 
-    def dead_letter_all(self, queue: Queue, references: Sequence[MessageReference], reason: str, in_turn: bool = True) -> None:
+    def dead_letter_all(
+        self, queue: Queue, references: Sequence[MessageReference], reason: str, in_turn: bool = True, address: str | None = None
+    ) -> None:
         """The same for several of one queue that end for one reason.
 
         Those for several queues each that are more than this turn has room for (throttle.py) are parked until it is their turn.
+        ``address``: where a rule sends them; what finds no place there goes where the queue's dead letters go.
         """
         state = self._state
         parked = {reference for reference in references if reference.where is PARKED and reference.park_reason == reason}
-        routes = self._routes(queue, references, reason)
+        routes = self._routes(queue, references, reason, address)
         for reference in references:
             if reference.where is not IN_COMMIT:
                 queue.withdraw(reference, IN_COMMIT)
@@ -76,14 +81,18 @@ class DeadLetterOffice:
                 for reference, _ in moved:
                     self._drop(reference, reason, removed_for)
                 continue
-            if in_turn and len(queues) > 1 and (most := state.throttle.share(len(queues))) < len(moved):
+            if in_turn and not address and len(queues) > 1 and (most := state.throttle.share(len(queues))) < len(moved):
                 number = self._expected(moved[:most], queues)
                 self._retry_in_turn()
             else:
                 number = self._expected(moved, queues)
             going = moved[:number]
-            for reference, _ in moved[number:]:
-                self._park(reference, reason, on_the_books=reference in parked)
+            if address and number < len(moved):
+                self._warn(queue, f"address {address}, which a rule names, has no queue with room; dead letters go where others go")
+                self.dead_letter_all(queue, [reference for reference, _ in moved[number:]], reason)
+            else:
+                for reference, _ in moved[number:]:
+                    self._park(reference, reason, on_the_books=reference in parked)
             if going:
                 state.recorder.faults.died(queue.name, [reference for reference, _ in going], reason)
                 arrived = state.references.move(queues, going)
@@ -94,9 +103,18 @@ class DeadLetterOffice:
                 queue.dead_lettering += 1
                 state.recorder.when_safe(partial(_dead_lettered, queue))
 
-    def _routes(self, queue: Queue, references: Sequence[MessageReference], reason: str) -> list[DeadLetterRoute]:
+    def drop_all(self, queue: Queue, references: Sequence[MessageReference], rule: str) -> None:
+        """A rule of this name removes them."""
+        for reference in references:
+            queue.withdraw(reference, GONE)
+        self._state.references.leave_all(queue, references, "dropped", rule)
+        self._warn(queue, f"rule {rule}: failed messages were removed, {len(references)} of them now")
+
+    def _routes(self, queue: Queue, references: Sequence[MessageReference], reason: str, address: str | None) -> list[DeadLetterRoute]:
         """Where they go, before anything of them changes. Whatever goes wrong in finding out, they are kept: parked, and tried again."""
         try:
+            if address:
+                return self._to_target(queue, references, reason, self._named(queue, address))
             routes = self.exchanges.routes(queue, references, reason)
             return self._to_address(queue, references, reason) if routes is None else routes
         except Exception:
@@ -156,13 +174,19 @@ class DeadLetterOffice:
 
     def _to_address(self, queue: Queue, references: Iterable[MessageReference], reason: str) -> list[DeadLetterRoute]:
         """To the dead-letter (or expiry) address of the settings."""
-        state, (target, shared) = self._state, self._target(queue, reason)
+        target, shared = self._target(queue, reason)
         if target is None:
             moved: list[Moved] = [(reference, []) for reference in references]
             if reason in (EXPIRED, MAX_LENGTH) or queue.settings.without_dead_letter_address == "drop":
                 return [DeadLetterRoute(moved, [], _NO_ADDRESS)]
             self._warn(queue, f"{_NO_ADDRESS}; its failed messages stay in it, parked ({reason})")
             return [DeadLetterRoute(moved, [])]
+        return self._to_target(queue, references, reason, target, shared)
+
+    def _to_target(
+        self, queue: Queue, references: Iterable[MessageReference], reason: str, target: Target, shared: str | None = None
+    ) -> list[DeadLetterRoute]:
+        state = self._state
         routes: list[DeadLetterRoute] = []
         hop: Hop | None = None
         asked: set[str] = set()
@@ -178,6 +202,17 @@ class DeadLetterOffice:
                 routes.append(DeadLetterRoute([], to))
             routes[-1].moved.append((reference, hops))
         return routes
+
+    def _named(self, queue: Queue, address: str) -> Target:
+        """The address that a rule names, in the queue's virtual host; made as a send to it would."""
+        name = split(queue.address)[0] + address
+        there = self._state.post_office.addresses.get(name)
+        if (there is None or not there.queues) and self._state.settings.resolve(name).default_address_routing_type == ANYCAST:
+            try:
+                self._resources.make_queue_for(name, name, ANYCAST)
+            except Refused as refusal:
+                self._warn(queue, f"address {address}, which a rule names, cannot be made ({refusal.message}): {refusal.fix}")
+        return Target(name, None, queue.address)
 
     def _target(self, queue: Queue, reason: str) -> tuple[Target | None, str | None]:
         """Where its dead letters go, and, where it shares their queue with other temporary ones, that queue.

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from ..core.consumer import Consumer
 from ..core.dead_letter import DELIVERY_LIMIT, EXPIRED, POISON, REJECTED
 from ..core.message import MessageReference
 from ..core.queue import Queue
-from ..core.redelivery import Action, Failure, Verdicts, limit_reached, of_amqp_consumer
+from ..core.redelivery import Action, Failure, Terms, Verdicts, limit_reached, of_amqp_consumer, under
+from ..core.settings.address_settings import AddressSettings
+from ..core.settings.rules import Rule, first, fitting, told_of
 from .dead_lettering import DeadLetterOffice
 from .state import BrokerState
 
@@ -19,7 +21,9 @@ log = logging.getLogger("homing")
 COUNTED: Final = Failure()
 _TIMED_OUT: Final = Failure(returned=True)
 UNCOUNTED: Final = Failure(counts=False)
-_DEAD_LETTER: Final = Action.DEAD_LETTER
+_REDELIVER: Final = Action.REDELIVER
+#: Those that one rule has a say in, or none.
+_Group = tuple[Rule | None, list[MessageReference]]
 
 
 class Settlement:
@@ -78,27 +82,36 @@ class Settlement:
         report = report or {}
         if failure.counts:
             # What a client wrote is read before anything changes.
-            state.recorder.read_report(report, settings, outcome)
+            state.recorder.read_report(report, queue.settings, outcome)
         queue.release(consumer, references)
         now_ms = state.now_ms()
         failed, expired = self._count(references, failure, now_ms)
-        decisions = Verdicts(settings, consumer.policy, failure, now_ms, state.rng, apply_limit)
-        verdicts = [(reference, decisions[reference.failed]) for reference in failed]
         state.recorder.delivered(queue, failed, now_ms)
-        if failure.counts:
-            state.recorder.failed(consumer, settings, verdicts, outcome, report, now_ms)
+        groups: Sequence[_Group] = ((None, failed),)
+        if settings.rules and failure.counts and (settings.rules_meant or not consumer.returns_at_once):
+            groups = _by_rule(settings, failed, report, outcome)
         again: list[MessageReference] = []
-        dead: dict[str, list[MessageReference]] = {}
-        for reference, decision in verdicts:
-            if decision.action is _DEAD_LETTER:
-                dead.setdefault(REJECTED if outcome == REJECTED else decision.reason or DELIVERY_LIMIT, []).append(reference)
-                continue
-            reference.due_at_ms = decision.due_at_ms
-            # It was not alone when its consumer was lost; the next loss would end it, so it shall be alone then.
-            reference.suspect = not apply_limit and limit_reached(settings, consumer.policy, reference.failed + 1)
-            again.append(reference)
-        for reason, gone in dead.items():
-            self._office.dead_letter_all(queue, gone, reason)
+        for rule, members in groups:
+            terms = Terms(settings, consumer.policy) if rule is None else under(rule, settings, consumer.policy)
+            decisions = Verdicts(terms, failure, now_ms, state.rng, apply_limit)
+            verdicts = [(reference, decisions[reference.failed]) for reference in members]
+            if failure.counts:
+                state.recorder.failed(consumer, terms, verdicts, outcome, report, now_ms)
+            ending: dict[tuple[Action, str], list[MessageReference]] = {}
+            for reference, decision in verdicts:
+                if decision.action is not _REDELIVER:
+                    ending.setdefault((decision.action, decision.reason or DELIVERY_LIMIT), []).append(reference)
+                    continue
+                reference.due_at_ms = decision.due_at_ms
+                # It was not alone when its consumer was lost; the next loss would end it, so it shall be alone then.
+                reference.suspect = not apply_limit and limit_reached(terms.settings, terms.policy, reference.failed + 1)
+                again.append(reference)
+            for (action, reason), gone in ending.items():
+                if action is Action.DROP:
+                    self._office.drop_all(queue, gone, reason)
+                else:
+                    address = None if rule is None else rule.dead_letter_address
+                    self._office.dead_letter_all(queue, gone, REJECTED if outcome == REJECTED else reason, address=address)
         if expired:
             self._office.dead_letter_all(queue, expired, EXPIRED)
         state.recorder.changed(again)
@@ -170,3 +183,13 @@ class Settlement:
             self.fail(consumer, late, _TIMED_OUT, "timeout", {"reason": f"not settled within {timeout_ms} ms of being given"})
         consumer.oldest_delivered_ms = oldest
         return late
+
+
+def _by_rule(settings: AddressSettings, failed: list[MessageReference], report: dict[str, Any], outcome: str) -> Sequence[_Group]:
+    rules = fitting(settings.rules, told_of(report, outcome))
+    if not rules or not rules[0].header:
+        return ((rules[0] if rules else None, failed),)
+    groups: dict[Rule | None, list[MessageReference]] = {}
+    for reference in failed:
+        groups.setdefault(first(rules, reference.lookup()), []).append(reference)
+    return list(groups.items())

@@ -23,6 +23,7 @@ from . import (
     messages,
     one_message,
     policies,
+    preview,
     queues,
     redrives,
     retries,
@@ -113,6 +114,7 @@ READS: Final[dict[str, Handler]] = {
     "reckon-redrive": redrives.reckon,
     "retrying": retries.list_all,
     "due": retries.due,
+    "preview-settings": preview.preview,
     "faults": faults.list_all,
     "fault": faults.one,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 from ..auth.access import Who, asks, everywhere, found_later, free, needs, shown_only
@@ -29,6 +29,22 @@ _MOST_LIVES: Final = 20
 LOOK_AGAIN_S: Final = 0.001
 
 
+class Failed(Protocol):
+    """Deliveries that failed together and alike: how many, what is on record of each, and what decided (empty: unknown)."""
+
+    @property
+    def queue_id(self) -> int: ...
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def detail(self) -> dict[str, Any]: ...
+
+    @property
+    def in_force(self) -> dict[str, Any]: ...
+
+
 class Host(Protocol):
     def history(self, message_id: int) -> dict[str, Any] | None: ...
 
@@ -37,6 +53,8 @@ class Host(Protocol):
     def committed(self, transaction_id: str) -> bool: ...
 
     def fault_lives(self) -> dict[int, dict[str, int]]: ...
+
+    def failures(self, since_ms: int, most: int) -> Iterator[Failed]: ...
 
     def fault_counts(self) -> dict[str, Any]: ...
 

@@ -11,7 +11,7 @@ from ..broker import Broker
 from ..config.checks import layer_problems, settings_warnings
 from ..config.source import show_path
 from ..core.rights import Place, Right
-from ..core.settings.address_settings import FIELD_OF_KEY, KEY_OF_FIELD, AddressSettings, read_setting
+from ..core.settings.address_settings import FIELD_OF_KEY, KEY_OF_FIELD, AddressSettings, AddressSettingsRepository, plain, read_setting
 from ..core.settings.values import SettingError
 from ..core.settings.wildcard import pattern_problem
 from ..errors import Refused
@@ -30,7 +30,7 @@ def of_address(_: Broker, __: Who, arguments: dict[str, Any]) -> tuple[Place]:
     return (Place("address", (read.text(arguments, "address"),)),)
 
 
-def of_patterns(_: Broker, __: Who, arguments: dict[str, Any]) -> list[Place]:
+def of_patterns(_: Broker, __: Who, arguments: dict[str, Any], **___: object) -> list[Place]:
     """Also where nothing is to be changed: it is said what would be touched."""
     given = arguments.get("layers")
     patterns = list(given) if type(given) is dict else [arguments.get("pattern")]
@@ -53,7 +53,7 @@ def explain(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, An
         "settings": [
             {
                 "key": origin.key,
-                "value": _plain(origin.value),
+                "value": plain(origin.value),
                 "pattern": origin.pattern,
                 "line": origin.line,
                 "by_command": origin.by_command,
@@ -62,10 +62,6 @@ def explain(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, An
             for origin in told.origins
         ],
     }
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 # -- laid over the file --------------------------------------------------------------------------------------------------
@@ -83,6 +79,12 @@ def list_all(broker: Broker, who: Who, arguments: dict[str, Any]) -> Listed:
 def set_some(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
     """All of ``layers`` (pattern -> {key: value}) or nothing. ``dry_run``: only says what it would come to."""
     read.only(arguments, "layers", "dry_run")
+    wanted, patterns = wanted_layers(broker, arguments)
+    return _change(broker, who, wanted, patterns, read.flag(arguments, "dry_run"))
+
+
+def wanted_layers(broker: Broker, arguments: dict[str, Any]) -> tuple[Mapping[str, Mapping[str, Any]], list[str]]:
+    """What commands would have set with ``layers``, checked one by one; and the patterns that are named."""
     given = arguments.get("layers")
     if type(given) is not dict or not given or any(type(values) is not dict or not values for values in given.values()):
         raise Refused("invalid-argument", "layers must be a map of patterns to maps of settings", "give at least one setting")
@@ -93,7 +95,7 @@ def set_some(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, A
         wanted[pattern] = {**wanted.get(pattern, {}), **_read(pattern, values)}
     if len(wanted) > MOST_PATTERNS:
         raise Refused("too-many-settings", f"commands set at most {MOST_PATTERNS} patterns", "write them into broker.yaml")
-    return _change(broker, who, wanted, list(given), read.flag(arguments, "dry_run"))
+    return wanted, list(given)
 
 
 @needs((Right.MANAGE, of_patterns), action="unset-settings")
@@ -128,9 +130,7 @@ def _read(pattern: str, values: dict[str, Any]) -> dict[str, Any]:
 
 def _change(broker: Broker, who: Who, wanted: Mapping[str, Mapping[str, Any]], patterns: list[str], dry_run: bool) -> dict[str, Any]:
     """Checked as the file is. ``touched``: queues for which something else holds, so many as one answer has room for."""
-    settings = broker.settings_with(wanted)
-    if problems := layer_problems(settings, {}):
-        raise Refused("invalid-setting", "; ".join(each.message for each in problems), problems[0].fix)
+    settings = checked(broker, wanted)
     touched = broker.touched_by(settings)
     shown = [{"queue": queue.name, "changes": _changes(queue.settings, in_force)} for queue, in_force in touched[:SHOWN_QUEUES]]
     if not dry_run:
@@ -146,11 +146,19 @@ def _change(broker: Broker, who: Who, wanted: Mapping[str, Mapping[str, Any]], p
     }
 
 
+def checked(broker: Broker, wanted: Mapping[str, Mapping[str, Any]]) -> AddressSettingsRepository:
+    """What would be in force. Raises Refused where that contradicts itself."""
+    settings = broker.settings_with(wanted)
+    if problems := layer_problems(settings, {}):
+        raise Refused("invalid-setting", "; ".join(each.message for each in problems), problems[0].fix)
+    return settings
+
+
 def _changes(before: AddressSettings, after: AddressSettings) -> dict[str, list[Any]]:
     """Key -> [before, after]."""
     pairs = ((key, getattr(before, field), getattr(after, field)) for key, field in FIELD_OF_KEY.items())
-    return {key: [_plain(was), _plain(is_now)] for key, was, is_now in pairs if was != is_now}
+    return {key: [plain(was), plain(is_now)] for key, was, is_now in pairs if was != is_now}
 
 
 def _by_key(layer: Mapping[str, Any]) -> dict[str, Any]:
-    return {KEY_OF_FIELD[name]: _plain(value) for name, value in layer.items()}
+    return {KEY_OF_FIELD[name]: plain(value) for name, value in layer.items()}

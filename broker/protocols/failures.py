@@ -12,6 +12,7 @@ KINDS: Final[dict[str, type]] = {
     "error_type": str,
     "bases": list,
     "error_text": str,
+    "exit_status": int,
     "traceback": str,
     "delay_ms": int,
     "until_ms": int,
@@ -37,6 +38,8 @@ def checked_report(report: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("delay_ms", "until_ms"):
         if not 0 <= kept.get(name, 0) <= _MOST_MS:
             raise ValueError(f"has a {name} that is not from 0 to {_MOST_MS}")
+    if not -(1 << 31) <= kept.get("exit_status", 0) < 1 << 32:
+        raise ValueError("has an exit_status that no program has")
     bases = kept.get("bases", ())
     if len(bases) > _MOST_BASES or any(type(base) is not str for base in bases):
         raise ValueError(f"has bases that are not up to {_MOST_BASES} names")

@@ -12,6 +12,8 @@ from ..core.settings.address_settings import AddressSettings
 
 _MAX_TEXT: Final = 4096
 _MAX_NAME: Final = 256
+#: Rules are tried out on these (management/preview.py).
+_BRIEF_BASES: Final = 8
 #: Of a secret that a cut went through, a pattern may not know the rest: so many characters beside a cut are left out too.
 MARGIN: Final = 4096
 #: How a cut is shown, here and by the client (client/failure.py).
@@ -26,18 +28,28 @@ def keep(report: dict[str, Any], settings: AddressSettings, outcome: str) -> tup
     """
     limits = {"reason": _MAX_TEXT, "error_type": _MAX_NAME, "error_text": _MAX_TEXT, "traceback": settings.max_traceback_bytes}
     told = {name: report[name] for name in limits if report.get(name)}
-    if settings.traceback_redactions:
-        told = {name: _redact(text, limits[name], settings.traceback_redactions) for name, text in told.items()}
-    kept = {name: _cut(text, limits[name]) for name, text in told.items() if name != "traceback" or settings.keep_tracebacks}
+    bases: list[str] = report.get("bases", [])
+    if redactions := settings.traceback_redactions:
+        told = {name: _redact(text, limits[name], redactions) for name, text in told.items()}
+        bases = [_redact(each, _MAX_NAME, redactions) for each in bases]
+    kept: dict[str, Any] = {name: _cut(text, limits[name]) for name, text in told.items()}
+    if not settings.keep_tracebacks:
+        kept.pop("traceback", None)
+    if bases:
+        kept["bases"] = [_cut(each, _MAX_NAME) for each in bases]
+    if report.get("exit_status") is not None:
+        kept["exit_status"] = report["exit_status"]
     number = fingerprint(told.get("error_type") or outcome, told.get("error_text") or told.get("reason", ""), told.get("traceback", ""))
-    bases = [_cut(_redact(name, _MAX_NAME, settings.traceback_redactions), _MAX_NAME) for name in report.get("bases", ())]
-    fault = {**kept, "bases": bases} if bases else kept
-    return (cast(Fault, {**fault, "fingerprint": number}) if fault else None), number
+    return (cast(Fault, {**kept, "fingerprint": number}) if kept else None), number
 
 
 def brief(fault: Fault) -> Fault:
     """The same, its texts cut, without what is long: for the many that were failed by one report. The fingerprint leads to the whole."""
-    return cast(Fault, {name: str(value)[:_MAX_NAME] for name, value in fault.items() if name not in ("traceback", "bases")})
+    kept: dict[str, Any] = {name: value for name, value in fault.items() if name != "traceback"}
+    kept = {name: value[:_MAX_NAME] if isinstance(value, str) else value for name, value in kept.items()}
+    if "bases" in kept:
+        kept["bases"] = kept["bases"][:_BRIEF_BASES]
+    return cast(Fault, kept)
 
 
 def _redact(text: str, most: int, patterns: tuple[str, ...]) -> str:

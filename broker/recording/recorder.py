@@ -33,7 +33,7 @@ from ..core.dead_letter import DELETED, DELIVERY_LIMIT, MAX_LENGTH, NOT_RETRYABL
 from ..core.memory import Memory
 from ..core.message import Message, MessageReference
 from ..core.queue import Queue
-from ..core.redelivery import Action, ConsumerPolicy, Decision, policy_in_force
+from ..core.redelivery import Action, ConsumerPolicy, Decision, Terms, policy_in_force
 from ..core.routing import Address
 from ..core.settings.address_settings import AddressSettings
 from .failure_report import brief, keep
@@ -384,14 +384,12 @@ class Recorder:
 
     # -- attempts ----------------------------------------------------------------------------------------------------
 
-    def failed(
-        self, consumer: Consumer, settings: AddressSettings, verdicts: _Verdicts, outcome: str, report: dict[str, Any], now_ms: int
-    ) -> None:
-        """Deliveries of one queue that ended badly, all in the same way, decided by ``settings``; their counts have gone up already.
+    def failed(self, consumer: Consumer, terms: Terms, verdicts: _Verdicts, outcome: str, report: dict[str, Any], now_ms: int) -> None:
+        """Deliveries of one queue that ended badly, all in the same way, decided by ``terms``; their counts have gone up already.
 
         Keeps, of each message, the first tenth and the last of at most max-redelivery-records.
         """
-        batch, queue_id = self._journal.batch, consumer.queue.queue_id
+        batch, queue_id, settings = self._journal.batch, consumer.queue.queue_id, consumer.queue.settings
         counts = consumer.queue.counts
         counts[FAILED] += len(verdicts)
         counts[RETRIED] += sum([decision.action is Action.REDELIVER for _, decision in verdicts])
@@ -435,12 +433,13 @@ class Recorder:
                     delay_ms=decision.delay_ms if decision.action is Action.REDELIVER else None,
                     due_at_ms=decision.due_at_ms,
                     decision=decision.action.value,
-                    policy=self._policy(settings, consumer.policy, now_ms),
+                    policy=self._policy(terms.settings, terms.policy, now_ms),
                     fault=self._fault(report, settings, outcome),
                     message_key=key,
                     client=consumer.client,
                     producer=message.producer or None,
                     home=home,
+                    rule=terms.rule.name if terms.rule else None,
                 )
                 batch.attempt(Attempts(queue_id, failed, now_ms, detail, entries))
             entries.append((message.message_id, sequence))

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from homing.journal.contract import DeclarationRecord
 
-from ..core.settings.address_settings import AddressSettingsRepository, read_setting
+from ..core.settings.address_settings import AddressSettingsRepository, plain, read_setting
 from ..core.settings.units import known_duration_ms
 from ..core.settings.values import SettingError
 from ..core.settings.wildcard import pattern_problem
@@ -36,7 +36,7 @@ class CommandedSettings:
             self._recorder.batch.delete_declaration(_KIND, pattern)
         for pattern, layer in layers.items():
             if self.layers.get(pattern) != layer:
-                self._recorder.batch.declare(DeclarationRecord(_KIND, pattern, dict(layer)))
+                self._recorder.batch.declare(DeclarationRecord(_KIND, pattern, {name: plain(value) for name, value in layer.items()}))
         self.layers = layers
 
     def restore(self, declarations: Iterable[DeclarationRecord]) -> None:

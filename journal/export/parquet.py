@@ -44,9 +44,9 @@ TABLES = (
     Table(
         "attempts",
         f"{_STAY} attempt:int32 at:time assigned_at:time given_at:time outcome:string error_class:string error_type:string "
-        "error_text:string reason:string traceback:string fingerprint:string consumer:string connection:string delivery_count:int32 "
-        "failed_attempts:int32 decision:string delay_ms:int64 due_at:time policy:string message_key:string home_queue:string "
-        f"producer:string {_CLIENT}",
+        "bases:strings error_text:string exit_status:int64 reason:string traceback:string fingerprint:string consumer:string "
+        "connection:string delivery_count:int32 failed_attempts:int32 decision:string rule:string delay_ms:int64 due_at:time "
+        f"policy:string message_key:string home_queue:string producer:string {_CLIENT}",
         export_rows.attempts,
         by_day="at",
     ),

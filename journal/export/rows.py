@@ -153,10 +153,11 @@ def _failure(snapshot: Snapshot, attempt: int, queue_id: int, at_ms: int, blob: 
     return (
         queue_id, snapshot.queue_name(queue_id), detail.original_address,
         attempt, us(at_ms), us(detail.assigned_at_ms), us(detail.given_at_ms), detail.outcome,
-        error_class(detail.outcome, fault), fault.get("error_type"), fault.get("error_text"), fault.get("reason"),
-        fault.get("traceback") if snapshot.with_tracebacks else None, fingerprint.of_fault(detail.outcome, fault),
+        error_class(detail.outcome, fault), fault.get("error_type"), fault.get("bases"), fault.get("error_text"),
+        fault.get("exit_status"), fault.get("reason"), fault.get("traceback") if snapshot.with_tracebacks else None,
+        fingerprint.of_fault(detail.outcome, fault),
         detail.consumer, detail.connection, detail.delivery_count,
-        detail.failed, detail.decision, detail.delay_ms, us(detail.due_at_ms), detail.policy,
+        detail.failed, detail.decision, detail.rule, detail.delay_ms, us(detail.due_at_ms), detail.policy,
         detail.message_key, detail.home or snapshot.queue_name(queue_id), detail.producer, *client(detail.client),
     )  # fmt: skip
 

@@ -23,7 +23,7 @@ from ..store.history_rows import ATTEMPTS, ATTEMPTS_OF_MESSAGE, OUTCOMES, OUTCOM
 from ..store.packing import Damaged, check_counts, unpack, unpack_hops, unpack_message
 from ..store.sqlite import APPLICATION_ID
 from ..upkeep.tombstones import THERE
-from . import faults, waiting
+from . import failures, faults, waiting
 from .choosing import Choice, count
 
 _BUSY_S = 5.0
@@ -178,6 +178,16 @@ class JournalReader:
         """See choosing.count."""
         with self._snapshot() as connection:
             return count(connection, queue_id, choice)
+
+    def failures(self, since_ms: int, most: int) -> Iterator[failures.Failed]:
+        """Rows of deliveries that failed since then, the latest first. Each page is of a moment of its own."""
+        before: failures.Place | None = failures.FIRST
+        policies: dict[str, dict[str, Any]] = {}
+        while before is not None and most > 0:
+            with self._snapshot() as connection, _reading("the history"):
+                found, before = failures.page(connection, since_ms, before, policies)
+            yield from found[:most]
+            most -= len(found)
 
     def fault_told(self, fault_ids: list[int], now_ms: int) -> dict[str, Any]:
         """See faults.told."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,12 +25,22 @@ from tests.acceptance.semantics_support import (
     send,
     settled,
 )
-from tests.process import Server
+from tests.process import HomingCommand, Server
 
 SETTINGS: dict[str, Any] = {
     "#": {"redelivery-delay": 77, "max-delivery-attempts": 4},
     "strict.#": {"allow-consumer-policy": False},
     "hasty.#": {"consumer-timeout": 300},
+    "rules.#": {
+        "redelivery-delay": 1,
+        "max-delivery-attempts": 10,
+        "rules": [
+            {"error-type": "TimeoutError", "redelivery-back-off": "linear", "redelivery-delay": 10, "max-delivery-attempts": 5},
+            {"error-type": "ValueError", "action": "dead-letter", "dead-letter-address": "bad.input"},
+            {"name": "gone customers", "reason": "*no such customer*", "header": {"region": "eu"}, "action": "drop"},
+            {"exit-status": 75, "max-delivery-attempts": 1},
+        ],
+    },
 }
 FOR_EVER = {"maximum_redeliveries": -1}
 
@@ -167,3 +178,70 @@ async def test_a_policy_that_makes_no_sense_is_refused(connection: Connection) -
     with pytest.raises(homing.UsageError) as refused:
         RedeliveryPolicy(maximum_redeliveries=-2)
     assert refused.value.code == "invalid-redelivery-policy"
+
+
+# -- rules by error class ------------------------------------------------------------------------------------------------
+
+
+async def failing(connection: Connection, address: str, *failures: BaseException | dict[str, Any], **sent: Any) -> int:
+    """Sends one message and fails it so, one after the other. Its number."""
+    await send(connection, address, b"x", **sent)
+    async with consuming(connection, address) as consumer:
+        for failure in failures:
+            message = await receive(consumer)
+            await message.nack(**(failure if isinstance(failure, dict) else {"error": failure}))
+    return message.message_id
+
+
+async def test_the_first_rule_that_fits_a_failure_has_a_say(connection: Connection) -> None:
+    """The worked example: each delay is a closed form of the count, whatever it failed of before."""
+    address = name("rules")
+    late = await failing(connection, address, KeyError("k"), TimeoutError(), KeyError("k"), TimeoutError(), TimeoutError())
+    told = (await history(connection, late))["attempts"]
+    assert [(each["delay_ms"], each["rule"]) for each in told] == [(1, None), (20, "1"), (1, None), (40, "1"), (None, "1")]
+    assert told[1]["fault"]["bases"] == ["OSError", "Exception", "BaseException"]
+    await holds(connection, f"DLQ.{address}", messages=1)
+    own = await failing(connection, address, {"error": TimeoutError(), "delay_ms": 0}, {"error": TimeoutError()})
+    assert [each["delay_ms"] for each in (await history(connection, own))["attempts"]] == [0, 20], "the nack's own goes before the rule's"
+
+
+async def test_a_rule_dead_letters_at_once_elsewhere_or_drops_by_name(connection: Connection) -> None:
+    address = name("rules")
+    bad = await failing(connection, address, UnicodeDecodeError("utf-8", b"x", 0, 1, "no"))
+    await holds(connection, "bad.input", messages=1)
+    told = await history(connection, bad)
+    assert (told["outcomes"][-1]["reason"], told["outcomes"][-1]["target_queues"]) == ("not-retryable", ["bad.input"])
+    no_customer = {"error": LookupError("there is no such customer: 7")}
+    gone = await failing(connection, address, no_customer, properties={"region": "eu"})
+    await holds(connection, address, messages=0)
+    told = await history(connection, gone)
+    assert (told["attempts"][-1]["decision"], told["attempts"][-1]["rule"]) == ("drop", "gone customers")
+    assert (told["outcomes"][-1]["outcome"], told["outcomes"][-1]["reason"]) == ("dropped", "gone customers")
+    kept = await failing(connection, address, no_customer, properties={"region": "us"})
+    assert (await history(connection, kept))["attempts"][-1]["decision"] == "redeliver"
+    await failing(connection, name("rules"), {"reason": "queue full", "exit_status": 75})
+    assert (await connection.call("redrive", queue="bad.input")) == {"messages": 1}
+    await holds(connection, address, pending=2)
+
+
+async def test_rules_change_while_it_runs_and_are_tried_out_before(connection: Connection, server: Server, tmp_path: Path) -> None:
+    address = name()
+    await failing(connection, address, ConnectionResetError(), ConnectionResetError(), {"error": KeyError("x"), "retryable": False})
+    file, command = tmp_path / "rules.yaml", HomingCommand(tmp_path)
+    file.write_text("- {error-type: ConnectionError, redelivery-delay: 1h}\n- {name: gone, error-type: KeyError, action: drop}\n")
+    tried = command.json("settings", "set", address, "--file", str(file), "--preview", url=server.url)
+    assert tried["dry_run"]
+    rows = {each["error_class"]: each for each in tried["preview"]["rows"]}
+    reset, key = rows["ConnectionResetError"], rows["KeyError"]
+    assert (reset["then"], reset["now"], reset["rule"]) == ({"redeliver": 2}, {"redeliver": 2}, "1")
+    assert (reset["min_delay_ms"], reset["max_delay_ms"]) == (3_600_000, 3_600_000)
+    assert (key["then"], key["now"], key["rule"]) == ({"dead-letter": 1}, {"drop": 1}, "gone")
+    assert command.json("explain", address, "--error", "ConnectionResetError", url=server.url)["rule"] is None, "nothing was changed"
+    command.json("settings", "set", address, "--file", str(file), url=server.url)
+    explained = command.json("explain", address, "--error", "ConnectionResetError", url=server.url)
+    assert (explained["rule"], explained["attempts"][1]["min_delay_ms"]) == ("1", 3_600_000)
+    assert await recorded_delay(connection, await failing(connection, address, ConnectionResetError())) == 3_600_000
+    shown = command("history", str(await failing(connection, address, ConnectionResetError())), url=server.url).stdout
+    assert "by rule 1" in shown
+    command.json("settings", "unset", address, "rules", url=server.url)
+    assert await recorded_delay(connection, await failing(connection, address, ConnectionResetError())) == 77

@@ -10,7 +10,7 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from homing.broker.broker import Broker
@@ -64,6 +64,9 @@ class NoHost:
 
     def fault_lives(self) -> dict[int, dict[str, int]]:
         return {}
+
+    def failures(self, since_ms: int, most: int) -> Iterator[Any]:
+        return iter(())
 
     def fault_counts(self) -> dict[str, Any]:
         return {"faults": {}, "dead": [], "queues": {}}

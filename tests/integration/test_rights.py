@@ -218,6 +218,8 @@ call("peek-dead-letters", BROWSE, before=dead)(lambda name, _: {"queue": f"DLQ.{
 call("delete-dead-letters", MANAGE, before=dead)(lambda name, _: {"queue": f"DLQ.{name}", "filter": {"from_queue": name}})
 call("set-settings", MANAGE)(lambda name, _: {"layers": {name: {"max-length": 5}}})
 call("set-settings", MANAGE, CONSUME, SEND)(lambda name, _: {"layers": {name: {"dead-letter-address": "elsewhere"}}})
+call("set-settings", MANAGE, CONSUME, SEND)(lambda name, _: {"layers": {name: {"rules": [{"dead-letter-address": "elsewhere"}]}}})
+call("preview-settings", MANAGE)(lambda name, _: {"layers": {name: {"max-delivery-attempts": 5}}})
 call("set-policy", MANAGE)(lambda name, _: {"name": name, "pattern": f"^{name}$", "definition": {"max-length": 5}})
 call("set-policy", MANAGE, CONSUME, SEND)(
     lambda name, _: {"name": name, "pattern": f"^{name}$", "definition": {"dead-letter-exchange": "amq.fanout"}}

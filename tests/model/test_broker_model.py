@@ -26,6 +26,14 @@ LAYERS: dict[str, dict[str, Any]] = {
     "b": {"redelivery-delay": 1000, "redelivery-delay-multiplier": 2.0, "redelivery-collision-avoidance-factor": 0.2},
     "c": {"persist-delivery-count-before-delivery": True, "redelivery-delay": 500},
     "d": {"redelivery-delay": 0},
+    "e": {
+        "rules": [
+            {"error-type": "Slow", "redelivery-back-off": "linear", "redelivery-delay": 1000, "max-delivery-attempts": 5},
+            {"error-type": "Bad", "action": "dead-letter", "dead-letter-address": "bad"},
+            {"name": "gone", "error-type": "Gone", "action": "drop"},
+            {"error-type": "Urgent", "header": {"JMSPriority": 5}, "action": "dead-letter"},
+        ]
+    },
 }
 ADDRESSES = sorted(LAYERS.keys() - {"#"} | {"a"})
 
@@ -191,8 +199,14 @@ class BrokerModel(RuleBasedStateMachine):
             self.perhaps_gone.add(delivery.key)
             self.world.broker.recorder.when_safe(lambda: self.done.add(delivery.key))
 
-    @rule(data=st.data(), delay_ms=st.sampled_from([None, 300]), counts=st.booleans(), poison=st.sampled_from([False, False, False, True]))
-    def fail(self, data: Any, delay_ms: int | None, counts: bool, poison: bool) -> None:
+    @rule(
+        data=st.data(),
+        delay_ms=st.sampled_from([None, 300]),
+        counts=st.booleans(),
+        poison=st.sampled_from([False, False, False, True]),
+        error=st.sampled_from([None, "Slow", "Bad", "Gone", "Urgent"]),
+    )
+    def fail(self, data: Any, delay_ms: int | None, counts: bool, poison: bool, error: str | None) -> None:
         picked = self._pick(data)
         if picked is None:
             return
@@ -202,15 +216,19 @@ class BrokerModel(RuleBasedStateMachine):
         held, _ = consumer.held([delivery.tag, delivery.tag])
         del client.held[number][delivery.tag]
         failed = held[0].failed + counts if held else 0
+        report = {"error_text": "no", **({"error_type": f"our.{error}er", "bases": [f"our.{error}", "Exception"]} if error else {})}
         if poison:
             self.world.broker.poison(consumer, held, {"reason": "poison"})
         else:
-            self.world.broker.fail(consumer, held, Failure(counts=counts, delay_ms=delay_ms), "nack", {"error_text": "no"})
+            self.world.broker.fail(consumer, held, Failure(counts=counts, delay_ms=delay_ms), "nack", report)
+        ends = None
         if held:
             self._until_safe(delivery.key)
+            ends = self._follows(held[0], failed, error, delay_ms, counts, poison)
+            if ends == "dropped":
+                self.perhaps_gone.add(delivery.key)
             self._comes_back(consumer, held)
-        if held and delay_ms and not poison and not (counts and failed >= 3):
-            due = self.world.time_ms + delay_ms
+        if held and not ends and (due := held[0].due_at_ms):
             # Until the batch is on disk a crash brings it back without the delay.
             self.world.broker.recorder.when_safe(lambda: self.not_before.__setitem__(delivery.key, due))
 
@@ -237,6 +255,27 @@ class BrokerModel(RuleBasedStateMachine):
             assert ON_HOLD_MS not in waiting
         elif way != "now":
             assert {*waiting} <= {at_ms, ON_HOLD_MS}
+
+    def _follows(
+        self, reference: MessageReference, failed: int, error: str | None, delay_ms: int | None, counts: bool, poison: bool
+    ) -> str | None:
+        """What must have come of a failure: the queue that it died into, ``dropped``, or None: it is tried again, at the time it is."""
+        queue, rules = reference.queue.name, counts and not poison and reference.queue.name == "e"
+        limit, waits_ms = (5, 1000 * failed) if rules and error == "Slow" else (3, None)
+        ends = f"DLQ.{queue}" if poison or (counts and failed >= limit) else None
+        if rules and error in ("Bad", "Gone"):
+            ends = {"Bad": "bad", "Gone": "dropped"}[error]
+        elif rules and error == "Urgent" and reference.priority == 5:
+            ends = f"DLQ.{queue}"
+        if queue.startswith("DLQ."):
+            return "parked" if ends else None
+        key, queues = reference.message.body, self.world.broker.state.post_office.queues
+        found = [name for name, each in queues.items() if any(other.message.body == key for other in each.references.values())]
+        assert found == ([] if ends == "dropped" else [ends or queue]), f"{error} at failure {failed}"
+        if queue == "e" and not ends:
+            due_ms = waits_ms if delay_ms is None else delay_ms
+            assert reference.due_at_ms == (self.world.time_ms + due_ms if due_ms else None)
+        return ends
 
     # -- transactions ------------------------------------------------------------------------------------------------
 

@@ -72,6 +72,7 @@ def test_attempts_that_are_not_kept_are_counted() -> None:
         (outcome("expired", reason="expired"), "expired, removed"),
         (outcome("expired", target_queues=["EXP.orders"]), "expired, moved to EXP.orders"),
         (outcome("dropped", reason="delivery_limit"), "removed: there is no dead-letter address"),
+        (outcome("dropped", reason="gone customers"), "removed by a rule"),
         (outcome("purged"), "purged by hand"),
         (outcome("redriven", target_queues=["orders"]), "sent back to orders"),
     ],

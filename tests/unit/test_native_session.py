@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
 
@@ -55,6 +55,9 @@ class NoHost:
 
     def fault_lives(self) -> dict[int, dict[str, int]]:
         return {}
+
+    def failures(self, since_ms: int, most: int) -> Iterator[Any]:
+        return iter(())
 
     def fault_counts(self) -> dict[str, Any]:
         return {"faults": {}, "dead": [], "queues": {}}

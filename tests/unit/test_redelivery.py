@@ -21,6 +21,7 @@ from homing.broker.core.redelivery import (
     Failure,
     PolicyMap,
     RedeliveryPolicyError,
+    Terms,
     Verdicts,
     attempts_allowed,
     decide,
@@ -185,7 +186,7 @@ def test_the_applications_own_verdicts_always_stand() -> None:
 
 def test_verdicts_are_worked_out_once_unless_chance_has_a_part() -> None:
     def verdicts(**values: Any) -> Verdicts:
-        return Verdicts(_limited(redelivery_delay_ms=1000, **values), None, COUNTED, NOW_MS, random.Random(1), True)
+        return Verdicts(Terms(_limited(redelivery_delay_ms=1000, **values), None), COUNTED, NOW_MS, random.Random(1), True)
 
     plain = verdicts(max_delivery_attempts=3)
     assert plain[1] is plain[1]

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
 
+from .rules import Rule, read_rules
 from .values import Bounds, SettingError, read_value
 from .wildcard import pattern_problem, specificity, words_match
 
@@ -45,9 +46,10 @@ class AddressSettings:
     redelivery_delay_multiplier: float = _setting(4.0, above=0.0)
     redelivery_collision_avoidance_factor: float = _setting(0.2, low=0.0, high=1.0)
     max_redelivery_delay_ms: int | None = _setting(3_600_000)
-    redelivery_back_off: str = _setting("exponential", choices=("exponential", "linear", "full-jitter", "list"))
+    redelivery_back_off: str = _setting("exponential", choices=("exponential", "fixed", "linear", "full-jitter", "list"))
     redelivery_delays_ms: tuple[int, ...] = _setting(())
     max_delivery_attempts: int = _setting(10, low=1, endless=True)
+    rules: tuple[Rule, ...] = _setting(())
     max_nack_delay_ms: int = _setting(_DAY_MS)
     allow_consumer_policy: bool = _setting(True)
     persist_delivery_count_before_delivery: bool = _setting(False)
@@ -100,8 +102,9 @@ class AddressSettings:
     # Not set by anybody, but told by who set the others.
     #: A delay was named for just this address or queue: by its declaration, an AMQP policy, or a pattern other than ``#``.
     delay_meant: bool = False
-    #: The same of the dead-letter address.
+    #: The same of the dead-letter address, and of rules.
     dead_letters_meant: bool = False
+    rules_meant: bool = False
     #: Of what AMQP clients return, what waits at all: RabbitMQ's ``x-delayed-retry-type``; None where nobody gave one.
     delayed_retry_type: str | None = None
 
@@ -109,6 +112,11 @@ class AddressSettings:
     def limited(self) -> bool:
         """A queue may become full: there is a length, and at it something else happens than that the rest is on disk only."""
         return self.overflow != "page" and (self.max_length is not None or self.max_length_bytes is not None)
+
+    @property
+    def dead_letter_addresses(self) -> set[str]:
+        """All that dead letters may go to, by rules too."""
+        return {each for each in (self.dead_letter_address, *(rule.dead_letter_address for rule in self.rules)) if each}
 
 
 _FIELDS: Final = {each.name: each for each in dataclasses.fields(AddressSettings) if each.metadata}
@@ -118,16 +126,16 @@ FIELD_OF_KEY: Final[Mapping[str, str]] = {name.removesuffix("_ms").replace("_", 
 KEY_OF_FIELD: Final[Mapping[str, str]] = {name: key for key, name in FIELD_OF_KEY.items()}
 DEFAULTS: Final = AddressSettings()
 #: Who names one of these names a schedule of his own ...
-_SCHEDULE_FIELDS: Final = ("redelivery_delay_ms", "redelivery_delay_multiplier", "redelivery_back_off", "redelivery_delays_ms")
+SCHEDULE_FIELDS: Final = ("redelivery_delay_ms", "redelivery_delay_multiplier", "redelivery_back_off", "redelivery_delays_ms")
 #: ... in which these are so unless he names them too. (A cap or a factor alone changes the default one.)
-_PLAIN_SCHEDULE: Final[Mapping[str, Any]] = {
+PLAIN_SCHEDULE: Final[Mapping[str, Any]] = {
     "redelivery_delay_multiplier": 1.0,
     "redelivery_collision_avoidance_factor": 0.0,
     "max_redelivery_delay_ms": None,
 }
 _LIST: Final = "redelivery_delays_ms"
 #: What a list of delays cannot stand together with.
-FORMULA_FIELDS: Final = frozenset(_SCHEDULE_FIELDS) - {_LIST}
+FORMULA_FIELDS: Final = frozenset(SCHEDULE_FIELDS) - {_LIST}
 #: What a queue may be declared with, by a client or in broker.yaml; a declaration beats the address's settings.
 DECLARABLE_SETTINGS: Final = frozenset(
     {
@@ -154,6 +162,8 @@ def read_setting(key: str, value: Any) -> tuple[str, Any]:
     known = _FIELDS.get(name)
     if known is None:
         raise SettingError(key, value, "a setting of addresses", _nearest(key))
+    if name == "rules":
+        return name, read_rules(value, read_setting)
     read = read_value(KEY_OF_FIELD[name], str(known.type), known.metadata["bounds"], value)
     if name == "traceback_redactions":
         _check_redactions(read)
@@ -162,12 +172,19 @@ def read_setting(key: str, value: Any) -> tuple[str, Any]:
 
 def built_in() -> dict[str, Any]:
     """What holds where nobody has set anything: field name -> value, as plain values."""
-    return {name: list(value) if isinstance(value := getattr(DEFAULTS, name), tuple) else value for name in _FIELDS}
+    return {name: plain(getattr(DEFAULTS, name)) for name in _FIELDS}
+
+
+def plain(value: Any) -> Any:
+    """A setting's value as JSON, YAML and msgpack have it; ``read_setting`` reads it back."""
+    if isinstance(value, tuple):
+        return [plain(each) for each in value]
+    return value.as_map() if isinstance(value, Rule) else value
 
 
 def _schedule_named(layer: Mapping[str, Any]) -> str | None:
     """By which of its fields a layer names a schedule; an empty list only takes away that of a wider pattern."""
-    return next((name for name in _SCHEDULE_FIELDS if layer.get(name, ()) != ()), None)
+    return next((name for name in SCHEDULE_FIELDS if layer.get(name, ()) != ()), None)
 
 
 def _check_redactions(redactions: tuple[str, ...]) -> None:
@@ -298,12 +315,13 @@ class AddressSettingsRepository:
         merged.update(declared)
         meant.update(declared)
         if _schedule_named(merged):
-            merged = {**_PLAIN_SCHEDULE, **merged}
+            merged = {**PLAIN_SCHEDULE, **merged}
         return dataclasses.replace(
             self._defaults,
             **merged,
             delay_meant=_schedule_named(meant) is not None,
             dead_letters_meant=meant.get("dead_letter_address") is not None,
+            rules_meant=bool(meant.get("rules")),
         )
 
     def explain(self, address: str) -> list[Origin]:
@@ -323,7 +341,7 @@ class AddressSettingsRepository:
                 if (pattern, name) in self._by_command:
                     return Origin(key, value, pattern, None, True, self._by_command[pattern, name])
                 return Origin(key, value, pattern, self._lines.get((pattern, key)))
-        for pattern in reversed(patterns) if name in _PLAIN_SCHEDULE else ():
+        for pattern in reversed(patterns) if name in PLAIN_SCHEDULE else ():
             if (named := _schedule_named(self._layers[pattern])) is not None:
                 return Origin(key, value, pattern, self._lines.get((pattern, KEY_OF_FIELD[named])))
         return Origin(key, value, DEFAULT_ORIGIN, None)

@@ -1,0 +1,134 @@
+"""What failures on record would have come to under other settings."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from ..auth.access import Who, needs, queue_place
+from ..broker import Broker
+from ..core.redelivery import Action, ConsumerPolicy, Terms, attempts_allowed, foreseen, under
+from ..core.rights import Right
+from ..core.settings.address_settings import DEFAULTS, AddressSettings
+from ..core.settings.rules import fitting, told_of
+from ..core.settings.wildcard import pattern_matches
+from . import arguments as read
+from .host import Failed, Host, in_thread
+from .settings import checked, of_patterns, wanted_layers
+
+_DAY_MS: Final = 86_400_000
+#: Rows of the journal that are looked at, the latest: each is of up to a thousand deliveries.
+_MOST: Final = 20_000
+#: Kinds of failures that are told apart; the rest of a queue's stand under one name.
+_KINDS: Final = 1_000
+_SHOWN: Final = 100
+_OTHERS: Final = "(others)"
+#: What ended so was ended by the application, whatever its count.
+_VERDICTS: Final = ("poison", "rejected")
+
+
+@dataclass(slots=True)
+class _Row:
+    queue: str
+    error_class: str
+    #: The rule that had a say then, and the one that has now; None: none.
+    rule_then: str | None
+    rule: str | None
+    failures: int = 0
+    then: Counter[str] = field(default_factory=Counter)
+    now: Counter[str] = field(default_factory=Counter)
+    #: Of those that come back now, in ms; None: none does.
+    least_ms: int | None = None
+    most_ms: int | None = None
+
+    def shown(self) -> dict[str, Any]:
+        return {
+            "queue": self.queue,
+            "error_class": self.error_class,
+            "failures": self.failures,
+            "then": dict(self.then),
+            "rule_then": self.rule_then,
+            "now": dict(self.now),
+            "rule": self.rule,
+            "min_delay_ms": self.least_ms,
+            "max_delay_ms": self.most_ms,
+        }
+
+
+@needs((Right.MANAGE, of_patterns), action="preview-settings")
+async def preview(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any]:
+    """Of the last day's failures in queues that the patterns of ``layers`` match and whoever asks may browse: what came of them, and what
+    would have. Attempts on record tell neither headers, so that a rule that asks for one fits none, nor delays that came with a failure.
+    """
+    read.only(arguments, "layers")
+    wanted, patterns = wanted_layers(broker, arguments)
+    would = checked(broker, wanted)
+    queues = [queue for queue in broker.queues().values() if any(pattern_matches(each, queue.address) for each in patterns)]
+    queues = [queue for queue in queues if broker.may(who, Right.BROWSE, queue_place(queue))]
+    held = {queue.queue_id: (queue.name, broker.in_force(queue, would)) for queue in queues}
+    since_ms = broker.now_ms() - _DAY_MS
+    account = _Account(held)
+    looked_at = await in_thread(lambda: account.count(host.failures(since_ms, _MOST)))
+    rows = sorted(account.rows.values(), key=lambda each: (-each.failures, each.queue, each.error_class))
+    return {
+        "since_ms": since_ms,
+        "failures": sum(each.failures for each in rows),
+        "rows": [each.shown() for each in rows[:_SHOWN]],
+        "more_rows": max(0, len(rows) - _SHOWN),
+        "whole": looked_at < _MOST,
+        "header_rules": sorted({rule.name for _, settings in held.values() for rule in settings.rules if rule.header}),
+    }
+
+
+class _Account:
+    def __init__(self, held: Mapping[int, tuple[str, AddressSettings]]) -> None:
+        self._held = held
+        self.rows: dict[tuple[str, ...], _Row] = {}
+
+    def count(self, failures: Iterable[Failed]) -> int:
+        """Returns how many rows there were."""
+        looked_at = 0
+        for failed in failures:
+            looked_at += 1
+            if failed.queue_id in self._held:
+                self._add(*self._held[failed.queue_id], failed)
+        return looked_at
+
+    def _add(self, queue: str, settings: AddressSettings, failed: Failed) -> None:
+        detail, fault = failed.detail, failed.detail.get("fault") or {}
+        error_class = fault.get("error_type") or detail["outcome"]
+        rule = next((each for each in fitting(settings.rules, told_of(fault, detail["outcome"])) if not each.header), None)
+        policy = failed.in_force.get("consumer_policy")
+        terms = Terms(settings, ConsumerPolicy(**policy) if policy else None)
+        terms = under(rule, terms.settings, terms.policy) if rule else terms
+        action, least_ms, most_ms = foreseen(terms, detail["failed"])
+        if action is Action.REDELIVER and _was_a_verdict(failed):
+            action = Action.DEAD_LETTER
+        row = self._row(queue, error_class, detail.get("rule"), rule.name if rule else None)
+        row.failures += failed.number
+        row.then[detail["decision"]] += failed.number
+        row.now[action.value] += failed.number
+        if action is Action.REDELIVER:
+            row.least_ms = least_ms if row.least_ms is None else min(row.least_ms, least_ms)
+            row.most_ms = most_ms if row.most_ms is None else max(row.most_ms, most_ms)
+
+    def _row(self, queue: str, error_class: str, then: str | None, now: str | None) -> _Row:
+        key = (queue, error_class, str(then), str(now))
+        if key not in self.rows and len(self.rows) >= _KINDS:
+            error_class = _OTHERS
+            key = (queue, error_class, str(then), str(now))
+        return self.rows.setdefault(key, _Row(queue, error_class, then, now))
+
+
+def _was_a_verdict(failed: Failed) -> bool:
+    """It was dead-lettered before its limit, and by no rule."""
+    detail = failed.detail
+    if detail["decision"] != Action.DEAD_LETTER.value or detail.get("rule"):
+        return False
+    in_force = failed.in_force
+    policy = in_force.get("consumer_policy")
+    known = {name: in_force[name] for name in ("max_delivery_attempts", "allow_consumer_policy") if name in in_force}
+    allowed = attempts_allowed(replace(DEFAULTS, **known), ConsumerPolicy(**policy) if policy else None)
+    return detail["outcome"] in _VERDICTS or allowed is None or detail["failed"] < allowed

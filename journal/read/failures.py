@@ -1,0 +1,48 @@
+"""Failures on record, the latest first, a page at a time: what policies would have made of them."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any, NamedTuple
+
+from ..store.packing import Damaged, unpack
+
+_PAGE = 500
+_FAILURES = (
+    "SELECT at_ms, failure_id, queue_id, json_array_length(stays), failure_blob FROM failure"
+    f" WHERE at_ms >= ? AND (at_ms, failure_id) < (?, ?) ORDER BY at_ms DESC, failure_id DESC LIMIT {_PAGE}"
+)
+_POLICY = "SELECT policy_blob FROM policy WHERE policy = ?"
+
+#: Where the next page begins.
+Place = tuple[int, int]
+FIRST: Place = ((1 << 63) - 1, 0)
+
+
+class Failed(NamedTuple):
+    """Deliveries that failed together and alike."""
+
+    queue_id: int
+    number: int
+    #: contract.AttemptDetail, as a map.
+    detail: dict[str, Any]
+    #: The settings and the policy that decided, as core.redelivery.policy_in_force tells them; empty: not on record any more.
+    in_force: dict[str, Any]
+
+
+def page(
+    connection: sqlite3.Connection, since_ms: int, before: Place, policies: dict[str, dict[str, Any]]
+) -> tuple[list[Failed], Place | None]:
+    """Those before that place, and where to go on; None: there are no more. ``policies``: known so far."""
+    found: list[Failed] = []
+    rows = connection.execute(_FAILURES, (since_ms, *before)).fetchall()
+    for _, failure_id, queue_id, number, blob in rows:
+        detail = unpack(blob)
+        if not isinstance(detail, dict) or number is None:
+            raise Damaged(f"row {failure_id} of table failure is not a packed attempt")
+        name = str(detail.get("policy"))
+        if name not in policies:
+            row = connection.execute(_POLICY, (name,)).fetchone()
+            policies[name] = {} if row is None else unpack(row[0])
+        found.append(Failed(queue_id, number, detail, policies[name]))
+    return found, rows[-1][:2] if len(rows) == _PAGE else None
