@@ -494,7 +494,7 @@ def test_dead_letters_of_which_it_cannot_be_decided_where_they_go_are_parked_and
     consumer = life.subscribe(receiver, "a", prefetch=5)
     life.send(life.client(), "a", "one", "two")
     life.world.commit()
-    monkeypatch.setattr(broker.office, "_exchanges", Broken())
+    monkeypatch.setattr(broker.office, "exchanges", Broken())
     broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
     life.world.commit()
     life.world.check_balance()
