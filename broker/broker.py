@@ -126,8 +126,7 @@ class Broker(Administration):
         if number in connection.producers:
             raise Refused("producer-exists", f"producer {number} is open already", "choose another number")
         self.state.declared.check("producers")
-        if address not in self.state.post_office.addresses:
-            self.resources.check_name(address, "address")
+        self.resources.check_producer(address)
         key = f"{connection.client_id or connection.name}/{number}"
         mark = self.high_watermarks.get(key)
         producer = Producer(key, number, address, mark[0] if mark else 0, connection.front_end, connection.bounds)

@@ -15,16 +15,20 @@ from homing.journal.contract import DeclarationRecord
 from .auth.access import Access, Who, home_place, queue_place
 from .auth.users import USER, Users, contents
 from .connection import Connection
+from .core.amqp.vhost import DEFAULT
 from .core.consumer import Consumer
 from .core.dead_letter import EXPIRED
 from .core.memory import Memory
 from .core.message import MessageReference, Where
 from .core.queue import Queue
 from .core.redrive_job import RedriveJob
+from .core.reserved import EVENTS
 from .core.rights import Place, Right
+from .core.routing import Address, RoutingTypes
 from .core.settings.address_settings import AddressSettings, AddressSettingsRepository
 from .delivery.dead_lettering import DeadLetterOffice
 from .delivery.dispatching import Dispatcher
+from .delivery.events import Events
 from .delivery.flow_control import FlowControl, long_gone
 from .delivery.publish import Intake
 from .delivery.pull_timeouts import Pulls
@@ -71,6 +75,7 @@ class Engine:
         limits: BrokerLimits | None = None,
         keep_all_history: bool = False,
         disk_low: Callable[[], bool] = lambda: False,
+        name: str = "homing",
     ) -> None:
         self.limits = limits or BrokerLimits()
         self.now_ms = now_ms
@@ -100,6 +105,12 @@ class Engine:
         self.redriving = Redriving(self.state, self.resources, self.office, self)
         self.intake = Intake(self.state, self.resources, self.office, self.limits.duplicate_ids)
         self.flow = FlowControl(self.state, self.limits.store_bytes, self.limits.temp_bytes, disk_low)
+        self._disk_low = disk_low
+        self.state.post_office.add_address(Address(EVENTS, RoutingTypes.MULTICAST, now_ms(), auto_created=False))
+        self.events = Events(self.state, self.virtual_hosts.find(DEFAULT).exchanges, self.office, self.intake, name)
+        self.office.dying, self.redriving.ended = self.events.die, self.events.redrive_ended
+        self.intake.full = self.flow.full = self.events.queue_full
+        self.recorder.faults.told = self.events.fault
         self.transactions = Transactions(self.state, self.intake, self.settlement, self.limits)
         #: By name, and by client_id.
         self.connections: dict[str, Connection] = {}
@@ -125,6 +136,8 @@ class Engine:
         if self.recorder.redrives.active:
             self.redriving.go_on()
         state.pager.look_again()
+        if self.events.waiting:
+            self.events.send()
         if state.ready and not self.stopping and state.throttle.may_hand_out():
             self.dispatcher.ready()
         if self.flow.charged:
@@ -208,6 +221,7 @@ class Engine:
         if self.flow.waiting:
             self.flow.relieve()
         self.flow.look(now_ms)
+        self.events.disk(self._disk_low())
 
     def _check_room(self, who: Who, places: Sequence[Place]) -> None:
         """Raises Refused where its user, or its address, may have no more queues. An address gets a queue of its name."""

@@ -14,7 +14,7 @@ from .core.fault import FaultGroup
 from .core.message import MessageReference
 from .core.queue import Queue
 from .core.redrive_job import RedriveJob
-from .core.reserved import FAILURE
+from .core.reserved import EVENTS, FAILURE
 from .core.rights import Place, everything_in
 from .core.routing import MULTICAST
 from .core.settings.wildcard import ANY_WORDS
@@ -84,6 +84,8 @@ def at_new_queue(broker: Engine, _: Connection, __: int, name: str, ___: object)
     if broker.state.post_office.find_queue(name) is not None:
         return ()
     address, separator, queue_name = address_and_queue(name)
+    if address == EVENTS:
+        return (Place("queue", (queue_name or address,)),)
     return (Place("queue", (queue_name,)), _address(address)) if separator else (_address(address),)
 
 
@@ -132,14 +134,17 @@ def moved_to(_: Engine, __: object, ___: MessageReference, target: Queue) -> Ite
 
 
 def created(_: Engine, __: object, arguments: Mapping[str, Any]) -> Iterable[Place]:
-    """The queue and its address."""
-    names = [name for key in ("queue", "address") if isinstance(name := arguments.get(key), str)]
+    """The queue and its address, but for that of events, which is there."""
+    names = [name for key in ("queue", "address") if isinstance(name := arguments.get(key), str) and name != EVENTS]
     return [Place("queue", (name,)) for name in dict.fromkeys(names)]
 
 
 def created_source(broker: Engine, who: object, arguments: Mapping[str, Any]) -> Iterable[Place]:
-    """What it would take for dead letters to go where the declaration says."""
-    return created(broker, who, arguments) if any(arguments.get(each) for each in _DEAD_LETTERS_GO) else ()
+    """What it would take for dead letters to go where the declaration says, and for events to come."""
+    if arguments.get("address") == EVENTS:
+        yield _address(EVENTS)
+    if any(arguments.get(each) for each in _DEAD_LETTERS_GO):
+        yield from created(broker, who, arguments)
 
 
 def created_target(_: Engine, __: object, arguments: Mapping[str, Any]) -> Iterable[Place]:

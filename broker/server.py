@@ -128,6 +128,7 @@ class Server:
             ),
             keep_all_history=config.broker.history == "full",
             disk_low=lambda: journal.space_low,
+            name=config.broker.name,
         )
         self.broker.access.audit = audit.tell
         self._heap = Heap(lambda: self.broker.memory.bytes, self._loop.time)
@@ -300,6 +301,7 @@ class Server:
             "journal": asdict(self._journal.statistics),
             **account.described(),
             **held.described(),
+            "events": self.broker.events.described(),
         }
 
     async def reload(self) -> list[Change]:

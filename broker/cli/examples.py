@@ -24,6 +24,7 @@ EXAMPLES: Final = {
     "consumers": ["homing consumers orders"],
     "connections": ["homing connections --by memory --watch"],
     "statistics": ["homing statistics --watch"],
+    "events": ["homing events --follow", "homing events --follow | jq -r 'select(.event == \"fault.new\") | .command'"],
     "history": [
         "homing history 1049601",
         "homing history 1049601 --data homing-data",

@@ -19,6 +19,7 @@ from . import address_settings as cli_address_settings
 from . import analyze as cli_analyze
 from . import connections as cli_connections
 from . import dead as cli_dead
+from . import events as cli_events
 from . import explain as cli_explain
 from . import faults as cli_faults
 from . import health as cli_health
@@ -106,6 +107,7 @@ app.command(rich_help_panel=LOOKING)(cli_queues.queues)
 app.command(rich_help_panel=LOOKING)(cli_connections.consumers)
 app.command(rich_help_panel=LOOKING)(cli_connections.connections)
 app.command(rich_help_panel=LOOKING)(cli_statistics.statistics)
+app.command(rich_help_panel=LOOKING)(cli_events.events)
 app.command(rich_help_panel=LOOKING)(cli_one_message.why)
 app.command(rich_help_panel=LOOKING)(cli_history.history)
 app.command(rich_help_panel=LOOKING)(cli_explain.explain)

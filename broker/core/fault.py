@@ -9,6 +9,8 @@ from typing import Final
 #: What a group takes, with the numbers of its messages, and each program that met it, beside their texts (tests/unit/test_memory.py).
 _GROUP_BYTES: Final = 1200
 _PROGRAM_BYTES: Final = 400
+_HOUR_MS: Final = 3_600_000
+_GROWN: Final = 10
 #: client_id, host, version: what a program that met it told of itself.
 Program = tuple[str, str, str]
 
@@ -42,6 +44,10 @@ class FaultGroup:
     noted_ms: int = 0
     #: What it is charged, in bytes.
     charged: int = 0
+    #: Not kept: the hour that failures are counted in, how many came in it, and how many are to be told of next.
+    hour: int = -1
+    in_hour: int = 0
+    tell_at: int = 0
 
     @property
     def weight(self) -> int:
@@ -52,6 +58,19 @@ class FaultGroup:
     def is_called(self, name: str) -> bool:
         """Whether its fingerprint is this or begins so, with or without the version in front."""
         return self.fingerprint.startswith(name) or self.fingerprint.partition("-")[2].startswith(name)
+
+    def grown(self, number: int, now_ms: int) -> int:
+        """Counts failures. How many of this hour are to be told of now: 10, 100, 1,000, …; else 0."""
+        hour = now_ms // _HOUR_MS
+        if hour != self.hour:
+            self.hour, self.in_hour, self.tell_at = hour, 0, _GROWN
+        self.in_hour += number
+        if self.in_hour < self.tell_at:
+            return 0
+        while self.in_hour >= 10 * self.tell_at:
+            self.tell_at *= 10
+        grown, self.tell_at = self.tell_at, 10 * self.tell_at
+        return grown
 
     def is_back(self, version: str) -> bool:
         """Whether a failure under this version of the program ("": not told) says that it is not fixed, and is the first that does."""

@@ -18,6 +18,7 @@ from ..core.amqp.vhost import split
 from ..core.dead_letter import EXPIRED, MAX_LENGTH, Target
 from ..core.message import GONE, IN_COMMIT, PARKED, Hop, MessageReference, PropertyValue, Where, lookup
 from ..core.queue import Queue
+from ..core.reserved import EVENTS
 from ..core.routing import ANYCAST
 from ..errors import Refused
 from ..paging.choosing import in_place
@@ -57,6 +58,8 @@ class DeadLetterOffice:
         #: The round of parked messages that is under way, and whether another one is to follow.
         self._retrying: Steps[None] | None = None
         self._retry_again = False
+        #: Told of a queue of which so many are about to join these, and why.
+        self.dying: Callable[[Queue, list[Queue], int, str], None] = lambda queue, targets, number, reason: None
 
     def dead_letter(self, reference: MessageReference, reason: str) -> None:
         """Ends a message's stay: to its dead-letter (or expiry) address, parked, or removed where that is meant."""
@@ -94,6 +97,7 @@ class DeadLetterOffice:
                 for reference, _ in moved[number:]:
                     self._park(reference, reason, on_the_books=reference in parked)
             if going:
+                self.dying(queue, queues, number, reason)
                 state.recorder.faults.died(queue.name, [reference for reference, _ in going], reason)
                 arrived = state.references.move(queues, going)
                 outcome = "expired" if reason == EXPIRED else "dead-lettered"
@@ -112,6 +116,11 @@ class DeadLetterOffice:
 
     def _routes(self, queue: Queue, references: Sequence[MessageReference], reason: str, address: str | None) -> list[DeadLetterRoute]:
         """Where they go, before anything of them changes. Whatever goes wrong in finding out, they are kept: parked, and tried again."""
+        events = [reference for reference in references if reference.message.address == EVENTS]
+        if events:
+            others = [reference for reference in references if reference.message.address != EVENTS]
+            dropped = DeadLetterRoute([(reference, []) for reference in events], [], "it takes events, which have no dead letters")
+            return [dropped, *(self._routes(queue, others, reason, address) if others else [])]
         try:
             if address:
                 return self._to_target(queue, references, reason, self._named(queue, address))
@@ -254,7 +263,7 @@ class DeadLetterOffice:
         if target.queue is not None and target.queue not in post_office.queues:
             self._resources.make_dead_letter_queue(target.queue, target, shared=target.source != reference.queue.address)
         address = post_office.addresses.get(target.address)
-        if address is None:
+        if address is None or address.name == EVENTS:
             return []
         if address.takes_turns:
             asked.add(_TURN)

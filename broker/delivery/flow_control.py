@@ -11,6 +11,7 @@ from typing import Final
 from ..core.memory import Kind
 from ..core.message import REFERENCE_BYTES
 from ..core.producer import Bound, Producer
+from ..core.queue import Queue
 from ..core.settings.units import counted
 from .state import BrokerState
 
@@ -44,6 +45,8 @@ class FlowControl:
         self._store_limit = store_limit
         self._temp_limit = temp_limit
         self._disk_low = disk_low
+        #: Told of a queue that has producers wait.
+        self.full: Callable[[Queue], None] = lambda queue: None
         self.producers: dict[Producer, None] = {}
         self.waiting: dict[Producer, None] = {}
         #: Limits that hold producers back: since when, and when that was seen last.
@@ -206,6 +209,7 @@ class FlowControl:
             if settings.max_length_bytes is not None:
                 room = min(room, (settings.max_length_bytes - queue.ready_bytes) // REFERENCE_BYTES)
             if room <= 0:
+                self.full(queue)
                 return (
                     f"queue-full: {queue.name} holds {counted(queue.ready, 'message')}; producers wait until consumers have taken some",
                     0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Final
 
 from ..core.dead_letter import MAX_LENGTH
@@ -34,6 +35,8 @@ class Intake:
         #: By the name of an address.
         self._routes: dict[str, Route] = {}
         self._routes_of_version = -1
+        #: Told of a queue that refuses what is sent to it.
+        self.full: Callable[[Queue], None] = lambda queue: None
         resources.address_gone.append(self._forget)
 
     # -- duplicates --------------------------------------------------------------------------------------------------
@@ -109,6 +112,7 @@ class Intake:
             return
         if makes_room(queue):
             return
+        self.full(queue)
         if settings.overflow == "reject-publish-dlx":
             self._reject_to_dead_letters(queue, message)
         raise Refused(

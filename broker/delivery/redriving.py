@@ -45,6 +45,8 @@ class Redriving:
         self._rights = rights
         self._tally = state.recorder.redrives
         self._tally.changed = state.wake
+        #: Told of a job that is done or has stopped.
+        self.ended: Callable[[RedriveJob], None] = lambda job: None
         #: Pages that jobs wait for.
         self._reading: dict[int, Asked] = {}
         #: Jobs that wait for their rate.
@@ -87,6 +89,7 @@ class Redriving:
     def _end(self, job: RedriveJob, state: str, why: str = "") -> None:
         job.state, job.why, job.ended_ms = state, why, self._state.now_ms()
         self._tally.note(job)
+        self.ended(job)
 
     def in_the_way(self, home: str) -> list[str]:
         """What would keep messages sent back to the queue of this name from being dealt with there (codes: docs/protocol.md, 2.7)."""

@@ -15,6 +15,7 @@ from typing import Final
 from homing.journal.contract import DEATH_BITS, SENT_BACK, FaultRecord, FaultStat, Program, cause, fault_of
 from homing.journal.fingerprint import fingerprint
 
+from ..core.event import FAULT_GROWING, FAULT_NEW, FAULT_REGRESSED
 from ..core.fault import FaultGroup
 from ..core.memory import Kind, Memory, Owner
 from ..core.message import MessageReference
@@ -60,6 +61,8 @@ class FaultGroups:
         self._next_id = OTHER + 1
         #: Told of a message that a redrive job sent, when it fails as it had before.
         self.bounced: Callable[[MessageReference], None] = lambda reference: None
+        #: Told of an event, and of a group that has grown how many failures came within this hour (core/event.py).
+        self.told: Callable[[str, FaultGroup, int], None] = lambda name, group, failures: None
 
     def restore(self, records: Iterable[tuple[FaultRecord, str, bool]]) -> None:
         """Those on record, each with the beginning of its text and whether messages died of it, the least recent first."""
@@ -96,7 +99,10 @@ class FaultGroups:
         now_ms: int,
     ) -> None:
         """Deliveries of one queue that failed alike. ``fault``: its fingerprint, class, text and traceback."""
-        fault_id = self._met(queue, fault, client, references[-1].message.message_id, now_ms).fault_id
+        group = self._met(queue, fault, client, references[-1].message.message_id, now_ms)
+        if grown := group.grown(len(references), now_ms):
+            self.told(FAULT_GROWING, group, grown)
+        fault_id = group.fault_id
         counts = self._journal.batch.faults().counts(fault_id, now_ms)
         counts[FaultStat.FAILURES] += len(references)
         fresh = fault_id << 4
@@ -202,6 +208,7 @@ class FaultGroups:
         group = FaultGroup(self._next_id, fingerprint, queue, error_class, text[:_MOST_TEXT], now_ms, now_ms)
         self._add(group)
         self._journal.batch.faults().texts[group.fault_id] = (text, traceback)
+        self.told(FAULT_NEW, group, 1)
         return group
 
     def _seen(self, group: FaultGroup, client: Program | None, message_id: int, now_ms: int) -> None:
@@ -226,6 +233,7 @@ class FaultGroups:
                 group.fixed_in,
             )
             group.regressed_ms, note = now_ms, True
+            self.told(FAULT_REGRESSED, group, 1)
         group.message_ids.append(message_id)
         if len(group.message_ids) > _SAMPLES:
             del group.message_ids[0]

@@ -14,6 +14,7 @@ from ..core.amqp.policy import Policy
 from ..core.amqp.vhost import SEPARATOR, address_and_queue, split
 from ..core.message import Where
 from ..core.queue import Queue
+from ..core.reserved import EVENTS, RESERVED
 from ..core.routing import ANYCAST, MULTICAST, ROUTING_TYPE_OF, Address, RoutingTypes
 from ..core.selector import Selector, SelectorError, compile_selector
 from ..core.settings.address_settings import (
@@ -232,6 +233,13 @@ class Resources:
         prefix, local = split(name) if type(name) is str else ("", name)
         check_name(local if prefix in self.prefixes or prefix in new_prefixes else name, what, colons)
 
+    def check_producer(self, address: str) -> None:
+        """Raises Refused where nobody may send to what is called so."""
+        if address == EVENTS:
+            raise Refused("reserved-name", f"only the broker sends to {EVENTS}", "send to another address")
+        if address not in self._state.post_office.addresses:
+            self.check_name(address, "address")
+
     # -- found -------------------------------------------------------------------------------------------------------
 
     def queue_for_consumer(self, name: str) -> Queue:
@@ -365,6 +373,9 @@ def check_name(name: object, what: str, colons: bool = False) -> None:
     ):
         said = f"{repr(name)[:80]} cannot name {'an' if what == 'address' else 'a'} {what}"
         raise Refused("invalid-name", said, "use 1 to 512 printable characters, no :: and no * or # as a word")
+    if name.startswith(RESERVED) and (what, name) != ("address", EVENTS):
+        said = f"names that begin with {RESERVED} are the broker's own: {name[:80]}"
+        raise Refused("reserved-name", said, f"use another name; queues of any name may be bound to {EVENTS}")
 
 
 def parse_selector(text: str | None, max_characters: int = 4096, max_depth: int = 64) -> Selector | None:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
 
+from ..reserved import EVENTS
 from .rules import Rule, read_rules
 from .values import Bounds, SettingError, read_value
 from .wildcard import pattern_problem, specificity, words_match
@@ -66,6 +67,7 @@ class AddressSettings:
     dead_letter_queue_prefix: str = _setting("DLQ.")
     dead_letter_queue_suffix: str = _setting("")
     temporary_dead_letter_queue: str | None = _setting("temporary")
+    dead_letters_threshold: int | None = _setting(None, low=1)
 
     # Expiry.
     expiry_address: str | None = _setting(None)
@@ -136,6 +138,15 @@ PLAIN_SCHEDULE: Final[Mapping[str, Any]] = {
 _LIST: Final = "redelivery_delays_ms"
 #: What a list of delays cannot stand together with.
 FORMULA_FIELDS: Final = frozenset(SCHEDULE_FIELDS) - {_LIST}
+#: Events that nobody reads give way to newer ones.
+_OF_EVENTS: Final[Mapping[str, Any]] = {
+    "dead_letter_address": None,
+    "without_dead_letter_address": "drop",
+    "expiry_address": None,
+    "max_length": 10_000,
+    "overflow": "drop-head",
+    "default_address_routing_type": "multicast",
+}
 #: What a queue may be declared with, by a client or in broker.yaml; a declaration beats the address's settings.
 DECLARABLE_SETTINGS: Final = frozenset(
     {
@@ -242,8 +253,10 @@ class AddressSettingsRepository:
             if problem := pattern_problem(pattern):
                 raise SettingError(pattern, pattern, f"a pattern of addresses: {problem}", "")
             self._layers[pattern] = dict(read_setting(key, value) for key, value in layer.items())
+        #: With what is so of the broker's own address unless somebody sets it.
+        self._in_force = {**self._layers, EVENTS: {**_OF_EVENTS, **self._layers.get(EVENTS, {})}}
         #: Least specific first; sorted() keeps the order of equals.
-        self._ordered = [(pattern, pattern.split(".")) for pattern in sorted(self._layers, key=specificity)]
+        self._ordered = [(pattern, pattern.split(".")) for pattern in sorted(self._in_force, key=specificity)]
         self._lines = dict(lines or {})
         #: By pattern and field: set by command; what that covers.
         self._by_command: dict[tuple[str, str], dict[str, Any] | None] = {}
@@ -309,9 +322,9 @@ class AddressSettingsRepository:
         merged: dict[str, Any] = {}
         meant: dict[str, Any] = {}
         for pattern in patterns:
-            merged.update(self._layers[pattern])
+            merged.update(self._in_force[pattern])
             if pattern != EVERYWHERE:
-                meant.update(self._layers[pattern])
+                meant.update(self._in_force[pattern])
         merged.update(declared)
         meant.update(declared)
         if _schedule_named(merged):
@@ -337,11 +350,11 @@ class AddressSettingsRepository:
     def _origin(self, name: str, value: Any, patterns: tuple[str, ...]) -> Origin:
         key = KEY_OF_FIELD[name]
         for pattern in reversed(patterns):
-            if name in self._layers[pattern]:
+            if name in self._in_force[pattern]:
                 if (pattern, name) in self._by_command:
                     return Origin(key, value, pattern, None, True, self._by_command[pattern, name])
                 return Origin(key, value, pattern, self._lines.get((pattern, key)))
         for pattern in reversed(patterns) if name in PLAIN_SCHEDULE else ():
-            if (named := _schedule_named(self._layers[pattern])) is not None:
+            if (named := _schedule_named(self._in_force[pattern])) is not None:
                 return Origin(key, value, pattern, self._lines.get((pattern, KEY_OF_FIELD[named])))
         return Origin(key, value, DEFAULT_ORIGIN, None)

@@ -58,7 +58,10 @@ def read_value(key: str, type_text: str, bounds: Bounds, value: Any) -> Any:
 
 #: Integers that are neither a duration nor a size.
 _PLAIN_NUMBERS: Final = frozenset(
-    {"max-delivery-attempts", "max-redelivery-records", "max-length", "default-max-consumers", "consumer-prefetch"}
+    {
+        *("max-delivery-attempts", "max-redelivery-records", "max-length", "default-max-consumers", "consumer-prefetch"),
+        "dead-letters-threshold",
+    }
 )
 
 

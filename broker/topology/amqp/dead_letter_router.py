@@ -10,6 +10,7 @@ from ...core.amqp.origin import Way, last_way
 from ...core.amqp.x_death import bounded, is_cycle, through_exchange
 from ...core.message import Message, MessageReference
 from ...core.queue import Queue
+from ...core.reserved import RESERVED
 from ...delivery.references import Moved
 from ...delivery.state import BrokerState
 from ...errors import Refused
@@ -83,6 +84,8 @@ class DeadLetterExchanges:
         return DeadLetterRoute(moved, [], "it would go round for ever") if queues and not willing else DeadLetterRoute(moved, willing)
 
     def _queues(self, to: Way, reference: MessageReference) -> list[Queue]:
+        if to.exchange.startswith(RESERVED):
+            return []
         exchanges = self._virtual_hosts.of(reference.queue).exchanges
         try:
             return exchanges.route(to.exchange, to.keys[0], reference.message.properties or {}, (*to.keys[1:], *to.hidden)).queues

@@ -19,7 +19,7 @@ from ...core.amqp.vhost import DEFAULT, SEPARATOR, prefix_of
 from ...core.memory import Cache
 from ...core.message import DEFAULT_PRIORITY
 from ...core.queue import Queue
-from ...core.reserved import FAILURE, RESERVED
+from ...core.reserved import EVENTS, FAILURE, RESERVED
 from ...core.routing import Route, take_at_once
 from ...delivery.state import BrokerState
 from ...errors import Refused
@@ -56,6 +56,8 @@ class Exchanges:
         self._exchange_kind = _EXCHANGE + self._prefix
         self._binding_kind = _BINDING + self._prefix
         self.exchanges: dict[str, Exchange] = {name: Exchange(name, kind) for name, kind in _PREDECLARED.items()}
+        if virtual_host == DEFAULT:
+            self.exchanges[EVENTS] = Exchange(EVENTS, TOPIC, internal=True)
         self._routes: Cache[tuple[str, str], Route] = Cache(state.memory, _ROUTES_BYTES)
         self._routes_of_version = -1
 
@@ -104,14 +106,15 @@ class Exchanges:
         """The alternate exchange it was declared with, else that of its policy."""
         policy = self.policy(exchange)
         named = exchange.arguments.get(_ALTERNATE)
-        exchange.alternate = named if isinstance(named, str) else policy.definition.get(_ALTERNATE) if policy is not None else None
+        alternate = named if isinstance(named, str) else policy.definition.get(_ALTERNATE) if policy is not None else None
+        exchange.alternate = None if alternate is not None and alternate.startswith(RESERVED) else alternate
 
     def delete(self, name: str, if_unused: bool = False) -> None:
         """Removes an exchange with its bindings; one that is not there is no error, as with RabbitMQ."""
         exchange = self.exchanges.get(name)
         if name == DEFAULT_EXCHANGE:
             raise Refused("access-refused", "operation not permitted on the default exchange", "leave it")
-        if name.startswith("amq.") or name in _PREDECLARED:
+        if name.startswith(("amq.", RESERVED)):
             what = f"deletion of system exchange '{name}' in vhost '{self._virtual_host}' not allowed"
             raise Refused("access-refused", what, "leave it")
         if exchange is None:
@@ -155,10 +158,9 @@ class Exchanges:
 
     def _bindable(self, source: str, destination: Destination) -> Exchange:
         _check_not_default(source, destination)
-        if FAILURE in (source, destination.name) and (source == FAILURE or not destination.is_queue):
-            raise Refused(
-                "access-refused", f"exchange '{FAILURE}' takes reports of failures and has no bindings", "see docs/interoperability.md"
-            )
+        if source == FAILURE or (not destination.is_queue and destination.name.startswith(RESERVED)):
+            what = f"exchange '{source}' cannot be bound to '{destination.name}': one of them is the broker's own"
+            raise Refused("access-refused", what, "use another exchange")
         if destination.is_queue and self.queue(destination.name) is None:
             raise no_such_queue(destination.name, self._virtual_host)
         if not destination.is_queue:

@@ -1,0 +1,77 @@
+"""``homing events``: what happens that an operator wants to hear of, as it happens."""
+
+from __future__ import annotations
+
+import json
+import sys
+import uuid
+from contextlib import suppress
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from rich.table import Table
+
+from ..core.event import KINDS
+from ..core.reserved import EVENTS
+from .output import DEFAULT_URL, Json, Url, clock, escape, print_json, stdout, wide
+
+if TYPE_CHECKING:
+    import homing
+
+#: A queue of an ``--follow`` that was ended goes after this.
+_EXPIRES_MS: Final = 60_000
+_STYLES: Final = {"fault": "yellow", "dead-letters": "red", "queue": "red", "disk": "red", "redrive": "green"}
+
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Each event from now on, until Ctrl-C; JSON lines to a pipe or with --json.")]
+
+
+def events(follow: Follow = False, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Which events there are, and how many of each were sent since the broker started; or, with [bold]--follow[/], the events themselves.
+
+    They are messages on the address homing.events: queues of any name may be bound to it. Nothing is sent, and counted, while none is.
+    """
+    if not follow:
+        _list(url, as_json)
+        return
+    from .client import talk
+
+    with suppress(KeyboardInterrupt):
+        talk(url, lambda connection: _follow(connection, as_json or not stdout.is_terminal))
+
+
+def _list(url: str, as_json: bool) -> None:
+    from .client import call
+
+    counts = call(url, "statistics")["events"]
+    if as_json:
+        print_json(counts)
+        return
+    table = Table("event", "when", box=None, pad_edge=False, header_style="dim")
+    for heading in ("sent", "left out"):
+        table.add_column(heading, justify="right")
+    for name, kind in KINDS.items():
+        numbers = [f"{counts[name][key]:,}" if counts[name][key] else "[dim]·[/]" for key in ("sent", "left_out")]
+        table.add_row(name, f"[dim]{kind.when}[/]", *numbers)
+    wide.print(table)
+
+
+async def _follow(connection: homing.Connection, as_json: bool) -> None:
+    queue = f"events.{uuid.uuid4().hex[:12]}"
+    await connection.call(
+        "create-queue", queue=queue, address=EVENTS, routing_type="multicast", durable=False, expires_ms=_EXPIRES_MS, max_length=1000
+    )
+    async with connection.session() as session:
+        async for message in session.consumer(queue):
+            _show(json.loads(message.body), as_json)
+            sys.stdout.flush()
+
+
+def _show(event: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(event, line=True)
+        return
+    style = _STYLES[event["event"].partition(".")[0]]
+    at_ms = int(datetime.fromisoformat(event["time"]).timestamp() * 1000)
+    stdout.print(f"[dim]{clock(at_ms)}[/]  [{style}]{event['event']}[/]  {escape(event['meaning'])}")
+    stdout.print(f"    [dim]{escape(event['command'])}[/]")

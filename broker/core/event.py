@@ -1,0 +1,111 @@
+"""What an operator wants to hear of: the events there are, what each means, and the command that follows. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any, Final, NamedTuple
+
+
+class Kind(NamedTuple):
+    """``when`` there is one; ``meaning`` and ``command`` have the event's facts filled in; ``most``: of one queue in ten minutes."""
+
+    when: str
+    meaning: str
+    command: str
+    most: int = 1
+
+
+FAULT_NEW: Final = "fault.new"
+FAULT_GROWING: Final = "fault.growing"
+FAULT_REGRESSED: Final = "fault.regressed"
+FIRST_DEAD: Final = "dead-letters.first"
+MANY_DEAD: Final = "dead-letters.threshold"
+REDRIVE_DONE: Final = "redrive.done"
+REDRIVE_STOPPED: Final = "redrive.stopped"
+QUEUE_FULL: Final = "queue.full"
+DISK_LOW: Final = "disk.low"
+
+_SHOW: Final = "homing faults show {fault}"
+_STATUS: Final = "homing redrives status {redrive}"
+KINDS: Final = {
+    FAULT_NEW: Kind(
+        "deliveries of a queue fail as none of it did before",
+        "deliveries of queue {queue} fail as none did before: {error}",
+        _SHOW,
+        10,
+    ),
+    FAULT_GROWING: Kind(
+        "10, 100, 1,000 … failures of one fault within an hour",
+        "{failures} deliveries of queue {queue} failed alike this hour: {error}",
+        _SHOW,
+        10,
+    ),
+    FAULT_REGRESSED: Kind(
+        "a fault that was said to be fixed is back",
+        "said to be fixed in {fixed_in}, and back in queue {queue}: {error}",
+        _SHOW,
+        10,
+    ),
+    FIRST_DEAD: Kind(
+        "a queue's messages die into a dead-letter queue that was empty",
+        "messages of queue {queue} die ({reason}); the first ones are in {dead_in}",
+        "homing faults {queue}",
+    ),
+    MANY_DEAD: Kind(
+        "they come to dead-letters-threshold there",
+        "{dead_in} holds {number} messages, which is dead-letters-threshold of queue {queue} or more",
+        "homing faults {queue}",
+    ),
+    REDRIVE_DONE: Kind(
+        "a job has sent back all that it was to",
+        "redrive {redrive} of queue {queue} is done: {sent} messages sent back",
+        _STATUS,
+        10,
+    ),
+    REDRIVE_STOPPED: Kind(
+        "a job has stopped by itself",
+        "redrive {redrive} of queue {queue} has stopped: {why}",
+        _STATUS,
+        10,
+    ),
+    QUEUE_FULL: Kind(
+        "what is sent to a queue is refused, or its producers wait, for it is full",
+        "queue {queue} is full ({number} messages): what is sent is refused, or producers wait",
+        "homing consumers {queue}",
+    ),
+    DISK_LOW: Kind(
+        "free disk space is down to the reserve",
+        "free disk space is down to the reserve: producers wait until there is more",
+        "homing statistics",
+    ),
+}
+#: Within this long ``most`` events of one kind are told of a queue.
+WINDOW_MS: Final = 600_000
+_MOST_WINDOWS: Final = 10_000
+
+
+class Rates:
+    """How many events of a kind were told of a queue lately; those of more queues than anybody watches are forgotten."""
+
+    def __init__(self) -> None:
+        #: When a window began, and how many were told in it.
+        self._told: dict[tuple[str, str], tuple[int, int]] = {}
+
+    def allow(self, name: str, queue: str, now_ms: int) -> bool:
+        """Whether another one may be told, and counts it then."""
+        began_ms, number = self._told.get((name, queue), (now_ms, 0))
+        if now_ms - began_ms >= WINDOW_MS:
+            began_ms, number = now_ms, 0
+        if number >= KINDS[name].most:
+            return False
+        if len(self._told) >= _MOST_WINDOWS:
+            self._told.clear()
+        self._told[name, queue] = began_ms, number + 1
+        return True
+
+
+def described(name: str, facts: dict[str, Any]) -> dict[str, Any]:
+    """What the facts mean, and the command that follows."""
+    kind = KINDS[name]
+    quoted = {key: shlex.quote(str(value)) for key, value in facts.items()}
+    return {"meaning": kind.meaning.format_map(facts), "command": kind.command.format_map(quoted)}

@@ -1,0 +1,158 @@
+"""Events on their way: told by those whom something happens to, sent a turn later to whatever queues are bound to ``homing.events``.
+
+Where none is bound nothing is held. Of each kind a few are told of one queue in ten minutes (core/event.py), none of a queue that takes
+events itself.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from ..core.amqp.exchange import Destination, Exchange
+from ..core.amqp.origin import packed
+from ..core.dead_letter import MAX_LENGTH
+from ..core.event import (
+    DISK_LOW,
+    FAULT_GROWING,
+    FAULT_REGRESSED,
+    FIRST_DEAD,
+    KINDS,
+    MANY_DEAD,
+    QUEUE_FULL,
+    REDRIVE_DONE,
+    REDRIVE_STOPPED,
+    Rates,
+    described,
+)
+from ..core.fault import FaultGroup
+from ..core.message import AMQP_ORIGIN, DEFAULT_PRIORITY, Message, Properties, lookup
+from ..core.queue import Queue
+from ..core.redrive_job import DONE, RedriveJob
+from ..core.reserved import EVENTS
+from ..properties import extra_of, size_of
+from ..topology.amqp.exchanges import Exchanges
+from ..topology.resources import makes_room, over_length
+from .dead_lettering import DeadLetterOffice
+from .publish import Intake
+from .state import BrokerState
+
+#: AMQP's content properties: content-type application/json, delivery-mode 2.
+_JSON: Final = b"\x90\x00\x10application/json\x02"
+
+
+class Events:
+    def __init__(self, state: BrokerState, exchanges: Exchanges, office: DeadLetterOffice, intake: Intake, broker: str) -> None:
+        """``exchanges``: of the virtual host ``/``; ``broker``: its name."""
+        self._state = state
+        self._exchanges = exchanges
+        self._office = office
+        self._intake = intake
+        self._broker = broker
+        self._rates = Rates()
+        self._disk_low = False
+        #: Name and content of those to be sent in this turn, or the next.
+        self.waiting: list[tuple[str, dict[str, Any]]] = []
+        #: Since the start: of each kind, how many were told, and left out for there were too many.
+        self.told = dict.fromkeys(KINDS, 0)
+        self.left_out = dict.fromkeys(KINDS, 0)
+
+    def described(self) -> dict[str, dict[str, int]]:
+        """How many of each kind."""
+        return {name: {"sent": self.told[name], "left_out": self.left_out[name]} for name in KINDS}
+
+    # -- told --------------------------------------------------------------------------------------------------------
+
+    def fault(self, name: str, group: FaultGroup, failures: int = 0) -> None:
+        if not group.muted:
+            error = f"{group.error_class}: {group.text}".removesuffix(": ")
+            facts: dict[str, Any] = {"fault": group.fingerprint, "error": error}
+            if name == FAULT_GROWING:
+                facts["failures"] = failures
+            elif name == FAULT_REGRESSED:
+                facts["fixed_in"] = group.fixed_in or "all versions"
+            self._tell(name, group.fingerprint, group.queue, facts)
+
+    def die(self, source: Queue, targets: list[Queue], number: int, reason: str) -> None:
+        """So many of a queue's messages are about to join these."""
+        if not self._bound:
+            return
+        for target in targets:
+            before, threshold = target.count, source.settings.dead_letters_threshold
+            if not before:
+                self._tell(FIRST_DEAD, source.name, source.name, {"dead_in": target.name, "reason": reason})
+            if threshold is not None and before < threshold <= before + number:
+                self._tell(MANY_DEAD, source.name, source.name, {"dead_in": target.name, "number": before + number})
+
+    def redrive_ended(self, job: RedriveJob) -> None:
+        name = REDRIVE_DONE if job.state == DONE else REDRIVE_STOPPED
+        self._tell(name, str(job.job_id), job.queue, {"redrive": job.job_id, "sent": job.sent, "why": job.why})
+
+    def queue_full(self, queue: Queue) -> None:
+        self._tell(QUEUE_FULL, queue.name, queue.name, {"number": queue.ready})
+
+    def disk(self, low: bool) -> None:
+        """Called about every second."""
+        if low and not self._disk_low:
+            self._tell(DISK_LOW, self._broker, "", {})
+        self._disk_low = low
+
+    def _tell(self, name: str, subject: str, queue: str, facts: dict[str, Any]) -> None:
+        if not self._bound or self._takes_events(queue):
+            return
+        if not self._rates.allow(name, queue, self._state.now_ms()):
+            self.left_out[name] += 1
+            return
+        self.told[name] += 1
+        if queue:
+            facts["queue"] = queue
+        time = datetime.fromtimestamp(self._state.now_ms() / 1000, UTC).isoformat(timespec="milliseconds")
+        content = {"event": name, "time": time, "broker": self._broker, "subject": subject, **described(name, facts), **facts}
+        self.waiting.append((name, content))
+        self._state.wake()
+
+    @property
+    def _exchange(self) -> Exchange:
+        return self._exchanges.exchanges[EVENTS]
+
+    @property
+    def _bound(self) -> bool:
+        return bool(self._state.post_office.addresses[EVENTS].queues or self._exchange.bindings)
+
+    def _takes_events(self, name: str) -> bool:
+        queue = self._state.post_office.queues.get(name)
+        return queue is not None and (queue.address == EVENTS or bool(self._exchange.bindings_to(Destination(name, is_queue=True))))
+
+    # -- sent --------------------------------------------------------------------------------------------------------
+
+    def send(self) -> None:
+        """Once a turn in which some wait."""
+        waiting, self.waiting = self.waiting, []
+        for name, content in waiting:
+            message = self._message(name, content)
+            address = self._state.post_office.addresses[EVENTS]
+            bound = [*address.route(lambda sent=message: lookup(sent)), *self._exchanges.route(EVENTS, name, {}).queues]  # type: ignore[misc]
+            queues = [queue for queue in dict.fromkeys(bound) if self._makes_room(queue)]
+            if queues:
+                self._intake.store(message, queues)
+
+    def _message(self, name: str, content: dict[str, Any]) -> Message:
+        properties: Properties = {key: value for key, value in content.items() if key in ("event", "subject", "queue", "fault")}
+        properties[AMQP_ORIGIN] = packed(EVENTS, name, [], _JSON)
+        body = json.dumps(content, ensure_ascii=False).encode()
+        message = Message(0, EVENTS, body, properties, DEFAULT_PRIORITY, True, self._state.now_ms(), producer="homing")
+        size = size_of(properties)
+        message.size += size
+        message.extra = extra_of(properties, size)
+        return message
+
+    def _makes_room(self, queue: Queue) -> bool:
+        """The oldest event of a queue that is full goes; where that is no event, this one does not come."""
+        if not over_length(queue, 1) or makes_room(queue):
+            return True
+        oldest = queue.pending.oldest_of_lowest_priority()
+        if oldest is None or oldest.message.address != EVENTS:
+            return False
+        self._office.dead_letter(oldest, MAX_LENGTH)
+        return True
