@@ -19,9 +19,9 @@ from benchmarks.load import ROOT, LoadError
 from benchmarks.measure import machine, sqlite_commits_per_s, syncs_per_s
 from benchmarks.peers.activemq import ActiveMQ
 from benchmarks.peers.homing import Homing, HomingAllRows, HomingCompiled, HomingCompiledAllRows, HomingTls
-from benchmarks.peers.homing_amqp import HomingAmqp, HomingCompiledAmqp
+from benchmarks.peers.homing_amqp import HomingAmqp, HomingAmqpSingle, HomingCompiledAmqp, HomingCompiledAmqpSingle
 from benchmarks.peers.peer import Peer, missing_programs
-from benchmarks.peers.rabbitmq import RabbitMQClassic, RabbitMQQuorum
+from benchmarks.peers.rabbitmq import RabbitMQClassic, RabbitMQQuorum, RabbitMQQuorumSingle
 from benchmarks.peers.text import Beanstalkd, NatsCore, NatsJetStream, RedisStreams
 from benchmarks.scenarios import SCENARIOS, Scenario
 from benchmarks.stage import Figures, Stage
@@ -33,8 +33,11 @@ PEERS: Final[tuple[type[Peer], ...]] = (
     HomingCompiled,
     HomingCompiledAllRows,
     HomingAmqp,
+    HomingAmqpSingle,
     HomingCompiledAmqp,
+    HomingCompiledAmqpSingle,
     RabbitMQQuorum,
+    RabbitMQQuorumSingle,
     RabbitMQClassic,
     RedisStreams,
     NatsJetStream,

@@ -7,7 +7,8 @@
  *   consume  queue= queues= count= prefetch= ack=each|none|reject stamp= connections=
  *   depth    queue=
  *   idle     connections=   (holds them until a second line comes)
- * consume linger= stays that many ms before it closes. Everywhere port=, deadline= (seconds), late=1 (connect only after the go, and try until the broker is there). With queues=N the queues are called queue.0 … queue.N-1, connection i uses i mod N.
+ * consume linger= stays that many ms before it closes. With single=1 each message and each acknowledgement is a write of its own, as the
+ * clients do that programs use. Everywhere port=, deadline= (seconds), late=1 (connect only after the go, and try until the broker is there). With queues=N the queues are called queue.0 … queue.N-1, connection i uses i mod N.
  */
 #define _GNU_SOURCE
 #include "load.h"
@@ -49,7 +50,7 @@ static int64_t go_ns, deadline_ns;
 static int64_t first_ns, last_ns;
 static long received, redelivered_count, receive_target;
 static char ack_mode;
-static bool stamped, confirming, closing;
+static bool stamped, confirming, closing, single;
 
 /* -- opening ------------------------------------------------------------------------------------------------------ */
 
@@ -193,7 +194,9 @@ static void on_delivery(Link *link, const unsigned char *method) {
   uint64_t tag = read64(at + 1 + at[0]);
   if (closing) return; /* goes back to its queue */
   if (at[1 + at[0] + 8] & 1) redelivered_count++;
-  if (ack_mode != 'n') queue_answer(link, tag, ack_mode == 'r');
+  if (ack_mode == 'n') return;
+  queue_answer(link, tag, ack_mode == 'r');
+  if (single) flush(link);
 }
 
 static void on_body(Link *link, const unsigned char *body) {
@@ -272,7 +275,10 @@ static void produce_paced(Link *link) {
 static void produce(Link *link) {
   if (interval_ns) return produce_paced(link);
   while (link->confirmed < link->target && now_ns() < deadline_ns) {
-    for (int i = 0; i < BATCH && has_room(link); i++) queue_publish(link, now_ns());
+    for (int i = 0; i < BATCH && has_room(link); i++) {
+      queue_publish(link, now_ns());
+      if (single) flush(link);
+    }
     flush(link);
     if (confirming)
       receive(link, has_room(link) ? MSG_DONTWAIT : 0);
@@ -459,6 +465,7 @@ int main(int count, char **words) {
   receive_target = target;
   stamped = option_number("stamp", 0);
   ack_mode = option_text("ack", "each")[0];
+  single = option_number("single", 0);
   bool producing = !strcmp(role, "produce"), consuming = !strcmp(role, "consume");
   if (body_bytes < STAMP_BYTES) die("a body holds at least its stamp of 8 bytes");
   if (producing) make_pool((size_t)body_bytes);

@@ -50,3 +50,18 @@ class HomingCompiledAmqp(HomingAmqp):
     name = "homing-compiled-amqp"
     scenarios = frozenset({"S1", "S2", "S5", "S8"})
     native = HomingCompiled
+
+
+class HomingAmqpSingle(HomingAmqp):
+    """With a client that writes each message and each acknowledgement by itself, as those do that programs use."""
+
+    name = "homing-amqp-single"
+    scenarios = frozenset({"S1"})
+
+    def translate(self, role: str, options: dict[str, object]) -> dict[str, object]:
+        return {**options, "single": 1}
+
+
+class HomingCompiledAmqpSingle(HomingAmqpSingle):
+    name = "homing-compiled-amqp-single"
+    native = HomingCompiled

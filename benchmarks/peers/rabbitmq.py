@@ -96,6 +96,16 @@ class RabbitMQQuorum(_RabbitMQ):
         return {**options, "linger": 1000} if role == "consume" else options
 
 
+class RabbitMQQuorumSingle(RabbitMQQuorum):
+    """With a client that writes each message and each acknowledgement by itself, as those do that programs use."""
+
+    name = "rabbitmq-quorum-single"
+    scenarios = frozenset({"S1"})
+
+    def translate(self, role: str, options: dict[str, object]) -> dict[str, object]:
+        return {**super().translate(role, options), "single": 1}
+
+
 class RabbitMQClassic(_RabbitMQ):
     name = "rabbitmq-classic"
     kind = "classic"
