@@ -7,7 +7,6 @@ which of those that wait go to disk next is decided in scheduler.py.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import sqlite3
 from collections import deque
@@ -20,10 +19,11 @@ from .backup.backup import Backups
 from .commit.batch import WriteBatch
 from .commit.batch_writer import BatchWriter
 from .commit.scheduler import CommitScheduler
-from .commit.writer_thread import Standing, Statistics, WriterThread, is_full, says_damaged
+from .commit.writer_thread import Standing, Statistics, WriterThread, is_full
 from .contract import Recovered
 from .errors import JournalError, io_failure
 from .migrations import bring_up
+from .opening import no_room, open_error
 from .options import JournalOptions
 from .read.pages import Page, Wanted, read_alone
 from .read.recovery import recover
@@ -61,8 +61,11 @@ class Journal:
         self.space_low = False
         #: Called on the loop with the new value each time space_low changes: producers stop, or go on.
         self.on_space: Callable[[bool], None] = lambda low: None
-        #: Called on the loop after each commit, when those that waited for it have been told.
+        #: Called on the loop after each commit, when those that waited for it have been told, and after upkeep.
         self.on_commit: Callable[[], None] = lambda: None
+        #: Upkeep is due after a commit, or may be: what is much to write had better wait for it, else those beside it wait for both.
+        self.tidying = False
+        self._put_off = False
         #: WAL in use. Above options.wal_limit_bytes ``on_wal_limit(True)`` is called: a long reader holds it up.
         self.wal_bytes = 0
         self.on_wal_limit: Callable[[bool], None] = lambda over: None
@@ -123,13 +126,13 @@ class Journal:
             try:
                 return await cls._open(directory, options, now_ms, lock)
             except (sqlite3.Error, OSError) as error:
-                if not _no_room(error):
+                if not no_room(error):
                     raise
                 log.warning("disk-reserve-spent: the disk is full: the reserve is given up for this start")
                 Disk(directory, 0).release_reserve()
                 return await cls._open(directory, options, now_ms, lock)
         except (sqlite3.Error, OSError) as error:
-            raise _open_error(error) from error
+            raise open_error(error) from error
         except UnicodeDecodeError as error:
             # SQLite's own words about a damaged schema quote from it.
             raise damaged("its schema is no text") from error
@@ -352,7 +355,7 @@ class Journal:
                 elif self._closing:
                     return
                 elif self._upkeep_due:
-                    self._take(await self._store.run(self._writer_thread.upkeep, self._idle_seconds > 1))
+                    await self._keep_up()
                 else:
                     await self._rest()
         except JournalError as error:
@@ -373,7 +376,9 @@ class Journal:
         if batch is None:
             if self._alarm is None:
                 self._alarm = loop.call_at(self._scheduler.look_again_s(), self._ring)
-            if not (self._reads or self._scans):
+            if self._put_off:
+                await self._keep_up()
+            elif not (self._reads or self._scans):
                 await self._wakeup.wait()
             return
         reserve = self._reserve_wanted()
@@ -381,6 +386,7 @@ class Journal:
         if not batch.writes() and reserve is None:
             self._committed(batch)
             self._end_flushes()
+            await self._keep_up()
             return
         standing = await self._store.run(self._writer_thread.commit, batch, reserve)
         if standing is None:
@@ -389,8 +395,17 @@ class Journal:
             if standing is not None:
                 self._take(standing)
             self._end_flushes()
-            if self._upkeep_due:
-                self._take(await self._store.run(self._writer_thread.upkeep, False))
+            await self._keep_up()
+
+    async def _keep_up(self) -> None:
+        """Upkeep, where it is due. Whoever waits for a commit already goes before it, once."""
+        before = self._upkeep_due and self.batch.touched and not self._put_off and not self.space_low
+        if self._upkeep_due and not before:
+            if self._put_off:
+                self.on_commit()
+            self._take(await self._store.run(self._writer_thread.upkeep, self._idle_seconds > 1))
+        self._put_off = self.tidying = before
+        self.on_commit()
 
     def _committed(self, batch: WriteBatch) -> None:
         """The batch is on disk: whoever waited for it is answered, while the writer's thread still looks how things stand."""
@@ -398,7 +413,8 @@ class Journal:
             return
         self._in_flight = None
         self._reserved_up_to = self._reserving
-        for callback in (*batch.after, self.on_commit):
+        self.tidying = True
+        for callback in batch.after:
             try:
                 callback()
             except Exception:
@@ -474,25 +490,3 @@ def _mark_clean_stop(connection: sqlite3.Connection, next_id: int) -> int:
     number = commit(connection)
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     return number
-
-
-def _no_room(error: sqlite3.Error | OSError) -> bool:
-    """While opening, when no commit can have been cut short: the second is said of the file that SQLite shares its memory in."""
-    if isinstance(error, OSError):
-        return error.errno == errno.ENOSPC
-    return is_full(error) or getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_IOERR_SHMSIZE
-
-
-def _open_error(error: sqlite3.Error | OSError) -> JournalError:
-    if isinstance(error, sqlite3.Error) and (says_damaged(error) or isinstance(error, sqlite3.IntegrityError | sqlite3.DataError)):
-        return damaged(str(error))
-    if _no_room(error):
-        return JournalError(
-            "journal-full",
-            "The disk is too full to open the journal.",
-            "Free space on the data directory's file system, then start again; nothing confirmed is lost.",
-        )
-    if isinstance(error, OSError):
-        fix = "See that this user may read and write what lies in the data directory, or name another one (data-directory, or --data)."
-        return JournalError("journal-io", f"The journal could not be opened: {error.strerror} ({error.filename}).", fix)
-    return io_failure(f"{getattr(error, 'sqlite_errorname', type(error).__name__)}, {error}")

@@ -103,7 +103,7 @@ class Throttle:
         return False
 
     def written(self) -> None:
-        """A commit has ended."""
+        """A commit has ended, or upkeep."""
         self._others_first = not self._others_first and self._recorder.unwritten_references > 0
         if self._wants_commit or self._line:
             self._wants_commit = False
@@ -113,4 +113,6 @@ class Throttle:
         """Whether a later turn would find no room either, unless something is written or consumed first."""
         recorder = self._recorder
         unwritten = recorder.unwritten_references
-        return unwritten >= MOST_UNWRITTEN_REFERENCES or self._others_first or not recorder.ids_reserved or self._memory_full()
+        if unwritten >= MOST_UNWRITTEN_REFERENCES or self._others_first or recorder.tidying:
+            return True
+        return not recorder.ids_reserved or self._memory_full()

@@ -13,8 +13,10 @@ class JournalPort(Protocol):
     """The part of journal.Journal that the broker writes through."""
 
     batch: WriteBatch
-    #: Called on the loop after each commit.
+    #: Called on the loop after each commit, and after upkeep.
     on_commit: Callable[[], None]
+    #: Upkeep is due after a commit, or may be.
+    tidying: bool
 
     def next_id(self) -> int: ...
 

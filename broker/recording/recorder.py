@@ -142,6 +142,11 @@ class Recorder:
     def unwritten_references(self) -> int:
         return self._journal.unwritten_references
 
+    @property
+    def tidying(self) -> bool:
+        """The journal looks after its file, or may be about to."""
+        return self._journal.tidying
+
     def note_time(self, now_ms: int) -> None:
         """Broker time goes along with what is written anyway; an idle broker writes nothing."""
         if self._journal.busy():

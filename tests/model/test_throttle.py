@@ -496,6 +496,7 @@ class Numbers:
     ids_taken = 0
     ids_reserved = True
     unwritten_references = 0
+    tidying = False
 
 
 @pytest.mark.plain
@@ -513,3 +514,6 @@ def test_a_commit_for_others_comes_between_two_for_many_queues() -> None:
     numbers.unwritten_references = 0
     throttle.written()
     assert throttle.room(many), "nobody waits"
+    numbers.tidying = True
+    assert not throttle.room(many), "who came meanwhile waits for that already"
+    assert throttle.room(FEW_QUEUES)

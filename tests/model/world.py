@@ -53,6 +53,7 @@ class DictJournal:
         self._next_id = 1
         self.batch = WriteBatch()
         self.on_commit: Callable[[], None] = lambda: None
+        self.tidying = False
         #: Numbers from here on are not reserved on disk before the next commit.
         self.reserved_up_to = 1 << 62
         self.reads: list[tuple[Wanted, Callable[[Page], None], Callable[[Exception], None]]] = []

@@ -642,3 +642,43 @@ async def test_hops_that_are_none_are_damage(tmp_path: Path) -> None:
             assert "has hop" in problem, blob
         async with opened(tmp_path, on_damage="quarantine") as (_, recovered):
             assert not recovered.references
+
+
+async def test_who_waits_already_goes_before_upkeep_that_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    appended, kept_up = threading.Event(), asyncio.Event()
+    async with opened(tmp_path, checkpoint_every_bytes=1) as (journal, _):
+        while journal._upkeep_due:
+            await journal.flush()
+            await asyncio.sleep(0)
+        writer, loop = journal._writer_thread, asyncio.get_running_loop()
+        commit, upkeep = writer.commit, writer.upkeep
+
+        def append() -> None:
+            """While the first is being written."""
+            journal.batch.add(reference(1000))
+            journal.batch.confirms.append(lambda: order.append(f"confirmed, {journal.tidying=}"))
+            appended.set()
+
+        def committing(connection: sqlite3.Connection, batch: Any, reserve: int | None) -> Any:
+            order.append(f"{len(batch.added)} written")
+            if len(batch.added) > 1:
+                loop.call_soon_threadsafe(append)
+                assert appended.wait(20)
+            return commit(connection, batch, reserve)
+
+        def keeping(connection: sqlite3.Connection, idle: bool) -> Any:
+            order.append("upkeep")
+            return upkeep(connection, idle)
+
+        def told() -> None:
+            if order[-1] == "upkeep" and not journal.tidying:
+                kept_up.set()
+
+        monkeypatch.setattr(writer, "commit", committing)
+        monkeypatch.setattr(writer, "upkeep", keeping)
+        monkeypatch.setattr(journal, "on_commit", told)
+        for sequence in range(1, UNSEEN_ROWS + 1):
+            journal.batch.add(reference(sequence))
+        await asyncio.wait_for(kept_up.wait(), 20)
+    assert order[:4] == [f"{UNSEEN_ROWS} written", "1 written", "confirmed, journal.tidying=True", "upkeep"]
