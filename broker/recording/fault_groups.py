@@ -99,7 +99,10 @@ class FaultGroups:
         now_ms: int,
     ) -> None:
         """Deliveries of one queue that failed alike. ``fault``: its fingerprint, class, text and traceback."""
+        new = (fault[0], queue) not in self._groups
         group = self._met(queue, fault, client, references[-1].message.message_id, now_ms)
+        if new:
+            self.told(FAULT_NEW, group, 1)
         if grown := group.grown(len(references), now_ms):
             self.told(FAULT_GROWING, group, grown)
         fault_id = group.fault_id
@@ -208,7 +211,6 @@ class FaultGroups:
         group = FaultGroup(self._next_id, fingerprint, queue, error_class, text[:_MOST_TEXT], now_ms, now_ms)
         self._add(group)
         self._journal.batch.faults().texts[group.fault_id] = (text, traceback)
-        self.told(FAULT_NEW, group, 1)
         return group
 
     def _seen(self, group: FaultGroup, client: Program | None, message_id: int, now_ms: int) -> None:

@@ -8,6 +8,7 @@ from string import Formatter
 from homing.broker.core.event import DISK_LOW, FAULT_NEW, KINDS, QUEUE_FULL, WINDOW_MS, Rates, described
 from homing.broker.core.fault import FaultGroup
 from homing.broker.core.reserved import EVENTS
+from homing.broker.core.settings.address_settings import AddressSettingsRepository
 from tests.model.world import World
 
 HOUR_MS = 3_600_000
@@ -53,3 +54,11 @@ def test_a_disk_that_is_low_is_told_of_when_it_becomes_so() -> None:
     (reference,) = world.broker.queues()["watch"].references.values()
     assert json.loads(reference.message.body)["meaning"] == KINDS[DISK_LOW].meaning
     assert events.described()[DISK_LOW] == {"sent": 1, "left_out": 1}
+
+
+def test_events_give_way_to_newer_ones_unless_somebody_says_otherwise() -> None:
+    settings = AddressSettingsRepository({"#": {"overflow": "block", "max-length": 7}}).resolve(EVENTS)
+    assert (settings.overflow, settings.max_length, settings.dead_letter_address) == ("drop-head", 10_000, None)
+    named = AddressSettingsRepository({EVENTS: {"max-length": 5}})
+    assert (named.resolve(EVENTS).max_length, named.resolve(EVENTS).overflow) == (5, "drop-head")
+    assert (named.origin(EVENTS, "max_length"), named.origin(EVENTS, "overflow")) == (EVENTS, "default")

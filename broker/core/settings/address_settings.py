@@ -351,6 +351,8 @@ class AddressSettingsRepository:
         key = KEY_OF_FIELD[name]
         for pattern in reversed(patterns):
             if name in self._in_force[pattern]:
+                if name not in self._layers.get(pattern, ()):
+                    break
                 if (pattern, name) in self._by_command:
                     return Origin(key, value, pattern, None, True, self._by_command[pattern, name])
                 return Origin(key, value, pattern, self._lines.get((pattern, key)))
