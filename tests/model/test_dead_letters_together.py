@@ -17,9 +17,11 @@ from tests.model.test_interleavings import Life
 _together = DeadLetterOffice.dead_letter_all
 
 
-def _one_by_one(office: DeadLetterOffice, queue: Queue, references: Sequence[MessageReference], reason: str) -> None:
+def _one_by_one(
+    office: DeadLetterOffice, queue: Queue, references: Sequence[MessageReference], reason: str, address: str | None = None
+) -> None:
     for reference in references:
-        _together(office, queue, (reference,), reason)
+        _together(office, queue, (reference,), reason, address=address)
 
 
 def through_an_exchange(life: Life) -> None:

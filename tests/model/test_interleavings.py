@@ -11,6 +11,7 @@ from homing.broker.core.consumer import Consumer
 from homing.broker.core.message import Message, Where
 from homing.broker.core.queue import Queue
 from homing.broker.core.redelivery import ConsumerPolicy, Failure
+from homing.broker.core.reserved import EVENTS
 from homing.broker.core.routing import RoutingTypes
 from homing.broker.core.settings.address_settings import AddressSettingsRepository
 from homing.broker.errors import Refused
@@ -375,7 +376,7 @@ def test_addresses_of_declared_queues_go_with_them_except_where_they_say_somethi
     for _ in range(30):
         life.world.time_ms += 1000
         life.world.commit()
-    assert set(addresses) == {"of-the-file", "news"}
+    assert set(addresses) == {"of-the-file", "news", EVENTS}
     life.send(life.client(), "temporary", "made anew")
     assert life.queue("temporary").ready == 1
 

@@ -52,7 +52,7 @@ def test_the_log_says_when_memory_holds_producers_back_who_holds_most_and_when_i
         flow.charge(producer, 4000, 12_000)
         flow.top_up(producer)
     (began,) = [record.getMessage() for record in caplog.records if record.getMessage().startswith("producers-wait: memory-limit")]
-    assert "most is held by queue orders, about 13200 bytes" in began
+    assert "most is held by queue orders, 13950 bytes" in began
     at_once(world.broker.resources.purge_steps(world.broker.state.post_office.queues["orders"]))
     world.commit()
     flow.relieve()
