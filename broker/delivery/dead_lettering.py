@@ -22,7 +22,7 @@ from ..core.reserved import EVENTS
 from ..core.routing import ANYCAST
 from ..errors import Refused
 from ..paging.choosing import in_place
-from ..recording.disk_moves import can_move, move_back
+from ..recording.disk_moves import can_move, deliveries_at, move_back
 from ..recording.records import message_key
 from ..steps import STEP, Steps
 from ..topology.amqp.arguments import is_temporary
@@ -410,7 +410,7 @@ class DeadLetterOffice:
             new.hops = old.hops
             new.cause = faults.goes_on(old, back=True)
             new.redrive = job_id
-            new.delivery_count = int(old.hops[-1].facts["delivery_count"]) if old.hops else 0
+            new.delivery_count = deliveries_at(old.hops, home) if old.hops else 0
 
         if going:
             for reference in going:
@@ -440,8 +440,7 @@ class DeadLetterOffice:
     def _send(self, reference: MessageReference, home: Queue | None) -> bool:
         if home is None or self._resources.full(home):
             return False
-        first = reference.hops[-1].facts if reference.hops else None
-        count = reference.delivery_count if home is reference.queue else int(first["delivery_count"]) if first else 0
+        count = reference.delivery_count if home is reference.queue else deliveries_at(reference.hops, home) if reference.hops else 0
         self._move(reference, home, "redriven", count, back=True)
         return True
 

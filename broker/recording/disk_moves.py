@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
-from homing.journal.contract import DEATH_BITS, OutcomeDetail, Outcomes, QueueStat, ReferenceRecord, make, weigh
+from homing.journal.contract import DEATH_BITS, HopRecord, OutcomeDetail, Outcomes, QueueStat, ReferenceRecord, make, weigh
 
 from ..core.counts import COUNT_OF_OUTCOME, MOVED_IN
 from ..core.queue import Queue
@@ -24,6 +25,11 @@ def can_move(record: ReferenceRecord) -> bool:
     return plain and bool(hops) and (not cause or cause & DEATH_BITS > 0)
 
 
+def deliveries_at(hops: Sequence[HopRecord], home: Queue) -> int:
+    """The delivery count that one with these hops had when it died in the queue last; where it never did, when it died first."""
+    return next((facts for _, facts in hops if facts["queue"] == home.name), hops[-1][1])["delivery_count"]
+
+
 def move_back(
     recorder: Recorder, queue: Queue, records: list[ReferenceRecord], home: Queue, job_id: int, now_ms: int
 ) -> list[ReferenceRecord]:
@@ -39,7 +45,7 @@ def move_back(
             home.queue_id,
             home.priority_of(record.message.priority),
             sequence,
-            hops[-1][1]["delivery_count"],
+            deliveries_at(hops, home),
             *(0, 0, 0, None, None),
             cause_when_back(record.cause),
             job_id,

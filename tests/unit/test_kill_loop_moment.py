@@ -36,6 +36,7 @@ def export(out: Path, here: list[int], settled: list[int], sent: int, tokens: in
     minutes = [nothing | {"queue": WORK, "sent": sent, "succeeded": succeeded}, nothing | {"queue": "tokens.a", "sent": tokens}]
     write(out, "deliveries_by_minute", minutes)
     write(out, "deliveries_by_consumer", [{"queue": WORK, "succeeded": succeeded if by_consumer is None else by_consumer}])
+    write(out, "redrives", [{"sent": 0}])
     write(out, "attempts", [{"message_id": number, "queue": WORK, "delivery_count": 1} for number in [0, *settled]])
     return Taken(out, BEGAN, ENDED)
 

@@ -15,6 +15,8 @@ from tests.faults.kill_loop.history import History
 
 _CAME: Final = ("sent", "moved_in")
 _WENT: Final = ("succeeded", "dead_lettered", "expired", "dropped", "purged", "moved_out")
+#: Redrive jobs that have ended and are kept.
+_KEPT_JOBS: Final = 100
 Columns = dict[str, int]
 
 
@@ -41,6 +43,8 @@ class Account:
     by_queue: dict[str, Columns]
     #: queue -> what its consumers acknowledged, all together
     by_consumer: dict[str, int]
+    #: What redrive jobs say that they sent; None where there were more of them than are kept.
+    sent_by_jobs: int | None = None
 
     def violations(self) -> Iterator[Violation]:
         for queue, columns in self.by_queue.items():
@@ -53,6 +57,9 @@ class Account:
         for word, range_ in self.counted.items():
             if self.exported[word] not in range_:
                 yield Violation(Kind.BALANCE, f"{word}: the export has {self.exported[word]}, the clients counted {range_}")
+        if self.sent_by_jobs is not None and self.sent_by_jobs != self.exported["redriven"]:
+            text = f"{self.exported['redriven']} were redriven, and {self.sent_by_jobs} by jobs"
+            yield Violation(Kind.BALANCE, text)
         first = self.exported
         if first["sent"] != sum(first[name] for name in ("succeeded", "dead_lettered", "expired", "dropped", "purged", "here")):
             yield Violation(Kind.BALANCE, f"sent is not the sum of the ways to end: {first}")
@@ -64,9 +71,9 @@ def account(export: Path, history: History, snapshots: Sequence[Snapshot], rules
 
 
 def account_of(export: Path, rules: Rules, counted: dict[str, Range]) -> Account:
-    """The export's own sums beside what was counted."""
+    """The export's own sums beside what was counted. A death that was followed by a redrive is counted as none, by neither."""
     by_queue = _by_queue(export)
-    exported = dict.fromkeys((*_CAME, *_WENT, "here", "in_dead_letter_queues", "moved_in_dead_letters"), 0)
+    exported = dict.fromkeys((*_CAME, *_WENT, "here", "in_dead_letter_queues", "moved_in_dead_letters", "redriven"), 0)
     for queue, columns in by_queue.items():
         if not queue.startswith(rules.ours):
             continue
@@ -77,7 +84,11 @@ def account_of(export: Path, rules: Rules, counted: dict[str, Range]) -> Account
         if dead:
             exported["in_dead_letter_queues"] += columns["here"]
             exported["moved_in_dead_letters"] += columns["moved_in"]
-    return Account(exported, counted, by_queue, _by_consumer(export))
+            exported["redriven"] += columns["moved_out"]
+    for word in ("dead_lettered", "moved_in", "moved_in_dead_letters"):
+        exported[word] -= exported["redriven"]
+    jobs = [job["sent"] for job in table(export, "redrives", ["sent"])]
+    return Account(exported, counted, by_queue, _by_consumer(export), sum(jobs) if len(jobs) < _KEPT_JOBS else None)
 
 
 def _by_queue(export: Path) -> dict[str, Columns]:

@@ -107,6 +107,7 @@ def _sums(title: str, account: Account) -> Table:
     sums = Table("", "export", "clients", title=title)
     for word, counted in account.counted.items():
         sums.add_row(word.replace("_", " "), str(account.exported[word]), str(counted))
+    sums.add_row("redriven", str(account.exported["redriven"]), "")
     return sums
 
 

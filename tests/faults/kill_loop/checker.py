@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import takewhile
 from typing import Final
 
 from tests.faults.kill_loop.events import FAIL, OK, UNKNOWN, Snapshot
@@ -58,6 +59,8 @@ class Rules:
     dead_letter_prefix: str = "DLQ."
     ours: tuple[str, ...] = ("work.", "tokens.", "DLQ.work.")
     tokens: int = 0
+    #: Queues that dead letters are sent back to, to be tried as often again.
+    redriven: tuple[str, ...] = ()
     tolerance_ms: float = 50.0
 
     def limited(self, queue: str) -> bool:
@@ -200,10 +203,17 @@ def _due_times(history: History, snapshots: Sequence[Snapshot], rules: Rules) ->
             first = life.deliveries[0] if life.deliveries else None
             if first is not None:
                 yield from _early(life, first.t - send.t, first.w - send.w, send.delay_ms, "it was sent", rules)
-        for failure in life.blows:
+        for failure in _waited_for(life, rules):
             after = _after(life, failure)
             if failure.delay_ms and after is not None and _is_on_disk(life, failure, rules):
                 yield from _early(life, after.t - failure.t, after.w - failure.w, failure.delay_ms, f"its {failure.how}", rules)
+
+
+def _waited_for(life: Life, rules: Rules) -> list[Failure]:
+    """Failures after which it came again only when it was due: one that it died of has no time, and may be followed by a redrive."""
+    if life.queue not in rules.redriven:
+        return life.blows
+    return list(takewhile(lambda failure: failure.how != "poison", life.blows[: rules.max_attempts - 1]))
 
 
 def _after(life: Life, failure: Failure) -> Delivery | None:
@@ -245,7 +255,9 @@ def _limit_passed(life: Life, rules: Rules) -> Iterator[Violation]:
         if _is_on_disk(life, failure, rules):
             counted.append(failure)
             final = len(counted) >= rules.max_attempts or (failure.how == "poison" and failure.outcome == OK)
-            if final and after is not None:
+            if final and after is not None and life.queue in rules.redriven:
+                counted = []
+            elif final and after is not None:
                 yield Violation(Kind.LIMIT_PASSED, f"{_named(life)} was delivered again after {len(counted)} failures")
 
 

@@ -25,6 +25,7 @@ from tests.faults.kill_loop.events import FAIL, OK, UNKNOWN, Snapshot, now_ms, r
 from tests.faults.kill_loop.history import History
 from tests.faults.kill_loop.moment import Moment, Taken, moment
 from tests.faults.kill_loop.processes import Broker, Clients, free_port
+from tests.faults.kill_loop.redriving import REDRIVEN
 from tests.faults.kill_loop.snapshots import take_snapshot
 from tests.faults.kill_loop.worker import SETTINGS_DELAY_MS, WORK
 from tests.process import ROOT
@@ -107,7 +108,7 @@ class KillLoop:
     ) -> None:
         self.options = options
         self._beside = beside
-        self.rules = Rules(tokens=options.tokens)
+        self.rules = Rules(tokens=options.tokens, redriven=REDRIVEN)
         self._directory = directory
         self._rng = Random(options.seed)
         self._progress = progress
@@ -230,6 +231,7 @@ class KillLoop:
             if not crew.wait_for("finished", self.options.settle_s):
                 self._stuck(f"producers were not all confirmed within {self.options.settle_s:.0f} s; {crew.errors()}")
         left = asyncio.run(self._wait_until_empty())
+        asyncio.run(self._look_at_redrives())
         self._settled_s = time.monotonic() - started
         if left:
             self._stuck(f"{left}, and for {self.options.settle_s:.0f} s without a fault they did not become fewer")
@@ -264,6 +266,13 @@ class KillLoop:
                     shown = ("messages", "pending", "delivering", "scheduled", "parked", "suspects")
                     return {each["name"]: {name: each[name] for name in shown if each[name]} for each in queues}
                 await asyncio.sleep(0.05)
+
+    async def _look_at_redrives(self) -> None:
+        """What each sent has come to an end, now that the work queues are empty."""
+        async with homing.connect(self._broker.url) as connection:
+            for job in await connection.call("redrives"):
+                if job["ended_ms"] is None or job["waiting"] or job["gone"]:
+                    self._stuck(f"a redrive does not know what became of what it sent: {job}")
 
     def _account(self) -> Account:
         return account(self._export("export"), self._history(), self._snapshots, self.rules)
