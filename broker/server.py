@@ -41,6 +41,7 @@ from .log_files import log_options, open_log, opened
 from .logs import LogWriter
 from .management.calls import Calls
 from .protocols.transport import SocketTransport
+from .recording.old_deaths import are_left, find_causes
 from .recording.recovery import recover
 from .reload import read_again, take_up, tell
 from .service_manager import ServiceManager
@@ -99,6 +100,7 @@ class Server:
         self._logins = Logins(lambda: self.broker.access.users.hashes, limits.login_threads, limits.login_timeout_ms)
         self._reader: JournalReader | None = None
         self._start_check: StartCheck | None = None
+        self._old_deaths: asyncio.Task[None] | None = None
         self.broker = Broker(
             journal,
             config.settings_repository(),
@@ -250,6 +252,12 @@ class Server:
         """In a thread: see JournalReader."""
         return self._journal_reader().fault_lives(self._clock.now_ms())
 
+    def name_old_deaths(self) -> None:
+        """See recording/old_deaths.py."""
+        self._old_deaths = self._loop.create_task(
+            find_causes(self.broker, lambda after, limit: self._journal_reader().old_deaths(after, limit))
+        )
+
     def fault_counts(self) -> dict[str, Any]:
         """In a thread: see JournalReader."""
         return self._journal_reader().fault_counts(self._clock.now_ms())
@@ -376,6 +384,8 @@ class Server:
             self._reader.close()
         if self._start_check is not None:
             self._start_check.close()
+        if self._old_deaths is not None:
+            self._old_deaths.cancel()
 
 
 def _journal_options(config: Config) -> JournalOptions:
@@ -421,7 +431,7 @@ async def _serve(
     server = Server(config, journal, clock, log_writer, certificate)
     try:
         listening = await server.start(recovered)
-        clean_stop = recovered.clean_stop
+        clean_stop, old_deaths = recovered.clean_stop, are_left(recovered.declarations)
         del recovered  # every message as it was read; the broker has its own by now
         server.listeners.watch_certificate()
         loop.add_signal_handler(signal.SIGHUP, server.reload_on_signal)
@@ -437,6 +447,8 @@ async def _serve(
         preload.load(config)
         if not clean_stop:
             server.look_for_damage()
+        if old_deaths:
+            server.name_old_deaths()
         return await until_stopped(server, journal, list(listening.values()), stop, health)
     finally:
         server.close()

@@ -150,6 +150,16 @@ class FaultGroups:
                 self._count(before, _WAITING, -number, now_ms)
             self._count(after[before], _DIED, number, now_ms)
 
+    def died_before(self, queue: str, fault: Told, reason: str, message_id: int, at_ms: int) -> int:
+        """The cause of a dead letter that died before causes were kept."""
+        group = self._groups.get((fault[0], queue)) or self._made(queue, fault, message_id, at_ms)
+        group.first_ms, group.last_ms, group.died = min(group.first_ms, at_ms), max(group.last_ms, at_ms), True
+        group.message_ids = [message_id, *group.message_ids][:_SAMPLES]
+        self._note(group)
+        why = cause(group.fault_id, reason)
+        self._count(why, _DIED, 1, at_ms)
+        return why
+
     def ended(self, reference: MessageReference, succeeded: bool) -> None:
         """One in trouble leaves its queue for good, acknowledged or otherwise. Dead letters are counted where they lie."""
         if not reference.cause & DEATH_BITS:

@@ -12,7 +12,7 @@ FAULT_SLOT_MS = 600_000
 class FaultChanges:
     """Final states by key, as in the batch; counts add up."""
 
-    __slots__ = ("folded", "keys", "records", "stats", "texts")
+    __slots__ = ("causes", "folded", "keys", "records", "stats", "texts")
 
     def __init__(self) -> None:
         #: (fault_id, ten minutes) -> increments
@@ -24,9 +24,11 @@ class FaultChanges:
         self.folded: dict[int, int] = {}
         #: sequence -> what key a dead letter that was added in this batch has.
         self.keys: dict[int, str] = {}
+        #: The same of the causes of some that have none.
+        self.causes: dict[int, int] = {}
 
     def __bool__(self) -> bool:
-        return bool(self.stats or self.records or self.texts or self.folded or self.keys)
+        return bool(self.stats or self.records or self.texts or self.folded or self.keys or self.causes)
 
     def counts(self, fault_id: int, at_ms: int) -> list[int]:
         """The row of increments of one group at that time, indexed by FaultStat; add to it in place."""
@@ -46,3 +48,4 @@ class FaultChanges:
         self.texts.update(later.texts)
         self.folded.update(later.folded)
         self.keys.update(later.keys)
+        self.causes.update(later.causes)

@@ -18,6 +18,9 @@ SET_FAULT: Final = (
     "INSERT INTO fault VALUES {values} ON CONFLICT (fault_id) DO UPDATE SET last_ms = excluded.last_ms, fault_blob = excluded.fault_blob"
 )
 SET_KEY: Final = "UPDATE reference SET message_key = v.column2 FROM (VALUES {values}) AS v WHERE reference.sequence = v.column1"
+SET_CAUSE: Final = (
+    "UPDATE reference SET cause = v.column2 FROM (VALUES {values}) AS v WHERE reference.sequence = v.column1 AND coalesce(cause, 0) = 0"
+)
 SET_TEXT: Final = "INSERT OR REPLACE INTO fault_text VALUES {values}"
 COUNT_FAULTS: Final = f"INSERT INTO {_INTO} VALUES {{values}} {_ADD}"
 FOLD_GROUP: Final = f"INSERT INTO {_INTO} SELECT :into, 0, {_SUMS} FROM fault_count WHERE fault_id = :fault_id HAVING count(*) {_ADD}"
@@ -27,7 +30,7 @@ FOLD_SLOTS: Final = (
 
 
 def write_faults(connection: sqlite3.Connection, changes: FaultChanges) -> None:
-    """After the references that ``keys`` are of."""
+    """After the references that ``keys`` and ``causes`` are of."""
     run_values(connection, SET_KEY, 2, [value for key in changes.keys.items() for value in key])
     run_values(connection, COUNT_FAULTS, 2 + len(COLUMNS), [value for key, row in changes.stats.items() for value in (*key, *row)])
     for fault_id, into in changes.folded.items():
@@ -37,6 +40,7 @@ def write_faults(connection: sqlite3.Connection, changes: FaultChanges) -> None:
     # One that went may have come again since, under another number and the same name.
     records = [record for fault_id, record in changes.records.items() if fault_id not in changes.folded]
     texts = [(fault_id, *texts) for fault_id, texts in changes.texts.items() if fault_id not in changes.folded]
+    run_values(connection, SET_CAUSE, 2, [value for cause in changes.causes.items() for value in cause])
     run_values(connection, SET_FAULT, 7, [value for record in records for value in _row(record)])
     run_values(connection, SET_TEXT, 3, [value for row in texts for value in row])
 

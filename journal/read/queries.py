@@ -25,6 +25,7 @@ from ..store.sqlite import APPLICATION_ID
 from ..upkeep.tombstones import THERE
 from . import failures, faults, waiting
 from .choosing import Choice, count
+from .old_deaths import OldDeath, Place, old_deaths
 
 _BUSY_S = 5.0
 _COLUMNS = (
@@ -188,6 +189,11 @@ class JournalReader:
                 found, before = failures.page(connection, since_ms, before, policies)
             yield from found[:most]
             most -= len(found)
+
+    def old_deaths(self, after: Place, limit: int) -> tuple[list[OldDeath], Place | None]:
+        """See old_deaths.py."""
+        with self._snapshot() as connection:
+            return old_deaths(connection, after, limit, _QueueNames(connection))
 
     def fault_told(self, fault_ids: list[int], now_ms: int) -> dict[str, Any]:
         """See faults.told."""

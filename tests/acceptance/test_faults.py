@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,9 @@ import pytest
 
 import homing
 from homing.client import AckMode, Connection
-from tests.acceptance.semantics_support import holds, name, receive, running, send
+from homing.journal.read.check import check
+from homing.journal.store.directory import DATABASE_NAME
+from tests.acceptance.semantics_support import holds, name, receive, running, send, until
 from tests.process import HomingCommand, Server
 
 
@@ -103,6 +107,50 @@ async def test_one_command_acts_on_all_that_is_dead_of_a_fault(connection: Conne
     for queue in queues:
         await holds(connection, f"DLQ.{queue}", messages=0)
     assert command.json("faults", "redrive", other, url=server.url) == []
+
+
+def test_what_died_under_an_older_version_is_found_by_its_fault(tmp_path: Path) -> None:
+    async def before() -> dict[str, Any]:
+        async with homing.connect(broker.url) as connection:
+            await send(connection, "orders", *range(30))
+            await fail(connection, "orders", *[ValueError(f"row {number}") for number in range(60)])
+            await holds(connection, "DLQ.orders", messages=30)
+            page = await connection.call("peek", queue="DLQ.orders", limit=1)
+            await connection.call("redrive", queue="DLQ.orders", message_ids=[page["messages"][0]["message_id"]])
+            return (await groups(connection, "orders"))["ValueError"]
+
+    async def after() -> None:
+        async with homing.connect(broker.url) as connection:
+
+            async def known() -> bool:
+                dead = await connection.call("dead-letters")
+                return bool(dead and dead[0]["messages"] == 29)
+
+            await until("all are known", known)
+            (dead,) = await connection.call("dead-letters")
+            assert (dead["top_fault"]["fault"], dead["sources"], dead["reasons"]) == (was["fault"], ["orders"], {"delivery_limit": 29})
+            found = await connection.call("peek-dead-letters", queue="DLQ.orders", filter={"fault": was["fault"]}, limit=100)
+            assert len(found["messages"]) == 29
+            now = (await groups(connection, "orders"))["ValueError"]
+            assert [now[each] for each in ("text", "died", "dead", "waiting")] == ["row 3", 29, 29, 0]
+            await connection.call("redrive", queue="DLQ.orders")
+            await holds(connection, "orders", messages=30)
+            assert [(await groups(connection, "orders"))["ValueError"][each] for each in ("dead", "waiting")] == [0, 29]
+
+    with running(tmp_path, {"#": {"max-delivery-attempts": 2}}, limits={"window-messages": 5}) as broker:
+        was = asyncio.run(before())
+        assert broker.stop() == 0
+        with closing(sqlite3.connect(broker.data / DATABASE_NAME)) as journal:
+            # As version 10 left it.
+            journal.execute("UPDATE reference SET cause = NULL")
+            for table in ("fault", "fault_text", "fault_count"):
+                journal.execute(f"DELETE FROM {table}")
+            journal.execute("PRAGMA user_version = 11")
+            journal.commit()
+        broker.start()
+        asyncio.run(after())
+        broker.kill()
+    assert check(broker.data).problems == []
 
 
 def test_groups_outlive_a_kill(tmp_path: Path) -> None:

@@ -1,0 +1,57 @@
+"""Dead letters of before their causes were kept get them, some at a time, while the broker serves."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from homing.journal.contract import DEATHS, DeclarationRecord
+from homing.journal.read.old_deaths import OldDeath, Place
+
+from ..engine import Engine
+
+log = logging.getLogger("homing")
+
+_KIND: Final = "upkeep"
+_NAME: Final = "old deaths"
+_AT_A_TIME: Final = 200
+Read = Callable[[Place, int], tuple[list[OldDeath], Place | None]]
+
+
+def are_left(declarations: Iterable[DeclarationRecord]) -> bool:
+    """Whether the journal may have some (migration 12)."""
+    return any((record.kind, record.name) == (_KIND, _NAME) for record in declarations)
+
+
+async def find_causes(broker: Engine, read: Read) -> None:
+    """``read`` is called in a thread. What goes wrong is logged, and begins anew at the next start."""
+    after: Place | None = (0, 0)
+    number = 0
+    try:
+        while after is not None:
+            deaths, after = await asyncio.to_thread(read, after, _AT_A_TIME)
+            _keep(broker, deaths)
+            number += len(deaths)
+            on_disk = asyncio.Event()
+            broker.recorder.when_safe(on_disk.set)
+            await on_disk.wait()
+    except Exception:
+        log.exception("old-deaths-unread: what dead letters of an older version died of could not be read; the next start tries again")
+        return
+    broker.recorder.batch.delete_declaration(_KIND, _NAME)
+    log.info("old-deaths: what %d dead letters of an older version died of is known now", number)
+
+
+def _keep(broker: Engine, deaths: list[OldDeath]) -> None:
+    causes: dict[int, int] = {}
+    for death in deaths:
+        if death.reason in DEATHS:
+            cause = broker.recorder.faults.died_before(death.died_in, death.told, death.reason, death.message_id, death.at_ms)
+            causes[death.sequence] = cause
+            queue = broker.state.post_office.queues_by_id.get(death.queue_id)
+            reference = queue.references.get(death.sequence) if queue is not None else None
+            if reference is not None and not reference.cause:
+                reference.cause = cause
+    broker.recorder.batch.faults().causes.update(causes)
