@@ -20,7 +20,12 @@ from tests.amqp_support import AMQP, amqp_port, channel, consume, count, get, wa
 from tests.process import Server, wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
-SETTINGS = {"secret": {"traceback-redactions": ["password=\\S+"]}, "#": {"redelivery-delay": "1h"}}
+RULES = [{"name": "no answer", "error-type": "OSError", "action": "dead-letter"}]
+SETTINGS: dict[str, Any] = {
+    "ruled": {"rules": RULES},
+    "secret": {"traceback-redactions": ["password=\\S+"]},
+    "#": {"redelivery-delay": "1h"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +102,9 @@ def test_it_decides_what_becomes_of_the_message(ch: BlockingChannel, native: blo
     ch.basic_nack(tag)
     wait_for_count(ch, "DLQ.never", 1)
     assert attempt(native, "never", "nack")["fault"]["reason"] == "cannot be read"
+    report(ch, tag := held(ch, "ruled"), error_type="TimeoutError", bases=["OSError", "Exception"])
+    ch.basic_nack(tag)
+    wait_for_count(ch, "DLQ.ruled", 1)
     report(ch, tag := held(ch, "later"), delay_ms=600_000)
     ch.basic_nack(tag)
     assert attempt(native, "later", "nack")["delay_ms"] == 600_000

@@ -13,6 +13,8 @@ from homing.broker.errors import Refused
 from homing.broker.limits import BrokerLimits
 from homing.broker.protocols.amqp091.codec import PROTOCOL_HEADER, AckEvent, FrameReader, MethodEvent, content_frames, method_frame
 from homing.broker.protocols.amqp091.codec_methods import METHODS, NUMBER, write_arguments
+from homing.broker.protocols.amqp091.codec_properties import ContentProperties, write_properties
+from homing.broker.protocols.amqp091.codec_tables import write_fields
 from homing.broker.protocols.amqp091.options import AmqpOptions
 from homing.broker.protocols.amqp091.session import AmqpSession
 from homing.broker.steps import at_once
@@ -280,6 +282,39 @@ def test_a_transaction_may_not_grow_without_end() -> None:
     assert world.broker.memory.by_kind[Kind.SESSIONS] == 3 * (SENT_BYTES + len(b"body") + len(b"\x00\x00"))
     assert codes(peer.send(published)) == [("channel.close", 406)]
     assert world.broker.memory.by_kind[Kind.SESSIONS] == 0
+
+
+def test_what_is_told_of_failures_is_charged_until_it_is_matched_or_its_channel_or_connection_ends(world: World) -> None:
+    peer = Peer(world)
+    peer.log_in()
+    peer.call(1, "channel.open", "")
+    peer.call(1, "queue.declare", 0, "q", False, False, False, False, False, {})
+    peer.send(published_alike("q", [b"1", b"2", b"3"]))
+    for _ in range(3):
+        peer.call(1, "basic.get", 0, "q", False)
+    charged = world.broker.memory.by_kind
+    before = charged[Kind.CONNECTIONS]
+
+    def report(tag: int) -> None:
+        payload = write_arguments(METHODS[NUMBER["basic.publish"]], (0, "homing.failure", "", False, False))
+        headers = write_fields({"delivery_tag": tag, "error_type": "KeyError"})
+        assert peer.send(b"".join(content_frames(1, payload, write_properties(ContentProperties(headers=headers)), b"", 8192))) == []
+
+    report(1)
+    report(1)
+    one = charged[Kind.CONNECTIONS] - before
+    assert one > 1000
+    report(2)
+    assert charged[Kind.CONNECTIONS] - before == 2 * one
+    peer.call(1, "basic.nack", 1, False, True)
+    assert charged[Kind.CONNECTIONS] - before == one
+    peer.call(1, "channel.close", 200, "bye", 0, 0)
+    assert charged[Kind.CONNECTIONS] == before
+    peer.call(1, "channel.open", "")
+    peer.call(1, "basic.get", 0, "q", False)
+    report(1)
+    peer.session.lost()
+    assert charged[Kind.CONNECTIONS] == before
 
 
 def test_a_transaction_that_is_open_for_too_long_closes_its_channel_and_holds_nothing() -> None:
