@@ -28,7 +28,6 @@ from .auth.logins import Logins
 from .broker import Broker
 from .clock import BrokerClock
 from .config.changes import Change, changes
-from .config.checks import layer_problems
 from .config.config import Config
 from .core.counts import Histogram
 from .declarations import declare
@@ -204,8 +203,8 @@ class Server:
         """As it stood, with what the file declares, and listening; returns who listens, by protocol. Raises Refused."""
         config = self.config
         recover(self.broker, recovered)
-        for problem in layer_problems(self.broker.settings, {}):
-            log.error("settings-contradict: homing settings and the file contradict each other: %s (%s)", problem, problem.fix)
+        for sentence in start_notes.contradictions(self.broker.settings):
+            log.error("settings-contradict: %s", sentence)
         declare(self.broker, config)
         start_notes.warn(config)
         start_notes.tell_changes(self.broker.state.post_office.queues, recovered.settings)

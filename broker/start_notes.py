@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+from homing.journal.read.queries import JournalReader
+from homing.journal.store.directory import DATABASE_NAME
+
+from .config.checks import layer_problems
 from .config.config import Config, check
 from .core import dead_letter
 from .core.amqp.declared import AMQP, arguments_of
@@ -27,6 +32,7 @@ from .core.settings.values import SettingError
 from .core.settings.wildcard import pattern_problem
 from .errors import Refused
 from .topology.amqp.policies import dead_letter_exchange
+from .topology.commanded_settings import KIND, read_layers
 from .topology.resources import settings_for
 
 log = logging.getLogger("homing")
@@ -59,6 +65,21 @@ class _Rules(NamedTuple):
 def warn(config: Config) -> None:
     for warning in check(config):
         log.warning("config-warning: %s: %s", config.source_path, warning)
+
+
+def contradictions(settings: AddressSettingsRepository) -> list[str]:
+    """Of a file and what ``homing settings`` has laid over it, a sentence each."""
+    problems = layer_problems(settings, {})
+    return [f"homing settings and the file contradict each other: {problem} ({problem.fix})" for problem in problems]
+
+
+def contradicted(config: Config) -> list[str]:
+    """The same of a file and the journal in its data directory, if there is one that may be read. Raises JournalError."""
+    if not os.access(config.data_directory / DATABASE_NAME, os.R_OK):
+        return []
+    with JournalReader(config.data_directory) as journal:
+        layers = read_layers(journal.declarations(KIND))
+    return contradictions(config.settings_repository().laid_over(layers)) if layers else []
 
 
 def tell_changes(queues: Mapping[str, Queue], before: Mapping[str, Any] | None) -> None:

@@ -55,10 +55,15 @@ def reload(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
 
 @config_app.command("check")
 def config_check(file: Annotated[Path, typer.Argument(help="The file to check.")] = Path("broker.yaml"), as_json: Json = False) -> None:
-    """Read a configuration as the broker would: errors end it, warnings are about what you may not mean."""
-    from ..config.config import check
+    """Read a configuration as the broker would: errors end it, warnings are about what you may not mean.
 
-    warnings = check(file)
+    Also about what [bold]homing settings[/] has set in the journal of its data directory and contradicts the file.
+    """
+    from ..config.config import check, load
+    from ..start_notes import contradicted
+
+    config = load(file)
+    warnings = check(config) + contradicted(config)
     if as_json:
         print_json({"file": str(file), "valid": True, "warnings": warnings})
         return

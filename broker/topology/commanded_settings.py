@@ -16,7 +16,7 @@ from ..recording.recorder import Recorder
 
 log = logging.getLogger("homing")
 
-_KIND: Final = "settings"
+KIND: Final = "settings"
 #: Pattern -> {field name: value}, read.
 Layers = Mapping[str, Mapping[str, Any]]
 
@@ -33,29 +33,34 @@ class CommandedSettings:
     def keep(self, layers: Layers) -> None:
         """These from now on; what has changed goes into the journal."""
         for pattern in self.layers.keys() - layers.keys():
-            self._recorder.batch.delete_declaration(_KIND, pattern)
+            self._recorder.batch.delete_declaration(KIND, pattern)
         for pattern, layer in layers.items():
             if self.layers.get(pattern) != layer:
-                self._recorder.batch.declare(DeclarationRecord(_KIND, pattern, {name: plain(value) for name, value in layer.items()}))
+                self._recorder.batch.declare(DeclarationRecord(KIND, pattern, {name: plain(value) for name, value in layer.items()}))
         self.layers = layers
 
     def restore(self, declarations: Iterable[DeclarationRecord]) -> None:
-        """What the journal kept. A setting that is not understood any more is told of and left out."""
-        layers: dict[str, dict[str, Any]] = {}
-        for record in declarations:
-            if record.kind != _KIND or pattern_problem(record.name):
-                continue
-            layer = layers[record.name] = {}
-            for name, value in record.content.items():
-                try:
-                    field, read = read_setting(name, known_duration_ms(value) if name.endswith("_ms") else value)
-                except SettingError as error:
-                    log.error(
-                        'declaration-unreadable: setting %s of "%s" in the journal is not understood any more (%s)',
-                        name,
-                        record.name,
-                        error,
-                    )
-                else:
-                    layer[field] = read
-        self.layers = layers
+        """What the journal kept."""
+        self.layers = read_layers(declarations)
+
+
+def read_layers(declarations: Iterable[DeclarationRecord]) -> Layers:
+    """A setting that is not understood any more is told of and left out."""
+    layers: dict[str, dict[str, Any]] = {}
+    for record in declarations:
+        if record.kind != KIND or pattern_problem(record.name):
+            continue
+        layer = layers[record.name] = {}
+        for name, value in record.content.items():
+            try:
+                field, read = read_setting(name, known_duration_ms(value) if name.endswith("_ms") else value)
+            except SettingError as error:
+                log.error(
+                    'declaration-unreadable: setting %s of "%s" in the journal is not understood any more (%s)',
+                    name,
+                    record.name,
+                    error,
+                )
+            else:
+                layer[field] = read
+    return layers

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from .. import fingerprint
-from ..contract import ON_HOLD_MS, MessageRecord, QueueStat
+from ..contract import ON_HOLD_MS, DeclarationRecord, MessageRecord, QueueStat
 from ..errors import JournalError
 from ..migrations import VERSION, version_of
 from ..store import returned
@@ -117,6 +117,15 @@ class JournalReader:
     def broker_id(self) -> str:
         with self._snapshot() as connection:
             return str(connection.execute("SELECT value FROM meta WHERE key = 'broker_id'").fetchone()[0])
+
+    def declarations(self, kind: str) -> list[DeclarationRecord]:
+        """By name. Raises JournalError."""
+        with self._snapshot() as connection:
+            found = connection.execute("SELECT kind, name, content_blob FROM declaration WHERE kind = ? ORDER BY name", (kind,)).fetchall()
+        try:
+            return [DeclarationRecord(kind, name, unpack(blob)) for kind, name, blob in found]
+        except Damaged as error:
+            raise damaged(f"a {kind} {error}") from error
 
     def committed(self, transaction_id: str) -> bool:
         """Whether this transaction is among the committed ones that are remembered (24 h)."""

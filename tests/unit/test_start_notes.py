@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from homing.broker.config.config import default_config
+from homing.broker.config.config import default_config, load
 from homing.broker.core.queue import Queue
 from homing.broker.core.settings.address_settings import built_in
-from homing.broker.start_notes import changes
+from homing.broker.start_notes import changes, contradicted
+from homing.journal.contract import DeclarationRecord
 from tests.model.world import World
+from tests.unit.journal_support import opened
 from tests.unit.test_amqp_session import Peer
 
 SCHEDULE = "1s × 4 up to 1h ± 20%"
@@ -77,3 +80,18 @@ def test_what_amqp_declared(everywhere: dict[str, Any], arguments: dict[str, Any
 def test_a_later_upgrade_goes_by_the_defaults_that_were_recorded() -> None:
     recorded = {**built_in(), "max_delivery_attempts": 7, "gone_since": 1, "redelivery_delay_ms": "flipped"}
     assert changes(queues({}), {"": {"default_address_settings": recorded}}) == {"attempts 7 → 10": ["native"]}
+
+
+async def test_a_file_that_contradicts_what_commands_have_set_is_known_before_a_start(tmp_path: Path) -> None:
+    path = tmp_path / "broker.yaml"
+    path.write_text('address-settings: {"orders.#": {redelivery-delays: [1s, 1m]}}\n')
+    config = load(path)
+    assert contradicted(config) == [], "there is no journal yet"
+    async with opened(config.data_directory) as (journal, _):
+        journal.batch.declare(DeclarationRecord("settings", "orders.us", {"max_delivery_attempts": 3}))
+        await journal.flush()
+        assert contradicted(config) == []
+        journal.batch.declare(DeclarationRecord("settings", "orders.eu", {"redelivery_delay_ms": 5_000}))
+        await journal.flush()
+        (sentence,) = contradicted(config)
+    assert 'redelivery-delay would be ignored: the redelivery-delays of "orders.#" apply here' in sentence
