@@ -178,7 +178,7 @@ def sentence(job: dict[str, Any]) -> str:
 
 
 def _progress(job: dict[str, Any]) -> str:
-    parts = [f"{job['sent']:,} sent"]
+    parts = [f"{job['sent']:,} sent, {job['sent_per_s']:,.0f} a second"]
     parts += [f"{job[name]:,} {told}" for name, told in _TOLD if job[name]]
     return ", ".join(parts)
 

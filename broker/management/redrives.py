@@ -23,8 +23,10 @@ _MOST: Final = 1_000_000_000
 _SAMPLES: Final = 5
 
 
-def describe(job: RedriveJob) -> dict[str, Any]:
-    return {**job.content(), "waiting": job.waiting}
+def describe(broker: Broker, job: RedriveJob) -> dict[str, Any]:
+    """``sent_per_s``: from its start to its end or to now."""
+    took_ms = max(1, (broker.now_ms() if job.ended_ms is None else job.ended_ms) - job.started_ms)
+    return {**job.content(), "waiting": job.waiting, "sent_per_s": round(1000 * job.sent / took_ms, 1)}
 
 
 def _job(broker: Broker, who: Who, arguments: dict[str, Any]) -> RedriveJob:
@@ -39,20 +41,20 @@ def _job(broker: Broker, who: Who, arguments: dict[str, Any]) -> RedriveJob:
 def list_all(broker: Broker, who: Who, arguments: dict[str, Any]) -> list[dict[str, Any]]:
     """Those at work, and the last that have ended, the latest first."""
     read.only(arguments)
-    return [describe(job) for job in reversed(broker.redrives(who))]
+    return [describe(broker, job) for job in reversed(broker.redrives(who))]
 
 
 @shown_only(Right.BROWSE)
 def one(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
     read.only(arguments, "redrive")
-    return describe(_job(broker, who, arguments))
+    return describe(broker, _job(broker, who, arguments))
 
 
 @asks("start_redrive")
 def start(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
     """Its map; it works on by itself."""
     queue, target, job = _read(broker, who, arguments)
-    return describe(broker.start_redrive(who, queue, target, job))
+    return describe(broker, broker.start_redrive(who, queue, target, job))
 
 
 def _by(verb: Callable[[Broker, Who, RedriveJob], None]) -> Callable[[Broker, Who, dict[str, Any]], dict[str, Any]]:
@@ -63,7 +65,7 @@ def _by(verb: Callable[[Broker, Who, RedriveJob], None]) -> Callable[[Broker, Wh
         read.only(arguments, "redrive")
         job = _job(broker, who, arguments)
         verb(broker, who, job)
-        return describe(job)
+        return describe(broker, job)
 
     return handler
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -170,6 +171,40 @@ async def test_a_dry_run_and_the_command_line(connection: Connection, server: Se
     assert command.json("redrives", "status", str(job["job_id"]), url=server.url) == job
     assert command.json("redrives", url=server.url)[0] == job
     assert command("redrives", "status", "999999", url=server.url).returncode == 4
+
+
+async def test_the_figures_of_a_job_are_what_its_consumers_did(connection: Connection) -> None:
+    queue = name()
+    dead = await die(connection, queue)
+    done: Counter[str] = Counter()
+    job = await connection.redrive(dead, stop_above=None, wait=True)
+    async with connection.session(AckMode.INDIVIDUAL) as session:
+        consumer = session.consumer(queue, prefetch=1)
+        for handled in range(40):
+            message = await receive(consumer)
+            kind = ("as before", "otherwise", "well", "well")[int(message.body) % 4]
+            done[kind] += 1
+            if kind == "well":
+                await message.acknowledge(confirm=True)
+            else:
+                await message.nack(error=ValueError("row 7") if kind == "as before" else KeyError("other"))
+            if handled == 19:
+                again = done["as before"] + done["otherwise"]
+                await comes_to(connection, job, succeeded=done["well"], died=again, bounced=done["as before"])
+    failed = done["as before"] + done["otherwise"]
+    await comes_to(connection, job, sent=COUNT, succeeded=done["well"], died=failed, bounced=done["as before"], waiting=10, gone=0)
+    await holds(connection, queue, pending=10)
+    await connection.call("purge", queue=queue)
+    found = await comes_to(connection, job, succeeded=done["well"], died=failed, waiting=0, gone=10)
+    assert found["sent_per_s"] == round(1000 * COUNT / max(1, found["ended_ms"] - found["started_ms"]), 1)
+    (line,) = [each for each in await connection.call("dead-letters") if each["queue"] == dead]
+    assert (line["messages"], line["sent_back"]) == (failed, failed)
+    await send(connection, queue, 1)
+    async with connection.session(AckMode.INDIVIDUAL) as session:
+        await (await receive(session.consumer(queue, prefetch=1))).nack(error=KeyError("new"))
+    await holds(connection, dead, messages=failed + 1)
+    (line,) = [each for each in await connection.call("dead-letters") if each["queue"] == dead]
+    assert line["sent_back"] == failed
 
 
 async def test_a_dry_run_tells_what_would_come_back(connection: Connection) -> None:
