@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
@@ -62,6 +62,9 @@ log = logging.getLogger("homing")
 _SWITCH_INTERVAL_S: Final = 0.0002
 #: A disk that has not answered for this long is named by the probes.
 _DISK_HANGS_S: Final = 5.0
+#: The part of memory-limit that the journal's page cache takes at most, and what it has in any case.
+_CACHE_SHARE: Final = 16
+_LEAST_CACHE_BYTES: Final = 2 << 20
 #: A page of an answer, where frames are not smaller.
 _ANSWER_BYTES: Final = 512 * 1024
 _LAGS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -388,7 +391,9 @@ class Server:
 
 
 def _journal_options(config: Config) -> JournalOptions:
-    return JournalOptions(**config.journal.model_dump())
+    """A small memory-limit is for clients, not for pages of the file."""
+    options = JournalOptions(**config.journal.model_dump())
+    return replace(options, cache_bytes=min(options.cache_bytes, max(_LEAST_CACHE_BYTES, config.broker.memory_limit_bytes // _CACHE_SHARE)))
 
 
 async def serve(config: Config, json_ready: bool, log_writer: LogWriter) -> int:

@@ -149,7 +149,7 @@ class Journal:
     async def _open_whole(
         cls, directory: Path, options: JournalOptions, now_ms: int, lock: DirectoryLock, mark: Mark | None
     ) -> tuple[Journal, Recovered]:
-        store = await open_store(directory / DATABASE_NAME)
+        store = await open_store(directory / DATABASE_NAME, options.cache_bytes)
         try:
             await store.run(bring_up)
             recovered, state, first_id, told = await store.run(

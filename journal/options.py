@@ -25,6 +25,8 @@ class JournalOptions:
     marks_retention_ms: int = _DAY_MS
     #: What was consumed before it was written is not written.
     elide: bool = True
+    #: Of the file's pages, so many bytes stay in memory.
+    cache_bytes: int = 32 << 20
     #: Ids reserved on disk at a time; at least one block is always ahead.
     id_block: int = 1 << 20
     duplicate_ids_per_address: int = 20_000

@@ -40,7 +40,7 @@ _SHARING_ROW = "(?,?,?,?,0,0,0,0,NULL,NULL,?,NULL,NULL,0,NULL,NULL,NULL,NULL)"
 _ROW = f"({'?,' * _REFERENCE_WIDTH}NULL)"
 _SHARING_WIDTH = 5
 #: So much is packed before it is handed to SQLite: copies of bodies are made for no more at a time.
-_PACKED_BYTES = 8 << 20
+_PACKED_BYTES = 2 << 20
 
 INSERT_REFERENCE = "INSERT INTO reference VALUES {values}"
 IS_THERE = "SELECT 1 FROM reference WHERE sequence = ?"

@@ -81,11 +81,11 @@ def _stop_sentinel() -> object:
     return aiosqlite.core._STOP_RUNNING_SENTINEL
 
 
-async def open_store(path: Path) -> Store:
+async def open_store(path: Path, cache_bytes: int = 32 << 20) -> Store:
     """Open or create the database file (mode 0600) and set what must be set before the first table."""
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-    store = Store(partial(_connect, path), iter_chunk_size=64)
+    store = Store(partial(_connect, path, cache_bytes), iter_chunk_size=64)
     # A process whose loop died must still be able to end.
     store._thread.daemon = True
     try:
@@ -104,19 +104,19 @@ class Writing(sqlite3.Connection):
     commits: int | None = None
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _connect(path: Path, cache_bytes: int) -> sqlite3.Connection:
     connection = sqlite3.connect(
         path, timeout=_BUSY_S, isolation_level=None, cached_statements=256, check_same_thread=False, factory=Writing
     )
     try:
-        _configure(connection, path)
+        _configure(connection, path, cache_bytes)
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _configure(connection: sqlite3.Connection, path: Path) -> None:
+def _configure(connection: sqlite3.Connection, path: Path, cache_bytes: int) -> None:
     connection.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, MAX_VARIABLES)
     connection.execute("PRAGMA trusted_schema = OFF")
     if path.stat().st_size == 0:
@@ -129,7 +129,7 @@ def _configure(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA wal_autocheckpoint = 0").fetchall()
     connection.execute("PRAGMA secure_delete = OFF").fetchall()
-    connection.execute("PRAGMA cache_size = -32768")
+    connection.execute(f"PRAGMA cache_size = -{cache_bytes >> 10}")
     connection.execute("PRAGMA temp_store = MEMORY")
     read_back = {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous", "wal_autocheckpoint")}
     if read_back != {"journal_mode": "wal", "synchronous": 2, "wal_autocheckpoint": 0}:

@@ -23,8 +23,8 @@ from homing.journal.store import sqlite as sqlite_store
 def normal() -> None:
     configure = sqlite_store._configure
 
-    def careless(connection: sqlite3.Connection, path: Path) -> None:
-        configure(connection, path)
+    def careless(connection: sqlite3.Connection, path: Path, cache_bytes: int) -> None:
+        configure(connection, path, cache_bytes)
         connection.execute("PRAGMA synchronous = NORMAL")
 
     sqlite_store._configure = careless
