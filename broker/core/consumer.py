@@ -213,8 +213,8 @@ class Consumer:
         self.isolated_until_ms = 0
         #: It gets nothing more until it is empty, to make room for a suspect, but not beyond this.
         self.draining_until_ms = 0
-        #: Selector consumers: (rank, sequence) heap of pending references not looked at yet.
-        self.candidates: list[tuple[int, int, MessageReference]] = []
+        #: Selector consumers: (rank, sequence) heap of pending references not looked at yet. It keeps nothing of those that went elsewhere.
+        self.candidates: list[tuple[int, int]] = []
         #: And by priority, up to which sequence they have looked at what is only on disk.
         self.scanned: list[int] = []
 
@@ -291,9 +291,11 @@ class Consumer:
 
     def offer(self, reference: MessageReference) -> None:
         """A selector consumer is told of a pending reference; it is looked at when there is credit."""
-        heapq.heappush(self.candidates, (-reference.priority, reference.sequence, reference))
-        if len(self.candidates) > 1024 and len(self.candidates) > 2 * self.queue.pending.count:
-            self.candidates = [entry for entry in set(self.candidates) if entry[2].where is Where.PENDING]
+        heapq.heappush(self.candidates, (-reference.priority, reference.sequence))
+        if len(self.candidates) > 128 and len(self.candidates) > 2 * self.queue.pending.count:
+            references = self.queue.references
+            found = [(entry, references.get(entry[1])) for entry in set(self.candidates)]
+            self.candidates = [entry for entry, each in found if each is not None and each.where is Where.PENDING]
             heapq.heapify(self.candidates)
 
     # -- back --------------------------------------------------------------------------------------------------------

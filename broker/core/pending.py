@@ -3,7 +3,7 @@
 New arrivals only ever append; what comes back re-enters at its old place. So each priority has a deque of fresh ones and a
 heap of runs, each of messages that came back together, and the next is the smallest head. Removal from the middle leaves a stale
 entry behind (its reference is no longer PENDING, or comes back as a suspect, which waits elsewhere) that is skipped when met and
-swept when such entries outnumber the living.
+swept when such entries outnumber the living, or keep a quarter of what those take from being let go.
 
 A long queue is in memory only up to a *cursor* for each priority; what lies beyond is on disk, counted here, and comes a page at a time
 (broker/paging/pager.py). Cursors only move on. Nothing overtakes what is on disk: where that is next, nothing is handed out until it is
@@ -19,11 +19,14 @@ from itertools import chain
 from operator import attrgetter
 from typing import Final
 
-from .message import PENDING, MessageReference, Where
+from .message import PENDING, REFERENCE_BYTES, MessageReference, Where
 
 #: How many priorities a queue tells apart, unless it was declared with more.
 PRIORITIES: Final = 10
 _SWEEP_ABOVE: Final = 1024
+#: What stale entries may keep beside a part of what the living take.
+_STALE_BYTES: Final = 4096
+_STALE_PART: Final = 4
 _SEQUENCE: Final = attrgetter("sequence")
 #: Beyond every sequence.
 _NEVER: Final = 1 << 64
@@ -42,6 +45,7 @@ class Pending:
         "_entries",
         "_fresh",
         "_returned",
+        "_stale_bytes",
         "_top",
         "bytes",
         "count",
@@ -61,6 +65,8 @@ class Pending:
         #: By priority: entries of all runs; and entries of everything.
         self._came_back = [0] * priorities
         self._entries = 0
+        #: What stale entries keep from being let go, at most.
+        self._stale_bytes = 0
         #: No priority above this one has entries.
         self._top = 0
         self.count = 0
@@ -185,9 +191,13 @@ class Pending:
 
     def remove(self, reference: MessageReference, to: Where) -> None:
         """Takes a reference out of the middle."""
+        size = reference.message.size
         reference.where = to
         self.count -= 1
-        self.bytes -= reference.message.size
+        self.bytes -= size
+        self._stale_bytes += size + REFERENCE_BYTES
+        if self._stale_bytes > (self.bytes + REFERENCE_BYTES * self.count) // _STALE_PART + _STALE_BYTES:
+            self._sweep()
 
     def pop(self, to: Where) -> MessageReference | None:
         """Takes the next to go; it stands in ``to`` from here on."""
@@ -308,13 +318,15 @@ class Pending:
         for priority, fresh in enumerate(self._fresh):
             if not fresh and not self._returned[priority]:
                 continue
-            self._fresh[priority] = deque([r for r in fresh if _waits_here(r)])
-            kept = {r.sequence for r in self._fresh[priority]}
+            living = [r for r in fresh if _waits_here(r)]
+            self._fresh[priority] = deque(living) if living else _NO_FRESH
+            kept = {r.sequence for r in living}
             returned = {r.sequence: r for r in self._came_back_to(priority) if r.sequence not in kept}
             run = [returned[sequence] for sequence in sorted(returned, reverse=True)]
-            self._returned[priority] = [_entry(run)] if run else []
+            self._returned[priority] = [_entry(run)] if run else _NO_RUNS
             self._came_back[priority] = len(run)
         self._entries = sum(map(len, self._fresh)) + sum(self._came_back)
+        self._stale_bytes = 0
 
     def _came_back_to(self, priority: int) -> Iterator[MessageReference]:
         """The living entries of the runs, in no order."""

@@ -421,8 +421,8 @@ class Queue:
 
     def _next_candidate(self, consumer: Consumer, selector: Selector) -> MessageReference | None:
         """Takes the next pending reference if the consumer's selector matches it; None when the one looked at was none."""
-        reference = heapq.heappop(consumer.candidates)[2]
-        if reference.where is not PENDING or reference.suspect:
+        reference = self.references.get(heapq.heappop(consumer.candidates)[1])
+        if reference is None or reference.where is not PENDING or reference.suspect:
             return None
         self._cost += selector.cost(reference.message.properties_size)
         if not selector.matches(reference.lookup()):

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import heapq
-from itertools import islice
-from typing import Final
+from itertools import count, islice
+from typing import TYPE_CHECKING, Final
 
 from .message import ON_HOLD_MS, MessageReference, Where
 
+if TYPE_CHECKING:
+    from .queue import Queue
+
+#: When, and what: its sequence in its queue; the third tells entries apart that are alike.
+_Entry = tuple[int, int, int, "Queue"]
 _SWEEP_ABOVE: Final = 1024
 SECOND_MS: Final = 1000
 #: An expired message leaves at most this late.
@@ -15,10 +20,11 @@ EXPIRY_STEP_MS: Final = 10
 
 
 class Schedule:
-    """References that may not go out before their due time. Entries whose reference has moved on are skipped."""
+    """References that may not go out before their due time. Entries whose reference has moved on are skipped, and keep nothing of it."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, MessageReference]] = []
+        self._heap: list[_Entry] = []
+        self._numbers = count()
         self._sweep_at = _SWEEP_ABOVE
 
     def add(self, reference: MessageReference, due_at_ms: int) -> None:
@@ -28,23 +34,25 @@ class Schedule:
         if due_at_ms == ON_HOLD_MS:
             reference.queue.on_hold += 1
             return
-        heapq.heappush(self._heap, (due_at_ms, reference.sequence, reference))
+        heapq.heappush(self._heap, (due_at_ms, reference.sequence, next(self._numbers), reference.queue))
         if len(self._heap) > self._sweep_at:
             self._sweep()
 
     def _sweep(self) -> None:
-        living = {entry[1]: entry for entry in self._heap if self._waits(entry)}
+        living = {entry[1]: entry for entry in self._heap if self._waiting(entry) is not None}
         self._heap = list(living.values())
         heapq.heapify(self._heap)
         self._sweep_at = max(_SWEEP_ABOVE, 2 * len(self._heap))
 
     @staticmethod
-    def _waits(entry: tuple[int, int, MessageReference]) -> bool:
-        return entry[2].where is Where.SCHEDULED and entry[2].due_at_ms == entry[0]
+    def _waiting(entry: _Entry) -> MessageReference | None:
+        due_at_ms, sequence, _, queue = entry
+        reference = queue.references.get(sequence)
+        return reference if reference is not None and reference.where is Where.SCHEDULED and reference.due_at_ms == due_at_ms else None
 
     def next_ms(self) -> int | None:
         """When the earliest is due; None when nothing waits."""
-        while self._heap and not self._waits(self._heap[0]):
+        while self._heap and self._waiting(self._heap[0]) is None:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
@@ -55,9 +63,10 @@ class Schedule:
             earliest = self.next_ms()
             if earliest is None or earliest > now_ms:
                 break
-            reference = heapq.heappop(self._heap)[2]
-            reference.queue.withdraw(reference, Where.IN_COMMIT)
-            due.append(reference)
+            reference = self._waiting(heapq.heappop(self._heap))
+            if reference is not None:
+                reference.queue.withdraw(reference, Where.IN_COMMIT)
+                due.append(reference)
         return due
 
 
