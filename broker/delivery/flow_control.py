@@ -19,6 +19,8 @@ log = logging.getLogger("homing")
 
 WINDOW_MESSAGES: Final = 4000
 WINDOW_BYTES: Final = 4 * 1024 * 1024
+#: Who has sent nothing yet has no more: those who open very many producers before they send are many windows ahead.
+FIRST_WINDOW_BYTES: Final = 64 * 1024
 #: Even on a full house the first grant after a wait is not smaller than this.
 LEAST_WINDOW_BYTES: Final = 4 * 1024
 #: Producers wait while so many bytes, or a quarter of memory-limit, are on their way to the disk, until half of that is left.
@@ -58,7 +60,7 @@ class FlowControl:
 
     def open(self, producer: Producer) -> None:
         self.producers[producer] = None
-        self.top_up(producer)
+        self.top_up(producer, FIRST_WINDOW_BYTES)
 
     def close(self, producer: Producer) -> None:
         self.producers.pop(producer, None)
@@ -80,7 +82,7 @@ class FlowControl:
             return None
         return self._reason(resuming=False)
 
-    def top_up(self, producer: Producer) -> None:
+    def top_up(self, producer: Producer, most: int = WINDOW_BYTES) -> None:
         """Grants up to a full window when less than half is left, or says why not."""
         if producer.credit_messages > WINDOW_MESSAGES // 2 and producer.credit_bytes > WINDOW_BYTES // 2:
             return
@@ -96,7 +98,7 @@ class FlowControl:
             self.waiting[producer] = None
             return
         messages = max(0, min(WINDOW_MESSAGES, room) - producer.credit_messages)
-        window_bytes = min([self._window_bytes(), *(each.room or 0 for each in producer.shares)])
+        window_bytes = min([most, self._window_bytes(), *(each.room or 0 for each in producer.shares)])
         size = max(0, window_bytes - producer.credit_bytes)
         if messages or size:
             producer.credit_messages += messages
@@ -171,7 +173,9 @@ class FlowControl:
         self._state.wake()
 
     def _window_bytes(self) -> int:
-        free = self._memory.limit - self._memory.bytes
+        """Half of what is free of memory, and of what may be on its way to the disk, is for all windows together."""
+        unwritten = self._state.recorder.unwritten_bytes
+        free = min(self._memory.limit - self._memory.charged - unwritten, self._most_unwritten - unwritten)
         share = free // (2 * max(1, len(self.producers)))
         return max(LEAST_WINDOW_BYTES, min(WINDOW_BYTES, share))
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ...broker import Broker
 from ...connection import Connection
-from ...core.message import Message
+from ...core.message import REFERENCE_BYTES, Message
 from ...core.producer import Producer
 from ...errors import Refused
 from ...shares import Share, least
@@ -43,8 +43,9 @@ class Sends:
         self._broken = broken
         self._max_properties_bytes = max_properties_bytes
         self._largest_message = largest_message
-        #: What waits for its turn, in order; each returns whether it is done.
-        self._line: deque[Callable[[], bool]] = deque()
+        #: What waits for its turn, in order; each returns whether it is done. And what it takes in memory, which is charged meanwhile.
+        self._line: deque[tuple[Callable[[], bool], int]] = deque()
+        self._held = broker.owner()
 
     def limit_to(self, shares: Sequence[Share]) -> None:
         """No message may be larger than any of them lets it be."""
@@ -78,7 +79,8 @@ class Sends:
             broker.hold_sends(connection, session, messages, refusal)
             broker.top_up(producer)
         elif self._line or not self._store(connection, producer, first, messages, refusal):
-            self._wait(lambda: self._store(connection, producer, first, messages, refusal))
+            weight = sum([REFERENCE_BYTES + message.weight for message in messages])
+            self._wait(lambda: self._store(connection, producer, first, messages, refusal), weight)
 
     def then(self, act: Callable[[], None]) -> None:
         """Once everything before it is stored; at once, when it is."""
@@ -90,18 +92,20 @@ class Sends:
             act()
             return True
 
-        self._wait(done)
+        self._wait(done, 0)
 
     def drop(self) -> None:
         """The connection is gone: what was not stored yet is not stored any more. Nobody was told that it was."""
         self._line.clear()
+        self._held.close()
 
     @property
     def full(self) -> bool:
         return len(self._line) >= _MOST_WAITING
 
-    def _wait(self, work: Callable[[], bool]) -> None:
-        self._line.append(work)
+    def _wait(self, work: Callable[[], bool], weight: int) -> None:
+        self._line.append((work, weight))
+        self._held.charge(weight)
         if len(self._line) == 1:
             self._broker.wait_for_room(self._go_on)
         elif self.full:
@@ -111,9 +115,9 @@ class Sends:
         """Another turn; one frame at least is worked on, and what follows it as long as there is room."""
         line, broker = self._line, self._broker
         try:
-            while line and broker.has_room() and line[0]():
+            while line and broker.has_room() and line[0][0]():
                 if line:
-                    line.popleft()
+                    self._held.charge(-line.popleft()[1])
         except Exception as error:
             self._broken(error)
         if line:
