@@ -59,8 +59,9 @@ class Memory:
         return self.bytes >= self.limit
 
     def room(self) -> int:
-        """What may still be taken by anything but messages; below 0 where it is too much already."""
-        return self.limit // 2 - (self.charged - self.by_kind[Kind.QUEUES])
+        """What may still be taken by anything but messages, and fault groups, which have a share of their own; below 0 where it is too much
+        already."""
+        return self.limit // 2 - (self.charged - self.by_kind[Kind.QUEUES] - self.by_kind[Kind.FAULTS])
 
     def described(self) -> dict[str, Any]:
         """Bytes: the sum, and by kind of owner, the journal among them."""

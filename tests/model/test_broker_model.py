@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from homing.broker.core.consumer import Consumer
 from homing.broker.core.letter_filter import Filter
-from homing.broker.core.message import ON_HOLD_MS, Message, MessageReference, Where
+from homing.broker.core.message import ON_HOLD_MS, REFERENCE_BYTES, Message, MessageReference, Where
 from homing.broker.core.redelivery import Failure
 from homing.broker.delivery.retrying import NOW
 from homing.broker.errors import Refused
@@ -404,7 +404,7 @@ class PagedModel(BrokerModel):
 class ShortModel(PagedModel):
     """The same where five messages take all the memory there is."""
 
-    limits = BrokerLimits(window_messages=4, window_scheduled=2, memory_bytes=2_000)
+    limits = BrokerLimits(window_messages=4, window_scheduled=2, memory_bytes=5 * (REFERENCE_BYTES + 10))
 
 
 _SETTINGS = settings(
