@@ -55,7 +55,7 @@ MASKS = (
     (r"\bc\d+\b", "CONNECTION"),
     (r"127\.0\.0\.1:(?!1\b)\d+(.*?)  [\d.]+ (?:ms|s)  ", r"127.0.0.1:PORT\1  SPAN  "),
     (r"127\.0\.0\.1:(?!1\b)\d+", "127.0.0.1:PORT"),
-    (r"^(memory|commits|written|  (?:queues|connections|sessions|caches|declarations|journal))  .*", r"\1  …"),
+    (r"^(memory|commits|written|  (?:queues|connections|sessions|caches|declarations|faults|journal))  .*", r"\1  …"),
     (r"^(homing \S+) \(compiled\)", r"\1"),
 )
 #: In a table of counts: a rate, or nothing.
