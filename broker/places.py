@@ -76,6 +76,9 @@ def at_queue_of_name(broker: Engine, _: Connection, __: int, name: str, ___: obj
     if queue is not None:
         return (queue_place(queue),)
     address, separator, queue_name = address_and_queue(name)
+    if address == EVENTS:
+        # Nobody's right to make the queue says that its maker may hear of everybody's.
+        return (_address(EVENTS),)
     return (Place("queue", (queue_name, address) if separator else (address,)),)
 
 

@@ -532,6 +532,24 @@ def test_a_grant_is_for_its_names_its_virtual_host_and_its_keys(house: House) ->
         client.session().producer("app.q").send(b"x")
 
 
+def test_events_are_for_whoever_may_consume_them(house: House) -> None:
+    user = user_with(house, {"rights": ["create", "consume"], "pattern": "mine.#"})
+    client = house.client(user)
+
+    def made() -> None:
+        client.call("create-queue", queue="mine.a", address="homing.events", routing_type="multicast")
+
+    def subscribed() -> None:
+        client.session().consumer("homing.events::mine.b").ready().close()
+
+    for act in (made, subscribed):
+        with pytest.raises(homing.HomingError, match=r"consume access to address 'homing\.events'"):
+            act()
+    house.admin.call("grant", name=user, rights=["consume"], pattern="homing.events")
+    made()
+    subscribed()
+
+
 def test_what_is_granted_and_revoked_acts_on_connections_that_are_open(house: House) -> None:
     user, name = user_with(house), house.name()
     made(house, name)
