@@ -53,13 +53,13 @@ def asked(project: Path) -> list[str]:
 def test_it_installs_the_lock_with_hashes_once(project: Path) -> None:
     first = setup(project)
     assert first.returncode == 0, first.stderr
-    packages, itself, bytecode = asked(project)
+    packages, itself, libraries, bytecode = asked(project)
     assert packages.endswith("--require-hashes -r requirements.lock")
     assert itself.endswith("--no-deps --no-build-isolation --editable .")
     second = setup(project)
     assert (second.returncode, second.stdout, second.stderr) == (0, "", "")
     # Bytecode each time: sources change in between.
-    assert asked(project) == [packages, itself, bytecode, bytecode]
+    assert asked(project) == [packages, itself, libraries, bytecode, bytecode]
     assert bytecode == "-m compileall -q analytics broker client homing journal"
 
 
@@ -68,7 +68,7 @@ def test_a_changed_lock_is_installed(project: Path) -> None:
     with (project / "requirements.lock").open("a") as lock:
         lock.write("# changed\n")
     assert setup(project).returncode == 0
-    assert len(asked(project)) == 6
+    assert len(asked(project)) == 8
 
 
 def test_without_venv_it_says_the_one_command_that_adds_it(project: Path) -> None:
