@@ -55,6 +55,11 @@ class Server:
     def log_path(self) -> Path:
         return self.directory / "server.log"
 
+    def logged(self, *parts: str) -> str:
+        """The log, once each of these is in it: a thread writes it, behind what it tells of."""
+        wait_until(f"the log tells {parts}", lambda: all(part in self.log_path.read_text() for part in parts))
+        return self.log_path.read_text()
+
     @property
     def url(self) -> str:
         return f"homing://{self.ready['native']}"

@@ -94,8 +94,8 @@ async def test_without_an_address_it_is_parked_or_dropped_and_logged_once_a_minu
     await holds(connection, address, messages=left, parked=left)
     for message in messages:
         assert await outcomes(connection, message.message_id) == ["dropped"] * (not left)
-    told = [line for line in server.log_path.read_text().splitlines() if address in line and "no dead-letter-address" in line]
-    assert len(told) == 1
+    said = f"queue {address}: it has no dead-letter-address"
+    assert server.logged(said).count(said) == 1
 
 
 async def test_config_check_warns_of_a_limit_without_an_address(tmp_path: Path, homing: HomingCommand) -> None:

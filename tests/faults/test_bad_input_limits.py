@@ -328,10 +328,7 @@ def test_a_reload_of_an_empty_or_cut_file_lets_nobody_in(start_server: StartServ
     assert done.returncode == 0, done.stderr
     assert "addresses.sports" in done.stdout
     assert "77  after a restart" in done.stdout
-    log = server.log_path.read_text()
-    assert "sets nothing" in log
-    assert "changed: addresses.sports" in log
-    assert "only a restart brings into force: limits.max_queues" in log
+    server.logged("sets nothing", "changed: addresses.sports", "only a restart brings into force: limits.max_queues")
 
 
 CONFIGS: dict[str, tuple[str | bytes, str]] = {

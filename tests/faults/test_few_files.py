@@ -111,7 +111,7 @@ def test_nothing_is_loaded_once_clients_are_let_in(server: Server) -> None:
 def test_without_a_file_descriptor_every_message_keeps_its_place(server: Server) -> None:
     server.runner = ["/bin/sh", "-c", 'ulimit -n 80; exec "$@"', "sh"]
     server.start()
-    assert "the limit of open files is 80" in server.log_path.read_text()
+    server.logged("the limit of open files is 80")
     silent: list[socket.socket] = []
     host, _, port = server.url.removeprefix("homing://").rpartition(":")
 

@@ -50,9 +50,7 @@ async def test_none_reaches_a_native_consumer_and_why_is_told(server: Server, ho
             (listed,) = await native.call("consumers", queue="q")
             assert listed["too_large"] == 1
         assert get(ch, "DLQ.q")[2] == b"x" * LARGE
-    said = server.log_path.read_text()
-    assert f"takes {LARGE}" in said
-    assert "raise limits.max-frame-bytes, or consume the queue over AMQP" in said
+    server.logged(f"takes {LARGE}", "raise limits.max-frame-bytes, or consume the queue over AMQP")
 
 
 async def test_nor_its_dead_letter_queue_s_consumer_and_looking_at_it_is_no_harm(server: Server, homing: HomingCommand) -> None:

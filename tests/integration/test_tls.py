@@ -151,7 +151,7 @@ async def test_a_change_of_the_files_is_seen_by_itself(server: Server, authority
 
 def test_who_gives_new_keys_again_and_again_is_hung_up_on(server: Server) -> None:
     assert flood(place(server, "native-tls"), 100_000) < 100_000
-    wait_until("the log tells", lambda: "bytes of tls carried nothing" in server.log_path.read_text())
+    server.logged("bytes of tls carried nothing")
 
 
 def test_a_handshake_has_a_slot_and_the_time_of_a_login(tmp_path: Path, authority: Authority) -> None:
@@ -166,7 +166,7 @@ def test_a_handshake_has_a_slot_and_the_time_of_a_login(tmp_path: Path, authorit
         for each in silent:
             with each:
                 assert each.recv(1) == b"", "nobody who says nothing is waited for"
-        assert "gave way to another" in server.log_path.read_text()
+        server.logged("gave way to another")
 
 
 def certified(authority: Authority, file: Path) -> ssl.SSLContext:

@@ -107,6 +107,7 @@ def test_strace_counts_are_read() -> None:
     assert read_strace_counts(text) == {"fdatasync": 25.0, "fsync": 1.0}
 
 
+@pytest.mark.timeout(180)
 def test_the_curves_run(tmp_path: Path) -> None:
     assert curves.main(["queues", "consumers", "--smoke", "--most", "10", "--out", str(tmp_path)]) == 0
     found = json.loads((tmp_path / "curves.json").read_text())
