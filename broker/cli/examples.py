@@ -58,6 +58,7 @@ EXAMPLES: Final = {
     "faults list": ["homing faults list --watch", "homing faults list orders --json | jq '.[] | select(.last_hour > 0)'"],
     "faults show": ["homing faults show 2-9f86d081"],
     "faults redrive": ["homing faults redrive 2-9f86d081 --dry-run", "homing faults redrive 2-9f86d081 --canary 10 --wait"],
+    "faults retry": ["homing faults retry 2-9f86d081"],
     "faults delete": ["homing faults delete 2-9f86d081"],
     "faults mute": ["homing faults mute 2-9f86d081"],
     "faults unmute": ["homing faults unmute 2-9f86d081"],

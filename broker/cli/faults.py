@@ -175,6 +175,19 @@ def redrive(
 
 
 @app.command()
+def retry(fault: Fault, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Try all that failed of a fault last and waits for its time now, in whichever queue."""
+    from .client import talk
+
+    async def conversation(connection: Any) -> dict[str, Any]:
+        found = await connection.call("fault", fault=fault)
+        waiting = sorted(each["queue"] for each in found["groups"] if each["waiting"])
+        return await _in_each(connection, "retry", found["fault"], waiting, now=True)
+
+    _acted(talk(url, conversation), "due now", as_json)
+
+
+@app.command()
 def delete(fault: Fault, yes: Yes = False, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """Delete all that is dead of a fault and no consumer holds, in whichever queue it lies."""
     from .client import talk
@@ -182,16 +195,20 @@ def delete(fault: Fault, yes: Yes = False, url: Url = DEFAULT_URL, as_json: Json
     number, queues = talk(url, lambda connection: _dead_of(connection, fault))
     if queues:
         confirm(f"What is dead of fault {number} goes for good, from {', '.join(queues)}", yes)
+    _acted(talk(url, lambda connection: _in_each(connection, "delete-dead-letters", number, queues)), "removed", as_json)
 
-    async def conversation(connection: Any) -> dict[str, int]:
-        wanted = {"fault": number}
-        return {each: (await in_pages(connection, "delete-dead-letters", queue=each, filter=wanted))["messages"] for each in queues}
 
-    gone = talk(url, conversation)
+async def _in_each(connection: Any, verb: str, fault: str, queues: list[str], **how: Any) -> dict[str, Any]:
+    """Does it with what failed of the fault in each queue; how many messages that were."""
+    done = {each: (await in_pages(connection, verb, queue=each, filter={"fault": fault}, **how))["messages"] for each in queues}
+    return {"fault": fault, "messages": sum(done.values()), "queues": done}
+
+
+def _acted(done: dict[str, Any], sentence: str, as_json: bool) -> None:
     if as_json:
-        print_json({"fault": number, "messages": sum(gone.values()), "queues": gone})
+        print_json(done)
     else:
-        stdout.print(f"[bold]{counted(sum(gone.values()), 'message')}[/] dead of [bold]{number}[/] removed")
+        stdout.print(f"[bold]{counted(done['messages'], 'message')}[/] of fault [bold]{done['fault']}[/] {sentence}")
 
 
 async def _dead_of(connection: Any, fault: str) -> tuple[str, list[str]]:

@@ -71,6 +71,9 @@ async def test_a_fault_is_shown_muted_fixed_and_back(connection: Connection, ser
     (group,) = shown["groups"]
     assert (group["queue"], group["waiting"], group["muted"], group["regressed_ms"]) == (queue, 1, False, None)
     assert [each["fault"] for each in command.json("faults", queue, url=server.url)] == [number]
+    assert command.json("faults", "retry", number, url=server.url) == {"fault": number, "messages": 1, "queues": {queue: 1}}
+    await holds(connection, queue, scheduled=0, pending=2)
+    assert command.json("faults", "retry", number, url=server.url)["messages"] == 0
     command.json("faults", "mute", number, url=server.url)
     command.json("faults", "fixed", number, "1.5", url=server.url)
     (group,) = (await connection.call("fault", fault=number))["groups"]
