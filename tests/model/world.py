@@ -411,6 +411,7 @@ class World:
         held = sum(t.bytes for c in self.broker.connections.values() for t in c.transactions.values())
         account = self.broker.memory
         assert (account.by_kind[Kind.QUEUES], account.by_kind[Kind.SESSIONS]) == (memory, held)
+        assert account.by_kind[Kind.FAULTS] == sum(group.weight for group in self.broker.recorder.faults.by_id.values())
         assert account.charged == sum(account.by_kind)
 
     def _check_disk(self, queue: Queue) -> None:

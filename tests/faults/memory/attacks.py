@@ -269,15 +269,22 @@ def never_read(server: Server, limit: int) -> list[Client]:
 
 
 def many_queues(server: Server, limit: int) -> list[Client]:
-    """200 queues, each filled for a consumer that acknowledges nothing."""
+    """200 queues, from 512 MiB on 10,000, each filled for a consumer that acknowledges nothing."""
     clients: list[Client] = []
-    for number in range(200):
+    each = 50 if limit >= 512 * _MIB else 1
+
+    def frames() -> Sending:
+        for at in range(200):
+            for number in range(1, each + 1):
+                yield encode([int(Op.SEND_BODIES), number, 1 + at * 50, [], [b"x" * 4096] * 50])
+
+    for connection in range(200):
         raw = Raw(server.url)
-        raw.send(Op.SUBSCRIBE, 2, 1, f"slow.{number}", {"prefetch": 10_000})
-        raw.until(Op.RESULT)
-        raw.producer(f"slow.{number}")
-        frames = (encode([int(Op.SEND_BODIES), 1, 1 + at * 50, [], [b"x" * 4096] * 50]) for at in range(200))
-        clients.append(Client(raw, frames))
+        for number in range(1, each + 1):
+            raw.send(Op.SUBSCRIBE, 2, number, f"slow.{connection}.{number}", {"prefetch": 10_000})
+            raw.until(Op.RESULT)
+            raw.producer(f"slow.{connection}.{number}", number)
+        clients.append(Client(raw, frames()))
     return clients
 
 
