@@ -34,7 +34,16 @@ PARALLEL_REPORTS = 4
 #: Every table that is written, the one that takes longest first.
 TABLES = (
     *("poison_clusters", "survival", "overview", "attempts_to_success", "time_to_success", "retry_load", "recent_load"),
-    *("retry_storms", "thundering_herds", "dead_letters", "dead_letter_groups", "dead_letter_growth", "dead_letter_trend", "failed_most"),
+    *(
+        "retry_storms",
+        "thundering_herds",
+        "outages",
+        "dead_letters",
+        "dead_letter_groups",
+        "dead_letter_growth",
+        "dead_letter_trend",
+        "failed_most",
+    ),
     *("settings_in_force", "advice", "consumers", "releases", "due_error", "flow", "journeys"),
 )
 #: Longer than a small run needs for a step.
@@ -177,6 +186,7 @@ def reports(export: Export, shared: Shared) -> dict[str, Callable[[], DataFrame]
     from ..reports.due_error import due_error
     from ..reports.failed_most import failed_most
     from ..reports.flow import flow, journeys
+    from ..reports.outages import outage_windows
     from ..reports.overview import overview
     from ..reports.recent_load import recent_load
     from ..reports.releases import releases
@@ -197,6 +207,7 @@ def reports(export: Export, shared: Shared) -> dict[str, Callable[[], DataFrame]
         "recent_load": lambda: recent_load(attempts, messages, at_us),
         "retry_storms": lambda: retry_storms(shared.retry_load()),
         "thundering_herds": lambda: thundering_herds(attempts),
+        "outages": lambda: outage_windows(messages, attempts),
         "dead_letters": lambda: dead_letters(shared.deaths(), at_us),
         "dead_letter_groups": lambda: dead_letter_groups(shared.deaths(), shared.faults(), at_us),
         "dead_letter_growth": lambda: dead_letter_growth(shared.deaths()),

@@ -10,7 +10,7 @@ from .flow_chart import drawn_flow
 from .ranking import who_is
 from .tables import Results, Row, first_rows
 
-PERIODS, CLUSTERS, STORMS, HERDS, CONSUMERS, QUEUES, WAYS, JOURNEYS = 24, 12, 10, 10, 16, 16, 28, 10
+PERIODS, CLUSTERS, STORMS, HERDS, OUTAGES, CONSUMERS, QUEUES, WAYS, JOURNEYS = 24, 12, 10, 10, 10, 16, 16, 28, 10
 
 
 def found_patterns(results: Results) -> Row:
@@ -24,7 +24,12 @@ def found_patterns(results: Results) -> Row:
     return {
         "periods": {"title": _period_title(periods), "rows": periods},
         "clusters": {"title": _cluster_title(clusters), "rows": clusters},
-        "storms": {"title": _storm_title(storms, herds), "rows": storms, "herds": herds},
+        "storms": {
+            "title": _storm_title(storms, herds),
+            "rows": storms,
+            "herds": herds,
+            "outages": first_rows(results["outages"], OUTAGES),
+        },
         "suspects": first_rows(results["releases"].filter(pc.field("suspect")), CONSUMERS),
         "people": {"title": _people_title(people), "rows": people},
         "punctual": {"title": _due_title(punctual), "rows": punctual, "bins": list(BINS)},

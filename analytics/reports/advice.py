@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .deaths import FAILING
+from .deaths import OTHERWISE
 from .settings_in_force import DECIDING, periods
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def advice(fates: DataFrame, attempts: DataFrame, policies: DataFrame, settings:
     queue = ["broker_id", "queue", "policy"]
     group = [*queue, "error_class"]
     each = fates.where("first_at IS NOT NULL AND policy IS NOT NULL")
-    failing = F.col("died") & F.col("reason").isin(*FAILING)
+    failing = F.col("died") & ~F.col("reason").isin(*OTHERWISE)
     each = each.withColumns(
         {"otherwise": (F.col("outcome") == "expired") | (F.col("died") & ~failing), "died": F.coalesce(failing, F.lit(False))}
     )

@@ -8,21 +8,21 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 STAY = ("broker_id", "sequence")
-#: Reasons that are the consumer's: of the others the last error, if there was one, is not the cause.
-FAILING = ("delivery_limit", "poison", "not-retryable", "rejected")
+#: Reasons that are not the consumer's: the last error, if there was one, is not the cause. All others are, also the name of a rule.
+OTHERWISE = ("expired", "maxlen", "deleted")
 
 
 def deaths(dead_letters: DataFrame, messages: DataFrame, attempts: DataFrame, deliveries_by_minute: DataFrame) -> DataFrame:
     """One row a death, and one for each queue and minute in which messages were dropped of which the broker keeps no more than the count.
 
     ``broker_id``, ``message_id`` (null: counted only), ``queue``, ``address``, ``died_at``; ``outcome``: ``dead-lettered``, ``expired``,
-    ``dropped`` (removed); ``reason``: ``delivery_limit``, ``poison``, ``not-retryable``, ``rejected``, ``expired``, ``maxlen``;
-    ``error_class``, ``error_text``: of the last attempt, where failing was the reason; ``target_queues``, ``lies_in``: where it was put,
-    and where a copy lies; ``deaths``: how many, 1 but for those that were only counted.
+    ``dropped`` (removed); ``reason``: ``delivery_limit``, ``poison``, ``not-retryable``, ``rejected``, ``expired``, ``maxlen``, or the name
+    of the rule that dropped it; ``error_class``, ``error_text``: of the last attempt, where failing was the reason; ``target_queues``,
+    ``lies_in``: where it was put, and where a copy lies; ``deaths``: how many, 1 but for those that were only counted.
     """
     from pyspark.sql import functions as F
 
-    failing = F.col("reason").isin(*FAILING)
+    failing = ~F.col("reason").isin(*OTHERWISE)
     died = dead_letters.select(
         *("broker_id", "message_id", "queue", "address", "died_at", F.lit("dead-lettered").alias("outcome"), "reason"),
         F.when(failing, F.col("error_class")).alias("error_class"),

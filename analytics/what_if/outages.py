@@ -21,8 +21,8 @@ FAULT = ("broker_id", "queue", "error_class")
 
 def outages(stays: DataFrame) -> DataFrame:
     """One row for each broker, queue and error class that time decided: ``outages``, an array by time of ``after_us`` (the last success
-    before; null: none), ``from_us``, ``to_us`` (the first and last failure), ``before_us`` (the first success after; null: none) and
-    ``met``: how many messages failed first in it.
+    before; null: none), ``from_us``, ``to_us`` (the first and last failure), ``before_us`` (the first success after; null: none),
+    ``met``: how many messages failed first in it, and ``count``: failures.
 
     ``stays``: of simulate.failed_stays. Who died in outages only is one of their victims; who failed amid successes had trouble of its own.
     """
@@ -51,7 +51,7 @@ def outages(stays: DataFrame) -> DataFrame:
     died = stays.where("died AND NOT verdict").select(*FAULT, failures.alias("each"))
     victims = died.join(F.broadcast(by_time), list(FAULT)).where(~amid).select(*FAULT, F.explode("each").alias("each"))
     whole = events.join(F.broadcast(by_time.select(*FAULT)), list(FAULT)).unionByName(victims)
-    told = F.struct("after_us", "from_us", "to_us", "before_us", "met")
+    told = F.struct("after_us", "from_us", "to_us", "before_us", "met", "count")
     return _runs(whole).where("NOT won").groupBy(*FAULT).agg(F.sort_array(F.collect_list(told)).alias("outages"))
 
 

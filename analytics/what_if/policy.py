@@ -43,8 +43,9 @@ _PLAIN_SCHEDULE = {"redelivery-delay-multiplier": 1.0, "redelivery-collision-avo
 OTHERS = frozenset(
     """allow-consumer-policy allow-drop-head-on-dead-letter-queue auto-create-addresses auto-create-dead-letter-resources
     auto-create-expiry-resources auto-create-queues auto-delete-addresses auto-delete-queues auto-delete-queues-delay consumer-prefetch
-    consumer-timeout dead-letter-address dead-letter-queue-prefix dead-letter-queue-suffix default-address-routing-type default-exclusive
-    default-max-consumers expires expiry-address expiry-queue-prefix expiry-queue-suffix keep-tracebacks max-length max-length-bytes
+    consumer-timeout dead-letter-address dead-letter-queue-prefix dead-letter-queue-suffix dead-letters-threshold
+    default-address-routing-type default-exclusive default-max-consumers expires expiry-address expiry-queue-prefix expiry-queue-suffix
+    keep-tracebacks max-length max-length-bytes
     max-nack-delay max-redelivery-records max-traceback-bytes max-ttl message-key-property message-ttl min-ttl no-expiry overflow
     persist-delivery-count-before-delivery rules suspect-timeout temporary-dead-letter-queue traceback-redactions
     without-dead-letter-address""".split()
@@ -105,16 +106,18 @@ class Policies:
 
         What they do not name stays as in ``in_force``: the JSON of a policy, as ``policies`` of an export has it; None: as by default.
         ``declared``: the JSON of what the queue was declared with, which goes before patterns; the limit of ``#`` is not for queues that
-        AMQP declared.
+        AMQP declared, nor are its delays for what came back to them at once, for AMQP clients returned it.
         """
         if not matching:
             return None
-        options = json.loads(declared or "{}")
-        named: dict[str, Any] = {}
+        now, own, named = _named_in(in_force), _named_in(declared), dict[str, Any]()
+        spared: set[str] = set()
+        if "amqp" in json.loads(declared or "{}"):
+            spared = {_LIMIT, *(() if now.get("redelivery-delay") else (*_SCHEDULE, *_PLAIN_SCHEDULE))}
         for pattern, settings in self.layers:
             if pattern in matching:
-                named |= {key: settings[key] for key in settings if not (pattern == "#" and key == _LIMIT and "amqp" in options)}
-        return policy_of(_scheduled(_scheduled(DEFAULTS, _named_in(in_force)), {**named, **_named_in(declared)}))
+                named |= {key: settings[key] for key in settings if not (pattern == "#" and key in spared)}
+        return policy_of(_scheduled(_scheduled(DEFAULTS, now), {**named, **own}))
 
     def patterns(self) -> list[tuple[str, str]]:
         """(pattern, regular expression: regex_of)."""

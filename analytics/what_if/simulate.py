@@ -36,8 +36,8 @@ PLAYED = 15_000
 LAST_HAZARD = 16
 KEY = ("broker_id", "sequence")
 QUEUE = ("broker_id", "queue")
-#: Verdicts of the application, and deaths for want of room: another policy would not have changed them.
-VERDICTS = ("poison", "not-retryable", "rejected", "maxlen")
+#: Ends that another policy might have changed. The others are verdicts of the application or of a rule, and deaths for want of room.
+CHANGING = ("delivery_limit", "expired", "deleted")
 
 
 def uniform(seed: int, what: str, *columns: str | Column) -> Column:
@@ -112,7 +112,7 @@ def failed_stays(messages: DataFrame, attempts: DataFrame, until_us: int | None 
         F.coalesce(first["error_class"], F.lit("")).alias("error_class"),
         F.when(F.size("knots") == F.col("failed_attempts"), F.col("knots.at_ms")).otherwise(every).alias("failures_ms"),
         F.when(succeeded, since(F.col("settled_at"))).alias("success_ms"),
-        F.coalesce(F.col("reason").isin(*VERDICTS), F.lit(False)).alias("verdict"),
+        F.coalesce(~F.col("reason").isin(*CHANGING), F.lit(False)).alias("verdict"),
         F.coalesce((F.unix_micros("first_at") - F.unix_micros("sent_at")) / 1000, F.lit(0.0)).alias("before_ms"),
         F.when(succeeded, (F.unix_micros("settled_at") - F.unix_micros(last["due_at"])) / 1000).alias("lag_ms"),
         F.coalesce(F.col("outcome").isin("dead-lettered", "dropped"), F.col("state") == "parked").alias("died"),

@@ -7,7 +7,9 @@ that it really went there shows when a client finds it there, or looks at the qu
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 
@@ -21,21 +23,38 @@ class Between(NamedTuple):
     def since(cls, low_us: int) -> Between:
         return cls(low_us // 1000 * 1000 - 1000, now_us() + 1000)
 
+    def after(self, ms: int) -> Between:
+        return Between(self.low + ms * 1000, self.high + ms * 1000)
+
 
 def now_us() -> int:
     return time.time_ns() // 1000
 
 
+class Program(NamedTuple):
+    """What a consumer's program tells of itself, which may be nothing."""
+
+    client: str | None
+    version: str | None
+    host: str | None
+
+
 class Failure(NamedTuple):
     at: Between
+    #: when it joined the consumer's window, and when the broker heard that the program had it
+    assigned: Between
     given: Between
     error: str
-    text: str
-    #: what the consumer's program calls itself
-    client: str
+    #: None: nothing was told
+    text: str | None
+    program: Program
     #: the limit in force, and how many attempts of each message are kept
     limit: int
     records: int
+    #: when it was to be tried again; None: at once, or never
+    due: Between | None = None
+    #: for how long at least the program had it
+    held_us: int = 0
 
 
 @dataclass
@@ -53,9 +72,13 @@ class QueueEntry:
     reason: str | None = None
     target: str | None = None
     ended: Between | None = None
-    client: str | None = None
+    program: Program | None = None
+    #: of the delivery that succeeded, when it joined the window
+    assigned: Between | None = None
     #: it stays, and nobody gets it any more
     parked: bool = False
+    #: it stays, and is due long after the end
+    waits: bool = False
 
 
 @dataclass
@@ -65,29 +88,62 @@ class Account:
     ids: dict[int, int] = field(default_factory=dict)
     #: queue -> its limits one after the other, and from when on
     limits: dict[str, list[tuple[int, Between]]] = field(default_factory=dict)
+    #: queue -> the delay after a failure, in milliseconds
+    delays: dict[str, int] = field(default_factory=dict)
+    #: of all brokers of a report: when the first message was sent, and when the last export was taken, as it says itself
+    began: Between = field(default_factory=lambda: Between(0, 0))
+    exported_us: int = 0
+
+    #: message -> its stays; queue -> message -> the stay that is not over, and of these the ones that somebody will be given
+    _of: dict[int, list[QueueEntry]] = field(default_factory=lambda: defaultdict(list))
+    _here: dict[str, dict[int, QueueEntry]] = field(default_factory=lambda: defaultdict(dict))
+    _ready: dict[str, dict[int, QueueEntry]] = field(default_factory=lambda: defaultdict(dict))
 
     def enter(self, message: int, queue: str, at: Between, came: str = "sent") -> QueueEntry:
         stay = QueueEntry(message, queue, at, came)
         self.stays.append(stay)
+        self._of[message].append(stay)
+        self._here[queue][message] = self._ready[queue][message] = stay
         return stay
 
     def here(self, queue: str) -> list[QueueEntry]:
-        return [stay for stay in self.stays if stay.queue == queue and stay.outcome is None]
+        return list(self._here[queue].values())
 
-    def ready(self, queue: str) -> list[QueueEntry]:
-        return [stay for stay in self.here(queue) if not stay.parked]
+    def ready(self, queue: str) -> Mapping[int, QueueEntry]:
+        """In the order in which they came."""
+        return self._ready[queue]
 
     def of(self, message: int) -> list[QueueEntry]:
-        return [stay for stay in self.stays if stay.message == message]
+        return self._of[message]
 
     def at(self, message: int, queue: str) -> QueueEntry:
         """Where a client has just got it. Raises where it cannot be."""
-        (stay,) = (each for each in self.here(queue) if each.message == message)
-        return stay
+        return self._ready[queue][message]
+
+    def stays_for_long(self, stay: QueueEntry, *, parked: bool) -> None:
+        stay.parked, stay.waits = parked, not parked
+        del self._ready[stay.queue][stay.message]
 
     def end(
-        self, stay: QueueEntry, outcome: str, at: Between, reason: str | None = None, target: str | None = None, client: str | None = None
+        self, stay: QueueEntry, outcome: str, at: Between, reason: str | None = None, target: str | None = None, by: Program | None = None
     ) -> None:
-        stay.outcome, stay.ended, stay.reason, stay.target, stay.client = outcome, at, reason, target, client
+        stay.outcome, stay.ended, stay.reason, stay.target, stay.program = outcome, at, reason, target, by
+        del self._here[stay.queue][stay.message]
+        self._ready[stay.queue].pop(stay.message, None)
         if target is not None:
             self.enter(stay.message, target, at, "moved")
+
+
+def reported(accounts: list[Account], exported_us: int) -> Account:
+    """Says to each of which time the report is; returns all of them as one, for what is told of all brokers together."""
+    entered = [stay.entered for account in accounts for stay in account.stays]
+    began = Between(min(each.low for each in entered), min(each.high for each in entered))
+    for account in accounts:
+        account.began, account.exported_us = began, exported_us
+    whole = Account(began=accounts[0].began, exported_us=accounts[0].exported_us)
+    for number, account in enumerate(accounts):
+        for stay in account.stays:
+            entry = replace(stay, message=number * 1_000_000 + stay.message)
+            whole.stays.append(entry)
+            whole.of(entry.message).append(entry)
+    return whole

@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pika
+
 from homing import client
-from homing.client import AckMode, Connection, Message
+from homing.client import AckMode, Connection
+from tests import amqp_support
 from tests.process import Server
-from tests.truth.account import Account, Between, Failure, now_us
-from tests.truth.workload import ERRORS, FINAL, Consume, Expire, QueueSettings, Redrive, Restart, Retune, Send, Workload
+from tests.truth.account import Account, Between, Failure, Program, QueueEntry, now_us
+from tests.truth.workers import HOST, KINDS, Delivery, Failing, Worker
+from tests.truth.workload import (
+    ERRORS,
+    FINAL,
+    HOLD,
+    WAIT,
+    Circle,
+    Consume,
+    Expire,
+    Kill,
+    QueueSettings,
+    Redrive,
+    Restart,
+    Retune,
+    Send,
+    Workload,
+)
 
 #: What holds for dead-letter queues: their messages are drained long before the limit.
 DEAD_LETTERS = QueueSettings(limit=10, delay_ms=5, records=10, dead="park")
+LONG_MS = 3_600_000
 
 
 class Play:
@@ -20,14 +42,15 @@ class Play:
         self.workload = workload
         settings = {name: queue.as_yaml() for name, queue in workload.queues.items()}
         everywhere = {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True, "redelivery-delay": "5ms"}
-        self.server = Server(directory, {"address-settings": {"#": everywhere, **settings}})
-        self.account = Account()
+        self.server = Server(directory, {**amqp_support.AMQP, "address-settings": {"#": everywhere, **settings}})
+        self.account = Account(delays={name: queue.delay_ms for name, queue in workload.queues.items()})
         #: of each message, the plan of its deliveries that is left
         self._left: dict[int, str] = {}
         #: of messages with a time to live
         self._mortal: set[int] = set()
         self._settings = dict(workload.queues)
-        self._client = self._version = ""
+        #: queue -> whether its last delivery failed
+        self._last_failed: dict[str, bool] = {}
 
     async def run(self) -> Account:
         began = now_us()
@@ -36,110 +59,251 @@ class Play:
             self.account.limits[queue] = [(settings.limit, Between.since(began))]
         for step in self.workload.steps:
             match step:
+                case Circle():
+                    await self._circle(step)
                 case Send():
                     await self._send(step)
                 case Consume():
                     await self._consume(step)
                 case Expire():
                     await self._expire(step.queue)
+                case Kill():
+                    await self._kill(step)
                 case Retune():
                     await self._retune(step)
                 case Redrive():
-                    await self._redrive(step.queue)
+                    await self._redrive(step)
                 case Restart():
                     self.server.kill() if step.kill else self.server.stop()
                     self.server.start()
         await self._look()
         return self.account
 
+    def _connect(self) -> Connection:
+        return client.connect(self.server.url)
+
     async def _send(self, step: Send) -> None:
-        async with client.connect(self.server.url) as connection, connection.session() as session:
+        numbers = range(len(self._left), len(self._left) + len(step.plans))
+        self._left.update(zip(numbers, step.plans, strict=True))
+        self._mortal |= set(numbers) if step.ttl_ms else set()
+        if step.by.startswith("amqp"):
+            times = self._publish(step, numbers)
+        else:
+            times = await self._send_natively(step, numbers)
+        for number, at in zip(numbers, times, strict=True):
+            self.account.enter(number, step.queue, at)
+            self._trim(step.queue, at)
+
+    async def _learn(self, queue: str) -> list[int]:
+        """The broker's numbers of the messages there, which AMQP clients are not told; returns those in the bodies."""
+        async with self._connect() as connection, connection.session() as session:
+            found = {int(entry["body"]): entry["message_id"] async for entry in session.browser(queue)}
+        self.account.ids |= found
+        return sorted(found)
+
+    async def _send_natively(self, step: Send, numbers: range) -> list[Between]:
+        times = []
+        async with (
+            self._connect() as connection,
+            connection.session(AckMode.TRANSACTED if step.by == "transacted" else AckMode.AUTO) as session,
+        ):
             producer = session.producer(step.queue)
-            for plan in step.plans:
-                number = len(self._left)
-                self._left[number] = plan
-                if step.ttl_ms:
-                    self._mortal.add(number)
+            if step.by == "transacted":
+                await producer.send(b"-1")
+                await session.rollback()
+            for number in numbers:
                 began = now_us()
                 await producer.send(b"%d" % number, ttl_ms=step.ttl_ms)
-                at = Between.since(began)
-                self.account.enter(number, step.queue, at)
-                self._trim(step.queue, at)
+                times.append(Between.since(began))
+            if step.by == "transacted":
+                began = now_us()
+                await session.commit()
+                times = [Between.since(began)] * len(numbers)
+        return times
+
+    def _publish(self, step: Send, numbers: range) -> list[Between]:
+        lasting, times = pika.BasicProperties(delivery_mode=2), []
+        settings = self._settings[step.queue]
+        arguments = {"x-delivery-limit": settings.limit - 1} if settings.declared else settings.arguments
+        with amqp_support.channel(self.server) as channel:
+            channel.queue_declare(step.queue, durable=True, arguments=arguments)
+            transacted = step.by == "amqp-tx"
+            if transacted:
+                channel.tx_select()
+                channel.basic_publish("", step.queue, b"-1", lasting)
+                channel.tx_rollback()
+            else:
+                channel.confirm_delivery()
+            for number in numbers:
+                began = now_us()
+                channel.basic_publish("", step.queue, b"%d" % number, lasting)
+                times.append(Between.since(began))
+            if transacted:
+                began = now_us()
+                channel.tx_commit()
+                times = [Between.since(began)] * len(numbers)
+        return times
 
     def _trim(self, queue: str, at: Between) -> None:
         """drop-head: what is too much goes, the oldest first."""
         settings = self._settings[queue]
         while settings.length and len(waiting := self.account.ready(queue)) > settings.length:
-            target = f"DLQ.{queue}" if settings.keeps_dead else None
-            self.account.end(waiting[0], "dead-lettered" if target else "dropped", at, "maxlen", target)
+            target = settings.target(queue)
+            oldest = next(iter(waiting.values()))
+            self.account.end(oldest, "dead-lettered" if target else "dropped", at, "maxlen", target)
 
     async def _expire(self, queue: str) -> None:
-        mortal = [stay for stay in self.account.ready(queue) if stay.message in self._mortal]
+        mortal = [stay for stay in self.account.ready(queue).values() if stay.message in self._mortal]
+        target = f"EXP.{queue}" if self._settings[queue].expired else None
         began = now_us()
-        async with client.connect(self.server.url) as connection, connection.session() as session:
+        async with self._connect() as connection, connection.session() as session:
             gone = {stay.message for stay in mortal}
             # A look is as good as a sleep: it goes to the broker and back.
             while any([int(entry["body"]) in gone async for entry in session.browser(queue)]):
                 pass
         for stay in mortal:
-            self.account.end(stay, "expired", Between(stay.entered.low, Between.since(began).high), "expired")
+            self.account.end(stay, "expired", Between(stay.entered.low, Between.since(began).high), "expired", target)
 
     async def _retune(self, step: Retune) -> None:
         self._settings[step.queue] = settings = replace(self._settings[step.queue], limit=step.limit)
         self.server.config["address-settings"][step.queue] = settings.as_yaml()
         self.server.write_config()
-        async with client.connect(self.server.url) as connection:
+        async with self._connect() as connection:
             began = now_us()
             await connection.call("reload")
         self.account.limits[step.queue].append((step.limit, Between.since(began)))
 
-    async def _consume(self, step: Consume) -> None:
-        queue = step.queue
-        self._client, self._version = f"worker-{step.version}", step.version
-        async with self._worker() as connection, connection.session(AckMode.INDIVIDUAL) as session:
-            consumer = session.consumer(queue, prefetch=1)
-            while self.account.ready(queue):
-                began = now_us()
-                message = await consumer.receive(timeout_ms=20_000)
-                assert message is not None, f"{queue} does not hand out {self.account.here(queue)}"
-                await self._answer(connection, queue, message, Between.since(began))
+    async def _worker(self, queue: str, by: str, version: str, number: int = 0) -> Worker:
+        program = Program(f"worker-{by}-{number}", version, HOST)
+        return await KINDS[by](self.server, program).open(queue)
 
-    def _worker(self) -> Connection:
-        return client.connect(self.server.url, client_id=self._client, program_version=self._version)
-
-    async def _answer(self, connection: Connection, queue: str, message: Message, given: Between) -> None:
-        number = int(message.body)
-        stay = self.account.at(number, queue)
-        self.account.ids[number] = message.message_id
-        answer, self._left[number] = self._left[number][:1], self._left[number][1:]
-        if queue not in self.workload.queues:
-            answer = answer.replace(FINAL, "T")
-        began = now_us()
-        if not answer:
-            await message.acknowledge(confirm=True)
-            self.account.end(stay, "succeeded", Between.since(began), client=self._client)
+    async def _consume(self, step: Consume, also: str = "") -> None:
+        """``also``: from where messages come back by themselves."""
+        ready, coming = self.account.ready(step.queue), self.account.ready(also)
+        if not ready:
             return
-        kind, text = ERRORS.get(answer, (RuntimeError, "order {} is no order"))
-        error = kind(text.format(number))
-        await message.nack(error=error, retryable=answer != FINAL)
-        await connection.call("statistics")  # answered after what was sent before it
-        at = Between.since(began)
-        source = self._settings.get(queue, DEAD_LETTERS)
-        stay.failures.append(Failure(at, given, kind.__name__, str(error), self._client, source.limit, source.records))
-        dies = "not-retryable" if answer == FINAL else "delivery_limit" if len(stay.failures) >= source.limit else None
-        if dies and source.keeps_dead:
-            self.account.end(stay, "dead-lettered", at, dies, f"DLQ.{queue}")
-        elif dies and source.dead == "drop":
-            self.account.end(stay, "dropped", at, dies)
-        elif dies:
-            stay.parked = True
+        await self._learn(step.queue)
+        workers = [await self._worker(step.queue, step.by, version, number) for number, version in enumerate(step.versions)]
+        asking = {asyncio.ensure_future(worker.get()): worker for worker in workers}
+        try:
+            while ready or coming:
+                got, _ = await asyncio.wait(asking, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+                assert got, f"{step.queue} does not hand out {[*ready, *coming]}"
+                for task in got:
+                    worker = asking.pop(task)
+                    await self._answer(step.queue, worker, await task)
+                    asking[asyncio.ensure_future(worker.get())] = worker
+        finally:
+            for task in asking:
+                task.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
+            for worker in workers:
+                await worker.close()
 
-    async def _redrive(self, queue: str) -> None:
-        if not (dead := self.account.here(queue)):
-            return
-        async with client.connect(self.server.url) as connection:
+    async def _answer(self, queue: str, worker: Worker, deliveries: Sequence[Delivery]) -> None:
+        """As the first of them is planned to end; those that were given with it fare like it."""
+        for delivery in deliveries:
+            if delivery.number not in self.account.ready(queue):  # it has come back from where it waited
+                waited = self.account.of(delivery.number)[-1]
+                self.account.end(waited, "expired", Between(waited.entered.low, delivery.assigned.high), "expired", queue)
+        stays = [self.account.at(delivery.number, queue) for delivery in deliveries]
+        plans = [self._left[delivery.number] for delivery in deliveries]
+        for delivery in deliveries:
+            self._left[delivery.number] = self._left[delivery.number][1:]
+        failing, held_us = self._failing(queue, worker, plans[0][:1], deliveries[0].number), 0
+        heard_us = None
+        if plans[0][:1] == HOLD:
+            await worker.answered()  # the broker knows that it was given
             began = now_us()
-            await connection.call("redrive", queue=queue, message_ids=None)
+            await asyncio.sleep(0.01)
+            held_us, heard_us = now_us() - began, began
+        if self._last_failed.get(queue) != (failing is not None):
+            await asyncio.sleep(0.004)  # so that the broker's clock tells which came first
+        self._last_failed[queue] = failing is not None
+        began = now_us()
+        await worker.settle(deliveries, failing)
+        at = Between.since(began)
+        for stay, delivery in zip(stays, deliveries, strict=True):
+            if failing is None:
+                stay.assigned = delivery.assigned
+                self.account.end(stay, "succeeded", at, by=worker.program)
+            else:
+                error, text = worker.told(failing, last=delivery is deliveries[-1])
+                given = Between(delivery.assigned.low, at.high if heard_us is None else heard_us + 1000)
+                failure = Failure(at, delivery.assigned, given, error, text, worker.program, 0, 0, None, held_us)
+                self._failed(stay, failure, failing, amqp=worker.amqp)
+
+    def _failing(self, queue: str, worker: Worker, answer: str, number: int) -> Failing | None:
+        if not answer:
+            return None
+        if queue not in self._settings or (answer == FINAL and "final" not in worker.says):
+            answer = "T"
+        if answer == FINAL:
+            return Failing(RuntimeError(f"order {number} is no order"), final=True)
+        kind, text = ERRORS.get(answer, ERRORS["T"])
+        return Failing(kind(text.format(number)), delay_ms=LONG_MS if answer == WAIT and "delay" in worker.says else None)
+
+    def _failed(self, stay: QueueEntry, failure: Failure, failing: Failing | None, *, amqp: bool) -> None:
+        source, delay_ms, dies = self._settings.get(stay.queue, DEAD_LETTERS), 0, None
+        if failing is not None and failing.final:
+            dies = "rejected" if amqp else "not-retryable"
+        elif 0 < source.limit <= len(stay.failures) + 1:
+            dies = "delivery_limit"
+        elif failing is not None and failing.delay_ms:
+            delay_ms = failing.delay_ms
+        elif stay.queue in self._settings or not amqp:  # what AMQP clients return comes back at once unless settings name a delay
+            delay_ms = source.delay_ms
+        due = failure.at.after(delay_ms) if delay_ms else None
+        stay.failures.append(failure._replace(limit=source.limit, records=source.records, due=due))
+        if dies and source.keeps_dead:
+            self.account.end(stay, "dead-lettered", failure.at, dies, source.target(stay.queue))
+        elif dies and source.dead == "drop":
+            self.account.end(stay, "dropped", failure.at, dies)
+        elif dies or delay_ms == LONG_MS:
+            self.account.stays_for_long(stay, parked=bool(dies))
+
+    async def _circle(self, step: Circle) -> None:
+        there, back = ({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": name} for name in (step.waiting, step.queue))
+        with amqp_support.channel(self.server) as channel:
+            channel.queue_declare(step.queue, durable=True, arguments=there)
+            channel.queue_declare(step.waiting, durable=True, arguments={**back, "x-message-ttl": 20})
+        self._settings[step.queue] = QueueSettings(-1, 0, 10, "keep", dead_queue=step.waiting, arguments=there)
+        self.account.delays[step.queue] = 0
+        await self._send(Send(step.queue, tuple(FINAL * times for times in step.rejections), by="amqp"))
+        await self._consume(Consume(step.queue, by="amqp"), also=step.waiting)
+
+    async def _kill(self, step: Kill) -> None:
+        if not self.account.ready(step.queue):
+            return
+        await self._learn(step.queue)
+        worker = await self._worker(step.queue, step.by, "1.0")
+        (delivery,) = await asyncio.wait_for(worker.get(most=1), 30)
+        await worker.answered()  # the broker knows that it was given
+        began = now_us()
+        if step.broker:
+            self.server.kill()
+            await worker.cut()
+            self.server.start()
+            return
+        await worker.cut()
+        async with self._connect() as connection:
+            while await connection.listing("consumers", queue=step.queue):
+                pass
+        at = Between.since(began)
+        failure = Failure(
+            at, delivery.assigned, Between(delivery.assigned.low, began + 1000), "connection-lost", None, worker.program, 0, 0
+        )
+        self._failed(self.account.at(delivery.number, step.queue), failure, None, amqp=worker.amqp)
+
+    async def _redrive(self, step: Redrive) -> None:
+        if not (dead := self.account.here(step.queue)):
+            return
+        async with self._connect() as connection:
+            began = now_us()
+            if step.job:
+                await connection.redrive(step.queue, wait=True, stop_above=None)
+            else:
+                await connection.call("redrive", queue=step.queue, message_ids=None)
             at = Between.since(began)
         for stay in dead:
             home = self.account.of(stay.message)[0].queue
@@ -148,7 +312,5 @@ class Play:
 
     async def _look(self) -> None:
         """What is left lies where the account has it."""
-        async with client.connect(self.server.url) as connection, connection.session() as session:
-            for queue in {stay.queue for stay in self.account.stays}:
-                found = sorted([int(entry["body"]) async for entry in session.browser(queue)])
-                assert found == sorted(stay.message for stay in self.account.here(queue)), queue
+        for queue in {stay.queue for stay in self.account.stays}:
+            assert await self._learn(queue) == sorted(stay.message for stay in self.account.here(queue)), queue

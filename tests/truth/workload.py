@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +15,10 @@ ERRORS: dict[str, tuple[type[Exception], str]] = {
     "V": (ValueError, "order {} has no price"),
     "K": (KeyError, "customer {}"),
 }
-#: The consumer says that trying again is of no use.
-FINAL = "X"
+#: The consumer says that trying again is of no use; or that it is of none before long; or it holds the message for a while.
+FINAL, WAIT, HOLD = "X", "W", "H"
+#: How producers and consumers speak to the broker.
+SPEECHES = ("native", "native", "transacted", "amqp", "amqp-tx")
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,7 @@ class Send:
     plans: tuple[str, ...]
     #: 0: they do not expire
     ttl_ms: int = 0
+    by: str = "native"
 
 
 @dataclass(frozen=True)
@@ -44,16 +48,27 @@ class Retune:
 
 @dataclass(frozen=True)
 class Consume:
-    """Until nothing is left in the queue."""
+    """Until nothing is left in the queue, by as many consumers as there are versions: which release each program is."""
 
     queue: str
-    #: which release of the program
-    version: str = "1.0"
+    versions: tuple[str, ...] = ("1.0",)
+    by: str = "native"
+
+
+@dataclass(frozen=True)
+class Kill:
+    """A consumer has got a message, and is gone without a word; or the broker is."""
+
+    queue: str
+    by: str
+    broker: bool = False
 
 
 @dataclass(frozen=True)
 class Redrive:
     queue: str
+    #: as a job, or at once
+    job: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,7 +76,20 @@ class Restart:
     kill: bool
 
 
-Step = Send | Expire | Consume | Retune | Redrive | Restart
+@dataclass(frozen=True)
+class Circle:
+    """AMQP's retry loop, with queues of its own: what is rejected waits in another queue until it expires there and comes back."""
+
+    #: of each message, how often it is rejected before it is accepted
+    rejections: tuple[int, ...]
+    queue: str = "tries"
+
+    @property
+    def waiting(self) -> str:
+        return f"{self.queue}.wait"
+
+
+Step = Circle | Send | Expire | Consume | Retune | Kill | Redrive | Restart
 
 
 @dataclass(frozen=True)
@@ -73,11 +101,26 @@ class QueueSettings:
     dead: str
     #: 0: any number; else the oldest give way
     length: int = 0
+    #: what expires is kept
+    expired: bool = False
+    #: the limit is the queue's own, which an AMQP client has declared it with
+    declared: bool = False
+    #: of a queue that is declared with it: where its dead go, and how it says so
+    dead_queue: str | None = None
+    arguments: Mapping[str, Any] | None = None
+
+    def target(self, queue: str) -> str | None:
+        """Where what dies goes."""
+        return self.dead_queue or f"DLQ.{queue}" if self.keeps_dead else None
 
     def as_yaml(self) -> dict[str, Any]:
-        named = {"max-delivery-attempts": self.limit, "redelivery-delay": f"{self.delay_ms}ms", "max-redelivery-records": self.records}
+        named: dict[str, Any] = {"redelivery-delay": f"{self.delay_ms}ms", "max-redelivery-records": self.records}
+        if not self.declared:
+            named["max-delivery-attempts"] = self.limit
         if self.length:
             named |= {"max-length": self.length, "overflow": "drop-head"}
+        if self.expired:
+            named |= {"expiry-address": "EXP", "auto-create-expiry-resources": True}
         if self.dead == "keep":
             return named | {"dead-letter-address": "DLA"}
         return named | {"dead-letter-address": None} | ({"without-dead-letter-address": "drop"} if self.dead == "drop" else {})
@@ -93,7 +136,7 @@ class Workload:
     steps: tuple[Step, ...]
 
 
-PLANS = st.text(alphabet="TTTVK" + FINAL, max_size=6)
+PLANS = st.text(alphabet="TTTTTVVKK" + FINAL + WAIT + HOLD, max_size=6)
 QUEUE_SETTINGS = st.builds(
     QueueSettings,
     limit=st.integers(1, 5),
@@ -101,34 +144,51 @@ QUEUE_SETTINGS = st.builds(
     records=st.sampled_from([0, 2, 10]),
     dead=st.sampled_from(["keep", "keep", "keep", "drop", "park"]),
     length=st.sampled_from([0, 0, 3]),
+    expired=st.booleans(),
+    declared=st.sampled_from([False, False, False, True]),
 )
+#: Of each message another one, or all of them fail together for a while and then succeed.
+BATCHES = st.lists(PLANS, min_size=3, max_size=12) | st.builds(
+    lambda plan, count: [plan] * count, st.sampled_from(["T", "TTT"]), st.integers(5, 15)
+)
+VERSIONS = st.lists(st.sampled_from(["1.0", "1.1"]), min_size=1, max_size=3).map(tuple)
+BY = st.sampled_from(SPEECHES)
+#: What takes the time of a start.
+SELDOM = st.sampled_from([False, False, False, True])
 
 
 @st.composite
 def workloads(draw: st.DrawFn) -> Workload:
     queues = draw(st.dictionaries(st.sampled_from(["orders", "mails", "stock.eu"]), QUEUE_SETTINGS, min_size=1, max_size=3))
     steps: list[Step] = []
-    for queue in queues:
-        steps.append(Send(queue, tuple(draw(st.lists(PLANS, min_size=5, max_size=30)))))
-        steps.append(Consume(queue, draw(st.sampled_from(["1.0", "1.1"]))))
+    for queue, own in queues.items():
+        steps.append(Send(queue, tuple(draw(BATCHES)), by="amqp" if own.declared else draw(BY)))
         if draw(st.booleans()):
+            steps.append(Kill(queue, draw(BY), broker=draw(SELDOM)))
+        steps.append(Consume(queue, draw(VERSIONS), draw(BY)))
+        if draw(SELDOM):
             steps.append(Restart(kill=draw(st.booleans())))
         if draw(st.booleans()):
             # No more than find room: else it were a race between the time to live and the next arrival.
-            number = draw(st.integers(1, queues[queue].length or 4))
+            number = draw(st.integers(1, own.length or 4))
             steps += [Send(queue, ("",) * number, ttl_ms=20), Expire(queue)]
-        if draw(st.booleans()):
+            if own.expired and draw(st.booleans()):
+                steps.append(Consume(f"EXP.{queue}"))
+        if not own.declared and draw(st.booleans()):
             steps += [
                 Retune(queue, draw(st.integers(1, 5))),
-                Send(queue, tuple(draw(st.lists(PLANS, min_size=1, max_size=8)))),
-                Consume(queue),
+                Send(queue, tuple(draw(st.lists(PLANS, min_size=1, max_size=8))), by=draw(BY)),
+                Consume(queue, by=draw(BY)),
             ]
-        if queues[queue].keeps_dead:
+        if own.keeps_dead:
             after = draw(st.sampled_from(["leave", "drain", "redrive"]))
             if after == "drain":
-                steps.append(Consume(f"DLQ.{queue}"))
+                steps.append(Consume(f"DLQ.{queue}", by=draw(BY)))
             elif after == "redrive":
-                steps += [Redrive(f"DLQ.{queue}"), Consume(queue)]
+                # A job leaves what finds no room where it is: which that is depends on its pace.
+                steps += [Redrive(f"DLQ.{queue}", job=not own.length and draw(st.booleans())), Consume(queue, by=draw(BY))]
+    if draw(st.booleans()):
+        steps.append(Circle(tuple(draw(st.lists(st.integers(0, 3), min_size=1, max_size=6)))))
     return Workload(queues, tuple(steps))
 
 

@@ -58,6 +58,24 @@ def test_what_the_file_does_not_name_stays_as_in_force() -> None:
     assert delays({"redelivery-delay": "1s"}, now | brought) == [7, 9]  # what a consumer brings decides
 
 
+def test_a_queue_that_amqp_declared_goes_its_own_way() -> None:
+    """Its limit is its own, and what AMQP clients return comes back at once, unless a pattern of its own says otherwise."""
+    declared = json.dumps({"amqp": {"arguments": {"x-delivery-limit": 3}}, "max_delivery_attempts": 4})
+    without = json.dumps({"amqp": {"arguments": {}}})
+    at_once = json.dumps({"max_delivery_attempts": 4, "redelivery_delay_ms": 0, "redelivery_delay_multiplier": 1.0})
+    named = {"max-delivery-attempts": 2, "redelivery-delay": "1s"}
+
+    def delays(pattern: str, in_force: str, options: str) -> list[float]:
+        policy = parse_policies({pattern: named}).of(frozenset({pattern}), in_force, options)
+        return [] if policy is None else list(policy.delays_ms)
+
+    assert delays("#", at_once, declared) == delays("#", at_once, without) == [0, 0, 0]
+    assert delays("orders", at_once, declared) == [1_000] * 3
+    assert delays("orders", at_once, without) == delays("#", at_once, "{}") == [1_000]
+    # A native consumer fails it: then the delays of # are for it, too.
+    assert delays("#", json.dumps({"max_delivery_attempts": 4, "redelivery_delay_ms": 5}), without) == [1_000] * 3
+
+
 SETTINGS = st.one_of(
     st.fixed_dictionaries(
         {},

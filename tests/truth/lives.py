@@ -1,0 +1,85 @@
+"""Messages as their clients saw them from sending to their end."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from tests.truth.account import Account, Between, Failure, QueueEntry
+
+Row = dict[str, Any]
+#: key of a row -> what is to stand in it
+Rows = dict[tuple[Any, ...], Row]
+
+FAILING = ("delivery_limit", "not-retryable", "rejected")
+DEAD = ("dead-lettered", "dropped")
+
+
+class Life:
+    """One message from its sending on: what it came to in its own queue, and what became of it when it died there."""
+
+    def __init__(self, stays: list[QueueEntry]) -> None:
+        self.stays = stays
+        self.queue = stays[0].queue
+        self.home = [stay for stay in stays if stay.queue == self.queue]
+        self.failures = [failure for stay in self.home for failure in stay.failures]
+        self.end = self.home[-1]
+        self.won = self.end.outcome == "succeeded"
+        self.died = self.end.outcome in DEAD
+        self.tries = len(self.failures) + sum(stay.outcome == "succeeded" for stay in self.home)
+
+    def lasted(self, since: Between) -> tuple[float, float]:
+        """Milliseconds to its end, or to its last failure."""
+        until = self.end.ended if self.end.ended and (self.won or self.died) else self.failures[-1].at
+        return max((until.low - since.high) / 1000, 0), (until.high - since.low) / 1000
+
+    @property
+    def seen(self) -> list[Failure]:
+        """The failures at home of which the broker kept a record: of each stay the first tenth of so many, and the last."""
+        return [failure for stay in self.home for failure in on_record(stay)]
+
+    @property
+    def error(self) -> str:
+        seen = self.seen
+        return seen[0].error if seen else "not on record"
+
+    @property
+    def took(self) -> tuple[float, float]:
+        """Milliseconds from the first failure on record."""
+        return self.lasted(self.seen[0].at)
+
+
+def on_record(stay: QueueEntry) -> list[Failure]:
+    if not stay.failures:
+        return []
+    most = stay.failures[0].records
+    kept = most - most // 10
+    return [each for number, each in enumerate(stay.failures) if number < most // 10 or number >= len(stay.failures) - kept]
+
+
+def numbered(stay: QueueEntry) -> list[tuple[int, Failure]]:
+    """Those on record with their attempt, from 1."""
+    kept = {id(failure) for failure in on_record(stay)}
+    return [(number, failure) for number, failure in enumerate(stay.failures, 1) if id(failure) in kept]
+
+
+def by_queue(account: Account) -> dict[str, list[QueueEntry]]:
+    found: dict[str, list[QueueEntry]] = defaultdict(list)
+    for stay in account.stays:
+        found[stay.queue].append(stay)
+    return found
+
+
+def lives(account: Account) -> list[Life]:
+    return [Life(account.of(message)) for message in dict.fromkeys(stay.message for stay in account.stays)]
+
+
+def failed_lives(account: Account) -> list[Life]:
+    return [life for life in lives(account) if life.failures]
+
+
+def lies(account: Account, death: QueueEntry) -> bool:
+    """Whether the copy that died this death is still where it was put."""
+    stays = account.of(death.message)
+    after = stays[stays.index(death) + 1 :]
+    return bool(after) and after[0].outcome is None

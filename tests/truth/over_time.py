@@ -1,0 +1,406 @@
+"""The tables that tell of minutes, seconds and milliseconds, as far as the clients' bounds decide them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from tests.truth.account import Account, Between, Failure, Program, QueueEntry
+from tests.truth.bounds import (
+    HOUR_US,
+    MINUTE_US,
+    OPEN,
+    SECOND_US,
+    Counts,
+    Within,
+    decided,
+    first,
+    last,
+    moment,
+    near,
+    part_of,
+    ranked,
+    ratio,
+    usual,
+)
+from tests.truth.lives import DEAD, Row, Rows, by_queue, numbered, on_record
+
+LOAD = ("succeeded_first", "succeeded_retry", "failed_first", "failed_retry")
+
+
+class Maybe(dict[str, Any]):
+    """A row that is there, or not."""
+
+
+def load_of(stays: list[QueueEntry], size_us: int = MINUTE_US) -> Counts:
+    counts = Counts(size_us)
+    for stay in stays:
+        for number, failure in enumerate(stay.failures):
+            counts.add("failed_retry" if number else "failed_first", failure.at)
+            counts.add("failed_ms", failure.at, max(failure.held_us / 1000 - 2, 0), (failure.at.high - failure.given.low) / 1000 + 1)
+        if stay.ended and stay.outcome == "succeeded":
+            counts.add("succeeded_retry" if stay.failures else "succeeded_first", stay.ended)
+        if stay.ended and stay.outcome in DEAD and len(stay.failures) > 1:
+            counts.add("wasted", stay.ended, len(stay.failures) - 1)
+    return counts
+
+
+def retry_load(account: Account) -> Rows:
+    rows: Rows = {}
+    for queue, stays in by_queue(account).items():
+        counts = load_of(stays)
+        for minute in counts.parts():
+            row: Row = {name: counts.of(minute, name) for name in (*LOAD, "wasted")}
+            row |= {"retries": counts.of(minute, "succeeded_retry", "failed_retry")}
+            row |= {"failed_ms": Within(counts.least(minute, "failed_ms"), counts.most(minute, "failed_ms"))}
+            key = queue, moment(minute, MINUTE_US)
+            rows[key] = row if counts.least(minute, *LOAD) else Maybe(row)
+    return rows
+
+
+def recent_load(account: Account) -> Rows:
+    """Of what is on record by itself, of all brokers."""
+    counts = Counts(SECOND_US)
+    for stay in account.stays:
+        for number, failure in numbered(stay):
+            counts.add("failed_retry" if number > 1 else "failed_first", failure.at)
+        if stay.failures and stay.ended and stay.outcome == "succeeded":
+            counts.add("succeeded_retry", stay.ended)
+    since = account.exported_us - 600 * SECOND_US
+    names = ("failed_first", "failed_retry", "succeeded_retry")
+    rows: Rows = {}
+    for second in counts.parts():
+        row: Row = {name: counts.of(second, name) for name in names}
+        if second * SECOND_US >= since:
+            rows[moment(second, SECOND_US),] = row if counts.least(second) else Maybe(row)
+    return rows
+
+
+def retry_storms(account: Account) -> Rows:
+    """30 retries a minute, and half of its deliveries; two minutes of calm do not end it."""
+    rows: Rows = {}
+    for queue, stays in by_queue(account).items():
+        counts = load_of(stays)
+        if not counts.is_sure(*LOAD, "wasted"):
+            rows[queue, "open"] = {}
+            continue
+        stormy = []
+        for minute in counts.parts():
+            retries = counts.least(minute, "succeeded_retry", "failed_retry")
+            if retries >= 30 and retries >= 0.5 * counts.least(minute, *LOAD):
+                stormy.append(minute)
+        storms: list[list[int]] = []
+        for minute in stormy:
+            if storms and minute - storms[-1][-1] <= 3:
+                storms[-1].append(minute)
+            else:
+                storms.append([minute])
+        for storm in storms:
+            row: Row = {"until": moment(storm[-1] + 1, MINUTE_US), "minutes": len(storm)}
+            row |= {"retries": sum(counts.least(minute, "succeeded_retry", "failed_retry") for minute in storm)}
+            row |= {"deliveries": sum(counts.least(minute, *LOAD) for minute in storm)}
+            row |= {"peak": max(counts.least(minute, "succeeded_retry", "failed_retry") for minute in storm)}
+            rows[queue, moment(storm[0], MINUTE_US)] = row | {"wasted": sum(counts.least(minute, "wasted") for minute in storm)}
+    return rows
+
+
+def thundering_herds(account: Account) -> Rows:
+    """20 due in a second, and eight times what is usual."""
+    rows: Rows = {}
+    for queue, stays in by_queue(account).items():
+        due = Counts(SECOND_US)
+        behind: dict[int, list[Between]] = defaultdict(list)
+        for failure in (each for stay in stays for each in on_record(stay)):
+            if failure.due:
+                due.add("due", failure.due)
+                for second in range(failure.due.low // SECOND_US, failure.due.high // SECOND_US + 1):
+                    behind[second].append(failure.at)
+        total = sum(1 for stay in stays for each in on_record(stay) if each.due)
+        for second in due.parts():
+            here = due.least(second), due.most(second)
+            others = [each for each in due.parts() if each != second]
+            typical = usual(total, here, (sum(due.least(each) > 0 for each in others), len(others)))
+            if here[1] < 20 or here[1] < 8 * typical[0]:
+                continue
+            known = here[0] == here[1]
+            spread = [
+                (last(behind[second]).low - first(behind[second]).high) / 1e6,
+                (last(behind[second]).high - first(behind[second]).low) / 1e6,
+            ]
+            row: Row = {"due": Within(*here), "usual": Within(typical[0] - 1e-9, typical[1] + 1e-9)}
+            row |= {"times": Within(here[0] / typical[1] - 1e-9, here[1] / typical[0] + 1e-9)}
+            row |= {"failures_s": Within(*spread) if known else OPEN}
+            row |= {"herded": decided(*(each > 5 for each in spread)) if known else OPEN}
+            rows[queue, moment(second, SECOND_US)] = row if here[0] >= 20 and here[0] >= 8 * typical[1] else Maybe(row)
+    return rows
+
+
+def outages(account: Account) -> Rows:
+    """Runs of failures and of successes of messages that succeeded in the end, where nearly all of both stand in runs of five at least."""
+    rows: Rows = {}
+    groups: dict[tuple[str, str], list[QueueEntry]] = defaultdict(list)
+    for stay in account.stays:
+        if seen := on_record(stay):
+            groups[stay.queue, seen[0].error].append(stay)
+    for (queue, error), stays in groups.items():
+        verdict = ("not-retryable", "rejected", "maxlen")
+        home = [stay for stay in stays if stay.outcome == "succeeded"]
+        lost = [stay for stay in stays if (stay.outcome in DEAD and stay.reason not in verdict) or stay.parked]
+        if any(len(on_record(stay)) < len(stay.failures) for stay in home + lost) or (runs := _runs(home)) is None:
+            rows[queue, "open"] = {}  # where attempts have no record the report takes them to lie evenly
+            continue
+        long = [[sum(len(run) for run in runs if run[0][1] == won and len(run) >= least) for least in (5, 0)] for won in (False, True)]
+        if not runs or not all(some >= 0.9 * every for some, every in long):
+            continue
+        ups = [run for run in runs if run[0][1]]
+        victims = [s for s in lost if not any(up[0][0].low <= f.at.high and f.at.low <= up[-1][0].high for up in ups for f in s.failures)]
+        if (runs := _runs(home, victims)) is None:
+            rows[queue, "open"] = {}
+            continue
+        for number, run in enumerate(runs):
+            if not run[0][1]:
+                turn = sum(not each[0][1] for each in runs[:number])
+                row: Row = {"to_at": Within(*run[-1][0]), "failures": len(run), "messages": sum(is_first for _, _, is_first in run)}
+                row["up_before"] = Within(*runs[number - 1][-1][0]) if number else None
+                row["up_after"] = Within(*runs[number + 1][0][0]) if number + 1 < len(runs) else None
+                rows[queue, error, turn] = row | {"from_at": Within(*run[0][0])}
+    return rows
+
+
+_Event = tuple[Between, bool, bool]
+
+
+def _runs(home: list[QueueEntry], victims: Sequence[QueueEntry] = ()) -> list[list[_Event]] | None:
+    """(when, succeeded, first attempt) in order, cut where failures turn into successes or back; None: the order is not known."""
+    events: list[_Event] = [(each.at, False, number == 0) for stay in (*home, *victims) for number, each in enumerate(stay.failures)]
+    events += [(stay.ended, True, False) for stay in home if stay.ended]
+    events.sort(key=lambda event: event[0])
+    runs: list[list[_Event]] = []
+    for event in events:
+        if runs and runs[-1][-1][1] == event[1]:
+            runs[-1].append(event)
+        elif runs and runs[-1][-1][0].high >= event[0].low:
+            return None
+        else:
+            runs.append([event])
+    return runs
+
+
+BINS = {"within_10_ms": 10, "within_100_ms": 100, "within_1_s": 1_000, "within_10_s": 10_000, "later": float("inf")}
+
+
+def due_error(account: Account) -> Rows:
+    """How late retries were assigned that failed again, both attempts on record: never early, and no later than the program got them."""
+    rows: Rows = {}
+    for queue, stays in by_queue(account).items():
+        late: list[tuple[float, float]] = []
+        for stay in stays:
+            seen = numbered(stay)
+            for (before, one), (after, other) in pairwise(seen):
+                if after == before + 1 and one.due:
+                    late.append((max((other.assigned.low - one.due.high) / 1000, 0), (other.assigned.high - one.due.low) / 1000 + 1))
+        if late:
+            row: Row = {"retries": len(late), "early": 0, "p50_ms": ranked(late, 0.5), "p99_ms": ranked(late, 0.99)}
+            row |= {
+                "max_ms": ranked(late, 1.0),
+                "late": decided(*(sorted(e[i] for e in late)[(len(late) - 1) // 2] > 1_000 for i in (0, 1))),
+            }
+            above = -1.0
+            for name, end in BINS.items():
+                surely = sum(above < low and high <= end for low, high in late)
+                row[name] = Within(surely, sum(low <= end and high > above for low, high in late))
+                above = end
+            rows[queue,] = row
+    return rows
+
+
+def deaths_of(account: Account) -> dict[str, list[QueueEntry]]:
+    return {
+        queue: dead
+        for queue, stays in by_queue(account).items()
+        if (dead := [stay for stay in stays if stay.outcome in (*DEAD, "expired")])
+    }
+
+
+def died_at(stay: QueueEntry) -> Between:
+    """Of what was removed without ever failing only the minute is kept."""
+    assert stay.ended is not None
+    if stay.outcome != "dropped" or stay.failures:
+        return stay.ended
+    return Between(stay.ended.low // MINUTE_US * MINUTE_US, stay.ended.high // MINUTE_US * MINUTE_US)
+
+
+def growth(account: Account) -> Rows:
+    rows: Rows = {}
+    for queue, dead in deaths_of(account).items():
+        counts, before = Counts(HOUR_US), [0.0, 0.0]
+        for stay in dead:
+            counts.add("deaths", died_at(stay))
+        for hour in counts.parts():
+            before = [before[0] + counts.least(hour), min(before[1] + counts.most(hour), len(dead))]
+            row: Row = {"deaths": counts.of(hour), "so_far": Within(*before)}
+            rows[queue, moment(hour, HOUR_US)] = row if counts.least(hour) else Maybe(row)
+    return rows
+
+
+def trend(account: Account) -> Rows:
+    rows: Rows = {}
+    start = part_of(account.began, MINUTE_US)
+    for queue, dead in deaths_of(account).items():
+        row: Row = {"deaths": len(dead), "verdict": "too-few" if len(dead) < 20 else OPEN}
+        row |= dict.fromkeys(("hours", "per_day", "early", "late", "slope_per_day"), OPEN)
+        if start is not None:
+            whole_us = max(account.exported_us - start * MINUTE_US, 1)
+            parts = [{min(int((end - start * MINUTE_US) * 12 // whole_us), 11) for end in died_at(stay)} for stay in dead]
+            days = whole_us / 24 / HOUR_US
+            row |= {"hours": near(days * 24), "per_day": near(len(dead) / days)}
+            early = [sum(max(each) < 6 for each in parts), sum(min(each) < 6 for each in parts)]
+            row |= {"early": Within(*early), "late": Within(len(dead) - early[1], len(dead) - early[0])}
+            if all(len(each) == 1 for each in parts):
+                row |= _slope([next(iter(each)) for each in parts], days)
+        rows[queue,] = row
+    return rows
+
+
+def _slope(parts: list[int], days: float) -> Row:
+    """Least squares over twelve parts of the time, by hand."""
+    counts = [parts.count(number) for number in range(12)]
+    x = [number - 5.5 for number in range(12)]
+    xx = sum(each * each for each in x)
+    mean = len(parts) / 12
+    slope = sum(a * b for a, b in zip(x, counts, strict=True)) / xx
+    rest = sum((count - mean - slope * a) ** 2 for a, count in zip(x, counts, strict=True))
+    error = (max(rest, 0) / 10 / xx) ** 0.5
+    change = sum(counts[6:]) - sum(counts[:6])
+    row: Row = {"slope_per_day": near(slope * (12 / days) ** 2)}
+    if len(parts) >= 20 and abs(abs(slope) - 3 * error) > 1e-9:
+        sure = abs(change) > max(3 * len(parts) ** 0.5, 0.2 * len(parts))
+        row["verdict"] = "steady" if not sure else "uneven" if abs(slope) <= 3 * error else "growing" if slope > 0 else "falling"
+    return row
+
+
+class Served:
+    """What one program had of a queue."""
+
+    def __init__(self) -> None:
+        self.failures: list[Failure] = []
+        self.seen: list[Failure] = []
+        self.won: list[tuple[Between, Between]] = []
+
+    @property
+    def deliveries(self) -> int:
+        return len(self.failures) + len(self.won)
+
+    @property
+    def begin(self) -> tuple[float, float]:
+        times = [each.at for each in self.failures] + [ended for _, ended in self.won] + [each.assigned for each in self.seen]
+        return min(each.low for each in times), min(each.high for each in times)
+
+    @property
+    def end(self) -> tuple[float, float]:
+        times = [each.at for each in self.failures] + [ended for _, ended in self.won]
+        return max(each.low for each in times), max(each.high for each in times)
+
+
+def served(account: Account) -> dict[tuple[str, Program], Served]:
+    found: dict[tuple[str, Program], Served] = defaultdict(Served)
+    for stay in account.stays:
+        kept = {id(failure) for failure in on_record(stay)}
+        for failure in stay.failures:
+            of = found[stay.queue, failure.program]
+            of.failures.append(failure)
+            of.seen += [failure] if id(failure) in kept else []
+        if stay.outcome == "succeeded" and stay.program and stay.assigned and stay.ended:
+            found[stay.queue, stay.program].won.append((stay.assigned, stay.ended))
+    return found
+
+
+def consumers(account: Account) -> Rows:
+    all_served = served(account)
+    rows: Rows = {}
+    for (queue, program), own in all_served.items():
+        mates = {who: other for (where, who), other in all_served.items() if where == queue}
+        holds = [(each.held_us / 1000, (each.at.high - each.given.low) / 1000) for each in own.seen]
+        windows = [(0.0, (each.given.high - each.assigned.low) / 1000) for each in own.seen]
+        row: Row = {"deliveries": own.deliveries, "failed": len(own.failures), "host": program.host}
+        row |= {"hold_p50_ms": ranked(holds, 0.5), "hold_p90_ms": ranked(holds, 0.9)}
+        row |= {"window_p50_ms": ranked(windows, 0.5), "window_p90_ms": ranked(windows, 0.9)}
+        row["hold_mean_ms"] = None
+        if own.won:
+            row["hold_mean_ms"] = Within(0, sum((ended.high - given.low) / 1000 + 1 for given, ended in own.won) / len(own.won))
+        lone = len(mates) == 1
+        row["slow"] = False if lone or max(len(own.failures), len(own.won)) < 10 else OPEN
+        row["hoards"] = False if lone or len(own.failures) < 10 or max((high for _, high in windows), default=0) < 5_000 else OPEN
+        rows[queue, program.client, program.version] = row | _fairness(own, list(mates.values()))
+    return rows
+
+
+def _fairness(own: Served, mates: list[Served]) -> Row:
+    """Against those that were there when it was, for half of the time of either at least."""
+    together = []
+    for other in mates:
+        answer = True if other is own else decided(*_overlaps(own, other))
+        if answer is OPEN:
+            return dict.fromkeys(("together", "share", "fair_share", "fairness", "greedy"), OPEN)
+        together += [other.deliveries] if answer else []
+    total, count = sum(together), len(together)
+    share, fair = own.deliveries / total, 1 / count
+    above = share - fair > 3 * (fair * (1 - fair) / total) ** 0.5
+    greedy = own.deliveries >= 10 and share >= 1.5 * fair and above
+    even = total * total / (count * sum(each * each for each in together))
+    return {"together": count, "share": near(share), "fair_share": near(fair), "fairness": near(even), "greedy": greedy}
+
+
+def _overlaps(one: Served, other: Served) -> list[bool]:
+    found = []
+    for way in (0, 1):
+        # The shortest and the longest that both can have been there together.
+        begins, ends = [each.begin[1 - way] for each in (one, other)], [each.end[way] for each in (one, other)]
+        shared = min(ends) - max(begins)
+        wide, tight = [[each.end[which] - each.begin[1 - which] for each in (one, other)] for which in (1, 0)]
+        longer = max(tight) if way else max(wide)
+        found.append(shared >= 0 and 2 * shared >= longer)
+    return found
+
+
+def releases(account: Account) -> Rows:
+    all_served = served(account)
+    rows: Rows = {}
+    for (queue, program), own in all_served.items():
+        others = [other for (where, who), other in all_served.items() if where == queue and who != program]
+        for error in {failure.error for failure in own.seen}:
+            met = [failure for failure in own.seen if failure.error == error]
+            theirs = sum(failure.error == error for other in others for failure in other.seen)
+            row: Row = {"failed": len(met), "deliveries": own.deliveries, "host": program.host}
+            row |= {"others_failed": theirs, "others_deliveries": sum(other.deliveries for other in others)}
+            row |= {"first_at": first(each.at for each in met), "last_at": last(each.at for each in met)}
+            row |= _lift(len(met), own.deliveries, theirs, row["others_deliveries"])
+            rows[queue, error, program.client, program.version] = row
+    return rows
+
+
+def _lift(failed: int, n: int, others_failed: int, others: int) -> Row:
+    if not others:
+        return {"lift": None, "suspect": False}
+    own, other, pooled = failed / n, others_failed / others, (failed + others_failed) / (n + others)
+    error = (pooled * (1 - pooled) * (1 / n + 1 / others)) ** 0.5
+    suspect = n >= 20 and others >= 20 and own >= 3 * other and own - other > 3 * error
+    return {"lift": ratio(own, other), "suspect": suspect}
+
+
+def is_down(account: Account, deaths: list[QueueEntry]) -> Any:
+    """Whether, in the minutes of these deaths, hardly anything succeeded of what came to their queues."""
+    came = succeeded = expected = 0.0
+    minutes: set[tuple[str, int | None]] = {(stay.queue, part_of(died_at(stay), MINUTE_US)) for stay in deaths}
+    queues = by_queue(account)
+    for queue, minute in minutes:
+        times = [stay.entered for stay in queues[queue]], [s.ended for s in queues[queue] if s.ended and s.outcome == "succeeded"]
+        in_minute = [[part_of(at, MINUTE_US) for at in each] for each in times]
+        if minute is None or any(None in each for each in in_minute):
+            return OPEN
+        came += in_minute[0].count(minute)
+        succeeded += in_minute[1].count(minute)
+        expected += in_minute[0].count(minute) * len(times[1]) / len(times[0])
+    return came >= 20 and succeeded < 0.25 * expected
