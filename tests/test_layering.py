@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import re
 import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from homing.broker import administration, broker
 from homing.broker.auth import access
@@ -185,6 +184,12 @@ SHARED_PRIVATE: dict[str, set[str]] = {
 }
 
 
+@functools.cache
+def nodes(path: Path) -> list[ast.AST]:
+    """All of a file's syntax tree."""
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
 def module_of(path: Path) -> str:
     """A folder's name is its import name behind ``homing``."""
     parts = path.relative_to(ROOT).with_suffix("").parts
@@ -205,7 +210,7 @@ def imports_of(path: Path) -> Iterator[tuple[int, str]]:
     package = module_of(path).split(".")
     if path.name != "__init__.py":
         package = package[:-1]
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -244,7 +249,7 @@ def verbs() -> set[str]:
 def test_front_ends_see_the_verbs_of_the_broker_and_nothing_behind_them() -> None:
     known, wrong = verbs(), []
     for path in [*(ROOT / "broker" / "protocols").rglob("*.py"), *(ROOT / "broker" / "management").rglob("*.py")]:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             if (
                 isinstance(node, ast.Attribute)
                 and ast.unparse(node.value).split(".")[-1] in ("broker", "_broker")
@@ -277,7 +282,7 @@ def test_nothing_of_ours_is_imported_by_a_name_that_others_may_have() -> None:
     wrong: list[str] = []
     for path in [file for file in TEXTS if file.suffix == ".py"]:
         inside = path.relative_to(ROOT).parts[0]
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom) and not node.level:
@@ -340,16 +345,18 @@ def test_importing_the_client_is_light() -> None:
     assert (done.returncode, done.stdout.split(), done.stderr) == (0, [], "")
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_files_and_functions_fit_the_eye(path: Path) -> None:
-    text = path.read_text()
-    too_long = [f"the file has {text.count(chr(10))} lines"] if text.count("\n") > MAX_FILE_LINES else []
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            lines = (node.end_lineno or node.lineno) - node.lineno + 1
-            if lines > MAX_FUNCTION_LINES:
-                too_long.append(f"line {node.lineno}: {node.name} has {lines} lines")
-    assert not too_long, f"split {path.relative_to(ROOT)} by subject: {'; '.join(too_long)}"
+def test_files_and_functions_fit_the_eye() -> None:
+    too_long: list[str] = []
+    for path in FILES:
+        name, lines = path.relative_to(ROOT), path.read_text().count("\n")
+        if lines > MAX_FILE_LINES:
+            too_long.append(f"{name} has {lines} lines")
+        for node in nodes(path):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if lines > MAX_FUNCTION_LINES:
+                    too_long.append(f"{name}:{node.lineno} {node.name} has {lines} lines")
+    assert not too_long, "split by subject:\n" + "\n".join(too_long)
 
 
 def test_nothing_is_left_for_later() -> None:
@@ -363,11 +370,10 @@ def test_nothing_is_left_for_later() -> None:
     assert not left, "\n".join(left)
 
 
-@pytest.mark.parametrize("path", COMPILED)
-def test_what_can_be_compiled_does_not_catch_two_types_by_one_name(path: str) -> None:
+def test_what_can_be_compiled_does_not_catch_two_types_by_one_name() -> None:
     """mypyc gives a name one type in a function, that of its first ``except … as``, and raises TypeError in the second."""
     wrong = []
-    for function in ast.walk(ast.parse((ROOT / path).read_text())):
+    for path, function in ((file, node) for file in COMPILED for node in nodes(ROOT / file)):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             caught: dict[str, str] = {}
             for node in ast.walk(function):
@@ -378,27 +384,33 @@ def test_what_can_be_compiled_does_not_catch_two_types_by_one_name(path: str) ->
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_private_attributes_are_left_alone(path: Path) -> None:
-    tree = ast.parse(path.read_text())
-    reached = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and re.match("_[^_]", node.attr)}
-    own = {
-        node.attr
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
-    }
-    own |= {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))}
-    own |= {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    allowed = {name for room, names in SHARED_PRIVATE.items() if str(path.relative_to(ROOT)).startswith(room) for name in names}
-    assert not reached - own - allowed - {"_asdict", "_fields", "_make", "_replace"}
+def test_private_attributes_are_left_alone() -> None:
+    wrong: list[str] = []
+    for path in FILES:
+        name = str(path.relative_to(ROOT))
+        reached, own = set[str](), {"_asdict", "_fields", "_make", "_replace"}
+        for node in nodes(path):
+            if isinstance(node, ast.Attribute):
+                if re.match("_[^_]", node.attr):
+                    reached.add(node.attr)
+                if isinstance(node.value, ast.Name) and node.value.id == "self":
+                    own.add(node.attr)
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                own.add(node.name)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                own.add(node.value)
+        allowed = {each for room, names in SHARED_PRIVATE.items() if name.startswith(room) for each in names}
+        wrong += [f"{name}: {each}" for each in sorted(reached - own - allowed)]
+    assert not wrong, "\n".join(wrong)
 
 
 def test_errors_that_docstrings_speak_of_exist() -> None:
-    trees = {path: ast.parse(path.read_text()) for path in FILES}
-    defined = {node.name for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
-    defined |= {
-        alias.name for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names
-    }
+    defined: set[str] = set()
+    for node in (node for path in FILES for node in nodes(path)):
+        if isinstance(node, ast.ClassDef):
+            defined.add(node.name)
+        elif isinstance(node, ast.ImportFrom):
+            defined.update(alias.name for alias in node.names)
     texts = {path: " ".join(path.read_text().split()) for path in FILES}
     told = {(path, name) for path, text in texts.items() for name in re.findall(r"\bRaises ([A-Z]\w*)", text)}
     assert len(told) > 60

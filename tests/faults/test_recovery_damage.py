@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -9,7 +10,6 @@ import sqlite3
 import struct
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ import pytest
 from homing.broker.protocols.native.codec import Op
 from homing.journal.migrations import VERSION
 from homing.journal.store.commits import read_mark
+from tests import fork_server
 from tests.faults.hostile import ANSWER_S, Raw
 from tests.process import ROOT, Server
 
@@ -99,20 +100,19 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(directory: Path) -> tuple[int | None, str, dict[str, dict[int, bytes]]]:
     """Starts a broker on ``directory``/data; whatever happens it ends within the time."""
     config = Server(directory).write_config()
-    command = [sys.executable, "-m", "homing", "serve", "--config", str(config), "--json"]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        line = process.stdout.readline()
-        if not line:
-            _, said = process.communicate(timeout=ANSWER_S)
-            return process.returncode, said, {}
-        url = "homing://" + line.partition('"native": "')[2].partition('"')[0]
-        return None, "", contents(url)
-    finally:
-        process.kill()
-        process.communicate()
+    with (directory / "said").open("w+") as said:
+        process = fork_server.start(["serve", "--config", str(config), "--json"], ROOT, stdin=subprocess.DEVNULL, stdout=None, stderr=said)
+        try:
+            assert process.stdout is not None
+            with process.stdout:
+                line = process.stdout.readline()
+            if not line:
+                code = process.wait(ANSWER_S)
+                return code, Path(said.name).read_text(), {}
+            return None, "", contents("homing://" + json.loads(line)["native"])
+        finally:
+            process.kill()
+            process.wait()
 
 
 def damage(source: Path, directory: Path, seed: int) -> str:
@@ -163,8 +163,7 @@ def test_a_damaged_database_is_refused_or_harmless(stopped: Path, tmp_path: Path
         check_refused(code, said, what)
         return what
 
-    with ThreadPoolExecutor(2) as pool:
-        refused = [what for what in pool.map(case, sorted({*FOUND, *range(1000 * SEED, 1000 * SEED + CASES)})) if what]
+    refused = [what for what in map(case, sorted({*FOUND, *range(1000 * SEED, 1000 * SEED + CASES)})) if what]
     assert refused, "no damage was found at all: is anything checked?"
 
 
@@ -183,8 +182,7 @@ def test_a_damaged_write_ahead_log_is_refused_or_harmless(killed: Path, tmp_path
         assert files(tmp_path / str(number) / "data") == before, what
         return what
 
-    with ThreadPoolExecutor(2) as pool:
-        refused = [what for what in pool.map(case, range(CASES)) if what]
+    refused = [what for what in map(case, range(CASES)) if what]
     assert len(refused) > CASES // 4, "hardly any damage was found: is anything checked?"
 
 
