@@ -17,6 +17,7 @@ from .core.amqp.exchange import Destination
 from .core.amqp.policy import Policy
 from .core.consumer import Consumer
 from .core.dead_letter import DELETED
+from .core.edit import Edits
 from .core.fault import FaultGroup
 from .core.letter_filter import Filter
 from .core.memory import Cache, Kind, Owner
@@ -28,6 +29,7 @@ from .core.selector import Selector
 from .core.settings.address_settings import AddressSettings, AddressSettingsRepository
 from .delivery import chosen, retrying
 from .engine import Engine
+from .errors import Refused
 from .paging import browsing, waiting
 from .paging.by_number import QueueEntry, act_on, find
 from .paging.choosing import choice
@@ -220,6 +222,15 @@ class Administration(Engine):
     def retry(self, who: Who, queue: Queue, wanted: Filter, due_at_ms: int, release: bool, after: waiting.Place) -> Steps[retrying.Done]:
         """See retrying.retry."""
         return retrying.retry(self.state, queue, wanted, due_at_ms, release, after)
+
+    @needs((Right.CONSUME, at_queue), (Right.SEND, places.edited_to), audited=True)
+    def edit(self, who: Who, queue: Queue, edits: Edits) -> Steps[dict[int, int | Refused]]:
+        """See Editing.edit; the right to send is asked of each queue that something goes back to."""
+
+        def check(home: str, address: str) -> None:
+            self.check(who, Right.SEND, home_place(home, address), verb="edit")
+
+        return self.editing.edit(queue, edits, check)
 
     def choice_of(self, wanted: Filter) -> Any:
         """What indexes know of the filter, for a count in another thread."""

@@ -28,6 +28,7 @@ from .core.routing import Address, RoutingTypes
 from .core.settings.address_settings import AddressSettings, AddressSettingsRepository
 from .delivery.dead_lettering import DeadLetterOffice
 from .delivery.dispatching import Dispatcher
+from .delivery.editing import Editing
 from .delivery.events import Events
 from .delivery.flow_control import FlowControl, long_gone
 from .delivery.publish import Intake
@@ -103,6 +104,7 @@ class Engine:
         self.dispatcher = Dispatcher(self.state, self.office)
         self.settlement = Settlement(self.state, self.office)
         self.redriving = Redriving(self.state, self.resources, self.office, self)
+        self.editing = Editing(self.state, self.resources, self.office, self.limits.properties_bytes)
         self.intake = Intake(self.state, self.resources, self.office, self.limits.duplicate_ids)
         self.flow = FlowControl(self.state, self.limits.store_bytes, self.limits.temp_bytes, disk_low)
         self._disk_low = disk_low

@@ -23,6 +23,7 @@ class BrokerLimits:
     selector_characters: int = 4096
     selector_depth: int = 64
     max_queues: int = 20_000
+    properties_bytes: int = 64 * 1024
     #: See paging.Windows.
     window_messages: int = 32_000
     window_bytes: int = 32 * 1024 * 1024

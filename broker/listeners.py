@@ -19,6 +19,7 @@ from .config.models import Listener, ShareSection, is_loopback
 from .core.memory import Kind
 from .errors import Refused
 from .logs import visible
+from .protocols.amqp091.message_mapping import rewritten
 from .protocols.amqp091.options import AmqpOptions
 from .protocols.amqp091.session import AmqpSession
 from .protocols.amqp091.transport import AmqpTransport
@@ -50,6 +51,7 @@ class Listeners:
     def __init__(self, config: Config, broker: Broker, logins: Logins, certificate: Certificate | None, run_call: Call) -> None:
         self._config = config
         self._broker = broker
+        broker.editing.rewrite = rewritten
         self._logins = logins
         self._certificate = certificate
         self._run_call = run_call

@@ -10,6 +10,7 @@ from .connection import Connection
 from .core.amqp.exchange import Destination
 from .core.amqp.policy import Policy
 from .core.amqp.vhost import REPLY_TO, address_and_queue, prefix_of
+from .core.edit import Edits
 from .core.fault import FaultGroup
 from .core.message import MessageReference
 from .core.queue import Queue
@@ -105,6 +106,10 @@ def at_all(_: Engine, __: object, references: Sequence[MessageReference]) -> Ite
 
 def chosen_to(_: Engine, __: object, ___: Queue, target: Queue, *____: object) -> Iterable[Place]:
     return (queue_place(target),)
+
+
+def edited_to(_: Engine, __: object, ___: Queue, edits: Edits) -> Iterable[Place]:
+    return () if edits.target is None else (queue_place(edits.target),)
 
 
 def at_job(broker: Engine, _: object, job: RedriveJob) -> Iterable[Place]:

@@ -11,7 +11,7 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from random import Random
@@ -125,6 +125,7 @@ class Server:
                 selector_characters=config.limits.max_selector_characters,
                 selector_depth=config.limits.max_selector_depth,
                 max_queues=config.limits.max_queues,
+                properties_bytes=config.limits.max_properties_bytes,
                 window_messages=config.limits.window_messages,
                 window_bytes=config.limits.window_bytes,
                 window_scheduled=config.limits.window_scheduled,
@@ -256,9 +257,8 @@ class Server:
 
     def name_old_deaths(self) -> None:
         """See recording/old_deaths.py."""
-        self._old_deaths = self._loop.create_task(
-            find_causes(self.broker, lambda after, limit: self._journal_reader().old_deaths(after, limit))
-        )
+        read = self._journal_reader
+        self._old_deaths = self._loop.create_task(find_causes(self.broker, lambda after, limit: read().old_deaths(after, limit)))
 
     def fault_counts(self) -> dict[str, Any]:
         """In a thread: see JournalReader."""
@@ -276,7 +276,7 @@ class Server:
         """In a thread: see JournalReader."""
         return self._journal_reader().first_and_last(self._clock.now_ms())
 
-    def calendar(self, now_ms: int, parts: Sequence[tuple[int, int]]) -> dict[int, dict[int, int]]:
+    def calendar(self, now_ms: int, parts: Any) -> dict[int, dict[int, int]]:
         """In a thread: see JournalReader."""
         return self._journal_reader().calendar(now_ms, parts)
 

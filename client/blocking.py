@@ -269,6 +269,9 @@ class Connection:
     def retry(self, queue: str, **options: Any) -> int:
         return self._loop.wait(lambda: self._connection.retry(queue, **options))
 
+    def edit(self, message_id: int, **options: Any) -> int:
+        return self._loop.wait(lambda: self._connection.edit(message_id, **options))
+
     def close(self, timeout_ms: int | None = None) -> None:
         self._end(lambda: self._connection.close(timeout_ms))
 

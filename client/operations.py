@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .errors import UsageError
+from .errors import CallError, UsageError
+from .patch import patched
 
 
 class Operations:
@@ -33,3 +34,48 @@ class Operations:
             number += int(done["messages"])
             if (after := done["next"]) is None:
                 return number
+
+    async def edit(
+        self,
+        message_id: int,
+        *,
+        queue: str | None = None,
+        body: bytes | None = None,
+        patch: list[Any] | dict[str, Any] | None = None,
+        properties: dict[str, Any] | None = None,
+        without_properties: list[str] | None = None,
+        to: str | None = None,
+        keep_original: bool = False,
+        signed: bool = False,
+    ) -> int:
+        """Sends a durable message again with another ``body``, or the body with a ``patch`` applied (a list: JSON Patch; a map: JSON Merge
+        Patch), with these ``properties`` or without others; returns the number of what takes its place, counts at 0.
+
+        It goes back to the queue that it died in first, or ``to`` another one; the original ends as edited, unless ``keep_original``.
+        ``queue``: where it is, needed where that is several. ``signed``: even if it carries one of ``signature-properties``.
+        Raises UsageError where the patch does not fit, CallError when the broker refuses it.
+        """
+        if queue is None:
+            queue = await self._only_queue(message_id)
+        if patch is not None:
+            if body is not None:
+                raise UsageError("invalid-argument", "both a body and a patch are given", "give one of them")
+            page = await self.call("peek-dead-letters", queue=queue, filter={"message_ids": [message_id]})
+            if not page["messages"]:
+                raise CallError("no-such-message", f"message {message_id} is not in queue {queue}", "homing history tells where it went")
+            body = patched(page["messages"][0]["body"], patch)
+        wanted = {"message_id": message_id, "body": body, "set": properties or {}, "unset": without_properties or []}
+        done = await self.call("edit", queue=queue, edits=[wanted], to=to, keep_original=keep_original, signed=signed)
+        (told,) = done["edits"]
+        if told["edited"] is None:
+            raise CallError(told["code"], told["message"], told["fix"])
+        return int(told["edited"])
+
+    async def _only_queue(self, message_id: int) -> str:
+        """Raises CallError where the message is in no queue, or in several."""
+        found = (await self.call("history", message_id=message_id))["references"]
+        if len(found) != 1:
+            where = ", ".join(each["queue"] for each in found) or "no queue"
+            code, fix = ("invalid-argument", "name one of them") if found else ("no-such-message", "homing history tells where it went")
+            raise CallError(code, f"message {message_id} is in {where}", fix)
+        return str(found[0]["queue"])

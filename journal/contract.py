@@ -377,11 +377,21 @@ class Outcomes(NamedTuple):
 
     queue_id: int
     at_ms: int
-    #: succeeded | dead-lettered | expired | dropped | purged | redriven | moved
+    #: succeeded | dead-lettered | expired | dropped | purged | redriven | moved | edited
     outcome: str
     detail: OutcomeDetail
     #: (message_id, sequence)
     stays: list[tuple[int, int]]
+
+
+class EditRecord(NamedTuple):
+    """A message took the place of another."""
+
+    message_id: int
+    original: int
+    #: Where it went.
+    queue_id: int
+    at_ms: int
 
 
 class FaultRecord(NamedTuple):

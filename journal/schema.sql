@@ -1,4 +1,4 @@
--- The journal, version 12. One read-write connection; every other opens the file mode=ro.
+-- The journal, version 13. One read-write connection; every other opens the file mode=ro.
 -- Times are milliseconds since 1970 UTC; *_blob columns are msgpack. A page is 16 KiB (set before the first table).
 
 CREATE TABLE meta (
@@ -120,7 +120,7 @@ CREATE TABLE outcome (
   outcome_id    INTEGER PRIMARY KEY,
   queue_id      INTEGER NOT NULL,
   at_ms         INTEGER NOT NULL,
-  outcome       TEXT NOT NULL,             -- succeeded | dead-lettered | expired | dropped | purged | redriven
+  outcome       TEXT NOT NULL,             -- succeeded | dead-lettered | expired | dropped | purged | redriven | moved | edited
   first_message INTEGER NOT NULL,
   last_message  INTEGER NOT NULL,
   stays         TEXT NOT NULL,             -- JSON: [[message_id, sequence], …]
@@ -129,6 +129,15 @@ CREATE TABLE outcome (
 CREATE INDEX outcome_at ON outcome (at_ms);
 CREATE INDEX outcome_message ON outcome (first_message, last_message);
 CREATE INDEX outcome_several ON outcome (first_message, last_message) WHERE last_message > first_message;
+
+-- Messages that took the place of others by an edit; kept for history-retention.
+CREATE TABLE edit (
+  message_id INTEGER PRIMARY KEY,
+  original   INTEGER NOT NULL,             -- the message as it was, whether it is still there or not
+  queue_id   INTEGER NOT NULL,             -- where the edited one went
+  at_ms      INTEGER NOT NULL
+) STRICT;
+CREATE INDEX edit_original ON edit (original);
 
 -- Failures of a queue that look alike (fingerprint.py); at most faults.MOST, the least recent being folded into the one of fault_id 1.
 CREATE TABLE fault (
@@ -177,7 +186,7 @@ CREATE TABLE minute (
   expired       INTEGER NOT NULL DEFAULT 0,
   dropped       INTEGER NOT NULL DEFAULT 0,
   purged        INTEGER NOT NULL DEFAULT 0,
-  moved_out     INTEGER NOT NULL DEFAULT 0,  -- redriven or moved by hand
+  moved_out     INTEGER NOT NULL DEFAULT 0,  -- redriven, moved by hand or edited
   failed_first  INTEGER NOT NULL DEFAULT 0,  -- of the failed ones, first attempts
   failed_ms     INTEGER NOT NULL DEFAULT 0,  -- for how long consumers held the failed ones, together
   PRIMARY KEY (queue_id, minute)

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 LIMIT = 1_000
 #: Of a message's moves so many are looked at and written down; what goes in circles goes there for long.
 MOVES = 40
-_MOVED = "state = 'settled' AND outcome IN ('dead-lettered', 'expired', 'redriven', 'moved')"
+_MOVED = "state = 'settled' AND outcome IN ('dead-lettered', 'expired', 'redriven', 'moved', 'edited')"
 #: What somebody moved goes no circle by itself.
-BY_HAND = ("redriven", "moved")
+BY_HAND = ("redriven", "moved", "edited")
 
 
 def flow(messages: DataFrame) -> DataFrame:

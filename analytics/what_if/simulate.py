@@ -102,7 +102,7 @@ def failed_stays(messages: DataFrame, attempts: DataFrame, until_us: int | None 
         .withColumn("knots", F.when(from_start, knots).otherwise(F.concat(start, knots)))
     )
     every = F.transform(F.sequence(F.lit(1), F.least("failed_attempts", F.lit(ENDLESS))), between)
-    taken_away = F.when(F.col("outcome").isin("expired", "purged", "redriven", "moved"), F.col("settled_at"))
+    taken_away = F.when(F.col("outcome").isin("expired", "purged", "redriven", "moved", "edited"), F.col("settled_at"))
     return joined.select(
         *KEY,
         "queue",

@@ -48,6 +48,11 @@ EXAMPLES: Final = {
     "redrives pause": ["homing redrives pause 7"],
     "redrives resume": ["homing redrives resume 7"],
     "redrives cancel": ["homing redrives cancel 7"],
+    "edit": [
+        "homing edit 4711 --set region=eu --dry-run",
+        "homing edit --queue DLQ.orders --fault 2-9f86 --patch fix.json",
+        "homing edit 4711 --body order.json --to orders.retry --keep-original --yes",
+    ],
     "retry": [
         "homing retry orders --fault 2-9f86 --now",
         "homing retry orders --error-type PaymentDown --hold",

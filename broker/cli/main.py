@@ -19,6 +19,7 @@ from . import address_settings as cli_address_settings
 from . import analyze as cli_analyze
 from . import connections as cli_connections
 from . import dead as cli_dead
+from . import edit as cli_edit
 from . import events as cli_events
 from . import explain as cli_explain
 from . import faults as cli_faults
@@ -100,6 +101,7 @@ app.command(rich_help_panel=MESSAGES)(cli_messages.send)
 app.command(rich_help_panel=MESSAGES)(cli_messages.receive)
 app.command(rich_help_panel=MESSAGES)(cli_queues.peek)
 app.command(rich_help_panel=MESSAGES)(cli_queues.redrive)
+app.command(rich_help_panel=MESSAGES)(cli_edit.edit)
 app.command(rich_help_panel=MESSAGES)(cli_retries.retry)
 app.command(rich_help_panel=MESSAGES)(cli_one_message.move)
 app.command(rich_help_panel=MESSAGES)(cli_one_message.delete)

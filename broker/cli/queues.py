@@ -49,6 +49,7 @@ COUNTS: Final = (
     ("dropped", "dropped"),
     ("purged", "purged"),
     ("moved_out", "moved out"),
+    ("edited", "edited"),
 )
 _ALWAYS: Final = 5
 

@@ -13,7 +13,7 @@ from .watch import Watch, show
 _HERE: Final = ("pending", "delivering", "scheduled", "on_hold", "parked")
 _BECAME: Final = (
     *("sent", "moved_in", "delivered", "succeeded", "failed", "retried"),
-    *("dead_lettered", "expired", "dropped", "purged", "moved_out"),
+    *("dead_lettered", "expired", "dropped", "purged", "moved_out", "edited"),
 )
 _OPEN: Final = ("queues", "connections", "producers", "consumers")
 

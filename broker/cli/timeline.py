@@ -60,19 +60,30 @@ class Event:
 
 
 def life(history: dict[str, Any], now_ms: int) -> list[Event]:
-    """Sent, then stay by stay: entered, each attempt, how it ended or where it is now."""
-    events = [_sent(history)]
+    """Sent, or made of another by an edit, then stay by stay: entered, each attempt, how it ended or where it is now; and edits of it."""
+    edits = history.get("edits", [])
+    made_by = next((each for each in edits if each["message_id"] == history["message_id"]), None)
+    events = [_sent(history) if made_by is None else _made(made_by)]
     for sequence in stays(history):
         attempts = [each for each in history["attempts"] if each["sequence"] == sequence]
         outcome = next((each for each in history["outcomes"] if each["sequence"] == sequence), None)
         reference = next((each for each in history["references"] if each["sequence"] == sequence), None)
         events.append(_entered(sequence, attempts, outcome, reference))
         events += _attempts(attempts)
-        if outcome is not None:
+        if outcome is not None and outcome["outcome"] != "edited":
             events.append(_ended(outcome))
         elif reference is not None:
             events.append(_here(reference, now_ms))
+    for each in edits:
+        if each is not made_by:
+            later = (at for at, event in enumerate(events) if event.at_ms is None or event.at_ms > each["at_ms"])
+            title = f"edited: message {each['message_id']} went to {each['queue']}"
+            events.insert(next(later, len(events)), Event(each["at_ms"], "✎", "blue", title))
     return events
+
+
+def _made(edit: dict[str, Any]) -> Event:
+    return Event(edit["at_ms"], "✎", "blue", f"made of message {edit['original']} by an edit, for queue {edit['queue']}")
 
 
 def stays(history: dict[str, Any]) -> list[int]:

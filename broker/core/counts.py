@@ -5,10 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Final
 
-#: In the order in which they stand in ``Queue.counts``; shown under these names. ``retried``: of those that failed, tried again.
+#: In the order in which they stand in ``Queue.counts``; shown under these names. ``retried``: of those that failed, tried again;
+#: ``edited``: of those that were moved out, replaced by another.
 COUNTED: Final = (
     *("sent", "moved_in", "delivered", "succeeded", "failed", "retried"),
-    *("dead_lettered", "expired", "dropped", "purged", "moved_out"),
+    *("dead_lettered", "expired", "dropped", "purged", "moved_out", "edited"),
 )
 SENT: Final = 0
 MOVED_IN: Final = 1
@@ -16,6 +17,7 @@ DELIVERED: Final = 2
 SUCCEEDED: Final = 3
 FAILED: Final = 4
 RETRIED: Final = 5
+EDITED: Final = COUNTED.index("edited")
 #: The count that each end of a stay belongs to.
 COUNT_OF_OUTCOME: Final = {
     "dead-lettered": COUNTED.index("dead_lettered"),
@@ -24,6 +26,7 @@ COUNT_OF_OUTCOME: Final = {
     "purged": COUNTED.index("purged"),
     "redriven": COUNTED.index("moved_out"),
     "moved": COUNTED.index("moved_out"),
+    "edited": COUNTED.index("moved_out"),
 }
 
 

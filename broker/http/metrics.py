@@ -30,7 +30,8 @@ _MESSAGES: Final = {
     "expired": ("expired", "Messages whose time to live ended."),
     "dropped": ("dropped", "Messages removed for want of room or of a dead-letter address."),
     "purged": ("purged", "Messages removed by an operator."),
-    "moved_out": ("moved_out", "Messages moved or redriven to another queue."),
+    "moved_out": ("moved_out", "Messages moved, redriven or edited, and so in another queue."),
+    "edited": ("edited", "Messages that others took the place of, by an edit."),
 }
 #: Of the journal's statistics: name, help, factor.
 _COUNTERS: Final = {

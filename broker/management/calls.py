@@ -18,6 +18,7 @@ from . import arguments as read
 from . import (
     connections,
     dead_letters,
+    edits,
     faults,
     host,
     messages,
@@ -80,6 +81,7 @@ CHANGES: Final[dict[str, Handler]] = {
     "delete-dead-letters": dead_letters.delete,
     "move-dead-letters": dead_letters.move,
     "retry": retries.retry,
+    "edit": edits.edit,
     "mute-fault": faults.mute,
     "fault-fixed": faults.fixed,
     "set-policy": policies.set_one,

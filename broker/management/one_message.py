@@ -23,8 +23,8 @@ _MOST_CONSUMERS: Final = 50
 
 def places_of(history: History) -> list[Place]:
     """The queues that the journal knows it in."""
-    known = [each for kind in ("references", "attempts", "outcomes") for each in (history or {}).get(kind, ())]
-    return [Place("queue", (name,)) for name in dict.fromkeys(each["queue"] for each in known)]
+    known = [each for kind in ("references", "attempts", "outcomes", "edits") for each in (history or {}).get(kind, ())]
+    return [Place("queue", (name,)) for name in dict.fromkeys(each["queue"] for each in known) if name is not None]
 
 
 def _places(broker: Broker, message_id: int, history: History) -> Steps[list[MessageReference]]:

@@ -58,8 +58,7 @@ COLUMN_OF_OUTCOME: Final = {
     "expired": QueueStat.EXPIRED,
     "dropped": QueueStat.DROPPED,
     "purged": QueueStat.PURGED,
-    "redriven": QueueStat.MOVED_OUT,
-    "moved": QueueStat.MOVED_OUT,
+    **dict.fromkeys(("redriven", "moved", "edited"), QueueStat.MOVED_OUT),
 }
 
 
@@ -289,8 +288,9 @@ class Recorder:
                 if reference.failed:
                     self.attempts.add(reference.failed + 1)
                 continue
-            # A redrive puts ``failed`` back to 0; the hops tell that it has failed before, elsewhere or in an earlier entry.
-            if reference.failed or reference.hops or self._keep_all:
+            # A redrive puts ``failed`` back to 0; the hops tell that it has failed before, elsewhere or in an earlier entry; of an
+            # edited message the cause does.
+            if reference.failed or reference.hops or reference.cause or self._keep_all:
                 if reference.failed:
                     self.attempts.add(reference.failed + 1)
                 else:
@@ -324,10 +324,10 @@ class Recorder:
         reason: str | None = None,
         targets: Sequence[Queue] = (),
     ) -> None:
-        """References leave their queue otherwise: dead-lettered, expired, dropped, purged, redriven, moved; ``targets``: where to."""
+        """References leave their queue otherwise: dead-lettered, expired, dropped, purged, redriven, …; ``targets``: where to."""
         target_queues = tuple([target.name for target in targets])
         batch, queue_id, now_ms = self._journal.batch, queue.queue_id, self._now_ms()
-        always = self._keep_all or outcome in ("dead-lettered", "expired", "redriven", "moved") or reason == DELETED
+        always = self._keep_all or outcome in ("dead-lettered", "expired", "redriven", "moved", "edited") or reason == DELETED
         alike: _QueueEntries = {}
         gone: list[int] = []
         number = 0

@@ -20,6 +20,7 @@ from ..contract import (
     Arrival,
     Attempts,
     DeclarationRecord,
+    EditRecord,
     MessageRecord,
     Outcomes,
     PolicyRecord,
@@ -34,21 +35,11 @@ from .fault_changes import FaultChanges
 
 QUEUE_STATS = len(QueueStat)
 #: Maps of a batch in which a later entry simply takes the place of an earlier one.
-_LAST_STATE_WINS = ("queues", "addresses", "declarations", "producers", "duplicates", "transactions", "policies", "settings_rows")
+_LAST_STATE_WINS = tuple("queues addresses declarations producers duplicates transactions policies settings_rows edits".split())
 
 #: All that is for the disk, beside what is added, deleted, and the clock.
 _CONTENT = (
-    *(
-        "changed",
-        "queue_stats",
-        "fault_changes",
-        "attempts",
-        "outcomes",
-        "messages",
-        "deleted_first",
-        "messages_deleted",
-        "attempts_deleted",
-    ),
+    *"changed queue_stats fault_changes attempts outcomes messages deleted_first messages_deleted attempts_deleted".split(),
     *_LAST_STATE_WINS,
 )
 
@@ -88,6 +79,7 @@ class WriteBatch:
         "deleted",
         "deleted_first",
         "duplicates",
+        "edits",
         "elide",
         "elided",
         "fault_changes",
@@ -152,6 +144,7 @@ class WriteBatch:
         self.transactions: dict[str, int] = {}
         self.policies: dict[str, PolicyRecord] = {}
         self.settings_rows: dict[int, dict[str, Any]] = {}
+        self.edits: dict[int, EditRecord] = {}
         self.clock_ms = 0
         self._after: list[Callable[[], None]] = []
 
@@ -424,6 +417,10 @@ class WriteBatch:
         """The key is a hash of the content; the same again only makes it younger."""
         self.touch()
         self.policies[record.policy] = record
+
+    def edit(self, record: EditRecord) -> None:
+        self.touch()
+        self.edits[record.message_id] = record
 
     def settings(self, from_ms: int, settings: dict[str, Any]) -> None:
         self.touch()

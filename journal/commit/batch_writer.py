@@ -106,6 +106,7 @@ TRIM_DUPLICATE = (
 SET_COMMITTED = "INSERT OR REPLACE INTO committed VALUES {values}"
 SET_POLICY = "INSERT OR REPLACE INTO policy VALUES {values}"
 SET_SETTING = "INSERT OR REPLACE INTO setting VALUES {values}"
+INSERT_EDIT = "INSERT OR REPLACE INTO edit VALUES {values}"
 SET_META = "INSERT OR REPLACE INTO meta VALUES {values}"
 
 
@@ -174,6 +175,7 @@ class BatchWriter:
             _write_history(connection, batch, state, meta)
         elif batch.attempts or batch.outcomes:
             meta += ["history_from_ms", max(batch.clock_ms, state.clock_ms) + 1]
+        run_values(connection, INSERT_EDIT, 4, [value for record in batch.edits.values() for value in record])
         write_counts(connection, batch)
         if batch.fault_changes:
             write_faults(connection, batch.fault_changes)
@@ -341,7 +343,7 @@ def _append_references(inserts: _Inserts, records: Iterator[ReferenceRecord], le
         ) = record
         untried = due is None and expires is None and not (failed or assigned or state)
         unchanged = untried and not delivery_count
-        if shared and unchanged and not hops:
+        if shared and unchanged and not hops and not cause:
             shares += (queue_id, 9 - priority, sequence, message.message_id, entered)
         elif untried and hops and not shared and (source := sources.get(sequence) or hops[0][0]) in leaving:
             moved.append((source, record))
@@ -350,7 +352,7 @@ def _append_references(inserts: _Inserts, records: Iterator[ReferenceRecord], le
             blob = None if shared else pack_one(message)
             checksum = crc32(blob) if blob is not None else 0
             size += len(blob) if blob is not None else 0
-            if unchanged and not hops and blob is not None:
+            if unchanged and not hops and not cause and blob is not None:
                 fresh += (queue_id, 9 - priority, sequence, message.message_id, entered, bytearray(blob), checksum)
             else:
                 overlay = pack_hops(hops, sequence, pack_one) if hops else None

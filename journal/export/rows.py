@@ -362,6 +362,11 @@ def faults(snapshot: Snapshot) -> Iterator[Row]:
         )  # fmt: skip
 
 
+def edits(snapshot: Snapshot) -> Iterator[Row]:
+    for message_id, original, queue_id, at_ms in snapshot.select("SELECT * FROM edit ORDER BY message_id"):
+        yield message_id, original, queue_id, snapshot.queue_name(queue_id), us(at_ms)
+
+
 def redrives(snapshot: Snapshot) -> Iterator[Row]:
     for (blob,) in snapshot.select("SELECT content_blob FROM declaration WHERE kind = 'redrive' ORDER BY CAST(name AS INTEGER)"):
         job = unpack(blob)

@@ -43,6 +43,10 @@ _BY_MESSAGE = (
 )
 _BY_NUMBER = f"{_REFERENCE} WHERE sequence = :message_id AND message_id = :message_id AND {THERE}"
 #: Outcomes of a stay after which the message may be in a queue under a number that no index leads to.
+_EDITS = (
+    "SELECT message_id, original, queue_id, at_ms FROM edit WHERE message_id = :message_id"
+    " UNION ALL SELECT message_id, original, queue_id, at_ms FROM edit WHERE original = :message_id ORDER BY message_id"
+)
 _GOES_ON = ("redriven", "moved")
 # What never failed, moved or was shared has its only reference without an index: one scan, and only when nothing else is known of it.
 _BY_SCAN = f"{_REFERENCE} WHERE message_id = :message_id AND {THERE}"
@@ -133,13 +137,14 @@ class JournalReader:
             return connection.execute("SELECT 1 FROM committed WHERE transaction_id = ?", (transaction_id,)).fetchone() is not None
 
     def history(self, message_id: int) -> dict[str, Any] | None:
-        """Everything known of one message, or None: ``{message_id, message, references, attempts, outcomes}``.
+        """Everything known of one message, or None: ``{message_id, message, references, attempts, outcomes, edits}``.
 
         ``message``: address, body, properties, priority, sent_at_ms, expires_at_ms, producer; None once it has left every queue.
         ``references``: where it is now, with queue, priority, counts, state, due_at_ms, on_hold, expires_at_ms, entered_at_ms and ``hops``,
         newest first. ``attempts``: message_id, sequence, attempt, queue_id, queue, at_ms and the
         fields of AttemptDetail, oldest first. ``outcomes``: sequence, queue, at_ms,
-        outcome and the detail of records.Outcomes, oldest first. Raises ``journal-damaged`` when what is stored is not what was written.
+        outcome and the detail of records.Outcomes, oldest first. ``edits``: message_id, original, queue and at_ms of the edit that made
+        it, and of those of it. Raises ``journal-damaged`` when what is stored is not what was written.
         """
         with self._snapshot() as connection:
             names = _QueueNames(connection)
@@ -147,9 +152,11 @@ class JournalReader:
             outcomes = [_outcome(row, names) for row in connection.execute(_OUTCOMES, {"message_id": message_id})]
             may_be_anywhere = all(each["outcome"] in _GOES_ON for each in outcomes)
             message, references = self._references(connection, message_id, names, scan=may_be_anywhere)
-        if not (attempts or outcomes or references):
+            edits = [_edit(row, names) for row in connection.execute(_EDITS, {"message_id": message_id})]
+        if not (attempts or outcomes or references or edits):
             return None
-        return {"message_id": message_id, "message": message, "references": references, "attempts": attempts, "outcomes": outcomes}
+        told = {"references": references, "attempts": attempts, "outcomes": outcomes, "edits": edits}
+        return {"message_id": message_id, "message": message, **told}
 
     def last_attempts(self, stays: Iterable[tuple[int, int]]) -> list[dict[str, Any] | None]:
         """Of each (message_id, sequence) the last attempt on record, as ``history`` tells it."""
@@ -316,6 +323,11 @@ def _outcome(row: tuple[Any, ...], names: _QueueNames) -> dict[str, Any]:
     sequence, queue_id, at_ms, outcome, blob = row
     detail: dict[str, Any] = _unpack(blob, f"the outcome of stay {sequence}")
     return {"sequence": sequence, "queue_id": queue_id, "queue": names[queue_id], "at_ms": at_ms, "outcome": outcome} | detail
+
+
+def _edit(row: tuple[Any, ...], names: _QueueNames) -> dict[str, Any]:
+    message_id, original, queue_id, at_ms = row
+    return {"message_id": message_id, "original": original, "queue": names[queue_id], "at_ms": at_ms}
 
 
 def _reference(row: tuple[Any, ...], names: _QueueNames) -> dict[str, Any]:

@@ -45,6 +45,7 @@ def step(connection: sqlite3.Connection, state: WriterState, aged_ms: int, marks
     queues, minutes, more_queues = _deleted_queues(connection, aged_ms)
     duplicates = _duplicates(connection, state)
     marks = [_marks(connection, table, key, marks_aged_ms) for table, key in (("producer", "producer"), ("committed", "transaction_id"))]
+    marks.append(_marks(connection, "edit", "message_id", aged_ms))
     policies = _policies(connection)
     more = more_queues or bool(state.forgotten) or _STEP_ROWS in (*marks, policies)
     return queues + minutes + duplicates + sum(marks) + policies, more

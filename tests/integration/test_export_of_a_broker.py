@@ -90,6 +90,11 @@ async def go_all_ways(connection: Connection, account: Account) -> None:
     account.ids["purged"] = (await fail(connection, "purged", 1, delay_ms=HOUR_MS))[0].message_id
     await holds(connection, "purged", scheduled=1)
     await connection.call("purge", queue="purged")
+    await send(connection, "fixed", b'{"total": 5}')
+    account.ids["edited"] = (await fail(connection, "fixed", 1, delay_ms=HOUR_MS))[0].message_id
+    await holds(connection, "fixed", scheduled=1)
+    account.ids["edit"] = await connection.edit(account.ids["edited"], patch={"total": 6})
+    await drained(connection, "fixed", 1)
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +191,26 @@ def test_messages(exported: tuple[Path, Account]) -> None:
         **{**orders, "queue": "purged", "address": "purged", "home_queue": "purged"}, message_id=account.ids["purged"],
         outcome="purged", attempts=1, failed_attempts=1, delivery_count=1, reason=None, target_queues=[], message_key=None,
     )  # fmt: skip
-    assert len(rows) == 11
+    fixed = {**orders, "queue": "fixed", "address": "fixed", "home_queue": "fixed", "reason": None, "message_key": None}
+    check(
+        one(rows, queue="fixed", outcome="edited"),
+        **fixed, message_id=account.ids["edited"], outcome="edited", attempts=1, failed_attempts=1, delivery_count=1,
+        target_queues=["fixed"],
+    )  # fmt: skip
+    check(
+        one(rows, queue="fixed", outcome="succeeded"),
+        **{**fixed, **SHOP}, message_id=account.ids["edit"], outcome="succeeded", attempts=1, failed_attempts=0, delivery_count=1,
+        target_queues=[],
+    )  # fmt: skip
+    assert len(rows) == 13
+
+
+def test_edits(exported: tuple[Path, Account]) -> None:
+    dump, account = exported
+    check(
+        one(rows_of(dump, "edits")),
+        message_id=account.ids["edit"], original_id=account.ids["edited"], queue_id=number, queue="fixed", at=account.during,
+    )  # fmt: skip
 
 
 def test_messages_that_are_still_here(exported: tuple[Path, Account]) -> None:
@@ -226,7 +250,8 @@ def test_attempts(exported: tuple[Path, Account]) -> None:
     common: Mapping[str, Any] = {
         "sequence": number, "queue_id": number, "at": during, "assigned_at": during, "given_at": during, "outcome": "nack",
         "consumer": lambda value: value.startswith("c"), "connection": "c1", "policy": lambda value: value in policies,
-        "producer": lambda value: value.startswith("shop/"), **SHOP,
+        "producer": lambda value: value.startswith("shop/"), "rule": None, "exit_status": None,
+        "bases": lambda value: value is None or "Exception" in value, **SHOP,
     }  # fmt: skip
     fault: Mapping[str, Any] = {
         "reason": "out of stock", "traceback": lambda value: value is None or "Error" in value,
@@ -256,7 +281,7 @@ def test_attempts(exported: tuple[Path, Account]) -> None:
         home_queue="purged",
     )  # fmt: skip
     assert sorted(row["attempt"] for row in rows if row["message_id"] == account.ids["parked"]) == [1, 2]
-    assert len(rows) == 8
+    assert len(rows) == 9
 
 
 def test_dead_letters(exported: tuple[Path, Account]) -> None:
@@ -316,7 +341,7 @@ def test_queues(exported: tuple[Path, Account]) -> None:
         "deleted_at": None,
     }  # fmt: skip
     counts = {"DLQ.orders": (1, 0, 0), "EXP.late": (1, 0, 0), "someday": (0, 1, 0), "stuck": (0, 0, 1)}
-    for queue in ("orders", "late", "someday", "stuck", "purged"):
+    for queue in ("orders", "late", "someday", "stuck", "purged", "fixed"):
         ready, scheduled, parked = counts.get(queue, (0, 0, 0))
         check(
             one(rows, queue=queue),
@@ -328,7 +353,7 @@ def test_queues(exported: tuple[Path, Account]) -> None:
             **made, queue=queue, address=address, routing_type="multicast", selector=f"_AMQ_ORIG_ADDRESS = '{source}'", ready=1,
             scheduled=0, parked=0,
         )  # fmt: skip
-    assert len(rows) == 7
+    assert len(rows) == 8
 
 
 def test_counts_by_minute_and_by_consumer(exported: tuple[Path, Account]) -> None:
@@ -354,10 +379,13 @@ def test_counts_by_minute_and_by_consumer(exported: tuple[Path, Account]) -> Non
         "someday": nothing | {"sent": 1},
         "stuck": nothing | {"sent": 1, "delivered": 2, "failed": 2, "failed_first": 1},
         "purged": nothing | {"sent": 1, "delivered": 1, "failed": 1, "failed_first": 1, "purged": 1},
+        "fixed": nothing
+        | {"sent": 1, "moved_in": 1, "delivered": 2, "succeeded": 1, "first_try": 1}
+        | {"failed": 1, "failed_first": 1, "moved_out": 1},
     }
     served = rows_of(dump, "deliveries_by_consumer")
-    assert sum(row["succeeded"] for row in served) == 3
-    assert sum(row["failed"] for row in served) == 8
+    assert sum(row["succeeded"] for row in served) == 4
+    assert sum(row["failed"] for row in served) == 9
     for row in served:
         check(
             row, queue_id=number, queue=lambda value: value in counted, hour=lambda value: (value.minute, value.second) == (0, 0),

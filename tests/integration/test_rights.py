@@ -284,6 +284,9 @@ call("reckon-redrive", BROWSE, before=dead)(lambda name, _: {"queue": f"DLQ.{nam
 call("histories", BROWSE, before=dead)(lambda name, _: {"queue": f"DLQ.{name}"})
 for _verb in ("pause-redrive", "resume-redrive", "cancel-redrive"):
     call(_verb, CONSUME, before=a_job, sees=(BROWSE,))(lambda name, job: {"redrive": job})
+call("edit", CONSUME, SEND, before=dead)(
+    lambda name, found: {"queue": f"DLQ.{name}", "edits": [{"message_id": found["message_id"], "set": {"a": 1}}]}
+)
 call("retry", MANAGE, before=filled)(lambda name, _: {"queue": name, "now": True})
 call("peek-retrying", BROWSE, before=filled)(lambda name, _: {"queue": name})
 call("mute-fault", MANAGE, before=fault, sees=(BROWSE,))(lambda name, found: {"fault": found})

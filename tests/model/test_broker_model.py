@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from homing.broker.core.consumer import Consumer
+from homing.broker.core.edit import Edit, Edits
 from homing.broker.core.letter_filter import Filter
 from homing.broker.core.message import ON_HOLD_MS, REFERENCE_BYTES, Message, MessageReference, Where
 from homing.broker.core.redelivery import Failure
@@ -56,6 +57,8 @@ class BrokerModel(RuleBasedStateMachine):
         self.perhaps_gone: set[str] = set()
         self.counts: dict[tuple[str, str], int] = {}
         self.not_before: dict[str, int] = {}
+        #: (original that ended, what took its place)
+        self.edited: list[tuple[str, str]] = []
         #: Keys whose last change is not on disk yet: nobody may be handed them.
         self.unsafe: set[str] = set()
         #: Keys on the way back to their places, by the consumer that gave them back to go out again at once; and those there again.
@@ -277,6 +280,33 @@ class BrokerModel(RuleBasedStateMachine):
             assert reference.due_at_ms == (self.world.time_ms + due_ms if due_ms else None)
         return ends
 
+    @rule(queue=st.sampled_from(ADDRESSES), data=st.data(), keep=st.booleans(), commits=st.booleans())
+    def edit(self, queue: str, data: Any, keep: bool, commits: bool) -> None:
+        """One message that nobody holds is replaced by another, which is sent when the original is gone, in one commit."""
+        found = self.world.broker.state.post_office.queues.get(f"DLQ.{queue}") or self.world.broker.state.post_office.queues.get(queue)
+        rows = [record for record in self.world.journal.rows().values() if found is not None and record.queue_id == found.queue_id]
+        if found is None or not rows:
+            return
+        record = data.draw(st.sampled_from(sorted(rows, key=lambda each: each.sequence)))
+        number, old, new = record.message.message_id, record.message.body.decode(), self._key()
+        edits = Edits({number: Edit(new.encode(), {"edited": True}, frozenset())}, None, keep, False)
+        done = self.world.run(self.world.broker.edit(ANYBODY, found, edits), commits)
+        copy = done.get(number)
+        if not isinstance(copy, int):
+            assert copy is None or copy.code in ("message-held", "queue-full")
+            return
+        if not keep:
+            self.edited.append((old, new))
+
+        def stored() -> None:
+            self.confirmed[new] = queue
+            if not keep:
+                self.done.add(old)
+
+        if not keep:
+            self.perhaps_gone.add(old)
+        self.world.broker.recorder.when_safe(stored)
+
     # -- transactions ------------------------------------------------------------------------------------------------
 
     @rule(data=st.data(), commit=st.booleans(), to=st.sampled_from(ADDRESSES))
@@ -387,6 +417,7 @@ class BrokerModel(RuleBasedStateMachine):
                     key = record.message.body.decode()
                     there[key] = there.get(key, 0) + 1
         assert all(count == 1 for count in there.values()), "a message stands in two places"
+        assert not any(old in there and new in there for old, new in self.edited), "an edited message and its original"
         lost = self.confirmed.keys() - there.keys() - self.done - self.perhaps_gone
         assert not lost, f"confirmed and nowhere: {lost}"
         assert not self.done & there.keys(), "acknowledged for good and there again"

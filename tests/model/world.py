@@ -127,6 +127,13 @@ class DictJournal:
         if wanted.kind in ("ready", "all"):
             rows = [record for record in rows if record.priority == wanted.priority and record.sequence > wanted.after]
             rows = sorted((r for r in rows if wanted.kind == "all" or r.due_at_ms is None), key=lambda record: record.sequence)
+        elif wanted.kind == "chosen":
+            numbers = wanted.choice.message_ids
+            rows = [r for r in rows if wanted.after < r.sequence < wanted.choice.up_to]
+            rows = sorted((r for r in rows if numbers is None or r.message.message_id in numbers), key=lambda record: record.sequence)
+            there, last = rows[: self.page_rows], rows[: self.page_rows][-1:]
+            there = [record for record in there if record.sequence not in self.batch.deleted]
+            return Page(there, len(rows) > self.page_rows, last=last[0].sequence if last else 0)
         elif wanted.kind == "waiting":
             waiting = sorted((r.due_at_ms, r.sequence, r) for r in rows if r.due_at_ms is not None)
             looked = [(at, n, r) for at, n, r in waiting if (wanted.after_ms, wanted.after) < (at, n) and at <= wanted.until_ms]

@@ -59,6 +59,7 @@ class AddressSettings:
     max_traceback_bytes: int = _setting(16 * 1024)
     traceback_redactions: tuple[str, ...] = _setting(())
     message_key_property: str | None = _setting(None)
+    signature_properties: tuple[str, ...] = _setting(())
 
     # Dead letters.
     dead_letter_address: str | None = _setting("DLA")

@@ -7,7 +7,7 @@ message, so that selectors and other protocols see them; docs/interoperability.m
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from ...core.amqp.origin import MOST_KEYS, Way, last_way, packed, unpacked
 from ...core.amqp.vhost import REPLY_TO, local_name
 from ...core.amqp.x_death import Death, deaths
 from ...core.message import AMQP_ORIGIN as ORIGIN
-from ...core.message import DEFAULT_PRIORITY, Message, MessageReference, Properties, overlay
+from ...core.message import DEFAULT_PRIORITY, Message, MessageReference, Properties, PropertyValue, overlay
 from ...core.settings.units import MAX_DURATION_MS
 from ...properties import RESERVED
 from .codec_methods import short_string
@@ -26,6 +26,7 @@ from .errors import precondition_failed
 #: Property of the message -> AMQP's content property, for those that other protocols know by a name of their own.
 NAMES: Final = {"JMSCorrelationID": "correlation_id", "JMSType": "type", "JMSReplyTo": "reply_to"}
 _INT64: Final = 1 << 63
+_LONGEST_NAME: Final = 255
 #: The longest time to live, 100 years: more is a mistake.
 _PERSISTENT_ONLY: Final = b"\x10\x00\x02"
 _NOTHING: Final = b"\x00\x00"
@@ -107,6 +108,22 @@ def message_properties(
     return kept
 
 
+def rewritten(origin: bytes, changes: Mapping[str, PropertyValue]) -> bytes:
+    """The origin of a message that takes the place of another: with these headers, those without a value being gone, and no expiration."""
+    raw = unpacked(origin)[1]
+    properties = read_properties(raw)
+    fields, own = split_table(properties.headers or b""), dict[str, Any]()
+    for name, value in changes.items():
+        if name in NAMES:
+            own[NAMES[name]] = None if value is None else str(value)
+        elif value is None:
+            fields.pop(name, None)
+        elif len(name.encode()) <= _LONGEST_NAME:
+            fields[name] = write_value(value)
+    headers = join_table(fields) if fields else None
+    return origin[: len(origin) - len(raw)] + write_properties(properties._replace(headers=headers, expiration=None, **own))
+
+
 def is_text(name: str) -> bool:
     """Whether a name came as UTF-8; what did not cannot be written to the journal."""
     return name.isascii() or not any(0xD800 <= ord(character) <= 0xDFFF for character in name)
@@ -186,7 +203,7 @@ def _plain(durable: bool, priority: int) -> bytes:
 def _native_properties(message: Message) -> ContentProperties:
     """A message that came another way, as an AMQP client sees it."""
     known = message.properties or {}
-    headers = {name: value for name, value in known.items() if name not in NAMES and len(name.encode()) <= 255}
+    headers = {name: value for name, value in known.items() if name not in NAMES and len(name.encode()) <= _LONGEST_NAME}
     own = {field: str(known[name]) for name, field in NAMES.items() if known.get(name) is not None}
     return ContentProperties(
         headers=join_table({name: write_value(value) for name, value in headers.items()}) if headers else None,

@@ -1,0 +1,219 @@
+"""``homing edit``: messages with another body or other properties, sent again in the place of those that failed."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Annotated, Any, Final, NamedTuple
+
+import typer
+from rich.text import Text
+
+from ..core.settings.units import counted
+from ..safe_text import safe
+from . import letter_filter as of
+from .output import (
+    DEFAULT_URL,
+    CommandError,
+    ExitCode,
+    Json,
+    Url,
+    Yes,
+    body_text,
+    confirm,
+    escape,
+    note,
+    print_json,
+    progress_bar,
+    stdout,
+)
+from .values import property_given
+
+#: Messages of one call.
+_AT_A_TIME: Final = 100
+#: Refusals that are shown one by one.
+_SHOWN: Final = 5
+
+
+class _Change(NamedTuple):
+    """What is to be different of each. ``patch``: see client.patch."""
+
+    set: dict[str, Any]
+    unset: list[str]
+    patch: Any
+    body: bytes | None
+
+    def body_of(self, message: dict[str, Any]) -> bytes:
+        """Raises UsageError where the patch does not fit."""
+        from homing.client.patch import patched
+
+        before: bytes = message["body"]
+        if self.patch is not None:
+            return patched(before, self.patch)
+        return before if self.body is None else self.body
+
+    def of(self, message: dict[str, Any]) -> dict[str, Any]:
+        """As the call takes it."""
+        body = self.body_of(message)
+        changed = {"body": body} if body != message["body"] else {}
+        return {"message_id": message["message_id"], "set": self.set, "unset": self.unset, **changed}
+
+    def difference(self, message: dict[str, Any]) -> list[str]:
+        """Line by line, as diff shows it, without what stays but for some lines around."""
+        properties = message["properties"]
+        after = {name: value for name, value in {**properties, **self.set}.items() if name in self.set or name not in self.unset}
+        lines = [f"-{name}: {value}" for name, value in properties.items() if name not in after or after[name] != value]
+        lines += [f"+{name}: {value}" for name, value in after.items() if name not in properties or properties[name] != value]
+        bodies = (_lines(message["body"]), _lines(self.body_of(message)))
+        return lines + list(difflib.unified_diff(*bodies, lineterm=""))[2:]
+
+
+def _lines(body: bytes) -> list[str]:
+    """JSON one value a line, so that what differs can be seen."""
+    try:
+        return json.dumps(json.loads(body), indent=2, ensure_ascii=False).splitlines()
+    except ValueError:
+        return body_text(body).splitlines()
+
+
+@of.filtered
+def edit(
+    wanted: of.Filter,
+    message_id: Annotated[int | None, typer.Argument(help="The message's number.", show_default="what the filter takes")] = None,
+    queue: Annotated[str | None, typer.Option("--queue", help="The queue that they lie in.", show_default="where the message is")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Set this property: NAME=TEXT, or NAME:=JSON. Repeatable.")] = None,
+    unset: Annotated[list[str] | None, typer.Option("--unset", help="Take this property away. Repeatable.")] = None,
+    patch: Annotated[
+        Path | None, typer.Option("--patch", help="Apply this to the body, which is JSON: a JSON Patch (a list) or a JSON Merge Patch.")
+    ] = None,
+    body: Annotated[Path | None, typer.Option("--body", help="Put this file in the body's place.")] = None,
+    to: Annotated[str | None, typer.Option("--to", help="Another queue, or an address with one.", show_default="where each died")] = None,
+    keep_original: Annotated[bool, typer.Option("--keep-original", help="Leave the originals where they are.")] = False,
+    samples: Annotated[int, typer.Option("--samples", min=0, max=_AT_A_TIME, help="Show the difference on so many.")] = 3,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the difference.")] = False,
+    yes: Yes = False,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Send durable messages again with another body or other properties, their counts at 0; the originals end as edited.
+
+    The difference is shown first, on samples. What carries one of [bold]signature-properties[/] is sent only with --yes.
+    """
+    from .client import talk
+
+    change = _Change(dict(map(property_given, set_ or [])), unset or [], _patch(patch), None if body is None else _read(body))
+    if not (change.set or change.unset or patch or body) or (patch and body):
+        raise typer.BadParameter("give --set, --unset, --patch or --body, and of the last two one")
+    if message_id is not None:
+        wanted = {**wanted, "message_ids": [message_id]}
+    elif queue is None or not wanted:
+        raise typer.BadParameter("give a message's number, or --queue and a filter")
+    if queue is None:
+        queue = talk(url, lambda connection: _where(connection, wanted["message_ids"][0]))
+    shown = talk(url, lambda connection: _samples(connection, queue, wanted, change, max(1, samples)))
+    if not as_json:
+        for number, lines in shown[:samples]:
+            _draw(number, lines)
+    if dry_run:
+        if as_json:
+            print_json([{"message_id": number, "difference": lines} for number, lines in shown])
+        return
+    what = f"Message {message_id}" if message_id is not None else "What the filter takes"
+    confirm(f"{what} of queue {queue} is sent again so" + ("" if keep_original else ", and the original ends"), yes)
+    arguments = {"queue": queue, "to": to, "keep_original": keep_original, "signed": yes}
+    edited, refused = talk(url, lambda connection: _edit_all(connection, wanted, change, arguments))
+    if as_json:
+        print_json({"edited": [{"message_id": number, "edited": copy} for number, copy in edited.items()], "refused": refused})
+    else:
+        copies = f", {next(iter(edited))} as {next(iter(edited.values()))}" if len(edited) == 1 else ""
+        stdout.print(f"[bold]{counted(len(edited), 'message')}[/] of [bold]{escape(queue)}[/] edited and sent again{copies}")
+    for each in refused[:_SHOWN]:
+        note(f"{each['message_id']} is as it was: {each['message']} ({each['fix']})")
+    if len(refused) > _SHOWN:
+        note(f"and {len(refused) - _SHOWN:,} more are as they were")
+    if refused:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        code = ExitCode.NOT_FOUND if isinstance(error, FileNotFoundError) else ExitCode.FAILED
+        raise CommandError(code, f"{file} cannot be read: {error.strerror}", "name a readable file", code="no-such-file") from None
+
+
+def _patch(file: Path | None) -> Any:
+    if file is None:
+        return None
+    try:
+        found = json.loads(_read(file))
+    except ValueError as error:
+        found = str(error)
+    if isinstance(found, list | dict):
+        return found
+    raise CommandError(ExitCode.USAGE, f"{file} is no patch: {found}", "write a JSON Patch (a list) or a JSON Merge Patch", code="no-patch")
+
+
+async def _where(connection: Any, message_id: int) -> str:
+    found = (await connection.call("history", message_id=message_id))["references"]
+    if len(found) == 1:
+        return str(found[0]["queue"])
+    where = ", ".join(each["queue"] for each in found) or "no queue any more"
+    raise CommandError(ExitCode.NOT_FOUND, f"message {message_id} is in {where}", "name one with --queue", code="no-such-message")
+
+
+async def _pages(connection: Any, queue: str, wanted: dict[str, Any], limit: int) -> AsyncIterator[list[dict[str, Any]]]:
+    after = None
+    while True:
+        page = await connection.call("peek-dead-letters", queue=queue, filter=wanted, after=after, limit=limit)
+        yield page["messages"]
+        after = page["next"]
+        if after is None:
+            return
+
+
+async def _samples(connection: Any, queue: str, wanted: dict[str, Any], change: _Change, number: int) -> list[tuple[int, list[str]]]:
+    """Of the first so many their numbers and differences. Raises CommandError where there are none."""
+    async for messages in _pages(connection, queue, wanted, number):
+        if messages:
+            return [(each["message_id"], change.difference(each)) for each in messages]
+    raise CommandError(
+        ExitCode.NOT_FOUND, f"no durable message of {queue} is so", "homing peek shows what is there", code="no-such-message"
+    )
+
+
+def _draw(number: int, lines: list[str]) -> None:
+    stdout.print(f"[bold cyan]{number}[/]")
+    for line in lines or ["  (nothing is different)"]:
+        style = {"-": "red", "+": "green", "@": "cyan"}.get(line[:1], "")
+        stdout.print(Text(f"  {safe(line)}", style=style))
+
+
+async def _edit_all(
+    connection: Any, wanted: dict[str, Any], change: _Change, arguments: dict[str, Any]
+) -> tuple[dict[int, int], list[dict[str, Any]]]:
+    """What took each one's place, and those that stayed as they were, with why."""
+    from homing.client import UsageError
+
+    edited: dict[int, int] = {}
+    refused: list[dict[str, Any]] = []
+    with progress_bar(counted=False) as progress:
+        task = progress.add_task("edit", total=None)
+        async for messages in _pages(connection, arguments["queue"], wanted, _AT_A_TIME):
+            edits = []
+            # Those that take the place of others may come to the same queue, and are not meant.
+            made = {*edited.values()}
+            for each in messages:
+                if each["message_id"] not in made and each["message_id"] not in edited:
+                    try:
+                        edits.append(change.of(each))
+                    except UsageError as error:
+                        refused.append({"message_id": each["message_id"], "code": error.code, "message": error.message, "fix": error.fix})
+            done = (await connection.call("edit", edits=edits, **arguments))["edits"] if edits else []
+            edited |= {each["message_id"]: each["edited"] for each in done if each["edited"] is not None}
+            refused += [each for each in done if each["edited"] is None]
+            progress.update(task, description=f"{len(edited):,} edited")
+    return edited, refused

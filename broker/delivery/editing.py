@@ -1,0 +1,108 @@
+"""Messages that take the place of others: the same with another body or other properties, sent back to be tried, the counts at 0.
+
+The one comes and the other goes in one commit. A message itself never changes: what takes its place has a number of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from homing.journal.contract import EditRecord, QueueStat, ReferenceRecord
+
+from ..core.counts import EDITED
+from ..core.edit import Edit, Edits
+from ..core.letter_filter import Filter
+from ..core.message import AMQP_ORIGIN, Message, MessageReference, Properties, PropertyValue
+from ..core.queue import Queue
+from ..errors import Refused
+from ..paging.choosing import choice, choose, in_place
+from ..properties import checked, extra_of, size_of
+from ..steps import Steps
+from ..topology.resources import Resources
+from .dead_lettering import DeadLetterOffice
+from .state import BrokerState
+
+_MOST_PAGES: Final = 1 << 30
+
+
+class Editing:
+    """``most_properties``: bytes that properties may take."""
+
+    def __init__(self, state: BrokerState, resources: Resources, office: DeadLetterOffice, most_properties: int) -> None:
+        self._state = state
+        self._resources = resources
+        self._office = office
+        self._most_properties = most_properties
+        #: Gives AMQP's own account of a message the same changes (set by the server), names without a value being gone.
+        self.rewrite: Callable[[bytes, Mapping[str, PropertyValue]], bytes] = lambda origin, changes: origin
+
+    def edit(self, queue: Queue, edits: Edits, check: Callable[[str, str], None]) -> Steps[dict[int, int | Refused]]:
+        """The number of what took each one's place, or why nothing did; what is not there is left out. ``check``: refuses a queue (by name
+        and address) that nothing may be sent to. Raises what it raises, or Refused where a page could not be read.
+        """
+        done: dict[int, int | Refused] = {}
+
+        def take(record: ReferenceRecord) -> bool:
+            number = record.message.message_id
+            if number in done:
+                return True
+            reference = in_place(self._state, queue, record)
+            if reference is None:
+                done[number] = Refused("message-held", f"message {number} is held by a consumer", "wait until it is settled")
+                return True
+            try:
+                done[number] = self._replace(reference, edits, check)
+            except Refused as refusal:
+                if refusal.code == "access-refused":
+                    raise
+                done[number] = refusal
+            finally:
+                self._state.place((reference,))
+            return True
+
+        wanted = Filter(message_ids=tuple(edits.by_number))
+        which = choice(self._state, wanted, self._state.recorder.next_id())
+        yield from choose(self._state, queue, wanted, which, 0, take, _MOST_PAGES)
+        return done
+
+    def _replace(self, reference: MessageReference, edits: Edits, check: Callable[[str, str], None]) -> int:
+        state, original = self._state, reference.message
+        signatures = state.settings.resolve(original.address).signature_properties
+        if not edits.signed and (named := [name for name in signatures if name in (original.properties or ())]):
+            fix = "see that whoever checks it does not mind, then edit it with --yes (signed)"
+            raise Refused("message-signed", f"message {original.message_id} carries {', '.join(named)}, a signature", fix)
+        copy = self._copy(original, edits.by_number[original.message_id])
+        target = edits.target or self._office.home(reference.queue, reference.hops, 0, check)
+        if target is None or self._resources.full(target):
+            raise Refused("queue-full", f"queue {target.name if target else '?'} is full", "make room in it, or raise its max-length")
+        copy.message_id = state.recorder.next_id()
+        cause = state.recorder.faults.goes_on(reference, back=True)
+        arrived = state.references.enter(copy, [target], QueueStat.MOVED_IN, cause=cause)
+        state.recorder.batch.edit(EditRecord(copy.message_id, original.message_id, target.queue_id, copy.sent_at_ms))
+        if not edits.keep:
+            state.references.leave(reference, "edited", targets=(target,))
+            reference.queue.counts[EDITED] += 1
+        target.expect(1, copy.size)
+        state.arrive_when_safe(arrived)
+        self._office.trim_when_safe([target])
+        return copy.message_id
+
+    def _copy(self, original: Message, edit: Edit) -> Message:
+        body = original.body if edit.body is None else edit.body
+        changes: dict[str, PropertyValue] = {**dict.fromkeys(edit.unset), **edit.set}
+        checked(changes, self._most_properties)
+        properties: Properties = {**(original.properties or {}), **edit.set}
+        for name in edit.unset - edit.set.keys():
+            properties.pop(name, None)
+        origin = properties.get(AMQP_ORIGIN)
+        if isinstance(origin, bytes):
+            properties[AMQP_ORIGIN] = self.rewrite(origin, changes)
+        size = size_of(properties)
+        if size > max(self._most_properties, original.properties_size):
+            raise Refused("properties-too-large", f"the properties would hold {size} bytes", "put large data into the body")
+        priority, durable, now_ms = original.priority, original.durable, self._state.now_ms()
+        copy = Message(0, original.address, body, properties or None, priority, durable, now_ms, producer=original.producer)
+        copy.size += size
+        copy.extra = extra_of(properties, size)
+        return copy

@@ -1,0 +1,54 @@
+"""Messages that are edited and sent again."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ..auth.access import Who, asks
+from ..broker import Broker
+from ..core.edit import Edit, Edits
+from ..core.queue import Queue
+from ..errors import Refused
+from ..steps import Steps
+from . import arguments as read
+
+#: Messages of one call.
+_MOST: Final = 250
+
+
+@asks("edit")
+def edit(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
+    """Of messages of a queue: another body, other properties; the originals end as edited, unless ``keep_original``."""
+    read.only(arguments, "queue", "edits", "to", "keep_original", "signed")
+    queue = read.queue(broker, arguments)
+    target = read.queue(broker, {"queue": arguments["to"]}) if arguments.get("to") is not None else None
+    keep, signed = read.flag(arguments, "keep_original"), read.flag(arguments, "signed")
+    wanted = Edits(dict(map(_edit, _maps(arguments.get("edits")))), target, keep, signed)
+    done = yield from broker.edit(who, queue, wanted)
+    return {"edits": [_told(number, done.get(number), queue) for number in wanted.by_number]}
+
+
+def _maps(given: Any) -> list[dict[str, Any]]:
+    if type(given) is list and 0 < len(given) <= _MOST and all(type(each) is dict for each in given):
+        return given
+    raise Refused("invalid-argument", f"edits must be a list of 1 to {_MOST} maps", "of message_id, body, set and unset")
+
+
+def _edit(given: dict[str, Any]) -> tuple[int, Edit]:
+    read.only(given, "message_id", "body", "set", "unset")
+    number = read.number(given, "message_id", 0, 1, read.MOST)
+    body, changes, unset = given.get("body"), given.get("set", {}), given.get("unset", [])
+    if not number:
+        raise Refused("invalid-argument", "an edit is of a message_id", "say which message is meant")
+    if body is not None and type(body) is not bytes:
+        raise Refused("invalid-argument", "body must be bytes", "leave it out to keep it")
+    if type(changes) is not dict or type(unset) is not list or any(type(name) is not str for name in (*changes, *unset)):
+        raise Refused("invalid-argument", "set must be a map of properties, unset a list of their names", "leave out what stays")
+    return number, Edit(body, changes, frozenset(unset))
+
+
+def _told(number: int, done: int | Refused | None, queue: Queue) -> dict[str, Any]:
+    if isinstance(done, int):
+        return {"message_id": number, "edited": done}
+    why = done or Refused("no-such-message", f"message {number} is not in queue {queue.name}", f"homing history {number} tells more")
+    return {"message_id": number, "edited": None, "code": why.code, "message": why.message, "fix": why.fix}
