@@ -209,6 +209,9 @@ class Engine:
                     connection.front_end.not_held(consumer, [reference.tag, reference.tag])
             self.transactions.time_out(connection, now_ms)
         for queue in self.state.post_office.queues.values():
+            if not queue.references:
+                # The room of what was in it once is given back.
+                queue.references.clear()
             if queue.suspects or any(consumer.isolated_until_ms or consumer.draining_until_ms for consumer in queue.consumers):
                 self.state.mark_ready(queue)
         self.resources.sweep()

@@ -43,6 +43,21 @@ def test_windows_of_producers_that_open_before_they_send_come_to_little() -> Non
     assert sum(producer.credit_bytes for producer in producers) <= 64 * MIB // 8
 
 
+def test_a_frame_far_beyond_its_credit_is_taken_only_as_far_as_that_goes_where_memory_is_full() -> None:
+    world = World({}, limits=BrokerLimits(memory_bytes=2 * MIB))
+    clients = [sender(world, f"client {number}", "q") for number in range(200)]
+    message = [b"x" * 4096, None, 4, False]
+    for client in clients:
+        client.say([Op.SEND, 1, 1, [message] * 100])
+        world.broker.drain()
+    # Each had credit for one message at least, and none for all.
+    assert 2 * MIB <= world.broker.memory.charged < 8 * MIB
+    world.commit()
+    refused = [frame[3][:2] for client in clients for frame in client.of(Op.CONFIRM) if len(frame) > 3]
+    assert len(refused) > 150
+    assert all(2 <= number <= 20 and code == "credit-exceeded" for number, code in refused)
+
+
 def test_what_was_purged_where_nobody_reads_keeps_no_memory() -> None:
     world = World({})
     queue = world.broker.resources.declare({"queue": "q"})

@@ -18,7 +18,7 @@ from ...errors import Refused
 from ...shares import Share, least
 from ..output import PausableOutput
 from . import fields
-from .codec import Op, ProtocolError
+from .codec import MESSAGE_OVERHEAD_BYTES, PROPERTY_OVERHEAD_BYTES, Op, ProtocolError
 from .fields import MAX_SESSION, malformed, shown, unsigned
 
 #: What waits beyond this waits in the socket: not all of it is bounded by credit.
@@ -57,7 +57,7 @@ class Sends:
         if producer is None:
             raise malformed(f"producer {number} is not open")
         broker = self._broker
-        nothing_more = broker.why_nothing_more(producer)
+        nothing_more, credit = broker.why_nothing_more(producer), (producer.credit_messages, producer.credit_bytes)
         # Before the messages are looked at: a frame may hold very many small ones.
         if not broker.charge(producer, len(items), 0):
             raise _credit_exceeded()
@@ -71,10 +71,13 @@ class Sends:
         if cost + self._max_properties_bytes > self._largest_message:
             messages, oversize = fields.up_to_oversize(messages, self._largest_message)
             refusal = oversize or refusal
+        # None where it has credit left, or everybody may have more.
+        nothing_more = nothing_more or broker.why_nothing_more(producer)
         if nothing_more is not None:
             repeats = 0 if session else max(0, producer.high_watermark + 1 - first)
-            if repeats < len(items):
-                messages, refusal = messages[:repeats], _without_credit(nothing_more)
+            taken = max(repeats, _within(messages, *credit))
+            if taken < len(messages):
+                messages, refusal = messages[:taken], _without_credit(nothing_more)
         if session:
             broker.hold_sends(connection, session, messages, refusal)
             broker.top_up(producer)
@@ -148,6 +151,15 @@ class Sends:
         elif connection.producers.get(producer.number) is producer:
             broker.top_up(producer)
         return done
+
+
+def _within(messages: list[Message], most: int, room: int) -> int:
+    """How many of the first so much credit is for, with the one that takes the rest of it."""
+    for number, message in enumerate(messages):
+        if number >= most or room <= 0:
+            return number
+        room -= message.size + MESSAGE_OVERHEAD_BYTES + PROPERTY_OVERHEAD_BYTES * len(message.properties or ())
+    return len(messages)
 
 
 def _without_credit(why: str) -> Refused:
