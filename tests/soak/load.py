@@ -65,6 +65,19 @@ class Done:
         return ", ".join(f"{count} {kind}" for kind, count in sorted(self.counts.items()))
 
 
+class Pace:
+    """Goes on at even times, also where the machine is busy at some of them: what is kept for a while is as much as comes in that while."""
+
+    def __init__(self, every_s: float) -> None:
+        self._every_s = every_s
+        self._next_s = time.monotonic()
+
+    def rest_s(self) -> float:
+        now_s = time.monotonic()
+        self._next_s = max(self._next_s + self._every_s, now_s)
+        return self._next_s - now_s
+
+
 async def work(connection: Connection, done: Done) -> None:
     """Messages of which some fail and wait, some die, some are delayed, some expire."""
     session = connection.session(AckMode.INDIVIDUAL)
@@ -77,6 +90,7 @@ async def work(connection: Connection, done: Done) -> None:
         done.add("messages")
 
     listener = await connection.session(AckMode.AUTO).listen("work", handle, prefetch=50)
+    pace = Pace(0.03)
     try:
         for number in itertools.count():
             options: dict[str, Any] = {"properties": {"n": number}}
@@ -89,7 +103,7 @@ async def work(connection: Connection, done: Done) -> None:
             await producer.send(b"x" * _rng.randrange(2000), **options)
             if number % 20 == 0:
                 await short.send(b"expires", ttl_ms=100)
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(pace.rest_s())
     finally:
         await listener.stop()
 
@@ -122,6 +136,7 @@ async def _refused_quietly(call: Awaitable[Any]) -> Any:
 
 async def temporary(connection: Connection, done: Done) -> None:
     """Queues that are made, used and go: by themselves, or deleted."""
+    pace = Pace(1.0)
     for number in itertools.count():
         name = f"temp.{number}"
         async with connection.session(AckMode.INDIVIDUAL) as session:
@@ -136,25 +151,26 @@ async def temporary(connection: Connection, done: Done) -> None:
         if number % 2:
             await _refused_quietly(connection.call("delete-queue", queue=name))
         done.add("temporary queues")
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(pace.rest_s())
 
 
 async def transactions(connection: Connection, done: Done) -> None:
     session = connection.session(AckMode.TRANSACTED)
     there, back = session.producer("token.b"), session.producer("token.a")
     await connection.session().producer("token.a").send(b"token")
-    consumers = session.consumer("token.a", prefetch=1), session.consumer("token.b", prefetch=1)
+    consumers, pace = (session.consumer("token.a", prefetch=1), session.consumer("token.b", prefetch=1)), Pace(0.1)
     for number in itertools.count():
         message = await consumers[number % 2].receive(timeout_ms=5000)
         assert message is not None, "the token is gone"
         await (there if number % 2 == 0 else back).send(b"token")
         await session.commit()
         done.add("transactions")
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(pace.rest_s())
 
 
 async def visitors(url: str, done: Done) -> None:
     """Connections that come, send, take something and go, some without a word."""
+    pace = Pace(0.5)
     for number in itertools.count():
         connection = await homing.connect(url)
         session = connection.session(AckMode.CLIENT)
@@ -169,11 +185,12 @@ async def visitors(url: str, done: Done) -> None:
             await session.acknowledge(confirm=True)
         await connection.close()
         done.add("connections")
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(pace.rest_s())
 
 
 def amqp(port: int, stop: threading.Event, done: Done) -> None:
     """pika: confirms, gets, acknowledgements, rejections to a dead-letter exchange, exclusive queues, transactions."""
+    pace = Pace(1.0)
     while not stop.is_set():
         with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
             channel = connection.channel()
@@ -200,7 +217,7 @@ def amqp(port: int, stop: threading.Event, done: Done) -> None:
             transacted.basic_publish("", "rabbit", b"in a transaction")
             transacted.tx_commit()
             done.add("AMQP connections")
-        stop.wait(0.3)
+        stop.wait(pace.rest_s())
 
 
 async def exports(data: Path, out: Path, every_s: float, done: Done) -> None:
