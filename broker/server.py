@@ -272,13 +272,13 @@ class Server:
         """In a thread: see JournalReader."""
         return self._journal_reader().count_chosen(queue_id, which)
 
-    def first_and_last(self) -> dict[int, tuple[int, int]]:
+    def first_and_last(self, queue_ids: list[int]) -> dict[int, tuple[int, int]]:
         """In a thread: see JournalReader."""
-        return self._journal_reader().first_and_last(self._clock.now_ms())
+        return self._journal_reader().first_and_last(queue_ids, self._clock.now_ms())
 
-    def calendar(self, now_ms: int, parts: Any) -> dict[int, dict[int, int]]:
+    def calendar(self, queue_ids: list[int], now_ms: int, parts: Any) -> dict[int, int]:
         """In a thread: see JournalReader."""
-        return self._journal_reader().calendar(now_ms, parts)
+        return self._journal_reader().calendar(queue_ids, now_ms, parts)
 
     def fault_told(self, fault_ids: list[int]) -> dict[str, Any]:
         """In a thread: see JournalReader."""

@@ -73,7 +73,7 @@ async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host:
     read.only(arguments)
     waiting_in = [queue for queue in broker.queues().values() if queue.waiting]
     queues = {queue.queue_id: queue for queue in waiting_in if broker.may(who, Right.BROWSE, queue_place(queue))}
-    times = await in_thread(host.first_and_last)
+    times = await in_thread(lambda: host.first_and_last([*queues]))
     faults = (await in_thread(host.fault_counts))["faults"]
     groups: dict[str, list[tuple[int, FaultGroup]]] = {}
     for group in broker.faults(who):
@@ -106,10 +106,8 @@ async def due(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host
     queues = [queue for queue in queues if broker.may(who, Right.MONITOR, queue_place(queue))]
     now_ms = broker.now_ms()
     parts = ((_next(now_ms, _HOUR_MS, 2), _MINUTE_MS), (_next(now_ms, _DAY_MS, 3), _HOUR_MS), (ON_HOLD_MS, _DAY_MS))
-    by_queue = await in_thread(lambda: host.calendar(now_ms, parts))
-    found: Counter[int] = Counter()
+    found = Counter(await in_thread(lambda: host.calendar([queue.queue_id for queue in queues if queue.waiting], now_ms, parts)))
     for queue in queues:
-        found.update(by_queue.get(queue.queue_id, {}))
         for due_at_ms in await _in_memory_only(queue, now_ms):
             found[due_at_ms - due_at_ms % _width(due_at_ms, parts)] += 1
     rows = [{"from_ms": at_ms, "until_ms": at_ms + _width(at_ms, parts), "messages": number} for at_ms, number in sorted(found.items())]

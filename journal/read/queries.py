@@ -216,15 +216,15 @@ class JournalReader:
         with self._snapshot() as connection:
             return faults.told(connection, fault_ids, now_ms)
 
-    def first_and_last(self, now_ms: int) -> dict[int, tuple[int, int]]:
+    def first_and_last(self, queue_ids: Iterable[int], now_ms: int) -> dict[int, tuple[int, int]]:
         """See waiting.first_and_last."""
         with self._snapshot() as connection:
-            return waiting.first_and_last(connection, now_ms)
+            return waiting.first_and_last(connection, queue_ids, now_ms)
 
-    def calendar(self, now_ms: int, parts: Sequence[tuple[int, int]]) -> dict[int, dict[int, int]]:
+    def calendar(self, queue_ids: Iterable[int], now_ms: int, parts: Sequence[tuple[int, int]]) -> dict[int, int]:
         """See waiting.calendar."""
         with self._snapshot() as connection:
-            return waiting.calendar(connection, now_ms, parts)
+            return waiting.calendar(connection, queue_ids, now_ms, parts)
 
     def queues(self) -> list[dict[str, Any]]:
         """Live durable queues by name: the declaration, ``messages`` (durable ones, in any state), ``scheduled`` (those with a due

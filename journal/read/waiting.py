@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
-from itertools import chain
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from ..contract import ON_HOLD_MS
@@ -20,9 +20,8 @@ _NEXT: Final = (
     " ORDER BY r.due_at_ms, r.sequence LIMIT ?)"
 )
 _BY_TIME: Final = "reference r INDEXED BY reference_due WHERE r.queue_id = ?"
-_LATER: Final = (
-    f"reference r INDEXED BY reference_due WHERE r.due_at_ms IS NOT NULL AND due_at_ms > ? AND due_at_ms < {ON_HOLD_MS} AND {{there}}"
-)
+#: Behind one time and before another. One bound at each end: the index is walked up to one only.
+_BETWEEN: Final = "reference r INDEXED BY reference_due WHERE r.queue_id = ? AND r.due_at_ms > ? AND r.due_at_ms < ? AND {there}"
 
 
 class Look(NamedTuple):
@@ -40,7 +39,8 @@ def next_waiting(connection: sqlite3.Connection, queue_id: int, choice: Choice, 
     rows, values = _BY_TIME, tuple[Any, ...]((queue_id,))
     if choice.message_ids is not None:
         numbers = json.dumps(choice.message_ids)
-        rows, values = BY_NUMBER, (queue_id, numbers, numbers)
+        # By their numbers, not by walking through all that has a time.
+        rows, values = BY_NUMBER.replace("r.queue_id", "+r.queue_id"), (queue_id, numbers, numbers)
     look = LOOK_ROWS if choice.takes is not None else limit
     entries = json.loads(connection.execute(_NEXT.format(rows=rows), (*values, *after, until_ms, look)).fetchone()[0])
     sequences: list[int] = []
@@ -53,20 +53,34 @@ def next_waiting(connection: sqlite3.Connection, queue_id: int, choice: Choice, 
     return Look(sequences, after, len(entries), len(entries) == look)
 
 
-def first_and_last(connection: sqlite3.Connection, now_ms: int) -> dict[int, tuple[int, int]]:
+def first_and_last(connection: sqlite3.Connection, queue_ids: Iterable[int], now_ms: int) -> dict[int, tuple[int, int]]:
     """queue_id -> when the first goes and the last, of what has its time still to come."""
-    sql = f"SELECT queue_id, min(due_at_ms), max(due_at_ms) FROM {_LATER.format(there=_there(connection))} GROUP BY queue_id"
-    return {queue_id: (first_ms, last_ms) for queue_id, first_ms, last_ms in connection.execute(sql, (now_ms,))}
+    rows = _BETWEEN.format(there=_there(connection))
+    first, last = (f"SELECT due_at_ms FROM {rows} ORDER BY due_at_ms {way} LIMIT 1" for way in ("ASC", "DESC"))
+    found: dict[int, tuple[int, int]] = {}
+    for queue_id in queue_ids:
+        between = (queue_id, now_ms, ON_HOLD_MS)
+        if (row := connection.execute(first, between).fetchone()) is not None:
+            found[queue_id] = (int(row[0]), int(connection.execute(last, between).fetchone()[0]))
+    return found
 
 
-def calendar(connection: sqlite3.Connection, now_ms: int, parts: Sequence[tuple[int, int]]) -> dict[int, dict[int, int]]:
-    """queue_id -> {beginning -> how many go from then on}, of the same. ``parts``: (up to this time, so many ms together), ascending."""
-    beginning = "CASE" + " WHEN due_at_ms < ? THEN due_at_ms - due_at_ms % ?" * len(parts) + " END"
-    there = _LATER.format(there=_there(connection))
-    sql = f"SELECT queue_id, {beginning} AS beginning, count(*) FROM {there} GROUP BY 1, 2"
-    found: dict[int, dict[int, int]] = {}
-    for queue_id, beginning_ms, number in connection.execute(sql, (*chain.from_iterable(parts), now_ms)):
-        found.setdefault(queue_id, {})[beginning_ms] = number
+def calendar(connection: sqlite3.Connection, queue_ids: Iterable[int], now_ms: int, parts: Sequence[tuple[int, int]]) -> Counter[int]:
+    """Beginning -> how many go from then on, of the same. ``parts``: (up to this time, so many ms together), ascending.
+
+    Each is counted by a range of the index: to group all by what is worked out of their times would sort them.
+    """
+    rows = _BETWEEN.format(there=_there(connection))
+    first, count = f"SELECT due_at_ms FROM {rows} ORDER BY due_at_ms LIMIT 1", f"SELECT count(*) FROM {rows}"
+    found: Counter[int] = Counter()
+    for queue_id in queue_ids:
+        after_ms = now_ms
+        while (row := connection.execute(first, (queue_id, after_ms, ON_HOLD_MS)).fetchone()) is not None:
+            width_ms = next(width_ms for until_ms, width_ms in parts if row[0] < until_ms)
+            beginning_ms = row[0] - row[0] % width_ms
+            end_ms = min(beginning_ms + width_ms, ON_HOLD_MS)
+            found[beginning_ms] += connection.execute(count, (queue_id, after_ms, end_ms)).fetchone()[0]
+            after_ms = end_ms - 1
     return found
 
 

@@ -65,10 +65,10 @@ class NoHost:
     def count_chosen(self, queue_id: int, which: Any) -> dict[int, int]:
         return {}
 
-    def first_and_last(self) -> dict[int, tuple[int, int]]:
+    def first_and_last(self, queue_ids: list[int]) -> dict[int, tuple[int, int]]:
         return {}
 
-    def calendar(self, now_ms: int, parts: Sequence[tuple[int, int]]) -> dict[int, dict[int, int]]:
+    def calendar(self, queue_ids: list[int], now_ms: int, parts: Sequence[tuple[int, int]]) -> dict[int, int]:
         return {}
 
     def fault_told(self, fault_ids: list[int]) -> dict[str, Any]:
