@@ -45,7 +45,8 @@ FREE: Final[Mapping[str, str]] = {
     "the answer to who may what": "may check",
     "told to a front end, which asks before it tells anybody": "queues when_queue_goes find_queue queues_of find_message consumers_of"
     " dead_letter_queues"
-    " list_policies settings commanded_settings settings_with touched_by in_force explain answer_bytes list_virtual_hosts open_connections",
+    " list_policies settings commanded_settings settings_with touched_by in_force settings_of explain"
+    " answer_bytes list_virtual_hosts open_connections",
     "whoever has logged in may know what is there, as with RabbitMQ": "queue look_up_queue check_reply_queue find_exchange",
     "shows what may be browsed, or nothing": "faults fault_group redrives knows_fault choice_of in_the_way read_selector",
     "of what was asked for before": "in_steps cache owner check_delete consumers_gone delete_exclusive",
@@ -433,6 +434,11 @@ class Administration(Engine):
     def in_force(self, queue: Queue, settings: AddressSettingsRepository) -> AddressSettings:
         """What would hold for the queue if these were the address settings."""
         return self.resources.in_force(queue, settings)
+
+    def settings_of(self, name: str) -> AddressSettings:
+        """What holds for the queue of that name, or would for an address."""
+        queue = self.find_queue(name)
+        return self.settings.resolve(name) if queue is None else queue.settings
 
     def explain(self, address: str) -> Explained:
         """What holds for an address, and where each value came from."""

@@ -11,7 +11,7 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from random import Random
@@ -30,6 +30,7 @@ from .clock import BrokerClock
 from .config.changes import Change, changes
 from .config.config import Config
 from .core.counts import Histogram
+from .dead_letter_sweep import DeadLetterSweep
 from .declarations import declare
 from .errors import Refused
 from .heap import Heap
@@ -49,10 +50,6 @@ from .start_check import StartCheck
 from .tls.certificate import Certificate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from homing.journal.read.failures import Failed
-
     from .http.listener import HttpListener
 
 log = logging.getLogger("homing")
@@ -136,6 +133,7 @@ class Server:
             name=config.broker.name,
         )
         self.broker.access.audit = audit.tell
+        self.sweep = DeadLetterSweep(self.broker, config.data_directory, config.journal.archive_directory, self._journal_reader)
         self._heap = Heap(lambda: self.broker.memory.bytes, self._loop.time)
         self._calls = Calls(self.broker, self)
         self.listeners = Listeners(config, self.broker, self._logins, certificate, self._calls.run)
@@ -264,7 +262,7 @@ class Server:
         """In a thread: see JournalReader."""
         return self._journal_reader().fault_counts(self._clock.now_ms())
 
-    def failures(self, since_ms: int, most: int) -> Iterator[Failed]:
+    def failures(self, since_ms: int, most: int) -> Iterator[Any]:
         """In a thread: see JournalReader."""
         return self._journal_reader().failures(since_ms, most)
 
@@ -382,6 +380,7 @@ class Server:
             self._timer.cancel()
         self.listeners.close()
         self._logins.close()
+        self.sweep.close()
         if self._reader is not None:
             self._reader.close()
         if self._start_check is not None:
@@ -447,6 +446,7 @@ async def _serve(
         health.state = "ready"
         server.manager.ready(_ready_line(config, places, False))
         server.manager.feed_watchdog(loop)
+        server.sweep.start()
         # Whoever connects meanwhile waits for it: this takes a fifth of a second, and is not to happen in the middle of a settlement.
         preload.load(config)
         if not clean_stop:

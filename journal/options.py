@@ -34,5 +34,7 @@ class JournalOptions:
     load_limit: int = 20_000
     #: Where backups are made; relative to the data directory.
     backup_directory: str = "backups"
+    #: Where dead letters are archived before they are removed; relative to the data directory.
+    archive_directory: str = "archive"
     #: What to do with rows that fail their checksum at start.
     on_damage: Literal["refuse", "quarantine"] = "refuse"

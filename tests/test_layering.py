@@ -102,6 +102,9 @@ ALLOWED: dict[str, set[str]] = {
     "broker/preload": {"broker/auth", "broker/config", "broker/core"},
     "broker/service_manager": {"broker/logs"},
     "broker/shutdown": {"broker/broker", "broker/http", "broker/service_manager", "journal", "journal/errors"},
+    "broker/dead_letter_sweep": {
+        *("broker/broker", "broker/core", "broker/delivery", "broker/management", "journal/errors", "journal/export", "journal/read"),
+    },
     "broker/start_check": {"journal/errors", "journal/read"},
     "broker/start_notes": {"broker/config", "broker/core", "broker/errors", "broker/topology", "journal/read", "journal/store"},
     "codec": set(),
@@ -112,6 +115,7 @@ ALLOWED: dict[str, set[str]] = {
         *("broker", "broker/auth", "broker/broker", "broker/clock", "broker/config", "broker/declarations", "broker/logs"),
         *(
             "broker/audit",
+            "broker/dead_letter_sweep",
             "broker/http",
             "broker/management",
             "broker/listeners",

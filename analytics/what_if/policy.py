@@ -43,11 +43,11 @@ _PLAIN_SCHEDULE = {"redelivery-delay-multiplier": 1.0, "redelivery-collision-avo
 OTHERS = frozenset(
     """allow-consumer-policy allow-drop-head-on-dead-letter-queue auto-create-addresses auto-create-dead-letter-resources
     auto-create-expiry-resources auto-create-queues auto-delete-addresses auto-delete-queues auto-delete-queues-delay consumer-prefetch
-    consumer-timeout dead-letter-address dead-letter-queue-prefix dead-letter-queue-suffix dead-letters-threshold
-    default-address-routing-type default-exclusive default-max-consumers expires expiry-address expiry-queue-prefix expiry-queue-suffix
-    keep-tracebacks max-length max-length-bytes
-    max-nack-delay max-redelivery-records max-traceback-bytes max-ttl message-key-property message-ttl min-ttl no-expiry overflow
-    persist-delivery-count-before-delivery rules suspect-timeout temporary-dead-letter-queue traceback-redactions
+    consumer-timeout dead-letter-address dead-letter-archive dead-letter-queue-prefix dead-letter-queue-suffix
+    dead-letter-quota dead-letter-retention dead-letters-threshold default-address-routing-type default-exclusive
+    default-max-consumers expires expiry-address expiry-queue-prefix expiry-queue-suffix keep-tracebacks max-length max-length-bytes
+    max-nack-delay max-redelivery-records max-traceback-bytes max-ttl message-key-property message-ttl min-ttl no-expiry overflow owner
+    persist-delivery-count-before-delivery rules runbook suspect-timeout temporary-dead-letter-queue traceback-redactions
     without-dead-letter-address""".split()
 )
 _CONSUMER_DEFAULTS: dict[str, Any] = {

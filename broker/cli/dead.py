@@ -41,13 +41,20 @@ def _draw(found: list[dict[str, Any]]) -> RenderableType:
     table.add_column("queue")
     for heading in ("messages", "oldest", "newest", "sent back"):
         table.add_column(heading, justify="right")
-    for heading in ("most are dead of", "they died in"):
+    owned = any(each["owners"] or each["runbooks"] for each in found)
+    for heading in ("most are dead of", "they died in", *(("owner",) if owned else ())):
         table.add_column(heading)
     for each in found:
         ages = [f"{span_since(each[name])} ago" for name in ("oldest_ms", "newest_ms")]
         back = f"{100 * each['sent_back'] / each['messages']:.0f} %" if each["sent_back"] else "[dim]·[/]"
         table.add_row(
-            f"[bold]{escape(each['queue'])}[/]", f"{each['messages']:,}", *ages, back, _top(each), escape(", ".join(each["sources"]))
+            f"[bold]{escape(each['queue'])}[/]",
+            f"{each['messages']:,}",
+            *ages,
+            back,
+            _top(each),
+            escape(", ".join(each["sources"])),
+            *([escape(", ".join((*each["owners"], *each["runbooks"])))] if owned else []),
         )
     return table
 

@@ -71,12 +71,15 @@ def _draw(found: list[dict[str, Any]]) -> RenderableType:
     table.add_column("queue")
     for heading in (*(heading for _, heading in shown[:_ALWAYS]), "in/s", "out/s", *(heading for _, heading in shown[_ALWAYS:])):
         table.add_column(heading, justify="right")
+    owned = any(queue["owner"] or queue["runbook"] for queue in found)
+    if owned:
+        table.add_column("owner")
     for queue in found:
         numbers = [_number(key, queue[key]) for key, _ in shown]
         rates = queue["rates"]
-        table.add_row(
-            _name(queue), *numbers[:_ALWAYS], _rate(rates["sent"] + rates["moved_in"]), _rate(rates["succeeded"]), *numbers[_ALWAYS:]
-        )
+        whose = [escape(", ".join(filter(None, (queue["owner"], queue["runbook"]))))] if owned else []
+        came, went = _rate(rates["sent"] + rates["moved_in"]), _rate(rates["succeeded"])
+        table.add_row(_name(queue), *numbers[:_ALWAYS], came, went, *numbers[_ALWAYS:], *whose)
     return table
 
 

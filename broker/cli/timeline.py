@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..core.amqp.origin import Way, unpacked
+from ..core.dead_letter_life import QUOTA, RETENTION
 from ..core.message import AMQP_ORIGIN
 from ..core.settings.units import counted
 from ..protocols.amqp091.codec_properties import read_properties
@@ -39,6 +40,8 @@ REASONS: Final = {
     "maxlen": "the queue was full",
     "rejected": "it was rejected",
     "deleted": "it was deleted by its number",
+    RETENTION: "it had been a dead letter for longer than they are kept",
+    QUOTA: "it was one of too many dead letters of its queue",
 }
 
 
@@ -202,10 +205,16 @@ def _ended(outcome: dict[str, Any]) -> Event:
     titles = {
         "dead-lettered": f"dead-lettered to {to}",
         "expired": f"expired, moved to {to}" if to else "expired, removed",
-        "dropped": "removed: there is no dead-letter address" if outcome.get("reason") in REASONS else "removed by a rule",
+        "dropped": _dropped(outcome.get("reason")),
         "purged": "purged by hand",
     }
     return Event(outcome["at_ms"], "✝" if kind == "dead-lettered" else "✗", "red", titles.get(kind, kind), details)
+
+
+def _dropped(reason: str | None) -> str:
+    if reason in (RETENTION, QUOTA):
+        return "removed"
+    return "removed: there is no dead-letter address" if reason in REASONS else "removed by a rule"
 
 
 def _here(reference: dict[str, Any], now_ms: int) -> Event:

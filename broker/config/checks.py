@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Any, Final
 
 from ..core.redelivery import lifetime_warning, under
@@ -115,6 +116,7 @@ def settings_warnings(repository: AddressSettingsRepository, lines: Mapping[KeyP
         warnings += _short_life(layer)
         warnings += _without_effect(layer)
         warnings += _rules(layer)
+        warnings += _archive(layer)
     return sorted(warnings, key=lambda each: each.line or 0)
 
 
@@ -164,6 +166,14 @@ def _rules(layer: _Layer) -> list[ConfigProblem]:
             fix = "make its delays longer, or raise its max-delivery-attempts"
             found.append(layer.problem("rules", f"rule {rule.name}: {warning}", fix))
     return found
+
+
+def _archive(layer: _Layer) -> list[ConfigProblem]:
+    name = next((each for each in ("dead_letter_retention_ms", "dead_letter_quota") if layer.own.get(each) is not None), None)
+    if name is None or not layer.settings.dead_letter_archive or find_spec("pyarrow") is not None:
+        return []
+    message = f"{KEY_OF_FIELD[name]} removes nothing: dead letters are archived before, for which pyarrow is not installed"
+    return [layer.problem(name, message, "pip install 'homing[export]', or set dead-letter-archive: false")]
 
 
 def _covers(before: Rule, rule: Rule) -> bool:

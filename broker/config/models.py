@@ -184,6 +184,7 @@ class JournalSection(Section):
     load_limit: int = Field(default=20_000, ge=0, le=10_000_000)
     #: Relative to the data directory.
     backup_directory: str = Field(default="backups", min_length=1, max_length=4096)
+    archive_directory: str = Field(default="archive", min_length=1, max_length=4096)
     on_damage: Literal["refuse", "quarantine"] = "refuse"
 
 

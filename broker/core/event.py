@@ -20,6 +20,7 @@ FAULT_GROWING: Final = "fault.growing"
 FAULT_REGRESSED: Final = "fault.regressed"
 FIRST_DEAD: Final = "dead-letters.first"
 MANY_DEAD: Final = "dead-letters.threshold"
+DEAD_REMOVED: Final = "dead-letters.removed"
 REDRIVE_DONE: Final = "redrive.done"
 REDRIVE_STOPPED: Final = "redrive.stopped"
 QUEUE_FULL: Final = "queue.full"
@@ -55,6 +56,11 @@ KINDS: Final = {
         "they come to dead-letters-threshold there",
         "{dead_in} holds {number} messages, which is dead-letters-threshold of queue {queue} or more",
         "homing faults {queue}",
+    ),
+    DEAD_REMOVED: Kind(
+        "dead letters were removed by dead-letter-retention or dead-letter-quota",
+        "{number} dead letters of queue {queue} were removed from {dead_in} by {why}",
+        "homing explain {queue}",
     ),
     REDRIVE_DONE: Kind(
         "a job has sent back all that it was to",

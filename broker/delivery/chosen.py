@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from homing.journal.contract import ReferenceRecord
@@ -49,6 +49,23 @@ def delete(state: BrokerState, queue: Queue, wanted: Filter, after: int) -> Step
 def move(state: BrokerState, office: DeadLetterOffice, queue: Queue, target: Queue, wanted: Filter, after: int) -> Steps[Done]:
     """Raises Refused where the target is full; what went before that stays there."""
     return _each(state, queue, wanted, after, lambda reference: office.move(reference, target))
+
+
+def drop(state: BrokerState, queue: Queue, stays: Mapping[int, int], why: str) -> Steps[int]:
+    """Removes dead letters, by sequence and message id, that nobody holds; counted as dropped. Returns how many."""
+    number = 0
+
+    def take(record: ReferenceRecord) -> bool:
+        nonlocal number
+        reference = in_place(state, queue, record) if record.sequence in stays else None
+        if reference is not None:
+            state.references.leave(reference, "dropped", why)
+            number += 1
+        return True
+
+    wanted = Filter(message_ids=tuple(sorted(set(stays.values()))))
+    yield from choose(state, queue, wanted, choice(state, wanted, state.recorder.next_id()), 0, take)
+    return number
 
 
 def _each(state: BrokerState, queue: Queue, wanted: Filter, after: int, act: Callable[[MessageReference], None]) -> Steps[Done]:

@@ -247,7 +247,7 @@ class DeadLetterOffice:
             if len(self._logged_ms) >= _LOGGED_QUEUES:
                 self._logged_ms.clear()
             self._logged_ms[queue.name] = now_ms
-            log.warning("dead-letters: queue %s: %s", queue.name, why)
+            log.warning("dead-letters: queue %s%s: %s", queue.name, queue.settings.whose, why)
 
     def _willing(self, target: Target, reference: MessageReference, hops: list[Hop], asked: set[str]) -> list[Queue]:
         try:

@@ -14,6 +14,7 @@ from ..core.amqp.exchange import Destination, Exchange
 from ..core.amqp.origin import packed
 from ..core.dead_letter import MAX_LENGTH
 from ..core.event import (
+    DEAD_REMOVED,
     DISK_LOW,
     FAULT_GROWING,
     FAULT_REGRESSED,
@@ -85,6 +86,9 @@ class Events:
             if threshold is not None and before < threshold <= before + number:
                 self._tell(MANY_DEAD, source.name, source.name, {"dead_in": target.name, "number": before + number})
 
+    def removed(self, source: str, dead_in: str, number: int, why: str) -> None:
+        self._tell(DEAD_REMOVED, source, source, {"dead_in": dead_in, "number": number, "why": why})
+
     def redrive_ended(self, job: RedriveJob) -> None:
         name = REDRIVE_DONE if job.state == DONE else REDRIVE_STOPPED
         self._tell(name, str(job.job_id), job.queue, {"redrive": job.job_id, "sent": job.sent, "why": job.why})
@@ -107,6 +111,10 @@ class Events:
         self.told[name] += 1
         if queue:
             facts["queue"] = queue
+            found = self._state.post_office.queues.get(queue)
+            settings = self._state.settings.resolve(queue) if found is None else found.settings
+            whose = {"owner": settings.owner, "runbook": settings.runbook}
+            facts |= {key: value for key, value in whose.items() if value}
         time = datetime.fromtimestamp(self._state.now_ms() / 1000, UTC).isoformat(timespec="milliseconds")
         content = {"event": name, "time": time, "broker": self._broker, "subject": subject, **described(name, facts), **facts}
         self.waiting.append((name, content))

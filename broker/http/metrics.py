@@ -136,6 +136,11 @@ class BrokerCollector(Collector):
             _add_age(ready, name, now_ms, [first.entered_at_ms for queue in group if (first := queue.pending.oldest()) is not None])
             _add_age(held, name, now_ms, [held_since[queue] for queue in group if queue in held_since])
         yield from (messages, counts, consumers, ready, held)
+        info = GaugeMetricFamily("homing_queue_info", "Whose a queue is, where its settings say so.", labels=["queue", "owner", "runbook"])
+        for queue in shown:
+            if queue.settings.whose:
+                info.add_metric([queue.name, queue.settings.owner or "", queue.settings.runbook or ""], 1)
+        yield info
 
     def _held_since(self) -> dict[Queue, int]:
         """When the oldest delivery that is not settled was made, of queues that have one."""

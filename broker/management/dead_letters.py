@@ -32,18 +32,19 @@ async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host:
     for each in counts["dead"]:
         lying.setdefault(each["queue_id"], []).append(each)
     there = {queue.queue_id: queue for queue in broker.queues().values() if broker.may(who, Right.BROWSE, queue_place(queue))}
-    found = [_of_queue(there[queue_id].name, parts, groups) for queue_id, parts in lying.items() if queue_id in there]
+    found = [_of_queue(broker, there[queue_id].name, parts, groups) for queue_id, parts in lying.items() if queue_id in there]
     return sorted(found, key=lambda each: (-each["messages"], each["queue"]))
 
 
-def _of_queue(queue: str, parts: list[dict[str, Any]], groups: dict[int, FaultGroup]) -> dict[str, Any]:
+def _of_queue(broker: Broker, queue: str, parts: list[dict[str, Any]], groups: dict[int, FaultGroup]) -> dict[str, Any]:
     by_fault: dict[int, int] = {}
     reasons: dict[str, int] = {}
     for each in parts:
         by_fault[each["fault_id"]] = by_fault.get(each["fault_id"], 0) + each["messages"]
         reasons[each["reason"]] = reasons.get(each["reason"], 0) + each["messages"]
     top = groups.get(max(by_fault, key=lambda fault_id: by_fault[fault_id]))
-    sources = {groups[fault_id].queue for fault_id in by_fault if fault_id in groups} - {""}
+    sources = sorted({groups[fault_id].queue for fault_id in by_fault if fault_id in groups} - {""})[:_SOURCES]
+    settings = [broker.settings_of(source) for source in sources]
     return {
         "queue": queue,
         "messages": sum(by_fault.values()),
@@ -53,7 +54,9 @@ def _of_queue(queue: str, parts: list[dict[str, Any]], groups: dict[int, FaultGr
         "top_fault": None if top is None else {"fault": top.fingerprint, "error_class": top.error_class, "text": top.text},
         "top_messages": max(by_fault.values()),
         "reasons": reasons,
-        "sources": sorted(sources)[:_SOURCES],
+        "sources": sources,
+        "owners": sorted({each.owner for each in settings if each.owner}),
+        "runbooks": sorted({each.runbook for each in settings if each.runbook}),
         "sent_back": sum(each["messages"] for each in parts if each["sent_back"]),
     }
 

@@ -44,6 +44,8 @@ def describe(queue: Queue) -> dict[str, Any]:
         "slow_consumers": sum(consumer.slow for consumer in queue.consumers),
         "created_at_ms": queue.created_at_ms,
         "dead_letter_address": queue.settings.dead_letter_address,
+        "owner": queue.settings.owner,
+        "runbook": queue.settings.runbook,
         "policy": queue.policy.name if queue.policy is not None else None,
         "effective_policy_definition": dict(queue.policy.definition) if queue.policy is not None else {},
     }

@@ -79,13 +79,13 @@ def export(
     partial = partial_name(out)
     in_use = -1
     try:
-        with _snapshot(Path(directory), with_tracebacks) as snapshot:
+        with snapshot_of(Path(directory), with_tracebacks) as snapshot:
             watch = _WalWatch(Path(directory) / DATABASE_NAME, wal_budget_bytes)
             out.parent.mkdir(parents=True, exist_ok=True)
             partial.mkdir(mode=0o700)
             in_use = lock(partial)
             rows = {table.name: _write_table(snapshot, table, partial, watch, progress) for table in TABLES}
-        _write_manifest(partial, snapshot, rows)
+        write_manifest(partial, snapshot, rows, snapshot.now_ms * 1000)
         bytes_written = export_parquet.make_durable(partial)
         _check_out(out)
         os.rename(partial, out)
@@ -109,7 +109,7 @@ def _check_out(out: Path) -> None:
 
 
 @contextmanager
-def _snapshot(directory: Path, with_tracebacks: bool) -> Iterator[Snapshot]:
+def snapshot_of(directory: Path, with_tracebacks: bool) -> Iterator[Snapshot]:
     """A read transaction that has begun: everything read in it shows the same instant."""
     with closing(open_read_only(directory)) as connection:
         connection.execute("BEGIN")
@@ -168,14 +168,14 @@ def _batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
         yield batch
 
 
-def _write_manifest(partial: Path, snapshot: Snapshot, rows: dict[str, int]) -> None:
-    at = datetime.fromtimestamp(snapshot.now_ms / 1000, UTC)
+def write_manifest(partial: Path, snapshot: Snapshot, rows: dict[str, int], at_us: int) -> None:
+    at = datetime.fromtimestamp(at_us / 1_000_000, UTC)
     manifest: dict[str, Any] = {
         "format": "homing-export",
         "schema_version": SCHEMA_VERSION,
         "broker_id": snapshot.broker_id,
         "exported_at": at.isoformat(timespec="milliseconds"),
-        "exported_at_us": snapshot.now_ms * 1000,
+        "exported_at_us": at_us,
         "history_from_us": us(snapshot.history_from_ms),
         "with_tracebacks": snapshot.with_tracebacks,
         "rows": rows,

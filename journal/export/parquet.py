@@ -123,7 +123,7 @@ def _arrow_type(kind: str) -> Any:
             ("expires_at", time_type),
         ]
     )
-    types = {"string": pa.string(), "bool": pa.bool_(), "int32": pa.int32(), "int64": pa.int64(), "time": time_type}
+    types = {"string": pa.string(), "bool": pa.bool_(), "int32": pa.int32(), "int64": pa.int64(), "time": time_type, "binary": pa.binary()}
     return types.get(kind) or {"strings": pa.list_(pa.string()), "hops": pa.list_(hop)}[kind]
 
 

@@ -142,11 +142,11 @@ def attempts(snapshot: Snapshot) -> Iterator[Row]:
     shared: Row = ()
     for message_id, sequence, failure_id, *what in snapshot.select(_ATTEMPTS):
         if failure_id != failure:
-            failure, shared = failure_id, _failure(snapshot, *what)
+            failure, shared = failure_id, failure_row(snapshot, *what)
         yield message_id, sequence, *shared
 
 
-def _failure(snapshot: Snapshot, attempt: int, queue_id: int, at_ms: int, blob: bytes) -> Row:
+def failure_row(snapshot: Snapshot, attempt: int, queue_id: int, at_ms: int, blob: bytes) -> Row:
     """What the attempts of one row have in common: all but the two columns in front."""
     detail = attempt_detail(blob)
     fault = detail.fault or Fault()
@@ -186,9 +186,9 @@ _COPIES = (
 def dead_letters(snapshot: Snapshot) -> Iterator[Row]:
     deaths = ((row[0], row) for row in snapshot.select(_DEATHS))
     copies = ((row[0], row) for row in snapshot.select(_COPIES))
-    attempts = _LastAttempts(snapshot)
+    attempts = LastAttempts(snapshot)
     for died, remaining in _merge(deaths, copies):
-        yield from _deaths_of_one(snapshot, attempts, died, remaining)
+        yield from deaths_of_one(snapshot, attempts, died, remaining)
 
 
 def _merge(left: Iterable[tuple[int, Row]], right: Iterable[tuple[int, Row]]) -> Iterator[tuple[list[Row], list[Row]]]:
@@ -221,7 +221,7 @@ class _Death:
     hops: list[HopRecord] = field(default_factory=list)
 
 
-def _deaths_of_one(snapshot: Snapshot, attempts: _LastAttempts, died: list[Row], remaining: list[Row]) -> Iterator[Row]:
+def deaths_of_one(snapshot: Snapshot, attempts: LastAttempts, died: list[Row], remaining: list[Row]) -> Iterator[Row]:
     deaths: dict[int, _Death] = {}
     for _, sequence, outcome_id in died:
         queue_id, at_ms, blob = snapshot.connection.execute(_DEATH, (outcome_id,)).fetchone()
@@ -249,7 +249,7 @@ def _add_hops(deaths: dict[int, _Death], hops: list[HopRecord], lies_in: str) ->
             death.lies_in.append(lies_in)
 
 
-def _death_row(snapshot: Snapshot, attempts: _LastAttempts, message_id: int, death: _Death) -> Row:
+def _death_row(snapshot: Snapshot, attempts: LastAttempts, message_id: int, death: _Death) -> Row:
     detail = death.detail or _as_the_hops_say(death.hops)
     last = attempts.of(message_id, death.sequence)
     fault = (last.fault if last else None) or Fault()
@@ -281,7 +281,7 @@ def _hop(sequence: int, facts: HopFacts) -> dict[str, Any]:
     }
 
 
-class _LastAttempts:
+class LastAttempts:
     """Finds the last attempt of each stay. A row of table failure is of up to a thousand stays; those that were read are remembered,
     since deaths come in the order of their messages."""
 

@@ -24,7 +24,7 @@ from ..store.packing import Damaged, check_counts, unpack, unpack_hops, unpack_m
 from ..store.sqlite import APPLICATION_ID
 from ..upkeep.tombstones import THERE
 from . import failures, faults, waiting
-from .choosing import Choice, count
+from .choosing import Choice, chosen, count
 from .old_deaths import OldDeath, Place, old_deaths
 
 _BUSY_S = 5.0
@@ -190,6 +190,18 @@ class JournalReader:
         """``faults``: the same; ``dead``: which dead letters lie where; ``queues``: names, deleted ones among them. See faults.py."""
         with self._snapshot() as connection:
             return {"faults": faults.counts(connection, now_ms), "dead": faults.dead(connection), "queues": faults.queue_names(connection)}
+
+    def chosen(self, queue_id: int, choice: Choice, after: int, limit: int) -> list[int]:
+        """See choosing.chosen."""
+        with self._snapshot() as connection:
+            return chosen(connection, queue_id, choice, after, limit)
+
+    def message_ids(self, sequences: Iterable[int]) -> dict[int, int]:
+        """Of those that are in a queue."""
+        sql = f"SELECT sequence, message_id FROM reference r WHERE sequence = ? AND {THERE}"
+        with self._snapshot() as connection:
+            rows = (connection.execute(sql, (sequence,)).fetchone() for sequence in sequences)
+            return dict(row for row in rows if row is not None)
 
     def count_chosen(self, queue_id: int, choice: Choice) -> dict[int, int]:
         """See choosing.count."""

@@ -69,6 +69,13 @@ class AddressSettings:
     dead_letter_queue_suffix: str = _setting("")
     temporary_dead_letter_queue: str | None = _setting("temporary")
     dead_letters_threshold: int | None = _setting(None, low=1)
+    dead_letter_retention_ms: int | None = _setting(None, low=1)
+    dead_letter_quota: int | None = _setting(None, low=1)
+    dead_letter_archive: bool = _setting(True)
+
+    # Who is told.
+    owner: str | None = _setting(None)
+    runbook: str | None = _setting(None)
 
     # Expiry.
     expiry_address: str | None = _setting(None)
@@ -115,6 +122,12 @@ class AddressSettings:
     def limited(self) -> bool:
         """A queue may become full: there is a length, and at it something else happens than that the rest is on disk only."""
         return self.overflow != "page" and (self.max_length is not None or self.max_length_bytes is not None)
+
+    @property
+    def whose(self) -> str:
+        """Behind a queue's name where somebody is told of it; empty where nobody is named."""
+        told = [f"{name} {value}" for name, value in (("owner", self.owner), ("runbook", self.runbook)) if value]
+        return f" ({', '.join(told)})" if told else ""
 
     @property
     def dead_letter_addresses(self) -> set[str]:

@@ -60,7 +60,7 @@ def read_value(key: str, type_text: str, bounds: Bounds, value: Any) -> Any:
 _PLAIN_NUMBERS: Final = frozenset(
     {
         *("max-delivery-attempts", "max-redelivery-records", "max-length", "default-max-consumers", "consumer-prefetch"),
-        "dead-letters-threshold",
+        *("dead-letter-quota", "dead-letters-threshold"),
     }
 )
 

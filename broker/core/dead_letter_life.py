@@ -1,0 +1,47 @@
+"""How long dead letters stay, and how many of one source: what is too much, by the settings of where they died. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from .fault import FaultGroup
+from .settings.address_settings import AddressSettings, AddressSettingsRepository
+
+#: Why a dead letter was removed; an outcome's reason.
+RETENTION: Final = "dead-letter-retention"
+QUOTA: Final = "dead-letter-quota"
+
+
+class Excess(NamedTuple):
+    """Dead letters in one queue that died in another: those that came before ``until_ms``, or the ``number`` oldest."""
+
+    queue_id: int
+    source: str
+    why: str
+    archived: bool
+    until_ms: int | None = None
+    number: int | None = None
+
+
+def limits_anything(settings: AddressSettingsRepository) -> bool:
+    """Whether there may be an excess at all."""
+    return any(settings.values_of(name) != {None} for name in ("dead_letter_retention_ms", "dead_letter_quota"))
+
+
+def excess(
+    dead: Iterable[Mapping[str, Any]], groups: Mapping[int, FaultGroup], settings_of: Callable[[str], AddressSettings], now_ms: int
+) -> Iterator[Excess]:
+    """``dead``: as journal.read.faults.dead tells. What died of a fault that is not known any more has no source, and stays."""
+    lying: dict[tuple[int, str], list[Mapping[str, Any]]] = {}
+    for each in dead:
+        group = groups.get(each["fault_id"])
+        if group is not None and group.queue:
+            lying.setdefault((each["queue_id"], group.queue), []).append(each)
+    for (queue_id, source), parts in lying.items():
+        settings, number = settings_of(source), sum(each["messages"] for each in parts)
+        retention_ms, quota, archived = settings.dead_letter_retention_ms, settings.dead_letter_quota, settings.dead_letter_archive
+        if retention_ms is not None and min(each["oldest_ms"] for each in parts) < now_ms - retention_ms:
+            yield Excess(queue_id, source, RETENTION, archived, until_ms=now_ms - retention_ms)
+        elif quota is not None and number > quota:
+            yield Excess(queue_id, source, QUOTA, archived, number=number - quota)

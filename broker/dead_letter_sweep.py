@@ -1,0 +1,147 @@
+"""Dead letters that have stayed too long, or are too many of one source, are archived and then removed; never the one without the other."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from homing.journal.errors import JournalError
+from homing.journal.read.queries import JournalReader
+
+from .broker import Broker
+from .core.dead_letter_life import Excess, excess, limits_anything
+from .core.letter_filter import Filter
+from .core.message import Where
+from .core.queue import Queue
+from .core.settings.units import counted
+from .delivery import chosen
+from .management.host import in_turns
+
+log = logging.getLogger("homing")
+
+#: Between two looks, in seconds: so many, or so many times what it took to count.
+_EVERY_S: Final = 2.0
+_TIMES: Final = 30
+#: Removed, and written into one archive, at a time.
+_BATCH: Final = 5_000
+#: What cannot be archived is told of so often.
+_TELL_EVERY_S: Final = 600.0
+
+
+class DeadLetterSweep:
+    """``reader``: asked in a thread. ``data``: the journal's directory; ``place``: where archives go, relative to that."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        data: Path,
+        place: str,
+        reader: Callable[[], JournalReader],
+    ) -> None:
+        self._broker = broker
+        self._data = data
+        self._place = data / place
+        self._reader = reader
+        self._told_at = float("-inf")
+        self._counting_s = 0.0
+        self._number = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="dead letters")
+
+    def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        """Looks again and again; what goes wrong once is told, and tried again the next time."""
+        while True:
+            await asyncio.sleep(max(_EVERY_S, _TIMES * self._counting_s))
+            try:
+                await self.look()
+            except Exception:
+                log.exception("dead-letter-sweep-failed: dead letters that are too old or too many stay for now")
+
+    async def look(self) -> int:
+        """Returns how many were removed. What cannot be archived stays, and the log says why."""
+        if not limits_anything(self._broker.settings):
+            return 0
+        await self._on_disk()
+        reader, now_ms = self._reader(), self._broker.now_ms()
+        began = time.monotonic()
+        counts = await asyncio.to_thread(reader.fault_counts, now_ms)
+        self._counting_s = time.monotonic() - began
+        queues = self._broker.state.post_office.queues_by_id
+        found = list(excess(counts["dead"], self._broker.recorder.faults.by_id, self._broker.settings_of, now_ms))
+        removed = 0
+        for each in found:
+            if (queue := queues.get(each.queue_id)) is not None:
+                try:
+                    removed += await self._take(queue, each)
+                except JournalError as error:
+                    self._tell(error)
+        return removed
+
+    async def _take(self, queue: Queue, over: Excess) -> int:
+        """A batch after the other, the oldest first."""
+        which = self._broker.choice_of(Filter(from_queue=over.source, until_ms=over.until_ms))
+        removed, after, left = 0, 0, over.number
+        while left is None or left > 0:
+            wanted = _BATCH if left is None else min(_BATCH, left)
+            sequences = await asyncio.to_thread(self._reader().chosen, queue.queue_id, which, after, wanted)
+            going = [sequence for sequence in sequences if not _is_held(queue, sequence)]
+            if going:
+                removed += await self._remove(queue, over, going)
+            if len(sequences) < wanted:
+                break
+            after, left = sequences[-1], None if left is None else left - len(sequences)
+        return removed
+
+    async def _remove(self, queue: Queue, over: Excess, sequences: list[int]) -> int:
+        where = "not archived, as dead-letter-archive says"
+        if over.archived:
+            from homing.journal.export.archive import archive
+
+            # What was archived before the process died is so again, under another name.
+            self._number += 1
+            name = f"{time.strftime('%Y-%m-%dT%H-%M-%S', time.gmtime(self._broker.now_ms() / 1000))}-{os.getpid()}-{self._number}"
+            out, stays = await asyncio.to_thread(archive, self._data, self._place, name, sequences, over.why)
+            where = f"archived in {out}"
+        else:
+            stays = await asyncio.to_thread(self._reader().message_ids, sequences)
+        number = await in_turns(chosen.drop(self._broker.state, queue, stays, over.why))
+        await self._on_disk()
+        self._broker.events.removed(over.source, queue.name, number, over.why)
+        log.warning(
+            "dead-letters-removed: queue %s: %s of %s%s, the oldest, by %s; %s",
+            queue.name,
+            counted(number, "dead letter"),
+            over.source,
+            self._broker.settings_of(over.source).whose,
+            over.why,
+            where,
+        )
+        return number
+
+    async def _on_disk(self) -> None:
+        """Everything up to now is."""
+        done = asyncio.Event()
+        self._broker.when_safe(done.set)
+        await done.wait()
+
+    def _tell(self, error: JournalError) -> None:
+        now = time.monotonic()
+        if now - self._told_at >= _TELL_EVERY_S:
+            self._told_at = now
+            log.error("dead-letter-archive-failed: dead letters cannot be archived, and so stay: %s %s", error.message, error.fix)
+
+
+def _is_held(queue: Queue, sequence: int) -> bool:
+    reference = queue.references.get(sequence)
+    return reference is not None and reference.where in (Where.DELIVERING, Where.IN_COMMIT, Where.GONE)
