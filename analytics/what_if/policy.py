@@ -47,7 +47,8 @@ OTHERS = frozenset(
     dead-letter-quota dead-letter-retention dead-letters-threshold default-address-routing-type default-exclusive
     default-max-consumers expires expiry-address expiry-queue-prefix expiry-queue-suffix keep-tracebacks max-length max-length-bytes
     max-nack-delay max-redelivery-records max-traceback-bytes max-ttl message-key-property message-ttl min-ttl no-expiry overflow owner
-    persist-delivery-count-before-delivery rules runbook suspect-timeout temporary-dead-letter-queue traceback-redactions
+    persist-delivery-count-before-delivery rules runbook signature-properties suspect-timeout
+    temporary-dead-letter-queue traceback-redactions
     without-dead-letter-address""".split()
 )
 _CONSUMER_DEFAULTS: dict[str, Any] = {
