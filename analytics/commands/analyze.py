@@ -205,7 +205,7 @@ def reports(export: Export, shared: Shared) -> dict[str, Callable[[], DataFrame]
         "time_to_success": lambda: time_to_success(shared.fates()),
         "retry_load": shared.retry_load,
         "recent_load": lambda: recent_load(attempts, messages, at_us),
-        "retry_storms": lambda: retry_storms(shared.retry_load()),
+        "retry_storms": lambda: retry_storms(shared.retry_load(), at_us),
         "thundering_herds": lambda: thundering_herds(attempts),
         "outages": lambda: outage_windows(messages, attempts),
         "dead_letters": lambda: dead_letters(shared.deaths(), at_us),

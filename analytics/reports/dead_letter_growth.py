@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .storms import fine_from
+from .storms import fine_from, is_recent
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -44,7 +44,8 @@ def dead_letter_trend(deaths: DataFrame, deliveries_by_minute: DataFrame, export
     from pyspark.sql import functions as F
 
     fine = F.broadcast(deliveries_by_minute.agg(fine_from(F.lit(True)).alias("fine_from")))
-    began = deliveries_by_minute.crossJoin(fine).where("minute >= fine_from").agg(F.unix_micros(F.min("minute")).alias("began_us"))
+    counted = deliveries_by_minute.crossJoin(fine).where(F.expr("minute >= fine_from") | is_recent(exported_at_us))
+    began = counted.agg(F.unix_micros(F.min("minute")).alias("began_us"))
     first = deaths.agg(F.unix_micros(F.min("died_at")).alias("first_us"))
     start = first.crossJoin(F.broadcast(began)).select(F.coalesce("began_us", "first_us").alias("from_us"))
     whole_us = F.greatest(F.lit(exported_at_us) - F.col("from_us"), F.lit(1))

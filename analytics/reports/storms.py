@@ -18,9 +18,10 @@ LEAST, TIMES = 20, 8
 #: Failures spread over more seconds than this that come back in one second were herded by the policy, not by the outage.
 SPREAD_S = 5
 LIMIT = 200
+_HOUR_US = 3_600_000_000
 
 
-def retry_storms(load: DataFrame, limit: int = LIMIT) -> DataFrame:
+def retry_storms(load: DataFrame, exported_at_us: int, limit: int = LIMIT) -> DataFrame:
     """From ``retry_load``, the ``limit`` largest: ``broker_id``, ``queue``, ``from_at``, ``until`` (the end of its last minute),
     ``minutes``, ``retries`` in them and ``deliveries`` in all, ``peak`` retries of a minute, ``wasted``: those of messages that died in the
     end.
@@ -34,7 +35,7 @@ def retry_storms(load: DataFrame, limit: int = LIMIT) -> DataFrame:
     load = load.withColumn(
         "fine_from", fine_from(F.col("succeeded_first") + F.col("succeeded_retry") > 0).over(Window.partitionBy("broker_id", "queue"))
     )
-    load = load.where("minute >= fine_from OR succeeded_first + succeeded_retry = 0")
+    load = load.where(F.expr("minute >= fine_from OR succeeded_first + succeeded_retry = 0") | is_recent(exported_at_us))
     deliveries = F.col("succeeded_first") + F.col("failed_first") + F.col("retries")
     stormy = load.withColumn("deliveries", deliveries).where((F.col("retries") >= RETRIES) & (F.col("retries") >= PART * deliveries))
     gap_s = F.unix_seconds("minute") - F.unix_seconds(F.lag("minute").over(queue))
@@ -64,6 +65,13 @@ def fine_from(counted: Column) -> Column:
 
     on_the_hour = F.unix_seconds("minute") % 3600 == 0
     return F.min(F.when(counted & ~on_the_hour, F.date_trunc("hour", "minute")))
+
+
+def is_recent(exported_at_us: int) -> Column:
+    """Counts that begin less than an hour before the export are by the minute, on the hour too; unless ``history-retention`` is shorter."""
+    from pyspark.sql import functions as F
+
+    return F.unix_micros("minute") > F.lit(exported_at_us - _HOUR_US)
 
 
 def thundering_herds(attempts: DataFrame, limit: int = LIMIT) -> DataFrame:

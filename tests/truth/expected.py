@@ -369,6 +369,8 @@ def _overtaken(stays: list[QueueEntry]) -> Within:
     from another queue is on record where it succeeded at once, too.
     """
     known = [stay for stay in stays if on_record(stay) or (stay.came == "moved" and stay.outcome == "succeeded" and not stay.failures)]
+    if any(one.entered == other.entered and one.came == "moved" for one, other in pairwise(known)):
+        return Within(0, len(known))  # of those that came together clients do not know which came first
     pairs = [(one, other) for one, other in pairwise(known) if one.failures or other.failures]
     ends = [(one.ended, other.ended) for one, other in pairs if one.outcome == other.outcome == "succeeded" and one.ended and other.ended]
     return Within(sum(other.high < one.low for one, other in ends), sum(other.low < one.high for one, other in ends))
