@@ -14,6 +14,7 @@ from ..words import NB, number, plural, share, span
 def sentence(row: Mapping[str, Any]) -> str:
     """One row of ``advice`` as a recommendation."""
     where = row["queue"] if row["pattern"] in (None, row["queue"]) else f"{row['queue']} (settings of {row['pattern']})"
+    where += f", rule {row['rule']}" if row["rule"] else ""
     if row["kind"] == "not-retryable":
         return (
             f"{where}: retrying does not help against {row['error_class']}. {number(row['succeeded'])} of "

@@ -120,11 +120,14 @@ def _new_faults(tables: Tables) -> Iterator[Finding]:
 
 
 def _advice(tables: Tables, dump: str) -> Iterator[Finding]:
-    under = {(row["queue"], row["policy"]): row for row in first_rows(tables["settings_in_force"], tables["settings_in_force"].num_rows)}
+    under = {
+        (row["queue"], row["policy"], row["rule"]): row
+        for row in first_rows(tables["settings_in_force"], tables["settings_in_force"].num_rows)
+    }
     for row in first_rows(tables["advice"], LOOKED_AT):
         if not row["current"] or row["kind"] in ("fine", "too-few"):
             continue
-        period = under.get((row["queue"], row["policy"]))
+        period = under.get((row["queue"], row["policy"], row["rule"]))
         window = (period["from_at"], period["until"]) if period else None
         wasted = row["wasted"] if row["kind"] == "not-retryable" else 0
         command = f"homing simulate {dump} --policy new.yaml" if row["kind"] == "longer" else f"homing explain {_bare(row['queue'])}"

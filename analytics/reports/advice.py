@@ -24,7 +24,7 @@ REACH = 50
 
 
 def advice(fates: DataFrame, attempts: DataFrame, policies: DataFrame, settings: DataFrame, queues: DataFrame) -> DataFrame:
-    """One row for each broker, queue, policy (of the last failure) and error class (of the first).
+    """One row for each broker, queue, policy and rule (of the last failure; null: none had a say) and error class (of the first).
 
     ``pattern`` and ``current``: of the policy, as in ``settings_in_force``; ``failed`` messages; ``succeeded`` after failing, ``died``
     for failing, ``verdicts`` of these because the consumer said that trying again is of no use, ``died_otherwise`` (expired, over length);
@@ -38,7 +38,7 @@ def advice(fates: DataFrame, attempts: DataFrame, policies: DataFrame, settings:
     """
     from pyspark.sql import functions as F
 
-    queue = ["broker_id", "queue", "policy"]
+    queue = ["broker_id", "queue", "policy", "rule"]
     group = [*queue, "error_class"]
     each = fates.where("first_at IS NOT NULL AND policy IS NOT NULL")
     failing = F.col("died") & ~F.col("reason").isin(*OTHERWISE)
@@ -80,6 +80,7 @@ def advice(fates: DataFrame, attempts: DataFrame, policies: DataFrame, settings:
                 "queue",
                 "error_class",
                 "kind",
+                F.nullif("rule", F.lit("")).alias("rule"),
                 "pattern",
                 "current",
                 "failed",

@@ -43,14 +43,14 @@ def fates(messages: DataFrame, attempts: DataFrame) -> DataFrame:
     - ``won``: it succeeded in its own queue; ``died``: it was dead-lettered or dropped, of ``reason``, and has not succeeded since. Else
       it waits there, has expired or was purged;
     - ``tries``: deliveries in its own queue that came to an end, the successful one too; ``failed_attempts``;
-    - ``error_class``, ``first_at``: of the first failure on record; ``policy``, ``last_at``: of the last;
+    - ``error_class``, ``first_at``: of the first failure on record; ``policy``, ``rule`` (empty: none had a say), ``last_at``: of the last;
     - ``took_ms``: from the first failure to the success or the death, or to the last failure where there was neither;
     - ``success_ms``: from sending to success, null where there was none.
     """
     from pyspark.sql import functions as F
 
     at_home = F.col("queue") == F.col("home_queue")
-    one = F.struct("at", "sequence", "attempt", "error_class", "policy")
+    one = F.struct("at", "sequence", "attempt", "error_class", "policy", "rule")
     told = attempts.where(at_home).groupBy(*MESSAGE).agg(F.min(one).alias("first"), F.max(one).alias("last"))
     end = F.struct("sequence", "outcome", "reason", "settled_at")
     whole = (
@@ -78,6 +78,7 @@ def fates(messages: DataFrame, attempts: DataFrame) -> DataFrame:
         F.col("first.at").alias("first_at"),
         F.col("last.at").alias("last_at"),
         F.col("last.policy").alias("policy"),
+        F.coalesce("last.rule", F.lit("")).alias("rule"),
         F.greatest(F.floor(took_us / 1000), F.lit(0)).alias("took_ms"),
         F.when(won, F.floor((F.unix_micros("end.settled_at") - F.unix_micros("sent_at")) / 1000)).alias("success_ms"),
     )

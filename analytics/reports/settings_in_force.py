@@ -12,11 +12,13 @@ DECIDING = ("max_delivery_attempts", "redelivery_delay_ms", "redelivery_delay_mu
 #: The part that died must change by more than so many standard errors to be better or worse.
 ERRORS = 3.0
 _QUEUE = ("broker_id", "queue")
+_DECIDED = (*_QUEUE, "policy", "rule")
 
 
 def settings_in_force(fates: DataFrame, attempts: DataFrame, policies: DataFrame, settings: DataFrame, queues: DataFrame) -> DataFrame:
-    """One row for each broker, queue and policy that attempts of it were decided by, in order of ``from_at``: when the settings were
-    loaded that were in force at the first of them, or that first attempt where they were loaded before any other policy decided.
+    """One row for each broker, queue, policy and ``rule`` (null: none) that attempts of it were decided by, in order of ``from_at``: when
+    the settings were loaded that were in force at the first of them, or that first attempt where they were loaded before any other policy
+    decided. What a rule decides is no change of settings: its rows stand beside the others, and are held against those of the same rule.
 
     ``until``: the last attempt; ``current``: no settings were loaded since, and no other policy has decided; ``pattern``: the most
     specific address pattern that says anything about redelivery of this queue's messages and agrees with the policy (null: none on
@@ -33,7 +35,7 @@ def settings_in_force(fates: DataFrame, attempts: DataFrame, policies: DataFrame
     over = F.col("succeeded") + F.col("died")
     summed = (
         fates.where("policy IS NOT NULL")
-        .groupBy(*_QUEUE, "policy")
+        .groupBy(*_DECIDED)
         .agg(
             F.count(F.lit(1)).alias("failed"),
             F.count_if("won").alias("succeeded"),
@@ -45,8 +47,8 @@ def settings_in_force(fates: DataFrame, attempts: DataFrame, policies: DataFrame
         )
         .withColumn("died_share", F.when(over > 0, F.col("died") / over))
     )
-    judged = periods(attempts, policies, settings, queues).join(summed, [*_QUEUE, "policy"])
-    in_order = Window.partitionBy(*_QUEUE).orderBy("from_at", "until", "policy")
+    judged = periods(attempts, policies, settings, queues).join(summed, list(_DECIDED))
+    in_order = Window.partitionBy(*_QUEUE, "rule").orderBy("from_at", "until", "policy")
     before, n_before = F.lag("died_share").over(in_order), F.lag(over).over(in_order)
     pooled = (F.lag("died").over(in_order) + F.col("died") + 1) / (n_before + over + 2)
     error = F.sqrt(pooled * (1 - pooled) * (F.try_divide(F.lit(1), n_before) + F.try_divide(F.lit(1), over)))
@@ -60,7 +62,20 @@ def settings_in_force(fates: DataFrame, attempts: DataFrame, policies: DataFrame
     return (
         judged.withColumn("verdict", verdict)
         .select(
-            *(*_QUEUE, "policy", "pattern", "from_at", "until", "current", *DECIDING, "failed", "succeeded", "died", "died_share"),
+            *(
+                *_QUEUE,
+                "policy",
+                F.nullif("rule", F.lit("")).alias("rule"),
+                "pattern",
+                "from_at",
+                "until",
+                "current",
+                *DECIDING,
+                "failed",
+                "succeeded",
+                "died",
+                "died_share",
+            ),
             *("within_ms", "gives_up_ms", "retries", "wasted", "verdict", "settings_json"),
         )
         .orderBy("queue", "from_at", "until", "policy", "broker_id")
@@ -68,26 +83,27 @@ def settings_in_force(fates: DataFrame, attempts: DataFrame, policies: DataFrame
 
 
 def periods(attempts: DataFrame, policies: DataFrame, settings: DataFrame, queues: DataFrame) -> DataFrame:
-    """One row for each broker, queue and policy that decided there: ``from_at``, ``until``, ``current``, ``pattern`` as above, and what
-    ``known`` tells of the policy.
+    """One row for each broker, queue, policy and rule (empty: none) that decided there: ``from_at``, ``until``, ``current``, ``pattern``
+    as above, and what ``known`` tells of the policy.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     decided = (
         attempts.where("policy IS NOT NULL")
-        .groupBy(*_QUEUE, "policy")
+        .groupBy(*_QUEUE, "policy", F.coalesce("rule", F.lit("")).alias("rule"))
         .agg(F.min("at").alias("first_at"), F.max("at").alias("until"))
         # A queue's settings are those of its own address: a dead-letter queue's are not those of what lies in it.
         .join(F.broadcast(queues.groupBy(*_QUEUE).agg(F.max_by("address", "created_at").alias("address"))), list(_QUEUE), "left")
     )
     of_address = in_force(decided.select("broker_id", "address").distinct(), settings)
     policy = known(policies)
-    row = [*_QUEUE, "policy"]
+    has_rules = F.coalesce(F.col("named")["rules"], F.lit("[]")) != "[]"
+    row = list(_DECIDED)
     loads = (
         decided.join(F.broadcast(of_address), ["broker_id", "address"])
         .join(F.broadcast(policy), ["broker_id", "policy"])
-        .withColumn("agrees", _agrees())
+        .withColumn("agrees", F.when(F.col("rule") == "", _agrees()).otherwise(has_rules))
     )
     before = F.col("loaded_at") <= F.col("first_at")
     other_at = F.max(F.when(before & ~F.col("agrees"), F.col("loaded_at"))).over(Window.partitionBy(*row))
@@ -101,7 +117,7 @@ def periods(attempts: DataFrame, policies: DataFrame, settings: DataFrame, queue
             F.max(F.when(F.col("agrees"), F.col("pattern"))).alias("named"),
         )
     )
-    queue = Window.partitionBy(*_QUEUE)
+    queue = Window.partitionBy(*_QUEUE, "rule")
     # Where no settings say so the queue was declared with its own, or its consumers bring theirs: whoever decided last decides now.
     last = F.col("until") >= F.max("first_at").over(queue)
     return (
@@ -164,7 +180,7 @@ def in_force(addresses: DataFrame, settings: DataFrame) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    about = settings.where(F.col("setting").isin(*_NAMED) & (F.col("pattern") != ""))
+    about = settings.where(F.col("setting").isin(*_NAMED, "rules") & (F.col("pattern") != ""))
     loads = settings.select("broker_id", F.col("from_at").alias("loaded_at")).distinct()
     values = F.sort_array(F.collect_list(F.struct("pattern", "setting", "value_json")))
     whole = (

@@ -69,12 +69,12 @@ def failed_stays(messages: DataFrame, attempts: DataFrame, until_us: int | None 
     succeeded, null where it did not; ``died``: or was parked; ``verdict``: the application said that it must not be tried again;
     ``before_ms``: from sending to the first failure; ``error_class`` of the first failure on record; ``lag_ms``: from due to done, of its
     last recorded retry, null where there was none; ``message_key``: of the message, null where it has none; ``policy``: that decided last;
-    ``over_ms``: no attempt comes later, for the message has expired or was taken away then, or the record ends (``until_us``, since 1970);
-    null: neither.
+    ``ruled``: a rule had a say; ``over_ms``: no attempt comes later, for the message has expired or was taken away then, or the record
+    ends (``until_us``, since 1970); null: neither.
     """
     from pyspark.sql import functions as F
 
-    one = F.struct("attempt", "at", "due_at", "error_class", "message_key", "policy")
+    one = F.struct("attempt", "at", "due_at", "error_class", "message_key", "policy", "rule")
     # At most 100 records a message: max-redelivery-records.
     told = attempts.groupBy(*KEY).agg(F.sort_array(F.collect_list(one)).alias("told"))
     first, last = F.col("told")[0], F.element_at("told", -1)
@@ -118,6 +118,7 @@ def failed_stays(messages: DataFrame, attempts: DataFrame, until_us: int | None 
         F.coalesce(F.col("outcome").isin("dead-lettered", "dropped"), F.col("state") == "parked").alias("died"),
         F.coalesce("message_key", first["message_key"]).alias("message_key"),
         last["policy"].alias("policy"),
+        F.exists("told", lambda each: each["rule"].isNotNull()).alias("ruled"),
         since(F.least("expires_at", taken_away, F.timestamp_micros(F.lit(until_us).cast("long")))).alias("over_ms"),
     )
 
@@ -238,7 +239,8 @@ def with_policy(stays: DataFrame, policies: Policies, recorded: DataFrame | None
         )
     fields = "kind string, delays_ms array<double>, cap_ms bigint, factor double, full_jitter boolean, first_exact boolean"
     found = marked.sparkSession.createDataFrame(rows, f"{fields}, endless boolean, agree int, same boolean")
-    return marked.join(F.broadcast(found), "kind").drop("kind", "in_force", "declared")
+    # What the rules come to is not played: what they had a say in stays as it was.
+    return marked.join(F.broadcast(found), "kind").drop("kind", "in_force", "declared").withColumn("same", F.col("same") | F.col("ruled"))
 
 
 def play(stays: DataFrame, chances: DataFrame, seed: int, replicates: int, *, times: bool = False, keep: Sequence[str] = ()) -> DataFrame:

@@ -55,6 +55,8 @@ class Failure(NamedTuple):
     due: Between | None = None
     #: for how long at least the program had it
     held_us: int = 0
+    #: of the settings, that had a say in what becomes of it
+    rule: str | None = None
 
 
 @dataclass

@@ -182,11 +182,17 @@ def of_group(group: list[Life]) -> Row:
     return row | {"gives_up_ms": ranked([life.took for life in died], 0.5)}
 
 
-def settings_of(account: Account, queue: str, limit: int) -> Row:
-    """No pattern tells what holds for a queue that was declared with its own."""
-    loads = account.limits.get(queue, [])
-    row: Row = {"redelivery_delay_ms": account.delays[queue], "redelivery_delay_multiplier": 1.0, "max_redelivery_delay_ms": None}
-    return row | {"pattern": queue if loads else None, "current": not loads or loads[-1][0] == limit}
+def settings_of(account: Account, queue: str, rule: str | None, limit: int) -> Row:
+    """No pattern tells what holds for a queue that was declared with its own. Rules are the same all the time."""
+    loads, delay_ms = account.limits.get(queue, []), 15 if rule == "busy" else account.delays[queue]
+    row: Row = {"redelivery_delay_ms": delay_ms, "redelivery_delay_multiplier": 1.0, "max_redelivery_delay_ms": None}
+    return row | {"pattern": queue if loads else None, "current": not loads or rule is not None or loads[-1][0] == limit}
+
+
+def decided_by(life: Life) -> tuple[str, str | None, int]:
+    """Its queue, and the rule and the limit that decided its last failure."""
+    latest = life.seen[-1]
+    return life.queue, latest.rule, latest.limit
 
 
 def settings_in_force(account: Account) -> Rows:
@@ -194,20 +200,20 @@ def settings_in_force(account: Account) -> Rows:
     groups: dict[tuple[Any, ...], list[Life]] = defaultdict(list)
     for life in failed_lives(account):
         if life.seen:
-            groups[life.queue, life.seen[-1].limit].append(life)
+            groups[decided_by(life)].append(life)
     rows: Rows = {}
-    for (queue, limit), group in groups.items():
-        row = of_group(group) | settings_of(account, queue, limit)
+    for (queue, rule, limit), group in groups.items():
+        row = of_group(group) | settings_of(account, queue, rule, limit)
         row["died_share"] = ratio(row["died"], row["died"] + row["succeeded"])
-        decided_here = [each for stay in by_queue(account)[queue] for each in on_record(stay) if each.limit == limit]
+        decided_here = [each for stay in by_queue(account)[queue] for each in on_record(stay) if (each.rule, each.limit) == (rule, limit)]
         row["until"] = last(each.at for each in decided_here)
         # In force from when it was loaded, not from when something failed first; a limit may come twice.
-        loads = [at for each, at in account.limits.get(queue, []) if each == limit]
+        loads = [at for each, at in account.limits.get(queue, []) if each == limit or rule is not None]
         row["from_at"] = Within(loads[0].low, loads[-1].high) if loads else first(each.at for each in decided_here)
-        rows[queue, limit] = row | {"verdict": "first"}
+        rows[queue, rule, limit] = row | {"verdict": "first"}
     for queue in account.limits:
-        limits = [limit for limit, _ in account.limits[queue] if (queue, limit) in rows]
-        own = [(rows[queue, limit], groups[queue, limit]) for limit in dict.fromkeys(limits)]
+        limits = [limit for limit, _ in account.limits[queue] if (queue, None, limit) in rows]
+        own = [(rows[queue, None, limit], groups[queue, None, limit]) for limit in dict.fromkeys(limits)]
         if own:
             own[0][0]["verdict"] = "first" if len(set(limits)) == len(limits) else OPEN
         for (before, _), (after, _) in pairwise(own):
@@ -230,19 +236,19 @@ def advice(account: Account) -> Rows:
     of_policy: dict[tuple[Any, ...], list[Life]] = defaultdict(list)
     for life in failed_lives(account):
         if life.seen:
-            groups[life.queue, life.seen[-1].limit, life.seen[0].error].append(life)
-            of_policy[life.queue, life.seen[-1].limit].append(life)
+            groups[(*decided_by(life), life.seen[0].error)].append(life)
+            of_policy[decided_by(life)].append(life)
     rows: Rows = {}
-    for (queue, limit, error), group in groups.items():
+    for (queue, rule, limit, error), group in groups.items():
         failing = [life for life in group if life.died and life.end.reason in FAILING]
         won = [life for life in group if life.won]
-        row = of_group(group) | settings_of(account, queue, limit) | {"died": len(failing)}
+        row = of_group(group) | settings_of(account, queue, rule, limit) | {"died": len(failing)}
         row["gives_up_ms"] = ranked([life.took for life in failing], 0.5)
         row["wasted"] = sum(len(life.failures) - 1 for life in failing)
         row["verdicts"] = sum(life.end.reason == "not-retryable" for life in failing)
         row["died_otherwise"] = sum((life.died and life not in failing) or life.end.outcome == "expired" for life in group)
-        at_limit = [life.tries for life in of_policy[queue, limit] if life.died and life.end.reason == "delivery_limit"]
-        row["most_attempts"] = most = max(at_limit or [life.tries for life in of_policy[queue, limit]])
+        at_limit = [life.tries for life in of_policy[queue, rule, limit] if life.died and life.end.reason == "delivery_limit"]
+        row["most_attempts"] = most = max(at_limit or [life.tries for life in of_policy[queue, rule, limit]])
         row["last_two"] = sum(life.tries >= most - 1 and most > 2 for life in won)
         half = row["gives_up_ms"]
         late = (
@@ -254,7 +260,7 @@ def advice(account: Account) -> Rows:
         row["kind"] = decided(*(_kind(row, each) for each in late))
         # Modelled: the clients know only when it is not told at all.
         row["needs_ms"] = OPEN if row["kind"] in ("longer",) or row["kind"] is OPEN else None
-        rows[queue, limit, error] = row
+        rows[queue, rule, limit, error] = row
     return rows
 
 
@@ -402,8 +408,8 @@ TABLES: dict[str, Table] = {
     "thundering_herds": Table(("queue", "second"), thundering_herds),
     "outages": Table(("queue", "error_class", "turn"), outages),
     "failed_most": Table(("message_id",), failed_most),
-    "settings_in_force": Table(("queue", "max_delivery_attempts"), settings_in_force, _POLICY),
-    "advice": Table(("queue", "max_delivery_attempts", "error_class"), advice, _POLICY),
+    "settings_in_force": Table(("queue", "rule", "max_delivery_attempts"), settings_in_force, _POLICY),
+    "advice": Table(("queue", "rule", "max_delivery_attempts", "error_class"), advice, _POLICY),
     "consumers": Table(("queue", "client_id", "version"), consumers, _CONSUMER),
     "releases": Table(("queue", "error_class", "client_id", "version"), releases),
     "due_error": Table(("queue",), due_error),

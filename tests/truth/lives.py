@@ -11,7 +11,7 @@ Row = dict[str, Any]
 #: key of a row -> what is to stand in it
 Rows = dict[tuple[Any, ...], Row]
 
-FAILING = ("delivery_limit", "not-retryable", "rejected")
+FAILING = ("delivery_limit", "not-retryable", "rejected", "gone")
 DEAD = ("dead-lettered", "dropped")
 
 

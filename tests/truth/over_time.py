@@ -145,7 +145,7 @@ def outages(account: Account) -> Rows:
         if seen := on_record(stay):
             groups[stay.queue, seen[0].error].append(stay)
     for (queue, error), stays in groups.items():
-        verdict = ("not-retryable", "rejected", "maxlen")
+        verdict = ("not-retryable", "rejected", "maxlen", "gone")
         home = [stay for stay in stays if stay.outcome == "succeeded"]
         lost = [stay for stay in stays if (stay.outcome in DEAD and stay.reason not in verdict) or stay.parked]
         if any(len(on_record(stay)) < len(stay.failures) for stay in home + lost) or (runs := _runs(home)) is None:

@@ -19,6 +19,7 @@ from tests.truth.workload import (
     ERRORS,
     FINAL,
     HOLD,
+    RULED,
     WAIT,
     Circle,
     Consume,
@@ -240,12 +241,21 @@ class Play:
             answer = "T"
         if answer == FINAL:
             return Failing(RuntimeError(f"order {number} is no order"), final=True)
+        if answer in RULED and worker.says and not worker.amqp and queue in self.workload.queues:
+            return Failing(RULED[answer](f"order {number} is a case for a rule"), rule={"N": "no", "D": "gone", "L": "busy"}[answer])
         kind, text = ERRORS.get(answer, ERRORS["T"])
         return Failing(kind(text.format(number)), delay_ms=LONG_MS if answer == WAIT and "delay" in worker.says else None)
 
     def _failed(self, stay: QueueEntry, failure: Failure, failing: Failing | None, *, amqp: bool) -> None:
         source, delay_ms, dies = self._settings.get(stay.queue, DEAD_LETTERS), 0, None
-        if failing is not None and failing.final:
+        rule = failing.rule if failing else None
+        if rule == "no":
+            dies = "not-retryable"
+        elif rule == "gone":
+            dies = rule
+        elif rule == "busy":
+            dies, delay_ms = ("delivery_limit", 0) if len(stay.failures) > 0 else (None, 15)
+        elif failing is not None and failing.final:
             dies = "rejected" if amqp else "not-retryable"
         elif 0 < source.limit <= len(stay.failures) + 1:
             dies = "delivery_limit"
@@ -254,8 +264,14 @@ class Play:
         elif stay.queue in self._settings or not amqp:  # what AMQP clients return comes back at once unless settings name a delay
             delay_ms = source.delay_ms
         due = failure.at.after(delay_ms) if delay_ms else None
-        stay.failures.append(failure._replace(limit=source.limit, records=source.records, due=due))
-        if dies and source.keeps_dead:
+        stay.failures.append(
+            failure._replace(
+                limit={"no": 1, "gone": 1, "busy": 2}.get(rule or "", source.limit), records=source.records, due=due, rule=rule
+            )
+        )
+        if dies == "gone":
+            self.account.end(stay, "dropped", failure.at, dies)
+        elif dies and source.keeps_dead:
             self.account.end(stay, "dead-lettered", failure.at, dies, source.target(stay.queue))
         elif dies and source.dead == "drop":
             self.account.end(stay, "dropped", failure.at, dies)

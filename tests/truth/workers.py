@@ -29,8 +29,8 @@ class Delivery(NamedTuple):
 class Failing:
     """How a program fails what it was given: each kind of client says as much of it as its protocol has words for."""
 
-    def __init__(self, error: Exception, *, final: bool = False, delay_ms: int | None = None) -> None:
-        self.error, self.final, self.delay_ms = error, final, delay_ms
+    def __init__(self, error: Exception, *, final: bool = False, delay_ms: int | None = None, rule: str | None = None) -> None:
+        self.error, self.final, self.delay_ms, self.rule = error, final, delay_ms, rule
 
 
 class Worker(Protocol):

@@ -15,6 +15,13 @@ ERRORS: dict[str, tuple[type[Exception], str]] = {
     "V": (ValueError, "order {} has no price"),
     "K": (KeyError, "customer {}"),
 }
+#: The same for failures that the settings have rules for: such a message is dead now, is dropped, or has another delay and limit.
+RULED: dict[str, type[Exception]] = {"N": PermissionError, "D": FileNotFoundError, "L": BlockingIOError}
+RULES: list[dict[str, Any]] = [
+    {"name": "no", "error-type": "PermissionError", "action": "dead-letter"},
+    {"name": "gone", "error-type": "FileNotFoundError", "action": "drop"},
+    {"name": "busy", "error-type": "BlockingIOError", "redelivery-delay": "15ms", "max-delivery-attempts": 2},
+]
 #: The consumer says that trying again is of no use; or that it is of none before long; or it holds the message for a while.
 FINAL, WAIT, HOLD = "X", "W", "H"
 #: How producers and consumers speak to the broker.
@@ -114,7 +121,7 @@ class QueueSettings:
         return self.dead_queue or f"DLQ.{queue}" if self.keeps_dead else None
 
     def as_yaml(self) -> dict[str, Any]:
-        named: dict[str, Any] = {"redelivery-delay": f"{self.delay_ms}ms", "max-redelivery-records": self.records}
+        named: dict[str, Any] = {"redelivery-delay": f"{self.delay_ms}ms", "max-redelivery-records": self.records, "rules": RULES}
         if not self.declared:
             named["max-delivery-attempts"] = self.limit
         if self.length:
@@ -136,7 +143,7 @@ class Workload:
     steps: tuple[Step, ...]
 
 
-PLANS = st.text(alphabet="TTTTTVVKK" + FINAL + WAIT + HOLD, max_size=6)
+PLANS = st.text(alphabet="TTTTTVVKK" + FINAL + WAIT + HOLD + "".join(RULED), max_size=6)
 QUEUE_SETTINGS = st.builds(
     QueueSettings,
     limit=st.integers(1, 5),

@@ -88,6 +88,7 @@ def test_a_curve_falls_in_steps_and_times_are_logarithmic() -> None:
 
 SETTINGS = {"max_delivery_attempts": 10, "redelivery_delay_ms": 5_000, "redelivery_delay_multiplier": 1.0, "max_redelivery_delay_ms": None}
 ADVICE: Row = {
+    "rule": None,
     "queue": "orders.eu",
     "pattern": "orders.*",
     "error_class": "Timeout",
@@ -196,7 +197,7 @@ def findings(**changed: list[Row]) -> list[Finding]:
         "overview": [{"queue": "pay", "difference": 0, "dropped": 3}],
         "dead_letter_groups": [group],
         "poison_clusters": [fault],
-        "settings_in_force": [{"queue": "pay", "policy": "p", "from_at": at, "until": later}],
+        "settings_in_force": [{"queue": "pay", "policy": "p", "rule": None, "from_at": at, "until": later}],
         "advice": [advice],
         "dead_letter_trend": [{"queue": "pay", "verdict": "growing", "early": 5, "late": 25}],
         "retry_storms": [storm],
