@@ -75,20 +75,8 @@ def advice(fates: DataFrame, attempts: DataFrame, policies: DataFrame, settings:
         .withColumn("needs_ms", F.when((F.col("kind") == "longer") & (needs <= REACH * F.col("gives_up_ms")), F.round(needs).cast("long")))
         .join(F.broadcast(periods(attempts, policies, settings, queues)), queue)
         .select(
-            *(
-                "broker_id",
-                "queue",
-                "error_class",
-                "kind",
-                F.nullif("rule", F.lit("")).alias("rule"),
-                "pattern",
-                "current",
-                "failed",
-                "succeeded",
-                "died",
-                "verdicts",
-                "died_otherwise",
-            ),
+            *("broker_id", "queue", "error_class", "kind", F.nullif("rule", F.lit("")).alias("rule"), "pattern", "current"),
+            *("failed", "succeeded", "died", "verdicts", "died_otherwise"),
             *("within_ms", "gives_up_ms", "needs_ms", "most_attempts", "last_two", "late_wins", "retries", "wasted", "policy"),
             *(*DECIDING, "settings_json"),
         )
