@@ -143,8 +143,8 @@ class References:
         references: list[MessageReference] = []
         for queue in queues:
             queue.counts[count] += 1
-            # The first reference of a message that was just sent takes the message's own number.
-            fresh = hops is None and not references and column is QueueStat.SENT
+            # The first reference of a message that is new takes the message's own number, by which the journal finds it.
+            fresh = hops is None and not message.references
             reference = MessageReference(message, queue, message.message_id if fresh else self._recorder.next_id(), now_ms)
             reference.hops = hops
             reference.due_at_ms = due_at_ms

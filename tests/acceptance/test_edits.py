@@ -84,6 +84,9 @@ async def test_the_original_may_stay_and_the_other_go_elsewhere(connection: Conn
     second = await connection.edit(number, patch={"total": None, "more": 1}, to=elsewhere, keep_original=True)
     found = await look(connection, elsewhere)
     assert [each["message_id"] for each in found] == [first, second]
+    for copy in (first, second):
+        (there,) = (await history(connection, copy))["references"]
+        assert there["queue"] == elsewhere, "what takes its place is found by its number"
     assert [each["body"] for each in found] == [b"whole", b'{"n":0,"of":{"name":"Ann","age":3},"more":1}']
     assert [each["message_id"] for each in await look(connection, f"DLQ.{queue}")] == [number]
     assert [each["message_id"] for each in (await history(connection, number))["edits"]] == [first, second]
