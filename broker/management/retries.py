@@ -28,16 +28,16 @@ _HOUR_MS: Final = 60 * _MINUTE_MS
 _DAY_MS: Final = 24 * _HOUR_MS
 #: Faults of a queue that are named.
 _FAULTS: Final = 3
-#: What is to become of them, by argument.
-_WAYS: Final = ("now", "at_ms", "hold", "release")
+#: What is to become of them, by argument; or ``at_ms``.
+_FLAGS: Final = ("now", "hold", "release")
 
 
 @asks("retry")
 def retry(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
     """Of what waits to be tried again, ``now``, at ``at_ms``, or ``hold``: not before ``release``, which lets go what is on hold."""
-    read.only(arguments, "queue", "filter", "after", *_WAYS)
+    read.only(arguments, "queue", "filter", "after", "at_ms", *_FLAGS)
     queue, wanted = read.queue(broker, arguments), _filter(broker, arguments)
-    ways = [name for name in _WAYS if arguments.get(name) not in (None, False)]
+    ways = [name for name in _FLAGS if read.flag(arguments, name)] + ["at_ms"] * (arguments.get("at_ms") is not None)
     if len(ways) != 1:
         raise Refused("invalid-argument", f"{len(ways)} of now, at_ms, hold and release are given", "give one of them")
     due_at_ms = 0

@@ -142,6 +142,8 @@ async def test_other_times_survive_a_kill(tmp_path: Path) -> None:
     [
         ({}, "invalid-argument"),
         ({"now": True, "hold": True}, "invalid-argument"),
+        ({"now": True, "at_ms": 0}, "invalid-argument"),
+        ({"hold": "no"}, "invalid-argument"),
         ({"at_ms": "noon"}, "invalid-argument"),
         ({"at_ms": 1 << 60}, "invalid-argument"),
         ({"now": True, "after": [1]}, "invalid-argument"),
