@@ -19,6 +19,8 @@ _ACTIONS: Final = (REDELIVER, DEAD_LETTER, DROP)
 
 #: Each failure is held against one after the other.
 _MOST_RULES: Final = 100
+#: Of one condition.
+_MOST_TEXTS: Final = 100
 _MOST_NAME: Final = 100
 #: A back-off: who names one of these has one of his own.
 DELAY_FIELDS: Final = (
@@ -217,8 +219,8 @@ def _list(value: Any) -> Iterable[Any]:
 
 def _texts(key: str, value: Any) -> tuple[str, ...]:
     texts = tuple(_list(value))
-    if any(type(each) is not str or not each for each in texts):
-        raise SettingError(key, value, "a text or a list of them", "put it in quotes; * stands for any characters")
+    if len(texts) > _MOST_TEXTS or any(type(each) is not str or not each for each in texts):
+        raise SettingError(key, value, f"a text or a list of at most {_MOST_TEXTS}", "put it in quotes; * stands for any characters")
     return texts
 
 
