@@ -28,6 +28,7 @@ from .protocols.codec_spoken import spoken
 from .protocols.codec_tls import TlsTransport
 from .protocols.gathering import Gathering
 from .protocols.handshakes import Admission, AdmissionLimits
+from .protocols.native.fields import largest_message
 from .protocols.native.session import Call, NativeOptions, NativeSession
 from .protocols.transport import NativeTransport, SocketTransport, TransportLimits
 from .shares import Allowance, Shares
@@ -52,6 +53,7 @@ class Listeners:
         self._config = config
         self._broker = broker
         broker.editing.rewrite = rewritten
+        broker.editing.largest = min(config.limits.max_message_bytes, largest_message(config.limits.max_frame_bytes))
         self._logins = logins
         self._certificate = certificate
         self._run_call = run_call

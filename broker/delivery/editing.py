@@ -34,6 +34,8 @@ class Editing:
         self._resources = resources
         self._office = office
         self._most_properties = most_properties
+        #: Body and properties of a message that can be delivered (set by the server).
+        self.largest = 16 * 1024 * 1024
         #: Gives AMQP's own account of a message the same changes (set by the server), names without a value being gone.
         self.rewrite: Callable[[bytes, Mapping[str, PropertyValue]], bytes] = lambda origin, changes: origin
 
@@ -104,5 +106,8 @@ class Editing:
         priority, durable, now_ms = original.priority, original.durable, self._state.now_ms()
         copy = Message(0, original.address, body, properties or None, priority, durable, now_ms, producer=original.producer)
         copy.size += size
+        if copy.size > max(self.largest, original.size):
+            why = f"it would take {copy.size} bytes, the largest that can be delivered has {self.largest}"
+            raise Refused("message-too-large", why, "change less, or raise limits.max-frame-bytes and limits.max-message-bytes")
         copy.extra = extra_of(properties, size)
         return copy

@@ -110,6 +110,7 @@ async def test_what_is_refused_stays_as_it_was(connection: Connection) -> None:
     assert await refused(properties={"_AMQ_ORIG_QUEUE": "x"}, signed=True) == "invalid-property"
     assert await refused(without_properties=["_HOMING_AMQP"], signed=True) == "invalid-property"
     assert await refused(properties={"x": "y" * 70_000}, signed=True) == "properties-too-large"
+    assert await refused(body=b"x" * (16 * 1024 * 1024 - 1024), signed=True) == "message-too-large"
     assert await refused(patch=[{"op": "test", "path": "/total", "value": 7}], signed=True) == "patch-failed"
     assert await refused(patch=[{"op": "fly"}], signed=True) == "patch-failed"
     assert await refused(body=b"x", to="nowhere", signed=True) == "no-such-queue"
