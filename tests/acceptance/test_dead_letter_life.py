@@ -72,7 +72,7 @@ async def test_beyond_its_quota_the_oldest_of_a_source_are_archived_and_go(conne
     told = (await history(connection, died[0]))["outcomes"][-1]
     assert (told["queue"], told["outcome"], told["reason"]) == (f"DLQ.{few}", "dropped", "dead-letter-quota")
     log = server.log_path.read_text()
-    assert f"dead-letters-removed: queue DLQ.{few}: 5 dead letters of {few} (owner team-few, runbook https://wiki.example/few)" in log
+    assert f" of {few} (owner team-few, runbook https://wiki.example/few), the oldest, by dead-letter-quota; archived in" in log
     assert (await connection.call("queue", queue=f"DLQ.{few}"))["dropped"] == 5
     command = HomingCommand(tmp_path)
     lying = {each["queue"]: each for each in command.json("dead", "list", url=server.url)}
