@@ -74,8 +74,12 @@ class Session:
         ttl_ms: int | None = None,
         durable: bool | None = None,
     ) -> Producer:
-        """A producer for an address (``orders``, or ``orders?priority=7``). The other arguments are defaults of its ``send``."""
+        """A producer for an address (``orders``, or ``orders?priority=7``). The other arguments are defaults of its ``send``.
+
+        Raises what ended the connection, where it has ended for good; so does ``consumer``.
+        """
         self._raise_if_closed()
+        self._link.raise_if_gone()
         address, near = parse_destination(destination, PRODUCER)
         layer = given(max_unconfirmed=max_unconfirmed, priority=priority, ttl_ms=ttl_ms, durable=durable)
         options = producer_options((*self._layers, layer, near))
@@ -97,6 +101,7 @@ class Session:
     ) -> Consumer:
         """A consumer of a queue, an address, or ``address::queue``; options may follow a ``?``. ``prefetch`` 0 pulls."""
         self._raise_if_closed()
+        self._link.raise_if_gone()
         name, near = parse_destination(source, CONSUMER)
         layer = given(
             prefetch=prefetch,

@@ -145,7 +145,10 @@ async def test_reconnect_gives_up_as_told() -> None:
         assert len(broker.peers) == 3
         with pytest.raises(ConnectionLost):
             await connection.call("queues")
-        await connection.close()
+        for opens in (session.producer, session.consumer):
+            with pytest.raises(ConnectionLost):
+                opens("orders")
+        await asyncio.wait_for(connection.close(), 20)
 
 
 @on_both_loops
