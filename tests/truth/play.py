@@ -117,9 +117,9 @@ class Play:
                 await producer.send(b"%d" % number, ttl_ms=step.ttl_ms)
                 times.append(Between.since(began))
             if step.by == "transacted":
-                began = now_us()
                 await session.commit()
-                times = [Between.since(began)] * len(numbers)
+                # Sent one by one, and there with the commit.
+                times = [Between(sent.low, now_us() + 1000) for sent in times]
         return times
 
     def _publish(self, step: Send, numbers: range) -> list[Between]:
@@ -140,9 +140,9 @@ class Play:
                 channel.basic_publish("", step.queue, b"%d" % number, lasting)
                 times.append(Between.since(began))
             if transacted:
-                began = now_us()
                 channel.tx_commit()
-                times = [Between.since(began)] * len(numbers)
+                # Sent one by one, and there with the commit.
+                times = [Between(sent.low, now_us() + 1000) for sent in times]
         return times
 
     def _trim(self, queue: str, at: Between) -> None:
