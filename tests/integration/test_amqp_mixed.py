@@ -418,8 +418,15 @@ def test_every_row_is_tested() -> None:
         told.partition(f"### {heading}")[2].partition("\n### ")[0] for heading in ("Where things are kept", "A message in both")
     )
     rows = [line.removeprefix("| ") for line in tables.splitlines() if line.startswith("| ") and not line.startswith(("| ---", "| AMQP"))]
-    # After a kill, above; near memory-limit, in test_long_queues.py; and in tests/unit/test_amqp_shared_prefetch.py.
-    elsewhere = ("other exchanges, bindings", "`tx.commit`", "confirm", "`basic.get` again and again", "`basic.qos` with `global`")
+    # With the other events; after a kill, above; near memory-limit, in test_long_queues.py; and in tests/unit/test_amqp_shared_prefetch.py.
+    elsewhere = (
+        "exchange `homing.events`",
+        "other exchanges, bindings",
+        "`tx.commit`",
+        "confirm",
+        "`basic.get` again and again",
+        "`basic.qos` with `global`",
+    )
     assert len(rows) == len(ROWS) + len(elsewhere)
     for line in rows:
         assert any(line.startswith(beginning) for beginning in (*ROWS, *elsewhere)), line
@@ -446,13 +453,13 @@ def test_sent_with_amqp_failed_with_homing_read_with_amqp(both: Both) -> None:
 
 
 def test_sent_with_homing_failed_with_amqp_read_with_both(both: Both) -> None:
-    producer = both.native.session().producer("homing.source")
+    producer = both.native.session().producer("source.of.homing")
     for _ in range(2):
         producer.send(b"x", properties={"mine": 1})
-        both.amqp.basic_reject(get(both.amqp, "homing.source", auto_ack=False)[0].delivery_tag, requeue=False)
-    wait_until("both are dead", lambda: "DLQ.homing.source" in [queue["name"] for queue in both.native.call("queues")])
-    headers = get(both.amqp, "DLQ.homing.source")[1].headers
-    assert (headers["x-death"][0]["queue"], headers["x-death"][0]["reason"], headers["mine"]) == ("homing.source", "rejected", 1)
-    assert headers["_AMQ_ORIG_ADDRESS"] == "homing.source"
-    shown = both.receive("DLQ.homing.source").properties
-    assert (shown["_AMQ_ORIG_ADDRESS"], shown["_AMQ_ORIG_QUEUE"], shown["mine"]) == ("homing.source", "homing.source", 1)
+        both.amqp.basic_reject(get(both.amqp, "source.of.homing", auto_ack=False)[0].delivery_tag, requeue=False)
+    wait_until("both are dead", lambda: "DLQ.source.of.homing" in [queue["name"] for queue in both.native.call("queues")])
+    headers = get(both.amqp, "DLQ.source.of.homing")[1].headers
+    assert (headers["x-death"][0]["queue"], headers["x-death"][0]["reason"], headers["mine"]) == ("source.of.homing", "rejected", 1)
+    assert headers["_AMQ_ORIG_ADDRESS"] == "source.of.homing"
+    shown = both.receive("DLQ.source.of.homing").properties
+    assert (shown["_AMQ_ORIG_ADDRESS"], shown["_AMQ_ORIG_QUEUE"], shown["mine"]) == ("source.of.homing", "source.of.homing", 1)

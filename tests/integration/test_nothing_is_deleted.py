@@ -36,7 +36,7 @@ def examples() -> dict[str, dict[str, Any]]:
     for page in sorted((ROOT / "docs").glob("*.md")):
         for number, text in enumerate(blocks(page, "yaml"), 1):
             written = YAML(typ="safe").load(text)
-            if "scrape_configs" in written:  # Prometheus's
+            if not isinstance(written, dict) or "scrape_configs" in written:  # no broker.yaml; Prometheus's
                 continue
             whole = written if set(written) <= KEYS else {"address-settings": written}
             # Nobody here knows the passwords of users.

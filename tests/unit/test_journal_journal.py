@@ -601,7 +601,7 @@ async def test_hops_that_an_older_journal_holds_are_read(tmp_path: Path) -> None
         facts = hop(3, message_id=3)[1]
         connection.execute("UPDATE reference SET overlay_blob = ?", (pack([{**facts, "sequence": 3}, {**facts, "sequence": 2}]),))
         connection.execute("DROP TABLE gone")
-        for table in ("returned", "fault", "fault_text", "fault_count"):
+        for table in ("returned", "fault", "fault_text", "fault_count", "edit"):
             connection.execute(f"DROP TABLE {table}")
         for index in ("reference_dead", "reference_key"):
             connection.execute(f"DROP INDEX {index}")

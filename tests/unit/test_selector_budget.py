@@ -28,7 +28,8 @@ def _queue(messages: int, properties: dict[str, PropertyValue], size: int = 0) -
     for number in range(1, messages + 1):
         message = Message(number, "q", b"", properties)
         message.size += size
-        queue.append(MessageReference(message, queue, number, 0))
+        reference = queue.references[number] = MessageReference(message, queue, number, 0)
+        queue.append(reference)
     return queue
 
 
