@@ -47,12 +47,12 @@ def apply(batch: WriteBatch, operation: Operation) -> None:
 
 
 def possible(operations: list[Operation]) -> list[Operation]:
-    """Without what never happens: adding a reference or an attempt that is there, changing what is gone."""
+    """Without what never happens: adding a reference or an attempt that is there, changing or deleting what is gone."""
     there: dict[tuple[bool, int], bool] = {}
     kept: list[Operation] = []
     for what, number in operations:
         key = (what.endswith("attempt"), number)
-        if (what in ("add", "attempt") and there.get(key)) or (what in ("change", "delete-attempt") and there.get(key) is False):
+        if (what in ("add", "attempt") and there.get(key)) or (what in ("change", "delete", "delete-attempt") and there.get(key) is False):
             continue
         if what in ("add", "change", "delete", "attempt", "delete-attempt"):
             there[key] = not what.startswith("delete")
