@@ -22,7 +22,7 @@ ROUNDS = 10
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_ten_brokers_killed_and_every_promise_kept(tmp_path: Path) -> None:
     options = Options(rounds=ROUNDS, seed=int(os.environ.get("HOMING_SEED") or secrets.randbits(32)))
     print(options)
@@ -43,7 +43,7 @@ def test_ten_brokers_killed_and_every_promise_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("module", ["homing", "tests.faults.leaves_rows"])
 def test_the_same_with_every_queue_read_back_from_disk_all_the_time(tmp_path: Path, module: str) -> None:
     """Also where the rows of all that leaves are removed later."""

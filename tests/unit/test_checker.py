@@ -54,6 +54,16 @@ class Story:
         self._add("commit", tx=tx)
         return self if outcome == "unknown" else self._add("committed", tx=tx, outcome=outcome)
 
+    def edited(self, outcome: str) -> Story:
+        """Message 1, by one with the key "copy"."""
+        self._add("send", key="copy", queue=QUEUE, tx="t", of=1)._add("ack", id=1, queue=QUEUE, tx="t", edit=True, key="k")
+        return self.committed("t", outcome)
+
+    def retried(self, way: str, outcome: str = "ok", delay_ms: int = 0) -> Story:
+        name = f"retry {len(self.events)}"
+        self._add("retry", retry=name, queue=QUEUE, ids=[1], way=way, delay_ms=delay_ms)
+        return self._add("retried", retry=name, outcome=outcome)
+
     def killed(self, *entries: Entry, problems: tuple[str, ...] = ()) -> Story:
         self.t += 1
         self.snapshots.append(Snapshot(f"kill {len(self.snapshots) + 1}", self.t, list(entries), list(problems)))
@@ -61,7 +71,7 @@ class Story:
 
     @property
     def history(self) -> History:
-        return History(self.events)
+        return History(self.events, self.snapshots)
 
     def kinds(self, rules: Rules = RULES) -> list[Kind]:
         return [violation.kind for violation in check(self.history, self.snapshots, rules)]
@@ -116,6 +126,21 @@ ALLOWED: dict[str, Callable[[Story], Story]] = {
     "an unknown transaction, whole": lambda story: (
         story.sent("a", "unknown", tx="t").sent("b", "unknown", tx="t").killed(here(key="a"), here(key="b", number=2))
     ),
+    "edited": lambda story: story.sent().edited("ok").killed(here(key="copy", number=2)),
+    "edited unseen, and its copy acknowledged": lambda story: (
+        story.sent().edited("ok").delivered(key="copy", number=2).acked(number=2).killed()
+    ),
+    "edited, unknown, and as it was": lambda story: story.sent().edited("unknown").killed(here()),
+    "edited, unknown, and its copy there": lambda story: story.sent().edited("unknown").killed(here(key="copy", number=2)),
+    "brought forward": lambda story: (
+        story.sent().delivered().failed(outcome="ok", delay_ms=500).retried("now", "unknown").delivered(2).acked().killed()
+    ),
+    "on hold and released": lambda story: (
+        story.sent().delivered().failed(outcome="ok").retried("hold").retried("release").delivered(2).acked().killed()
+    ),
+    "later, and come then": lambda story: (
+        story.sent().delivered().failed(outcome="ok").retried("at_ms", delay_ms=500).at(600).delivered(2).acked().killed()
+    ),
     "a token in its place": lambda story: story.sent("token:1:0").killed(here(key="token:1:0", queue="tokens.a")),
 }
 
@@ -160,6 +185,20 @@ FAULTS: dict[str, tuple[Callable[[Story], Story], Kind]] = {
     ),
     "before it was due": (lambda story: story.sent().delivered().failed(delay_ms=500).at(400).delivered(2).acked().killed(), Kind.EARLY),
     "before it was sent for": (lambda story: story.sent(delay_ms=500).at(400).delivered().acked().killed(), Kind.EARLY),
+    "before it was released": (
+        lambda story: story.sent().delivered().failed(outcome="ok").retried("hold").at(9000).delivered(2).acked().killed(),
+        Kind.EARLY,
+    ),
+    "before it was put off to": (
+        lambda story: story.sent().delivered().failed(outcome="ok").retried("at_ms", delay_ms=500).at(400).delivered(2).acked().killed(),
+        Kind.EARLY,
+    ),
+    "edited, and gone with its copy": (lambda story: story.sent().edited("ok").killed(), Kind.LOST),
+    "edited, unknown, and gone with its copy": (lambda story: story.sent().edited("unknown").killed(), Kind.LOST),
+    "edited, and there beside its copy": (
+        lambda story: story.sent().edited("unknown").killed(here(), here(key="copy", number=2)),
+        Kind.DUPLICATED,
+    ),
     "dead too early": (lambda story: story.sent().delivered().failed().killed(here(queue=DEAD)), Kind.DIED_EARLY),
     "alive too long": (
         lambda story: story.sent().delivered().failed().delivered(2).failed(2).delivered(3).failed(3).delivered(4).acked().killed(),

@@ -61,7 +61,7 @@ class Account:
             text = f"{self.exported['redriven']} were redriven, and {self.sent_by_jobs} by jobs"
             yield Violation(Kind.BALANCE, text)
         first = self.exported
-        if first["sent"] != sum(first[name] for name in ("succeeded", "dead_lettered", "expired", "dropped", "purged", "here")):
+        if first["sent"] + first["moved_in"] != sum(first[name] for name in (*_WENT, "here")):
             yield Violation(Kind.BALANCE, f"sent is not the sum of the ways to end: {first}")
 
 
@@ -74,6 +74,10 @@ def account_of(export: Path, rules: Rules, counted: dict[str, Range]) -> Account
     """The export's own sums beside what was counted. A death that was followed by a redrive is counted as none, by neither."""
     by_queue = _by_queue(export)
     exported = dict.fromkeys((*_CAME, *_WENT, "here", "in_dead_letter_queues", "moved_in_dead_letters", "redriven"), 0)
+    edited_dead = sum(
+        row["outcome"] == "edited" and row["queue"].startswith(rules.dead_letter_prefix)
+        for row in table(export, "messages", ["queue", "outcome"])
+    )
     for queue, columns in by_queue.items():
         if not queue.startswith(rules.ours):
             continue
@@ -85,6 +89,7 @@ def account_of(export: Path, rules: Rules, counted: dict[str, Range]) -> Account
             exported["in_dead_letter_queues"] += columns["here"]
             exported["moved_in_dead_letters"] += columns["moved_in"]
             exported["redriven"] += columns["moved_out"]
+    exported["redriven"] -= edited_dead
     for word in ("dead_lettered", "moved_in", "moved_in_dead_letters"):
         exported[word] -= exported["redriven"]
     jobs = [job["sent"] for job in table(export, "redrives", ["sent"])]
@@ -121,17 +126,21 @@ def _counted(history: History, snapshots: Sequence[Snapshot], rules: Rules) -> d
     end = snapshots[-1]
     vanished = ghosts(history, snapshots)
     here = {(entry.id, entry.queue) for entry in end.entries}
-    dead = {life.id for life in history.lives.values() if life.queue.startswith(rules.dead_letter_prefix)}
+    lives = [life for life in history.lives.values() if life.deliveries or life.perhaps_acked]
+    dead = {life.id for life in lives if life.queue.startswith(rules.dead_letter_prefix)}
     dead |= {entry.id for entry in end.entries if entry.queue.startswith(rules.dead_letter_prefix)}
     ended = [
         life
-        for life in history.lives.values()
+        for life in lives
         if not life.queue.startswith(rules.dead_letter_prefix)
         and life.perhaps_acked
+        and not life.edited
         and life.id not in dead
         and (life.id, life.queue) not in here
     ]
     surely = sum(life.confirmed_ack is not None or not history.sends[life.key].ttl_ms for life in ended if life.id not in vanished)
+    copies = sum(send.of is not None and send.outcome == OK for send in history.sends.values())
+    edited = sum(life.edited and not life.queue.startswith(rules.dead_letter_prefix) for life in lives)
     here_at_work = sum(not queue.startswith(rules.dead_letter_prefix) for _, queue in here)
     return {
         "sent": _sent(history, end, vanished),
@@ -139,7 +148,9 @@ def _counted(history: History, snapshots: Sequence[Snapshot], rules: Rules) -> d
         "dead_lettered": Range(len(dead), len(dead)),
         "moved_in_dead_letters": Range(len(dead), len(dead)),
         "expired": _expired(history, dead),
-        **dict.fromkeys(("dropped", "purged", "moved_in", "moved_out"), Range(0, 0)),
+        **dict.fromkeys(("dropped", "purged"), Range(0, 0)),
+        "moved_in": Range(copies, copies),
+        "moved_out": Range(edited, edited),
         "here": Range(here_at_work, here_at_work),
         "in_dead_letter_queues": Range(len(here) - here_at_work, len(here) - here_at_work),
     }
@@ -149,8 +160,9 @@ def _sent(history: History, end: Snapshot, vanished: set[int]) -> Range:
     """What was confirmed, and of the unknown ones what was seen. One that nobody saw was not stored, unless it expired unseen."""
     seen = {key: bool(numbers - vanished) for key, numbers in history.ids.items()}
     seen |= dict.fromkeys((entry.key for entry in end.entries), True)
-    confirmed = sum(send.outcome == OK for send in history.sends.values())
-    unknown = [send for send in history.sends.values() if send.outcome not in (OK, FAIL)]
+    sends = [send for send in history.sends.values() if send.of is None]
+    confirmed = sum(send.outcome == OK for send in sends)
+    unknown = [send for send in sends if send.outcome not in (OK, FAIL)]
     surely = sum(seen.get(send.key, False) for send in unknown)
     perhaps = sum(send.key in seen or send.ttl_ms > 0 for send in unknown)
     return Range(confirmed + surely, confirmed + perhaps)

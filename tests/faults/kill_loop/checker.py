@@ -17,6 +17,8 @@ from tests.faults.kill_loop.events import FAIL, OK, UNKNOWN, Snapshot
 from tests.faults.kill_loop.history import Delivery, Failure, History, Life
 
 TOKEN: Final = "token:"
+#: Longer than any run.
+_HELD_MS: Final = 86_400_000
 
 
 class Kind(StrEnum):
@@ -72,8 +74,10 @@ Check = Callable[[History, Sequence[Snapshot], Rules], Iterator[Violation]]
 
 def check(history: History, snapshots: Sequence[Snapshot], rules: Rules) -> list[Violation]:
     """Everything that was promised and not kept. ``snapshots`` in the order of time; the last one is the end."""
-    checks: tuple[Check, ...] = (_lost, _unexpected, _stored_twice, _duplicated, _counts, _due_times, _limits, _torn, _tokens, _places)
-    return [violation for each in checks for violation in each(history, snapshots, rules)]
+    sent: tuple[Check, ...] = (_lost, _unexpected, _stored_twice, _duplicated)
+    failed: tuple[Check, ...] = (_counts, _due_times, _held_back, _limits)
+    together: tuple[Check, ...] = (_torn, _tokens, _places)
+    return [violation for each in (*sent, *failed, *together) for violation in each(history, snapshots, rules)]
 
 
 def recovered(history: History) -> int:
@@ -205,8 +209,29 @@ def _due_times(history: History, snapshots: Sequence[Snapshot], rules: Rules) ->
                 yield from _early(life, first.t - send.t, first.w - send.w, send.delay_ms, "it was sent", rules)
         for failure in _waited_for(life, rules):
             after = _after(life, failure)
-            if failure.delay_ms and after is not None and _is_on_disk(life, failure, rules):
+            if failure.delay_ms and after is not None and _is_on_disk(life, failure, rules) and not _retried(history, life, failure, after):
                 yield from _early(life, after.t - failure.t, after.w - failure.w, failure.delay_ms, f"its {failure.how}", rules)
+
+
+def _retried(history: History, life: Life, failure: Failure, after: Delivery) -> bool:
+    """Somebody may have brought it forward."""
+    between = (each for each in history.retries.values() if each.t < after.t and each.end_t > failure.t)
+    return any(each.way != "hold" and each.touches(life) for each in between)
+
+
+def _held_back(history: History, snapshots: Sequence[Snapshot], rules: Rules) -> Iterator[Violation]:
+    """What is on hold comes after it was released, and what is to come later comes later."""
+    for retry in history.retries.values():
+        if retry.outcome != OK or retry.way not in ("hold", "at_ms"):
+            continue
+        for number in retry.ids or ():
+            life = history.lives[number, retry.queue]
+            later = (each.t for each in history.retries.values() if each.t > retry.t and each.touches(life))
+            until_t = min(later, default=float("inf"))
+            after = next((each for each in life.deliveries if retry.end_t < each.t < until_t), None)
+            if after is not None:
+                delay_ms = retry.delay_ms if retry.way == "at_ms" else _HELD_MS
+                yield from _early(life, after.t - retry.t, after.w - retry.w, delay_ms, f"a retry ({retry.way})", rules)
 
 
 def _waited_for(life: Life, rules: Rules) -> list[Failure]:

@@ -19,6 +19,7 @@ from tests.faults.kill_loop.events import ClientLog
 from tests.faults.kill_loop.moving import move, seed
 from tests.faults.kill_loop.producing import Sender
 from tests.faults.kill_loop.redriving import redrive
+from tests.faults.kill_loop.repairing import edit, retry
 from tests.faults.kill_loop.worker import TOKENS, WORK, Stage, Worker
 
 
@@ -66,7 +67,8 @@ class Process:
                 tasks.create_task(self._carry())
                 tasks.create_task(bury(self._worker("undertaker"), f"DLQ.{WORK[0]}"))
                 # What is sent back is as good as sent: it has to have come before all can settle.
-                senders.append(tasks.create_task(redrive(self._worker("redriver"))))
+                for name, work in (("redriver", redrive), ("retrier", retry), ("editor", edit)):
+                    senders.append(tasks.create_task(work(self._worker(name))))
             await self._obey(senders)
         self._flush()
 

@@ -3,15 +3,17 @@
 Each client has a file of its own with one JSON object a line: ``t`` and ``w`` (milliseconds of the monotonic and of the wall clock;
 the monotonic one is the same for all processes of a machine), ``c`` (who), ``e`` (what) and what belongs to it:
 
-    send      key, queue, delay_ms, ttl_ms, tx      about to be sent; tx: within that transaction
+    send      key, queue, delay_ms, ttl_ms, tx, of  about to be sent; tx: within that transaction; of: in the place of that message
     sent      key, outcome                          ok: confirmed · unknown: nobody knows
     deliver   key, id, queue, count, mode           the application has it
-    ack       id, queue, tx                         about to be acknowledged
+    ack       id, queue, tx, edit, key              about to be acknowledged; edit: or, this key's, to be replaced by another
     acked     id, queue, outcome                    ok: known to be on disk · unknown
     fail      id, queue, count, delay_ms, how       about to be failed; delay_ms: it must stay away for at least that long
     failed    id, queue, outcome                    ok: known to be on disk · void: it never left this client
     commit    tx                                    about to be committed
     committed tx, outcome                           ok · fail: known to be rolled back · unknown
+    retry     retry, queue, ids, way, delay_ms      these, or all that wait, are about to get another time: now, at_ms, hold or release
+    retried   retry, outcome                        ok: each of them has it
     note      text                                  for people
 
 Invocations are written before the call, outcomes after the answer.
@@ -46,11 +48,13 @@ class ClientLog:
         self._client = client
         self._lines: list[str] = []
 
-    def __call__(self, event: str, **fields: Any) -> None:
-        stamp = {"t": round(now_ms(), 3), "w": round(time.time() * 1000, 3), "c": self._client, "e": event}
-        self._lines.append(json.dumps(stamp | fields))
+    def __call__(self, event: str, **fields: Any) -> float:
+        """Returns the wall clock's time that it wrote, in milliseconds."""
+        wall_ms = round(time.time() * 1000, 3)
+        self._lines.append(json.dumps({"t": round(now_ms(), 3), "w": wall_ms, "c": self._client, "e": event} | fields))
         if len(self._lines) >= 5000:
             self.flush()
+        return wall_ms
 
     def flush(self) -> None:
         with self._path.open("a") as out:

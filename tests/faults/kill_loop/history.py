@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from tests.faults.kill_loop.events import FAIL, OK, UNKNOWN, VOID, Event
+from tests.faults.kill_loop.events import FAIL, OK, UNKNOWN, VOID, Event, Snapshot
 
 QueueEntry = tuple[int, str]
 _STRENGTH = {UNKNOWN: 0, FAIL: 1, OK: 2}
@@ -23,6 +23,8 @@ class Send:
     delay_ms: int
     ttl_ms: int
     tx: str | None
+    #: The message that it takes the place of.
+    of: int | None = None
     outcome: str = UNKNOWN
     ok_t: float = 0.0
     tries: int = 0
@@ -41,6 +43,8 @@ class Acknowledgement:
     t: float
     client: str
     tx: str | None
+    #: Replaced by another message.
+    edit: bool = False
     outcome: str = UNKNOWN
     ok_t: float = 0.0
 
@@ -76,6 +80,11 @@ class Life:
         return any(ack.outcome != FAIL for ack in self.acks)
 
     @property
+    def edited(self) -> bool:
+        """It has ended by another taking its place."""
+        return any(ack.edit and ack.outcome == OK for ack in self.acks)
+
+    @property
     def blows(self) -> list[Failure]:
         """Failures that may have reached the broker."""
         return [failure for failure in self.failures if failure.outcome != VOID]
@@ -88,6 +97,23 @@ class Commit:
     keys: list[str] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class Retry:
+    """Another time for messages of a queue: ``ids``, or all that wait. OK: each of these has it since ``end_t``."""
+
+    t: float
+    w: float
+    queue: str
+    ids: list[int] | None
+    way: str
+    delay_ms: int
+    outcome: str = UNKNOWN
+    end_t: float = float("inf")
+
+    def touches(self, life: Life) -> bool:
+        return self.queue == life.queue and (self.ids is None or life.id in self.ids)
+
+
 _Settlement = TypeVar("_Settlement", Acknowledgement, Failure)
 
 
@@ -97,19 +123,27 @@ def _latest_of(settlements: list[_Settlement], client: str) -> _Settlement:
 
 
 class History:
-    """``sends`` by key, ``lives`` by (message id, queue), ``ids`` by key (every number a key was seen under), ``commits`` by id."""
+    """``sends`` by key, ``lives`` by (message id, queue), ``ids`` by key (every number a key was seen under), ``commits`` by id.
 
-    def __init__(self, events: Iterable[Event]) -> None:
+    What became of an edit that nobody was told of is what became of its copy, which whoever gets it or ``snapshots`` show.
+    """
+
+    def __init__(self, events: Iterable[Event], snapshots: Sequence[Snapshot] = ()) -> None:
         self.sends: dict[str, Send] = {}
         self.lives: dict[QueueEntry, Life] = {}
         self.ids: dict[str, set[int]] = {}
         self.commits: dict[str, Commit] = {}
         self.lives_of: dict[int, list[Life]] = {}
+        self.retries: dict[str, Retry] = {}
         for event in events:
             take = getattr(self, f"_{event['e']}", None)
             if take is not None:
                 take(event)
+        self._settle_edits({entry.key for snapshot in snapshots for entry in snapshot.entries}.union(self.ids))
         self._settle_transactions()
+        for life in self.lives.values():
+            if life.edited:
+                self.ids.setdefault(life.key, set()).add(life.id)
 
     def _life(self, event: Event) -> Life:
         stay = (event["id"], event["queue"])
@@ -122,7 +156,8 @@ class History:
     def _send(self, event: Event) -> None:
         key, tx = event["key"], event.get("tx")
         if key not in self.sends:
-            self.sends[key] = Send(key, event["queue"], event["t"], event["w"], event.get("delay_ms", 0), event.get("ttl_ms", 0), tx)
+            waits = (event.get("delay_ms", 0), event.get("ttl_ms", 0))
+            self.sends[key] = Send(key, event["queue"], event["t"], event["w"], *waits, tx, event.get("of"))
         self.sends[key].tries += 1
         if tx is not None:
             self.commits.setdefault(tx, Commit()).keys.append(key)
@@ -143,7 +178,9 @@ class History:
         self.ids.setdefault(life.key, set()).add(life.id)
 
     def _ack(self, event: Event) -> None:
-        self._life(event).acks.append(Acknowledgement(event["t"], event["c"], event.get("tx")))
+        life = self._life(event)
+        life.key = life.key or event.get("key", "")
+        life.acks.append(Acknowledgement(event["t"], event["c"], event.get("tx"), event.get("edit", False)))
 
     def _acked(self, event: Event) -> None:
         self._better(_latest_of(self._life(event).acks, event["c"]), event["outcome"], event["t"])
@@ -160,6 +197,19 @@ class History:
     def _committed(self, event: Event) -> None:
         commit = self.commits.setdefault(event["tx"], Commit())
         commit.outcome, commit.t = event["outcome"], event["t"]
+
+    def _retry(self, event: Event) -> None:
+        wanted = (event["queue"], event["ids"], event["way"], event["delay_ms"])
+        self.retries[event["retry"]] = Retry(event["t"], event["w"], *wanted)
+
+    def _retried(self, event: Event) -> None:
+        retry = self.retries[event["retry"]]
+        retry.outcome, retry.end_t = event["outcome"], event["t"]
+
+    def _settle_edits(self, seen: set[str]) -> None:
+        for key, send in self.sends.items():
+            if send.of is not None and send.tx is not None and (commit := self.commits[send.tx]).outcome == UNKNOWN:
+                commit.outcome = OK if key in seen else FAIL
 
     def _settle_transactions(self) -> None:
         """What was done within a transaction has the outcome of the transaction."""

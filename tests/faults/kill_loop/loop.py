@@ -277,7 +277,7 @@ class KillLoop:
         """What each sent has come to an end, now that the work queues are empty."""
         async with homing.connect(self._broker.url) as connection:
             for job in await connection.call("redrives"):
-                if job["ended_ms"] is None or job["waiting"] or job["gone"]:
+                if job["ended_ms"] is None or job["waiting"]:
                     self._stuck(f"a redrive does not know what became of what it sent: {job}")
 
     def _account(self) -> Account:
@@ -291,7 +291,7 @@ class KillLoop:
         return out
 
     def _history(self) -> History:
-        return History(read_logs(sorted(self._directory.glob("clients*.jsonl"))))
+        return History(read_logs(sorted(self._directory.glob("clients*.jsonl"))), self._snapshots)
 
     def _result(self, account_: Account | None) -> Result:
         self._progress("checking", self.options.rounds)
@@ -351,8 +351,8 @@ def figures_of(history: History, snapshots: list[Snapshot]) -> dict[str, Any]:
     lives = list(history.lives.values())
     deliveries = [delivery for life in lives for delivery in life.deliveries]
     acks = [ack for life in lives for ack in life.acks]
-    sends = Counter(send.outcome for send in history.sends.values())
-    commits = Counter(commit.outcome for commit in history.commits.values())
+    sends = Counter(send.outcome for send in history.sends.values() if send.of is None)
+    commits = Counter(commit.outcome for tx, commit in history.commits.items() if not tx.startswith("editor"))
     return {
         "snapshots": len(snapshots),
         "messages in a snapshot": f"{min((len(each.entries) for each in snapshots), default=0)}"
@@ -373,4 +373,6 @@ def figures_of(history: History, snapshots: list[Snapshot]) -> dict[str, Any]:
         "transactions committed": commits[OK],
         "transactions rolled back": commits[FAIL],
         "transactions unknown": commits[UNKNOWN],
+        "edits": sum(send.of is not None and send.outcome == OK for send in history.sends.values()),
+        "retries by hand": sum(retry.outcome == OK for retry in history.retries.values()),
     }

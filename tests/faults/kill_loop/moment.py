@@ -124,10 +124,21 @@ def _judge_attempts(found: Moment, history: History) -> None:
 
 def _possible(taken: Taken, history: History, rules: Rules) -> dict[str, Range]:
     """At least what was known to be on disk when exporting began, at most what had begun when it ended."""
-    sends = [send for send in history.sends.values() if send.outcome != FAIL and send.t < taken.ended_ms]
+    all_sends = [send for send in history.sends.values() if send.outcome != FAIL and send.t < taken.ended_ms]
+    sends = [send for send in all_sends if send.of is None]
+    copies = _known_and_begun(taken, [(send.t, send.ok_t) for send in all_sends if send.of is not None])
+    edits = [ack for life in history.lives.values() if not life.queue.startswith(rules.dead_letter_prefix) for ack in life.acks if ack.edit]
+    edited = _known_and_begun(taken, [(ack.t, ack.ok_t) for ack in edits if ack.outcome == OK])
     twice = sum(len(numbers) - 1 for numbers in history.ids.values())
     sent = Range(sum(send.outcome == OK and send.ok_t < taken.began_ms for send in sends), len(sends) + twice)
     lives = [life for life in history.lives.values() if not life.queue.startswith(rules.dead_letter_prefix)]
-    surely = sum(life.confirmed_ack is not None and life.confirmed_ack.ok_t < taken.began_ms for life in lives)
-    perhaps = sum(any(ack.t < taken.ended_ms and ack.outcome != FAIL for ack in life.acks) for life in lives)
-    return {"sent": sent, "succeeded": Range(surely, perhaps), **dict.fromkeys(("dropped", "purged", "moved_in", "moved_out"), Range(0, 0))}
+    told = [life.confirmed_ack for life in lives if not life.edited]
+    surely = sum(ack is not None and ack.ok_t < taken.began_ms for ack in told)
+    perhaps = sum(any(ack.t < taken.ended_ms and ack.outcome != FAIL and not ack.edit for ack in life.acks) for life in lives)
+    nothing = dict.fromkeys(("dropped", "purged"), Range(0, 0))
+    return {"sent": sent, "succeeded": Range(surely, perhaps), "moved_in": copies, "moved_out": edited, **nothing}
+
+
+def _known_and_begun(taken: Taken, times: list[tuple[float, float]]) -> Range:
+    """Of what began and was told of at these times."""
+    return Range(sum(told < taken.began_ms for _, told in times), sum(began < taken.ended_ms for began, _ in times))
