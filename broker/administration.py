@@ -258,7 +258,7 @@ class Administration(Engine):
 
     def fault_group(self, reference: MessageReference) -> FaultGroup | None:
         """The one that a message is in, if it is known."""
-        return self.recorder.faults.of(reference)
+        return self.recorder.faults.group_of(reference.cause)
 
     @needs((Right.MANAGE, places.at_faults), audited=True)
     def mute_fault(self, who: Who, groups: Sequence[FaultGroup], muted: bool) -> None:

@@ -78,7 +78,7 @@ class DeadLetterSweep:
         counts = await asyncio.to_thread(reader.fault_counts, now_ms)
         self._counting_s = time.monotonic() - began
         queues = self._broker.state.post_office.queues_by_id
-        found = list(excess(counts["dead"], self._broker.recorder.faults.by_id, self._broker.settings_of, now_ms))
+        found = list(excess(counts["dead"], self._broker.settings_of, now_ms))
         removed = 0
         for each in found:
             if (queue := queues.get(each.queue_id)) is not None:

@@ -54,6 +54,10 @@ def fault_of(cause: int) -> int:
     return cause >> 4
 
 
+#: The fault group that too many others are folded into; messages keep the number of the one that is gone.
+OTHER_FAULT: Final = 1
+
+
 class FaultStat(IntEnum):
     """Places in the row of increments that ``FaultChanges.counts`` hands out: the columns of table ``fault_count`` after its key."""
 

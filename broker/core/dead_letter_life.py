@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from .fault import FaultGroup
 from .settings.address_settings import AddressSettings, AddressSettingsRepository
 
 #: Why a dead letter was removed; an outcome's reason.
@@ -29,15 +28,12 @@ def limits_anything(settings: AddressSettingsRepository) -> bool:
     return any(settings.values_of(name) != {None} for name in ("dead_letter_retention_ms", "dead_letter_quota"))
 
 
-def excess(
-    dead: Iterable[Mapping[str, Any]], groups: Mapping[int, FaultGroup], settings_of: Callable[[str], AddressSettings], now_ms: int
-) -> Iterator[Excess]:
-    """``dead``: as journal.read.faults.dead tells. What died of a fault that is not known any more has no source, and stays."""
+def excess(dead: Iterable[Mapping[str, Any]], settings_of: Callable[[str], AddressSettings], now_ms: int) -> Iterator[Excess]:
+    """``dead``: as journal.read.faults.dead tells. What has no source stays."""
     lying: dict[tuple[int, str], list[Mapping[str, Any]]] = {}
     for each in dead:
-        group = groups.get(each["fault_id"])
-        if group is not None and group.queue:
-            lying.setdefault((each["queue_id"], group.queue), []).append(each)
+        if each["source"]:
+            lying.setdefault((each["queue_id"], each["source"]), []).append(each)
     for (queue_id, source), parts in lying.items():
         settings, number = settings_of(source), sum(each["messages"] for each in parts)
         retention_ms, quota, archived = settings.dead_letter_retention_ms, settings.dead_letter_quota, settings.dead_letter_archive

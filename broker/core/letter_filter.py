@@ -53,15 +53,15 @@ class Filter:
         """Whether each message has to be looked at."""
         return bool(self.properties or self.where or self.body_contains)
 
-    def takes_group(self, group: FaultGroup | None) -> bool:
-        """``group``: what they died of, None where it is not known any more."""
+    def takes_group(self, group: FaultGroup | None, source: Callable[[], str | None]) -> bool:
+        """``group``: what they died of, None where it is not known any more; ``source``: where, as far as the group does not tell."""
         if group is None:
-            return self.fault is self.error_type is self.from_queue is None
+            return self.fault is self.error_type is None and self.from_queue in (None, source())
         if self.fault is not None and not group.is_called(self.fault):
             return False
         if self.error_type is not None and self.error_type not in (group.error_class, group.error_class.rpartition(".")[2]):
             return False
-        return self.from_queue is None or self.from_queue == group.queue
+        return self.from_queue is None or self.from_queue == (group.queue or source())
 
     def takes(self, reference: MessageReference) -> bool:
         """Of one that the rest chose."""

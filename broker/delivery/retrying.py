@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from homing.journal.contract import ReferenceRecord, fault_of
+from homing.journal.contract import ReferenceRecord
 
 from ..core.fault import FaultGroup
 from ..core.letter_filter import Filter
@@ -89,8 +89,7 @@ def shown(
     if len(found) > limit:
         found = found[:limit]
         go_on = _place(found[-1])
-    groups = state.recorder.faults.by_id
-    return [(each, groups.get(fault_of(each.cause))) for each in found], go_on
+    return [(each, state.recorder.faults.group_of(each.cause)) for each in found], go_on
 
 
 def _place(reference: MessageReference) -> Place:

@@ -43,7 +43,7 @@ def _of_queue(broker: Broker, queue: str, parts: list[dict[str, Any]], groups: d
         by_fault[each["fault_id"]] = by_fault.get(each["fault_id"], 0) + each["messages"]
         reasons[each["reason"]] = reasons.get(each["reason"], 0) + each["messages"]
     top = groups.get(max(by_fault, key=lambda fault_id: by_fault[fault_id]))
-    sources = sorted({groups[fault_id].queue for fault_id in by_fault if fault_id in groups} - {""})[:_SOURCES]
+    sources = sorted({each["source"] for each in parts if each["fault_id"] in groups and each["source"]})[:_SOURCES]
     settings = [broker.settings_of(source) for source in sources]
     return {
         "queue": queue,

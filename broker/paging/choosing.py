@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from homing.journal.contract import DEATH_BITS, DEATHS, ReferenceRecord, fault_of
-from homing.journal.read.choosing import Choice
+from homing.journal.contract import DEATH_BITS, DEATHS, ReferenceRecord
+from homing.journal.read.choosing import Choice, Takes
 from homing.journal.read.pages import Page, Wanted
 
 from ..core.letter_filter import Filter
@@ -27,13 +27,13 @@ Take = Callable[[ReferenceRecord], bool]
 
 def choice(state: BrokerState, wanted: Filter, up_to: int, newest_first: bool = False) -> Choice:
     """What of the filter indexes know. ``up_to``: what comes from that sequence on is not meant."""
-    takes: Callable[[int], bool] | None = None
+    takes: Takes | None = None
     if wanted.is_of_deaths:
-        groups = state.recorder.faults.by_id
+        group_of = state.recorder.faults.group_of
         death = None if wanted.reason is None else DEATHS.index(wanted.reason)
 
-        def takes(cause: int) -> bool:
-            return (death is None or cause & DEATH_BITS == death) and wanted.takes_group(groups.get(fault_of(cause)))
+        def takes(cause: int, source: Callable[[], str | None]) -> bool:
+            return (death is None or cause & DEATH_BITS == death) and wanted.takes_group(group_of(cause), source)
 
     return Choice(takes, wanted.since_ms, wanted.until_ms, wanted.key, wanted.message_ids, up_to, newest_first)
 

@@ -6,10 +6,10 @@ Those that are not durable stand on no page: all of them are in memory, and come
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
-from homing.journal.contract import ReferenceRecord, fault_of
-from homing.journal.read.choosing import Choice
+from homing.journal.contract import ReferenceRecord
+from homing.journal.read.choosing import Choice, Takes
 from homing.journal.read.pages import Page, Wanted
 
 from ..core.letter_filter import Filter
@@ -42,7 +42,7 @@ def wants(state: BrokerState, wanted: Filter, reference: MessageReference) -> bo
         return False
     if wanted.key is not None and message_key(reference) != wanted.key:
         return False
-    if wanted.is_of_deaths and not wanted.takes_group(state.recorder.faults.by_id.get(fault_of(reference.cause))):
+    if wanted.is_of_deaths and not wanted.takes_group(state.recorder.faults.group_of(reference.cause), lambda: reference.queue.name):
         return False
     return not wanted.scans or wanted.takes(reference)
 
@@ -66,7 +66,7 @@ def on_disk(
     returns how many were looked at, and where to go on, None at the end. Raises what ``take`` raised, or Refused where a page could not
     be read.
     """
-    which = Choice(_takes(state, wanted), message_ids=wanted.message_ids)
+    which = Choice(_takes(state, wanted, queue), message_ids=wanted.message_ids)
     looked_at = 0
     end: Place | None = None
     for _ in range(pages):
@@ -92,7 +92,7 @@ def on_disk(
     return looked_at, after
 
 
-def _takes(state: BrokerState, wanted: Filter) -> Callable[[int], bool] | None:
+def _takes(state: BrokerState, wanted: Filter, queue: Queue) -> Takes | None:
     """What the filter says of a message's cause; None: nothing."""
-    groups: dict[int, Any] = state.recorder.faults.by_id
-    return (lambda cause: wanted.takes_group(groups.get(fault_of(cause)))) if wanted.is_of_deaths else None
+    group_of = state.recorder.faults.group_of
+    return (lambda cause, source: wanted.takes_group(group_of(cause), lambda: queue.name)) if wanted.is_of_deaths else None

@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from itertools import islice, takewhile
 from typing import Final
 
-from homing.journal.contract import DEATH_BITS, SENT_BACK, FaultRecord, FaultStat, Program, cause, fault_of
+from homing.journal.contract import DEATH_BITS, OTHER_FAULT, SENT_BACK, FaultRecord, FaultStat, Program, cause, fault_of
 from homing.journal.fingerprint import fingerprint
 
 from ..core.event import FAULT_GROWING, FAULT_NEW, FAULT_REGRESSED
@@ -30,7 +30,7 @@ _SHARE: Final = 16
 #: Those of queues that are gone are folded so many at a time: each takes some statements of the commit.
 _FOLDED_AT_ONCE: Final = 500
 #: The one that others are folded into.
-OTHER: Final = 1
+OTHER: Final = OTHER_FAULT
 #: Samples and programs of a group, the latest; its row is written at most so often.
 _SAMPLES: Final = 10
 _PROGRAMS: Final = 20
@@ -84,9 +84,9 @@ class FaultGroups:
         self._owner.charge(weight - group.charged)
         group.charged = weight
 
-    def of(self, reference: MessageReference) -> FaultGroup | None:
-        """What it failed of last, or died of; None where nobody knows any more."""
-        return self.by_id.get(fault_of(reference.cause))
+    def group_of(self, cause: int) -> FaultGroup | None:
+        """Of what failed or died so; where that was folded, what it was folded into. None: it did neither."""
+        return self.by_id.get(self._there(cause)) if cause else None
 
     # -- what happens to messages ------------------------------------------------------------------------------------
 

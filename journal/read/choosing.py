@@ -9,10 +9,12 @@ import json
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from ..contract import DEATH_BITS, fault_of
 from ..upkeep.tombstones import THERE
+from .faults import source_of
 
 _MOST: Final = (1 << 63) - 1
 _NEXT_CAUSE: Final = (
@@ -32,11 +34,15 @@ BY_NUMBER: Final = (
 )
 
 
+#: Asked with a cause (contract.cause), and what tells where those of it died whose fault group is not known any more.
+Takes = Callable[[int, Callable[[], str | None]], bool]
+
+
 class Choice(NamedTuple):
     """None: whatever it is. Without ``takes`` and the rest it is all of a queue, dead or not."""
 
-    #: Asked with a cause (contract.cause) of dead letters.
-    takes: Callable[[int], bool] | None = None
+    #: Of dead letters.
+    takes: Takes | None = None
     #: They came at this time or later, and before that one.
     since_ms: int | None = None
     until_ms: int | None = None
@@ -79,7 +85,8 @@ def _streams(connection: sqlite3.Connection, queue_id: int, choice: Choice) -> I
     """Rows of the indexes that the choice lies in, each in the order of sequences."""
     causes = ""
     if choice.takes is not None:
-        wanted = [cause for cause in _each(connection, _NEXT_CAUSE, queue_id, 0) if choice.takes(cause)]
+        causes_here = _each(connection, _NEXT_CAUSE, queue_id, 0)
+        wanted = [cause for cause in causes_here if choice.takes(cause, partial(source_of, connection, queue_id, cause))]
         if choice.key is None and choice.message_ids is None:
             yield from ((_BY_CAUSE, (queue_id, cause)) for cause in wanted)
             return

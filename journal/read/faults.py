@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from ..commit.fault_changes import FAULT_SLOT_MS
 from ..commit.fault_groups import COLUMNS
-from ..contract import DEATHS, SENT_BACK, fault_of
+from ..contract import DEATHS, OTHER_FAULT, SENT_BACK, fault_of
+from ..store.packing import Damaged, unpack_hops
 from ..upkeep.tombstones import THERE
 
 _HOUR, _DAY = 3_600_000 // FAULT_SLOT_MS, 86_400_000 // FAULT_SLOT_MS
@@ -17,8 +18,12 @@ _COUNTS: Final = (
     " coalesce(sum(failures) FILTER (WHERE slot > :day), 0) FROM fault_count GROUP BY fault_id"
 )
 _DEAD: Final = (
-    "SELECT queue_id, cause, count(*), min(sequence), max(sequence) FROM reference r INDEXED BY reference_dead"
-    " WHERE cause & 7 AND {there} GROUP BY queue_id, cause"
+    "WITH lying AS (SELECT queue_id, cause, count(*) AS messages, min(sequence) AS first, max(sequence) AS last"
+    " FROM reference r INDEXED BY reference_dead WHERE cause & 7 AND {there} GROUP BY queue_id, cause)"
+    " SELECT lying.*, fault.queue FROM lying LEFT JOIN fault ON fault_id = cause >> 4"
+)
+_ONE: Final = (
+    "SELECT sequence, overlay_blob FROM reference INDEXED BY reference_dead WHERE queue_id = ? AND cause = ? AND cause & 7 LIMIT 1"
 )
 _ENTERED: Final = "SELECT entered_at_ms FROM reference WHERE sequence = ?"
 
@@ -35,17 +40,20 @@ def queue_names(connection: sqlite3.Connection) -> dict[int, str]:
 
 
 def dead(connection: sqlite3.Connection) -> list[dict[str, Any]]:
-    """One for each queue that dead letters lie in and each cause: ``queue_id``, ``fault_id``, ``reason``, ``sent_back``, ``messages``,
-    ``oldest_ms`` and ``newest_ms``: when they came there.
+    """One for each queue that dead letters lie in and each cause: ``queue_id``, ``fault_id`` (OTHER_FAULT, where its group was folded),
+    ``source``: the queue that they died in, ``reason``, ``sent_back``, ``messages``, ``oldest_ms`` and ``newest_ms``: when they came there.
     """
     some_are_gone = connection.execute("SELECT EXISTS (SELECT 1 FROM gone)").fetchone()[0]
     found = []
-    for queue_id, cause, messages, first, last in connection.execute(_DEAD.format(there=THERE if some_are_gone else "true")).fetchall():
+    for queue_id, cause, messages, first, last, source in connection.execute(
+        _DEAD.format(there=THERE if some_are_gone else "true")
+    ).fetchall():
         oldest_ms, newest_ms = (int(connection.execute(_ENTERED, (sequence,)).fetchone()[0]) for sequence in (first, last))
         found.append(
             {
                 "queue_id": queue_id,
-                "fault_id": fault_of(cause),
+                "fault_id": OTHER_FAULT if source is None else fault_of(cause),
+                "source": source or source_of(connection, queue_id, cause),
                 "reason": DEATHS[cause & 7] if cause & 7 < len(DEATHS) else "",
                 "sent_back": bool(cause & SENT_BACK),
                 "messages": messages,
@@ -54,6 +62,18 @@ def dead(connection: sqlite3.Connection) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def source_of(connection: sqlite3.Connection, queue_id: int, cause: int) -> str | None:
+    """Where those in a queue died that share a cause whose group is not known any more, as one of them tells; None: it does not."""
+    found = connection.execute(_ONE, (queue_id, cause)).fetchone()
+    if found is None or found[1] is None:
+        return None
+    try:
+        hops = unpack_hops(found[1], found[0])
+    except Damaged:
+        return None
+    return hops[-1][1]["queue"] if hops else None
 
 
 def told(connection: sqlite3.Connection, fault_ids: list[int], now_ms: int) -> dict[str, Any]:

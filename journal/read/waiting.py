@@ -45,12 +45,16 @@ def next_waiting(connection: sqlite3.Connection, queue_id: int, choice: Choice, 
     entries = json.loads(connection.execute(_NEXT.format(rows=rows), (*values, *after, until_ms, look)).fetchone()[0])
     sequences: list[int] = []
     for looked_at, (due_at_ms, sequence, cause) in enumerate(entries, 1):
-        if choice.takes is None or choice.takes(cause):
+        if choice.takes is None or choice.takes(cause, _nowhere):
             sequences.append(sequence)
         after = (due_at_ms, sequence)
         if len(sequences) == limit:
             return Look(sequences, after, looked_at, looked_at < len(entries) or len(entries) == look)
     return Look(sequences, after, len(entries), len(entries) == look)
+
+
+def _nowhere() -> None:
+    """They have not died."""
 
 
 def first_and_last(connection: sqlite3.Connection, queue_ids: Iterable[int], now_ms: int) -> dict[int, tuple[int, int]]:

@@ -139,7 +139,7 @@ class DictJournal:
             looked = [(at, n, r) for at, n, r in waiting if (wanted.after_ms, wanted.after) < (at, n) and at <= wanted.until_ms]
             part, takes = looked[: self.page_rows], wanted.choice.takes
             place = part[-1][:2] if part else (wanted.after_ms, wanted.after)
-            chosen = [r for *_, r in part if (takes is None or takes(r.cause)) and r.sequence not in self.batch.deleted]
+            chosen = [r for *_, r in part if (takes is None or takes(r.cause, lambda: None)) and r.sequence not in self.batch.deleted]
             return Page(chosen, len(looked) > len(part), place=place, looked_at=len(part))
         else:
             timed = [(r.due_at_ms if wanted.kind == "due" else r.expires_at_ms, r.sequence, r) for r in rows]

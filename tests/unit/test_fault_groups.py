@@ -8,16 +8,20 @@ from typing import Any, cast
 
 import pytest
 
+from homing.broker.core.dead_letter_life import excess
 from homing.broker.core.fault import FaultGroup
+from homing.broker.core.letter_filter import Filter
 from homing.broker.core.memory import Memory
 from homing.broker.core.message import Message, MessageReference
 from homing.broker.core.queue import Queue
 from homing.broker.core.settings.address_settings import AddressSettings
+from homing.broker.paging.choosing import choice
 from homing.broker.recording import fault_groups
 from homing.broker.recording.fault_groups import OTHER, FaultGroups
 from homing.journal.commit.batch import WriteBatch
 from homing.journal.contract import FaultStat
-from tests.unit.journal_support import NOW_MS, opened
+from homing.journal.read.queries import JournalReader
+from tests.unit.journal_support import NOW_MS, hop, opened, queue, send
 
 
 def failed(groups: FaultGroups, kind: str, name: str = "q", now_ms: int = 1_000) -> MessageReference:
@@ -87,6 +91,27 @@ async def test_a_fault_may_come_again_in_the_batch_that_its_group_went_in(monkey
         restored = FaultGroups(journal, lambda: NOW_MS, Memory(1 << 30))
         restored.restore(recovered.faults)
         assert {each.error_class: each.died for each in restored.by_id.values()} == {"other": False, "a": False, "b": True}
+
+
+async def test_dead_letters_of_groups_that_were_folded_are_still_of_their_source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(fault_groups, "MOST", 2)
+    async with opened(tmp_path) as (journal, _):
+        groups = FaultGroups(journal, lambda: NOW_MS, Memory(1 << 30))
+        journal.batch.queue(queue(name="DLQ"))
+        for sequence, source in enumerate(("orders", "stock", "orders", "orders"), 10):
+            died = failed(groups, f"kind{sequence}", source, NOW_MS)
+            groups.died(source, [died], "delivery_limit")
+            send(journal, sequence, hops=[hop(sequence - 9, queue=source)], cause=died.cause)
+        await journal.flush()
+    reader = JournalReader(tmp_path)
+    dead = reader.fault_counts(NOW_MS)["dead"]
+    told = [(each["fault_id"] == OTHER, each["source"]) for each in dead]
+    assert told == [(True, "orders"), (True, "stock"), (False, "orders"), (False, "orders")]
+    settings = AddressSettings(dead_letter_quota=1)
+    assert [(each.source, each.number) for each in excess(dead, lambda name: settings, NOW_MS)] == [("orders", 2)]
+    state = cast(Any, SimpleNamespace(recorder=SimpleNamespace(faults=groups)))
+    wanted = [Filter(from_queue="orders"), Filter(fault="other"), Filter(fault="other", from_queue="stock")]
+    assert [reader.chosen(1, choice(state, each, 100), 0, 10) for each in wanted] == [[10, 12, 13], [10, 11], [11]]
 
 
 @pytest.mark.parametrize(
