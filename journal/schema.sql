@@ -54,7 +54,7 @@ CREATE TABLE reference (
   due_at_ms      INTEGER,                  -- NULL: now
   expires_at_ms  INTEGER,                  -- NULL: never; of this message in this queue
   entered_at_ms  INTEGER NOT NULL,
-  overlay_blob   BLOB,                     -- list of hops, newest first (packing.py); NULL before the first move
+  overlay_blob   BLOB,                     -- list of hops, newest first (packing.py), empty before the first death; NULL before the first move
   message_blob   BLOB,                     -- the packed message; NULL: it stands in table message
   checksum       INTEGER NOT NULL,         -- crc32 of message_blob (0 without one)
   counts_checksum INTEGER,                 -- of counts, state, times and place (packing.py); NULL: none of those counts and times was ever set

@@ -457,7 +457,8 @@ class DeadLetterOffice:
             reference.message,
             [target],
             QueueStat.MOVED_IN,
-            hops=reference.hops,
+            # Even if there are none: by them the journal finds one that has another number than its message.
+            hops=reference.hops or [],
             delivery_count=delivery_count,
             cause=faults.goes_on(reference, back),
             key=message_key(reference) if reference.cause and not back else None,

@@ -352,10 +352,10 @@ def _append_references(inserts: _Inserts, records: Iterator[ReferenceRecord], le
             blob = None if shared else pack_one(message)
             checksum = crc32(blob) if blob is not None else 0
             size += len(blob) if blob is not None else 0
-            if unchanged and not hops and not cause and blob is not None:
+            if unchanged and hops is None and not cause and blob is not None:
                 fresh += (queue_id, 9 - priority, sequence, message.message_id, entered, bytearray(blob), checksum)
             else:
-                overlay = pack_hops(hops, sequence, pack_one) if hops else None
+                overlay = None if hops is None else pack_hops(hops, sequence, pack_one)
                 proof = None if unchanged else counts_checksum(queue_id, 9 - priority, sequence, *record[3:9])
                 other += (queue_id, 9 - priority, sequence, message.message_id, delivery_count, failed, assigned, state)
                 other += (due, expires, entered, overlay, blob, checksum, proof, cause, redrive)

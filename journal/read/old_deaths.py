@@ -48,7 +48,7 @@ def old_deaths(connection: sqlite3.Connection, after: Place, limit: int, names: 
     found = []
     for message_id, sequence, queue_id, overlay in rows:
         hops = unpack_hops(overlay, sequence)
-        if not any(facts["queue"] == names[queue_id] for _, facts in hops):
+        if hops and not any(facts["queue"] == names[queue_id] for _, facts in hops):
             stay, facts = hops[0]
             row = connection.execute(_LAST_ATTEMPT, {"message_id": message_id, "sequence": stay}).fetchone()
             told = _told(unpack(row[0]) if row else {}, facts["reason"])

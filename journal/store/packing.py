@@ -84,8 +84,10 @@ def packer() -> Callable[[Any], bytes]:
 
 def pack_hops(hops: Sequence[HopRecord], sequence: int, pack: Callable[[Any], bytes]) -> bytes:
     """The hops of the stay ``sequence``, each a map. The newest says how far behind the stay lies that ended, and no number: so it is the
-    same for many that moved together.
+    same for many that moved together. There are none of what was moved by hand and has not died.
     """
+    if not hops:
+        return pack([])
     (ended, facts), *older = hops
     maps = [{**facts, "behind": sequence - ended}]
     maps += [{**facts, "sequence": ended} for ended, facts in older]
@@ -119,6 +121,8 @@ def hops_unpacker() -> Callable[[bytes, int], list[HopRecord]]:
         if found is None:
             found = known[blob] = (sequence, unpack_hops(blob, sequence))
             return found[1]
+        if not found[1]:
+            return []
         at, ((ended, facts), *older) = found
         return [(ended + sequence - at, facts), *older]
 

@@ -82,6 +82,20 @@ async def test_all_that_a_filter_knows(connection: Connection) -> None:
     assert await bodies(connection, dead, body_contains=b"dy 13.", properties={"region": "us"}) == []
 
 
+async def test_what_was_moved_before_its_first_death_is_found_by_its_number(connection: Connection) -> None:
+    queue, other = name(), name()
+    await connection.call("create-queue", queue=other)
+    await send(connection, queue, b"body 0.", b"body 1.")
+    for message in (await connection.call("peek", queue=queue))["messages"]:
+        await connection.call("move-message", message_id=message["message_id"], queue=other)
+    moved = (await connection.call("peek", queue=other))["messages"]
+    assert [each["hops"] for each in moved] == [[], []]
+    assert await bodies(connection, other, message_ids=[moved[1]["message_id"]]) == [1]
+    # And so once more, as it went from disk to disk.
+    await connection.call("move-dead-letters", queue=other, to=queue, filter={"message_ids": [moved[1]["message_id"]]})
+    assert await bodies(connection, queue, message_ids=[each["message_id"] for each in moved]) == [1]
+
+
 @pytest.mark.parametrize(
     ("wanted", "code"),
     [
