@@ -94,6 +94,7 @@ class BrokerCollector(Collector):
         for name, number in self._meter.open().items():
             yield _gauge(f"homing_{name}", f"How many {name} there are.", number)
         yield _counter("homing_logins_refused", "Logins that were refused.", self._refused())
+        yield self._events()
         yield from _memory(statistics)
         yield _gauge("homing_memory_limit_bytes", "At which producers wait.", self._broker.memory.limit)
         yield from _journal(statistics["journal"])
@@ -141,6 +142,13 @@ class BrokerCollector(Collector):
             if queue.settings.whose:
                 info.add_metric([queue.name, queue.settings.owner or "", queue.settings.runbook or ""], 1)
         yield info
+
+    def _events(self) -> Metric:
+        family = CounterMetricFamily("homing_events", "Events, and what became of them.", labels=["event", "outcome"])
+        for event, outcomes in self._broker.events.described().items():
+            for outcome, number in outcomes.items():
+                family.add_metric([event, outcome], number)
+        return family
 
     def _held_since(self) -> dict[Queue, int]:
         """When the oldest delivery that is not settled was made, of queues that have one."""

@@ -90,6 +90,7 @@ async def test_what_is_counted_is_what_was_done(observed: Server) -> None:
 async def test_what_failed_is_told_by_reason_attempts_and_time(start_server: StartServer) -> None:
     server = start_server({**HTTP, "address-settings": {"#": {"redelivery-delay": "10ms", "max-delivery-attempts": 3}}})
     async with client.connect(server.url) as connection, connection.session(client.AckMode.INDIVIDUAL) as session:
+        await connection.call("create-queue", queue="alarms", address="homing.events", routing_type="multicast")
         await session.producer("orders").send(b"recovers")
         async with session.consumer("orders") as consumer:
             for attempt in (1, 2, 3):
@@ -114,6 +115,8 @@ async def test_what_failed_is_told_by_reason_attempts_and_time(start_server: Sta
             found = figures(server)
     assert found["homing_messages_dead_lettered_total", (("reason", "delivery_limit"),)] == 1
     assert found["homing_messages_dead_lettered_total", (("reason", "poison"),)] == 0
+    events = {name: found["homing_events_total", (("event", name), ("outcome", "sent"))] for name in ("fault.new", "disk.low")}
+    assert events == {"fault.new": 1, "disk.low": 0}
     assert found["homing_queue_messages", (("queue", "DLQ.orders"), ("state", "dead"))] == 1
     assert found["homing_queue_messages", (("queue", "DLQ.orders"), ("state", "ready"))] == 0
     assert found["homing_queue_messages", (("queue", "later"), ("state", "scheduled"))] == 1
