@@ -5,7 +5,7 @@ The one comes and the other goes in one commit. A message itself never changes: 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Final
 
 from homing.journal.contract import EditRecord, QueueStat, ReferenceRecord
@@ -18,7 +18,7 @@ from ..core.queue import Queue
 from ..errors import Refused
 from ..paging.choosing import choice, choose, in_place
 from ..properties import checked, extra_of, size_of
-from ..steps import Steps
+from ..steps import LOOK_STEP, Steps
 from ..topology.resources import Resources
 from .dead_lettering import DeadLetterOffice
 from .state import BrokerState
@@ -66,6 +66,8 @@ class Editing:
         wanted = Filter(message_ids=tuple(edits.by_number))
         which = choice(self._state, wanted, self._state.recorder.next_id())
         yield from choose(self._state, queue, wanted, which, 0, take, _MOST_PAGES)
+        if missing := edits.by_number.keys() - done.keys():
+            done |= yield from _not_durable(queue, missing)
         return done
 
     def _replace(self, reference: MessageReference, edits: Edits, check: Callable[[str, str], None]) -> int:
@@ -111,3 +113,19 @@ class Editing:
             raise Refused("message-too-large", why, "change less, or raise limits.max-frame-bytes and limits.max-message-bytes")
         copy.extra = extra_of(properties, size)
         return copy
+
+
+def _not_durable(queue: Queue, numbers: Set[int]) -> Steps[dict[int, Refused]]:
+    """Of these, why those are not edited that are there."""
+    found: dict[int, Refused] = {}
+    references = list(queue.references.values())
+    for start in range(0, len(references), LOOK_STEP):
+        if start:
+            yield
+        for reference in references[start : start + LOOK_STEP]:
+            number = reference.message.message_id
+            if not reference.durable and number in numbers:
+                found[number] = Refused(
+                    "message-not-durable", f"message {number} is not durable", "send another; durable ones can be edited"
+                )
+    return found

@@ -23,7 +23,7 @@ def edit(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str,
     queue = read.queue(broker, arguments)
     target = read.queue(broker, {"queue": arguments["to"]}) if arguments.get("to") is not None else None
     keep, signed = read.flag(arguments, "keep_original"), read.flag(arguments, "signed")
-    wanted = Edits(dict(map(_edit, _maps(arguments.get("edits")))), target, keep, signed)
+    wanted = Edits(_by_number(_maps(arguments.get("edits"))), target, keep, signed)
     done = yield from broker.edit(who, queue, wanted)
     return {"edits": [_told(number, done.get(number), queue) for number in wanted.by_number]}
 
@@ -32,6 +32,16 @@ def _maps(given: Any) -> list[dict[str, Any]]:
     if type(given) is list and 0 < len(given) <= _MOST and all(type(each) is dict for each in given):
         return given
     raise Refused("invalid-argument", f"edits must be a list of 1 to {_MOST} maps", "of message_id, body, set and unset")
+
+
+def _by_number(given: list[dict[str, Any]]) -> dict[int, Edit]:
+    found: dict[int, Edit] = {}
+    for each in given:
+        number, edit = _edit(each)
+        if number in found:
+            raise Refused("invalid-argument", f"message {number} has two edits", "give one edit of each message")
+        found[number] = edit
+    return found
 
 
 def _edit(given: dict[str, Any]) -> tuple[int, Edit]:

@@ -114,6 +114,9 @@ async def test_what_is_refused_stays_as_it_was(connection: Connection) -> None:
     assert await refused(patch=[{"op": "test", "path": "/total", "value": 7}], signed=True) == "patch-failed"
     assert await refused(patch=[{"op": "fly"}], signed=True) == "patch-failed"
     assert await refused(body=b"x", to="nowhere", signed=True) == "no-such-queue"
+    await send(connection, queue, b"in memory only", durable=False)
+    (transient,) = await look(connection, queue)
+    assert await refused(transient["message_id"], body=b"x", queue=queue) == "message-not-durable"
     async with connection.session(AckMode.INDIVIDUAL) as session:
         held = await receive(session.consumer(f"DLQ.{queue}", prefetch=1))
         assert await refused(body=b"x", signed=True) == "message-held"
@@ -129,7 +132,16 @@ async def test_what_is_refused_stays_as_it_was(connection: Connection) -> None:
 
 @pytest.mark.parametrize(
     "edits",
-    [None, [], [{}], [{"message_id": 1, "body": "text"}], [{"message_id": 1, "set": []}], [{"message_id": 1, "unset": [1]}], [7]],
+    [
+        None,
+        [],
+        [{}],
+        [{"message_id": 1}, {"message_id": 1}],
+        [{"message_id": 1, "body": "text"}],
+        [{"message_id": 1, "set": []}],
+        [{"message_id": 1, "unset": [1]}],
+        [7],
+    ],
 )
 async def test_what_is_no_edit_is_refused(connection: Connection, edits: Any) -> None:
     queue = name()

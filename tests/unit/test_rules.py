@@ -98,6 +98,9 @@ def test_a_failure_that_told_no_type_is_known_by_how_it_ended() -> None:
         ([{"redelivery-delay": "soon"}], "a duration such as"),
         ([{"dead-letter-address": None}], "an address, in dead-letter-address of rule 1"),
         ([{"name": "x"}, {"name": "x"}], "a name for each rule"),
+        ([{"header": {"a": float("nan")}}], "got nan, expected a finite number, in header of rule 1"),
+        ([{"error-type": "A", "error_type": "B"}], "each key once, in error-type of rule 1; it stands there in two spellings"),
+        ([{"redelivery-delay": "1s", "redelivery_delay_ms": 2}], "each key once, in redelivery-delay of rule 1"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_rule_and_the_key(wrong: Any, why: str) -> None:

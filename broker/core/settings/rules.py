@@ -6,6 +6,7 @@ the dead letter goes; or the end at once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -152,8 +153,8 @@ def _read_rule(number: int, value: Any, read_setting: ReadSetting) -> Rule:
     if not isinstance(value, Mapping):
         raise SettingError("rules", value, "rules that are maps", "such as {error-type: TimeoutError, redelivery-delay: 30s}")
     named = value.get("name")
-    given = {_field(str(key)): each for key, each in value.items()}
     try:
+        given = _fields(value)
         action = given.pop("action", REDELIVER)
         rule = Rule(
             _name(given.pop("name", str(number))),
@@ -168,6 +169,16 @@ def _read_rule(number: int, value: Any, read_setting: ReadSetting) -> Rule:
     except SettingError as error:
         raise SettingError("rules", error.value, f"{error.expected}, in {error.key} of rule {named or number}", error.fix) from None
     return rule
+
+
+def _fields(value: Mapping[Any, Any]) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    for key, each in value.items():
+        name = _field(str(key))
+        if name in given:
+            raise SettingError(key_of(name), each, "each key once", "it stands there in two spellings: remove one of them")
+        given[name] = each
+    return given
 
 
 def _field(key: str) -> str:
@@ -229,6 +240,8 @@ def _header(value: Any) -> tuple[tuple[str, Any], ...]:
         type(name) is not str or not isinstance(each, str | int | float | None) for name, each in value.items()
     ):
         raise SettingError("header", value, "a map of names to values", "such as {tenant: acme}; null: it is not there")
+    if wrong := [each for each in value.values() if isinstance(each, float) and not math.isfinite(each)]:
+        raise SettingError("header", wrong[0], "a finite number", "no property has another")
     return tuple(value.items())
 
 
