@@ -162,10 +162,10 @@ class MessageRecord(NamedTuple):
     #: client_id/producer of the sender, "" where unknown.
     producer: str
 
-
-def weigh(message: MessageRecord) -> int:
-    """What a message takes in memory, in bytes: its body, and its properties."""
-    return len(message.body) + (weight_of(message.properties) if message.properties else 0)
+    @property
+    def weight(self) -> int:
+        """What it takes in memory, in bytes: its body, and its properties."""
+        return len(self.body) + (weight_of(self.properties) if self.properties else 0)
 
 
 class HopFacts(TypedDict):
@@ -261,16 +261,12 @@ class Arrival(Protocol):
 
 
 class Weighed(Protocol):
-    """``size`` and ``extra`` come to what ``weigh`` says of its record."""
-
     @property
     def message_id(self) -> int: ...
 
     @property
-    def size(self) -> int: ...
-
-    @property
-    def extra(self) -> int: ...
+    def weight(self) -> int:
+        """As in its MessageRecord."""
 
 
 class ReferenceCounts(NamedTuple):

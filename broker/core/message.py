@@ -95,7 +95,6 @@ class Message:
         "duplicate_id",
         "durable",
         "expires_at_ms",
-        "extra",
         "message_id",
         "priority",
         "producer",
@@ -105,6 +104,7 @@ class Message:
         "shared",
         "size",
         "stored",
+        "weight",
     )
 
     def __init__(
@@ -120,7 +120,10 @@ class Message:
         producer: str = "",
         duplicate_id: str | None = None,
         delay_ms: int = 0,
+        properties_size: int = 0,
+        extra: int = 0,
     ) -> None:
+        """``properties_size``: what the properties take in bytes, as they are sent; ``extra``: what they take in memory beyond that."""
         self.message_id = message_id
         self.address = address
         self.body = body
@@ -135,21 +138,16 @@ class Message:
         self.delay_ms = delay_ms
         #: What the selectors of queues (by id) have said of it on its way in (post_office.Address.ask).
         self.answers: dict[int, bool] | None = None
-        #: Body and properties in bytes; whoever gives properties adds what they take.
-        self.size = len(body)
-        #: What the properties take in memory beyond that; the same holds.
-        self.extra = 0
+        #: Body and properties in bytes.
+        self.size = size = len(body) + properties_size
+        #: What they take in memory, in bytes, without any reference to them.
+        self.weight = size + extra
         #: References alive in any queue; the body is given back with the last.
         self.references = 0
         #: Of those, the ones in the journal.
         self.stored = 0
         #: Stored once in a row of its own because several durable references point at it.
         self.shared = False
-
-    @property
-    def weight(self) -> int:
-        """What it takes in memory, in bytes, without any reference to it."""
-        return self.size + self.extra
 
     @property
     def properties_size(self) -> int:

@@ -106,12 +106,11 @@ class Editing:
         if size > max(self._most_properties, original.properties_size):
             raise Refused("properties-too-large", f"the properties would hold {size} bytes", "put large data into the body")
         priority, durable, now_ms = original.priority, original.durable, self._state.now_ms()
-        copy = Message(0, original.address, body, properties or None, priority, durable, now_ms, producer=original.producer)
-        copy.size += size
+        kept, producer, extra = properties or None, original.producer, extra_of(properties, size)
+        copy = Message(0, original.address, body, kept, priority, durable, now_ms, producer=producer, properties_size=size, extra=extra)
         if copy.size > max(self.largest, original.size):
             why = f"it would take {copy.size} bytes, the largest that can be delivered has {self.largest}"
             raise Refused("message-too-large", why, "change less, or raise limits.max-frame-bytes and limits.max-message-bytes")
-        copy.extra = extra_of(properties, size)
         return copy
 
 

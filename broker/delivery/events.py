@@ -149,11 +149,9 @@ class Events:
         properties: Properties = {key: value for key, value in content.items() if key in ("event", "subject", "queue", "fault")}
         properties[AMQP_ORIGIN] = packed(EVENTS, name, [], _JSON)
         body = json.dumps(content, ensure_ascii=False).encode()
-        message = Message(0, EVENTS, body, properties, DEFAULT_PRIORITY, True, self._state.now_ms(), producer="homing")
-        size = size_of(properties)
-        message.size += size
-        message.extra = extra_of(properties, size)
-        return message
+        now_ms, size = self._state.now_ms(), size_of(properties)
+        extra = extra_of(properties, size)
+        return Message(0, EVENTS, body, properties, DEFAULT_PRIORITY, True, now_ms, producer="homing", properties_size=size, extra=extra)
 
     def _makes_room(self, queue: Queue) -> bool:
         """The oldest event of a queue that is full goes; where that is no event, this one does not come."""

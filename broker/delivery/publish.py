@@ -141,8 +141,9 @@ class Intake:
             self._state.now_ms(),
             message.expires_at_ms,
             message.producer,
+            properties_size=message.properties_size,
+            extra=message.weight - message.size,
         )
-        copy.size, copy.extra = message.size, message.extra
         for reference in self._state.references.enter(copy, [queue]):
             self._office.dead_letter_all(queue, (reference,), MAX_LENGTH, in_turn=False)
             if reference.where is Where.PARKED:  # nobody takes it, and it was refused anyway: its sender knows

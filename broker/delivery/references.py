@@ -6,7 +6,7 @@ recorded all the time, and so is what goes there: ``restore``, ``forget``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 from homing.journal.contract import MessageRecord, QueueStat, ReferenceRecord, ReferenceState
@@ -82,26 +82,25 @@ class References:
 
         Returns how many messages are durable, what these are on their way to the disk, and what all of them weigh.
         """
-        durable = durable_bytes = transient_bytes = extra = durable_extra = 0
+        size = weight = transient = transient_size = transient_weight = 0
         for number, message in enumerate(messages, first):
             message.message_id = number
             message.references = queues
-            if message.extra:
-                extra += message.extra
-                durable_extra += message.extra * message.durable
+            size += message.size
+            weight += message.weight
             if message.durable:
                 message.stored = stored
-                durable += 1
-                durable_bytes += message.size
             else:
-                transient_bytes += message.size
-        weight = durable_bytes + transient_bytes + extra
+                transient += 1
+                transient_size += message.size
+                transient_weight += message.weight
+        durable = len(messages) - transient
         if queues:
             cost = REFERENCE_BYTES * queues
-            self.durable_bytes += durable_bytes + cost * durable
-            self.transient_bytes += transient_bytes + cost * (len(messages) - durable)
+            self.durable_bytes += size - transient_size + cost * durable
+            self.transient_bytes += transient_size + cost * transient
             self._memory.charge(_QUEUES, weight + cost * len(messages))
-        return durable, durable_bytes + durable_extra, weight
+        return durable, weight - transient_weight, weight
 
     def _join(
         self, queue: Queue, messages: list[Message], first: int, durable: int, weight: int, size: int, shared: bool = False
@@ -167,7 +166,7 @@ class References:
         queue, now_ms = queues[0], self._now_ms()
         contents, expires_at_ms = queue.references, expires_when_moved(queue, now_ms)
         references: list[MessageReference] = []
-        durable = weight = 0
+        durable = weight = died = 0
         for sequence, (old, hops) in enumerate(moved, self._recorder.next_ids(len(moved))):
             message = old.message
             reference = MessageReference(message, queue, sequence, now_ms)
@@ -181,12 +180,13 @@ class References:
             message.references += 1
             durable += message.durable
             weight += message.weight
+            died += len(hops)
             references.append(reference)
             if expires_at_ms is not None:
                 self.expiries.add(reference)
         self.durable_bytes += REFERENCE_BYTES * durable
         self.transient_bytes += REFERENCE_BYTES * (len(moved) - durable)
-        charged = REFERENCE_BYTES * len(moved) + sum([_hops_bytes(hops) for _, hops in moved])
+        charged = REFERENCE_BYTES * len(moved) + HOP_BYTES * died
         self._memory.charge(_QUEUES, charged)
         queue.memory_bytes += charged + weight
         self._recorder.moved_in(queue, references)
@@ -214,7 +214,7 @@ class References:
 
     def restore_all(self, queue: Queue, references: list[MessageReference]) -> None:
         """The same for durable ones of one queue to as many messages that nobody else refers to."""
-        contents, size, extra = queue.references, REFERENCE_BYTES * len(references), 0
+        contents, size, weight = queue.references, 0, 0
         for reference in references:
             contents[reference.sequence] = reference
             if reference.expires_at_ms is not None:
@@ -222,10 +222,11 @@ class References:
             message = reference.message
             message.references = 1
             size += message.size
-            extra += message.extra + _hops_bytes(reference.hops)
-        self._memory.charge(_QUEUES, size + extra)
-        queue.memory_bytes += size + extra
-        self.durable_bytes += size
+            weight += message.weight + _hops_bytes(reference.hops)
+        cost = REFERENCE_BYTES * len(references)
+        self._memory.charge(_QUEUES, weight + cost)
+        queue.memory_bytes += weight + cost
+        self.durable_bytes += size + cost
 
     # -- they end ----------------------------------------------------------------------------------------------------
 
@@ -252,34 +253,31 @@ class References:
         """So many more are only on disk, of messages of ``size`` bytes; negative when they have come from there, or are gone."""
         self.disk_bytes = max(0, self.disk_bytes + REFERENCE_BYTES * references + size)
 
-    def forget(self, queue: Queue, references: Iterable[MessageReference]) -> None:
+    def forget(self, queue: Queue, references: Collection[MessageReference]) -> None:
         """Counts those of one queue out."""
         contents = queue.references
-        durable = transient = extra = elsewhere = 0
+        size = weight = elsewhere = transient = 0
         for reference in references:
             reference.where = GONE
             contents.pop(reference.sequence, None)
             if reference.expires_at_ms is not None:
                 self.expiries.remove(reference)
+            if reference.hops:
+                weight += _hops_bytes(reference.hops)
             message = reference.message
             message.references -= 1
-            if reference.hops:
-                extra += _hops_bytes(reference.hops)
-            size = REFERENCE_BYTES
             if message.references:
                 elsewhere += message.weight
             else:
                 size += message.size
-                extra += message.extra
-            if message.durable:
-                durable += size
-            else:
-                transient += size
-        self.durable_bytes -= durable
+                weight += message.weight
+            if not message.durable:
+                transient += REFERENCE_BYTES if message.references else REFERENCE_BYTES + message.size
+        cost = REFERENCE_BYTES * len(references)
+        self.durable_bytes -= size + cost - transient
         self.transient_bytes -= transient
-        given_back = durable + transient + extra
-        self._memory.charge(_QUEUES, -given_back)
-        queue.memory_bytes -= given_back + elsewhere
+        self._memory.charge(_QUEUES, -weight - cost)
+        queue.memory_bytes -= weight + cost + elsewhere
 
 
 def reference_of(queue: Queue, record: ReferenceRecord) -> MessageReference:

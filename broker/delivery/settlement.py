@@ -22,6 +22,7 @@ COUNTED: Final = Failure()
 _TIMED_OUT: Final = Failure(returned=True)
 UNCOUNTED: Final = Failure(counts=False)
 _REDELIVER: Final = Action.REDELIVER
+_DROP: Final = Action.DROP
 #: Those that one rule has a say in, or none.
 _Group = tuple[Rule | None, list[MessageReference]]
 
@@ -97,17 +98,17 @@ class Settlement:
             verdicts = [(reference, decisions[reference.failed]) for reference in members]
             if failure.counts:
                 state.recorder.failed(consumer, terms, verdicts, outcome, report, now_ms)
-            ending: dict[tuple[Action, str], list[MessageReference]] = {}
+            ending: dict[tuple[bool, str], list[MessageReference]] = {}
             for reference, decision in verdicts:
                 if decision.action is not _REDELIVER:
-                    ending.setdefault((decision.action, decision.reason or DELIVERY_LIMIT), []).append(reference)
+                    ending.setdefault((decision.action is _DROP, decision.reason or DELIVERY_LIMIT), []).append(reference)
                     continue
                 reference.due_at_ms = decision.due_at_ms
                 # It was not alone when its consumer was lost; the next loss would end it, so it shall be alone then.
                 reference.suspect = not apply_limit and limit_reached(terms.settings, terms.policy, reference.failed + 1)
                 again.append(reference)
-            for (action, reason), gone in ending.items():
-                if action is Action.DROP:
+            for (dropped, reason), gone in ending.items():
+                if dropped:
                     self._office.drop_all(queue, gone, reason)
                 else:
                     address = None if rule is None else rule.dead_letter_address

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from homing.journal.contract import DEATH_BITS, HopRecord, OutcomeDetail, Outcomes, QueueStat, ReferenceRecord, make, weigh
+from homing.journal.contract import DEATH_BITS, HopRecord, OutcomeDetail, Outcomes, QueueStat, ReferenceRecord, make
 
 from ..core.counts import COUNT_OF_OUTCOME, MOVED_IN
 from ..core.queue import Queue
@@ -58,7 +58,7 @@ def move_back(
     left = [record.sequence for record in records]
     _tell(recorder, queue, records, home, now_ms)
     recorder.faults.sent_back(Counter([record.cause for record in records]))
-    batch.add_fresh(moved, sum([weigh(record.message) for record in records]), dict(zip(moved, left, strict=True)))
+    batch.add_fresh(moved, sum([record.message.weight for record in records]), dict(zip(moved, left, strict=True)))
     batch.delete_all(left)
     home.counts[MOVED_IN] += number
     queue.counts[COUNT_OF_OUTCOME[_OUTCOME]] += number

@@ -111,8 +111,8 @@ class FaultGroups:
         fresh = fault_id << 4
         for reference in references:
             before = reference.cause
-            # A dead letter that fails where it lies stays what it died of.
-            if before & DEATH_BITS:
+            # It failed so before, or is a dead letter: one that fails where it lies stays what it died of.
+            if before == fresh or before & DEATH_BITS:
                 continue
             now = fresh | before & SENT_BACK
             if reference.redrive > 0 and reference.failed == 1 and self._alike(before, fault[0]):

@@ -17,12 +17,11 @@ _SUSPECT: Final = int(ReferenceState.SUSPECT)
 
 def message_of(record: MessageRecord) -> Message:
     message_id, address, body, properties, priority, sent_at_ms, expires_at_ms, producer = record
-    message = Message(message_id, address, body, properties, priority, True, sent_at_ms, expires_at_ms, producer)
-    if properties:
-        size = size_of(properties)
-        message.size += size
-        message.extra = extra_of(properties, size)
-    return message
+    size = size_of(properties) if properties else 0
+    extra = extra_of(properties, size) if properties else 0
+    return Message(
+        message_id, address, body, properties, priority, True, sent_at_ms, expires_at_ms, producer, properties_size=size, extra=extra
+    )
 
 
 def size_on_disk(record: MessageRecord) -> int:

@@ -209,7 +209,7 @@ class Recorder:
                 message = reference.message
                 record = message_record(message)
                 if not message.shared:
-                    size += message.size + message.extra
+                    size += message.weight
                 elif not message.stored:
                     batch.add_message(record)
                 message.stored += 1
@@ -245,7 +245,7 @@ class Recorder:
             record = message_record(message) if shared is None else shared[number]
             assert record is not None, "only durable messages go to disk"
             if shared is None:
-                size += message.size + message.extra
+                size += message.weight
             sequence, priority = first + number, queue.priority_of(message.priority)
             values = (queue_id, priority, sequence, 0, 0, 0, 0, None, expiries[number], 0, 0, now_ms, None, record, shared is not None)
             records[sequence] = make(ReferenceRecord, values)
@@ -365,8 +365,8 @@ class Recorder:
     ) -> None:
         """``alike``: entries of the same queue that ended in the same way and went to the same queues, as most do."""
         message, failed, counted = reference.message, reference.failed, reference.delivery_count
-        name = message_key(reference)
-        home = home_of(reference)
+        name = message_key(reference) if reference.queue.settings.message_key_property else None
+        home = home_of(reference) if reference.hops else None
         key = (message.address, message.sent_at_ms, reference.entered_at_ms, failed, counted, name, message.producer, home)
         entries = alike.get(key)
         if entries is None:
@@ -405,22 +405,23 @@ class Recorder:
         # What is recorded of them is the same for most: those that went out together and were tried as often.
         alike: _QueueEntries = {}
         last, entries = None, None
-        number = first = failed_ms = 0
+        durable: list[MessageReference] = []
+        first = failed_ms = 0
         for reference, decision in verdicts:
             if not reference.durable:
                 continue
-            number += 1
+            durable.append(reference)
             first += reference.failed == 1
             failed_ms += now_ms - (reference.delivered_at_ms or reference.dispatched_at_ms)
-            message, sequence, failed = reference.message, reference.sequence, reference.failed
+            message, sequence, failed, hops = reference.message, reference.sequence, reference.failed, reference.hops
             if failed > limit:
                 if not limit:
                     continue
                 batch.delete_attempt(message.message_id, sequence, failed - kept_last)
-            address = reference.hops[-1].facts["address"] if reference.hops else message.address
+            address = hops[-1].facts["address"] if hops else message.address
+            home = home_of(reference) if hops else None
             key = message_key(reference) if by_key else None
             counted, dispatched_ms, delivered_ms = reference.delivery_count, reference.dispatched_at_ms, reference.delivered_at_ms
-            home = home_of(reference)
             kind = (address, dispatched_ms, delivered_ms, counted, failed, decision, key, message.producer, home)
             if kind != last:
                 last, entries = kind, alike.get(kind)
@@ -448,14 +449,13 @@ class Recorder:
                 )
                 batch.attempt(Attempts(queue_id, failed, now_ms, detail, entries))
             entries.append((message.message_id, sequence))
-        if number:
+        if number := len(durable):
             counts = batch.counts(queue_id, now_ms // _MINUTE_MS)
             counts[QueueStat.FAILED] += number
             counts[QueueStat.FAILED_FIRST] += first
             counts[QueueStat.FAILED_MS] += failed_ms
             batch.serve(queue_id, now_ms // _MINUTE_MS, consumer.served_as, [0, 0, number, failed_ms, now_ms, now_ms])
             self.read_report(report, settings, outcome)
-            durable = [reference for reference, _ in verdicts if reference.durable]
             self.faults.failed(consumer.queue.name, durable, self._last_told, consumer.client, now_ms)
 
     def read_report(self, report: dict[str, Any], settings: AddressSettings, outcome: str) -> None:

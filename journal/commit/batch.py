@@ -29,7 +29,6 @@ from ..contract import (
     ReferenceCounts,
     ReferenceRecord,
     make,
-    weigh,
 )
 from .fault_changes import FaultChanges
 
@@ -183,7 +182,7 @@ class WriteBatch:
             self.deleted_first.add(sequence)
         self.added[sequence] = record
         if not record.shared:
-            self.size += weigh(record.message)
+            self.size += record.message.weight
 
     def add_fresh(self, records: dict[int, ReferenceRecord], size: int, sources: Mapping[int, int] = _NO_SOURCES) -> None:
         """The same for sequences that never were anywhere before, many at once. ``size``: of their messages; ``sources``: see there."""
@@ -267,8 +266,7 @@ class WriteBatch:
             del added[sequence]
             number += 1
             if not fresh.shared:
-                message = fresh.message
-                size += message.size + message.extra if not isinstance(message, MessageRecord) else weigh(message)
+                size += fresh.message.weight
             # Re-added over a row that is on disk: that row still has to go.
             if self.deleted_first and sequence in self.deleted_first:
                 self.deleted_first.discard(sequence)
@@ -327,7 +325,7 @@ class WriteBatch:
             self.touch()
         self.messages_deleted.discard(message.message_id)
         self.messages[message.message_id] = message
-        self.size += weigh(message)
+        self.size += message.weight
 
     def delete_message(self, message_id: int) -> None:
         """Nothing in memory needs this body any more. The writer keeps it where a reference on disk does (batch_writer.py)."""

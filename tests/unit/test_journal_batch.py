@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from homing.journal.commit.batch import WriteBatch
-from homing.journal.contract import QueueStat, weigh
+from homing.journal.contract import QueueStat
 from tests.unit.journal_support import counted, hop, message, reference
 
 
@@ -18,7 +18,7 @@ def test_add_and_delete_in_one_batch_leave_nothing() -> None:
 
 
 def test_the_size_is_that_of_the_bodies_that_will_be_written() -> None:
-    earlier, later, size = WriteBatch(), WriteBatch(), weigh(message(1))
+    earlier, later, size = WriteBatch(), WriteBatch(), message(1).weight
     assert size
     earlier.add(reference(1))
     earlier.add_fresh({2: reference(2), 3: reference(3)}, 2 * size)
@@ -40,15 +40,15 @@ def test_the_size_is_that_of_the_bodies_that_will_be_written() -> None:
 def arrivals(batch: WriteBatch, *sequences: int) -> None:
     """References as their owner has them; the record is made when it is asked for."""
     come = {
-        sequence: SimpleNamespace(sequence=sequence, shared=False, message=SimpleNamespace(size=weigh(message(sequence)), extra=0))
+        sequence: SimpleNamespace(sequence=sequence, shared=False, message=SimpleNamespace(weight=message(sequence).weight))
         for sequence in sequences
     }
-    size = sum(each.message.size for each in come.values())
+    size = sum(each.message.weight for each in come.values())
     batch.add_arrivals(come, size, lambda arrival, _: reference(arrival.sequence))
 
 
 def test_an_arrival_becomes_a_record_when_it_is_written_changed_or_joins_another_batch() -> None:
-    batch, later, size = WriteBatch(), WriteBatch(), weigh(message(1))
+    batch, later, size = WriteBatch(), WriteBatch(), message(1).weight
     arrivals(batch, 1, 2, 3)
     batch.delete_all({1})
     assert (batch.size, batch.elided, batch.deleted) == (2 * size, 1, set())

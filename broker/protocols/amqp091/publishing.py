@@ -29,13 +29,11 @@ _PATTERN_BYTES: Final = 1500
 
 def message_of(session: AmqpConnection, event: PublishEvent, pattern: Pattern) -> Message:
     """What is published, as of now."""
-    _, _, address, properties, properties_bytes, properties_extra, priority, durable, ttl_ms = pattern
+    _, _, address, properties, size, extra, priority, durable, ttl_ms = pattern
     now_ms = session.broker.now_ms()
     expires_at_ms = None if ttl_ms is None else now_ms + ttl_ms
-    message = Message(0, address, event.body or b"", properties, priority, durable, now_ms, expires_at_ms, session.producer.name)
-    message.size += properties_bytes
-    message.extra = properties_extra
-    return message
+    body, producer = event.body or b"", session.producer.name
+    return Message(0, address, body, properties, priority, durable, now_ms, expires_at_ms, producer, None, 0, size, extra)
 
 
 def take_in(session: AmqpConnection, event: PublishEvent) -> tuple[bool, bool] | None:
@@ -66,7 +64,7 @@ def take_in_run(session: AmqpConnection, run: PublishRun) -> int | None:
 
     Raises AmqpError.
     """
-    _, route, address, properties, properties_bytes, properties_extra, priority, durable, ttl_ms = pattern_of(session, run)
+    _, route, address, properties, size, extra, priority, durable, ttl_ms = pattern_of(session, run)
     if not route.plain:
         return None
     bodies = run.bodies[: session.broker.room(route)]
@@ -74,14 +72,12 @@ def take_in_run(session: AmqpConnection, run: PublishRun) -> int | None:
         return 0
     now_ms, producer = session.broker.now_ms(), session.producer.name
     expires_at_ms = None if ttl_ms is None else now_ms + ttl_ms
-    messages = [Message(0, address, body, properties, priority, durable, now_ms, expires_at_ms, producer) for body in bodies]
-    if properties_bytes:
-        for message in messages:
-            message.size += properties_bytes
-            message.extra = properties_extra
+    messages = [
+        Message(0, address, body, properties, priority, durable, now_ms, expires_at_ms, producer, None, 0, size, extra) for body in bodies
+    ]
     number = session.turn.publish(route, messages)
     if number is not None:
-        session.turn.charge(number, number * (run.size + properties_bytes), len(route.queues))
+        session.turn.charge(number, number * (run.size + size), len(route.queues))
     return number
 
 

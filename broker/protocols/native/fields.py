@@ -156,10 +156,7 @@ def _message(item: list[Any], address: str, producer: str, now_ms: int, max_prop
         properties, size = checked(properties, max_properties)
         extra = extra_of(properties, size)
     expires_at_ms = now_ms + ttl_ms if ttl_ms else None
-    message = Message(0, address, body, properties, priority, durable, now_ms, expires_at_ms, producer, duplicate_id, delay_ms)
-    message.size += size
-    message.extra = extra
-    return message
+    return Message(0, address, body, properties, priority, durable, now_ms, expires_at_ms, producer, duplicate_id, delay_ms, size, extra)
 
 
 def up_to_oversize(messages: list[Message], most: int) -> tuple[list[Message], Refused | None]:
