@@ -127,9 +127,8 @@ class Broker(Administration):
             raise Refused("producer-exists", f"producer {number} is open already", "choose another number")
         self.state.declared.check("producers")
         self.resources.check_producer(address)
-        key = f"{connection.client_id or connection.name}/{number}"
-        mark = self.high_watermarks.get(key)
-        producer = Producer(key, number, address, mark[0] if mark else 0, connection.front_end, connection.bounds)
+        client = connection.client_id or connection.name
+        producer = Producer(client, number, address, self.marks.mark(client, number), connection.front_end, connection.bounds)
         connection.producers[number] = producer
         self.resources.named[address] = self.resources.named.get(address, 0) + 1
         return producer
@@ -139,6 +138,8 @@ class Broker(Administration):
         if producer is None:
             return
         self.flow.close(producer)
+        if producer.used_at_ms:
+            self.marks.keep(producer.client, number, producer.high_watermark, producer.used_at_ms)
         named = self.resources.named
         named[producer.address] -= 1
         if not named[producer.address]:
@@ -187,8 +188,7 @@ class Broker(Administration):
         stored, refused = self.intake.send(fresh)
         producer.high_watermark += stored
         if stored:
-            now_ms = self.now_ms()
-            self.high_watermarks[producer.key] = [producer.high_watermark, now_ms]
+            producer.used_at_ms = now_ms = self.now_ms()
             # A mark on disk may stand for nothing that a crash takes away.
             if any(message.durable for message in fresh[:stored]):
                 self.recorder.batch.producer_high_watermark(producer.key, producer.high_watermark, now_ms)

@@ -18,6 +18,7 @@ from .connection import Connection
 from .core.amqp.vhost import DEFAULT
 from .core.consumer import Consumer
 from .core.dead_letter import EXPIRED
+from .core.marks import Marks
 from .core.memory import Memory
 from .core.message import MessageReference, Where
 from .core.queue import Queue
@@ -30,7 +31,7 @@ from .delivery.dead_lettering import DeadLetterOffice
 from .delivery.dispatching import Dispatcher
 from .delivery.editing import Editing
 from .delivery.events import Events
-from .delivery.flow_control import FlowControl, long_gone
+from .delivery.flow_control import FlowControl
 from .delivery.publish import Intake
 from .delivery.pull_timeouts import Pulls
 from .delivery.redriving import Redriving
@@ -118,8 +119,8 @@ class Engine:
         self.connections: dict[str, Connection] = {}
         self.by_client: dict[str, Connection] = {}
         self.next_connection = 1
-        #: producer key -> [mark, last use]; kept for journal.marks-retention beyond the connection.
-        self.high_watermarks: dict[str, list[int]] = {}
+        #: Kept for journal.marks-retention beyond the connection.
+        self.marks = Marks()
         self.pulls = Pulls()
         #: Long work that is under way; each returns whether there is more to do.
         self.work = Work(wake)
@@ -196,7 +197,8 @@ class Engine:
             "consumers": len(consumers),
             "selectors": sum([len(each.selector.text) for each in consumers if each.selector is not None]),
             "producers": sum([len(each.producers) for each in connections]),
-            "marks": len(self.high_watermarks),
+            "marks": self.marks.count,
+            "clients with marks": self.marks.clients,
             "bindings": sum([len(exchange.bindings) for exchange in exchanges]),
             "duplicate ids": self.intake.duplicate_ids,
             "characters of duplicate ids": self.intake.duplicate_characters,
@@ -219,9 +221,9 @@ class Engine:
         if now_ms >= self._next_parked_ms:
             self._next_parked_ms = now_ms + self.limits.parked_retry_ms
             self.office.retry_parked()
-            for key in long_gone(self.high_watermarks, self.flow.producers, now_ms - self.limits.marks_retention_ms):
-                del self.high_watermarks[key]
-                self.recorder.batch.forget_producer(key)
+            still_open = {(producer.client, producer.number) for producer in self.flow.producers}
+            for client, number in self.marks.forget(now_ms - self.limits.marks_retention_ms, still_open):
+                self.recorder.batch.forget_producer(f"{client}/{number}")
             self.recorder.faults.forget(now_ms - self.limits.history_retention_ms, self.state.post_office.queues)
         if self.flow.waiting:
             self.flow.relieve()

@@ -26,10 +26,12 @@ class Bound(Protocol):
 
 
 class Producer:
-    """One producer of one connection. ``key`` is its lasting identity: client_id/number."""
+    """One producer of one connection. ``client`` (its id, or the connection's name) and ``number`` are its lasting identity, ``key`` in the
+    journal."""
 
     __slots__ = (
         "address",
+        "client",
         "credit_bytes",
         "credit_messages",
         "high_watermark",
@@ -39,17 +41,21 @@ class Producer:
         "settled_first",
         "shares",
         "sink",
+        "used_at_ms",
         "waiting",
     )
 
-    def __init__(self, key: str, number: int, address: str, mark: int, sink: CreditSink, shares: Sequence[Bound] = ()) -> None:
-        self.key = key
+    def __init__(self, client: str, number: int, address: str, mark: int, sink: CreditSink, shares: Sequence[Bound] = ()) -> None:
+        self.client = client
+        self.key = f"{client}/{number}"
         #: What people and exports are shown: a client_id is the client's secret.
-        self.name = f"{key[:8]}/{number}"
+        self.name = f"{client[:8]}/{number}"
         self.number = number
         self.address = address
         #: The highest number stored for this identity.
         self.high_watermark = mark
+        #: When it stored anything last; 0: not since it was opened.
+        self.used_at_ms = 0
         self.sink = sink
         #: What bounds the bytes that are not confirmed.
         self.shares = shares

@@ -5,7 +5,7 @@ always read.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 from ..core.memory import Kind
@@ -223,9 +223,3 @@ class FlowControl:
 
 def _share_full(producer: Producer) -> str | None:
     return next((each.why_full for each in producer.shares if (each.room or 0) <= 0), None)
-
-
-def long_gone(marks: dict[str, list[int]], producers: Iterable[Producer], before_ms: int) -> list[str]:
-    """The keys of the producers that are to be forgotten with their marks: they were used last before then, and are not open."""
-    open_keys = {producer.key for producer in producers}
-    return [key for key, (_, used_ms) in marks.items() if used_ms < before_ms and key not in open_keys]

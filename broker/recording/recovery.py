@@ -42,7 +42,9 @@ def recover(broker: Engine, recovered: Recovered) -> None:
         queue = post_office.queues_by_id[counted.queue_id]
         times = (counted.first_due_ms, counted.first_expiry_ms)
         broker.state.pager.restore(queue, counted.ready, counted.due, *times, counted.mean_bytes, counted.on_hold)
-    broker.high_watermarks.update({producer: [mark, at_ms] for producer, (mark, at_ms) in recovered.producers.items()})
+    for key, (mark, at_ms) in recovered.producers.items():
+        client, _, number = key.rpartition("/")
+        broker.marks.keep(client, int(number), mark, at_ms)
     for address, duplicate_ids in recovered.duplicates.items():
         broker.intake.remember(address, duplicate_ids)
     for sentence in recovered.quarantined:

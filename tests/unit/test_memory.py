@@ -240,7 +240,12 @@ def open_producer(world: World, connection: Connection, number: int) -> None:
 
 
 def leave_mark(world: World, connection: Connection, number: int) -> None:
-    world.broker.high_watermarks[f"{number:032x}/1"] = [number + 1000, number + 10**12]
+    world.broker.marks.keep(f"{number:032x}", 1, number + 1000, number + 10**12)
+
+
+def leave_mark_of_one_client(world: World, connection: Connection, number: int) -> None:
+    for at in range(1, 60):
+        world.broker.marks.keep("one", number * 100 + at, number + 1000, number + 10**12)
 
 
 def declare_exchange(world: World, connection: Connection, number: int) -> None:
@@ -280,8 +285,8 @@ def test_what_is_declared_is_charged_what_it_takes_and_refused_past_half_of_the_
 
     found, most = [], 1000 if COMPILED else 1.8
     for declare in (
-        *(declare_queue, subscribe, subscribe_with_selector, open_producer, leave_mark, declare_exchange, bind, bind_once_more),
-        *(send_with_duplicate_id, add_virtual_host),
+        *(declare_queue, subscribe, subscribe_with_selector, open_producer, leave_mark, leave_mark_of_one_client, declare_exchange),
+        *(bind, bind_once_more, send_with_duplicate_id, add_virtual_host),
     ):
         before = broker.memory.by_kind[Kind.DECLARATIONS]
         size = taken(partial(each, declare))
@@ -296,7 +301,7 @@ def test_what_is_declared_is_charged_what_it_takes_and_refused_past_half_of_the_
     declare_queue(world, connection, 1)
     bind(world, connection, 1)
     broker.disconnect(connection, lost=False)
-    broker.high_watermarks.clear()
+    broker.marks.forget(10**13, ())
     for name in broker.list_virtual_hosts():
         if name != "/":
             at_once(broker.delete_virtual_host(ANYBODY, name))

@@ -31,7 +31,7 @@ class Silent:
 
 def test_windows_of_producers_that_open_before_they_send_come_to_little() -> None:
     flow = World({}, limits=BrokerLimits(memory_bytes=64 * MIB)).broker.flow
-    producers = [Producer(f"c/{number}", number, "orders", 0, Silent()) for number in range(200)]
+    producers = [Producer("c", number, "orders", 0, Silent()) for number in range(200)]
     for producer in producers:
         flow.open(producer)
     assert all(0 < producer.credit_bytes <= FIRST_WINDOW_BYTES for producer in producers)

@@ -145,7 +145,7 @@ def drained(server: Server, watcher: Raw, start: int, seconds: float) -> tuple[i
     end = time.monotonic() + seconds
     while True:
         for queue in queues(watcher):
-            if queue["pending"] and queue["name"] != "neighbour":
+            if queue["pending"]:
                 watcher.send(Op.CALL, 7, "purge", {"queue": queue["name"]})
                 watcher.next(120)
         left, said = resident(server), statistics(watcher)["memory_bytes"]
