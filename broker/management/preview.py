@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from ..auth.access import Who, needs, queue_place
+from ..auth.access import Who, home_place, needs
 from ..broker import Broker
 from ..core.redelivery import Action, ConsumerPolicy, Terms, attempts_allowed, foreseen, under
 from ..core.rights import Right
@@ -32,6 +32,7 @@ _VERDICTS: Final = ("poison", "rejected")
 @dataclass(slots=True)
 class _Row:
     queue: str
+    address: str
     error_class: str
     #: The rule that had a say then, and the one that has now; None: none.
     rule_then: str | None
@@ -65,26 +66,33 @@ async def preview(broker: Broker, who: Who, arguments: dict[str, Any], *, host: 
     read.only(arguments, "layers")
     wanted, patterns = wanted_layers(broker, arguments)
     would = checked(broker, wanted)
-    queues = [queue for queue in broker.queues().values() if any(pattern_matches(each, queue.address) for each in patterns)]
-    queues = [queue for queue in queues if broker.may(who, Right.BROWSE, queue_place(queue))]
-    held = {queue.queue_id: (queue.name, broker.in_force(queue, would)) for queue in queues}
+
+    def meant(address: str) -> bool:
+        return any(pattern_matches(each, address) for each in patterns)
+
+    # A queue that was made anew is the one that it was, and one that is gone would be made under these settings.
+    held = {queue.name: broker.in_force(queue, would) if meant(queue.address) else None for queue in broker.queues().values()}
     since_ms = broker.now_ms() - _DAY_MS
-    account = _Account(held)
+    account = _Account(held, lambda address: would.resolve(address) if meant(address) else None)
     looked_at = await in_thread(lambda: account.count(host.failures(since_ms, _MOST)))
-    rows = sorted(account.rows.values(), key=lambda each: (-each.failures, each.queue, each.error_class))
+    rows = [each for each in account.rows.values() if broker.may(who, Right.BROWSE, home_place(each.queue, each.address))]
+    rows = sorted(rows, key=lambda each: (-each.failures, each.queue, each.error_class))
     return {
         "since_ms": since_ms,
         "failures": sum(each.failures for each in rows),
         "rows": [each.shown() for each in rows[:_SHOWN]],
         "more_rows": max(0, len(rows) - _SHOWN),
         "whole": looked_at < _MOST,
-        "header_rules": sorted({rule.name for _, settings in held.values() for rule in settings.rules if rule.header}),
+        "header_rules": sorted({rule.name for settings in held.values() if settings for rule in settings.rules if rule.header}),
     }
 
 
 class _Account:
-    def __init__(self, held: Mapping[int, tuple[str, AddressSettings]]) -> None:
+    """``held``: what would hold for a queue, None where that is not asked; ``gone``: the same for the address of one that is gone."""
+
+    def __init__(self, held: dict[str, AddressSettings | None], gone: Callable[[str], AddressSettings | None]) -> None:
         self._held = held
+        self._gone = gone
         self.rows: dict[tuple[str, ...], _Row] = {}
 
     def count(self, failures: Iterable[Failed]) -> int:
@@ -92,11 +100,13 @@ class _Account:
         looked_at = 0
         for failed in failures:
             looked_at += 1
-            if failed.queue_id in self._held:
-                self._add(*self._held[failed.queue_id], failed)
+            if failed.queue not in self._held:
+                self._held[failed.queue] = self._gone(failed.address)
+            if (settings := self._held[failed.queue]) is not None:
+                self._add(settings, failed)
         return looked_at
 
-    def _add(self, queue: str, settings: AddressSettings, failed: Failed) -> None:
+    def _add(self, settings: AddressSettings, failed: Failed) -> None:
         detail, fault = failed.detail, failed.detail.get("fault") or {}
         error_class = fault.get("error_type") or detail["outcome"]
         rule = next((each for each in fitting(settings.rules, told_of(fault, detail["outcome"])) if not each.header), None)
@@ -106,7 +116,7 @@ class _Account:
         action, least_ms, most_ms = foreseen(terms, detail["failed"])
         if action is Action.REDELIVER and _was_a_verdict(failed):
             action = Action.DEAD_LETTER
-        row = self._row(queue, error_class, detail.get("rule"), rule.name if rule else None)
+        row = self._row(failed, error_class, detail.get("rule"), rule.name if rule else None)
         row.failures += failed.number
         row.then[detail["decision"]] += failed.number
         row.now[action.value] += failed.number
@@ -114,12 +124,13 @@ class _Account:
             row.least_ms = least_ms if row.least_ms is None else min(row.least_ms, least_ms)
             row.most_ms = most_ms if row.most_ms is None else max(row.most_ms, most_ms)
 
-    def _row(self, queue: str, error_class: str, then: str | None, now: str | None) -> _Row:
+    def _row(self, failed: Failed, error_class: str, then: str | None, now: str | None) -> _Row:
+        queue = failed.queue
         key = (queue, error_class, str(then), str(now))
         if key not in self.rows and len(self.rows) >= _KINDS:
             error_class = _OTHERS
             key = (queue, error_class, str(then), str(now))
-        return self.rows.setdefault(key, _Row(queue, error_class, then, now))
+        return self.rows.setdefault(key, _Row(queue, failed.address, error_class, then, now))
 
 
 def _was_a_verdict(failed: Failed) -> bool:

@@ -9,7 +9,7 @@ from ..store.packing import Damaged, unpack
 
 _PAGE = 500
 _FAILURES = (
-    "SELECT at_ms, failure_id, queue_id, json_array_length(stays), failure_blob FROM failure"
+    "SELECT at_ms, failure_id, name, address, json_array_length(stays), failure_blob FROM failure JOIN queue USING (queue_id)"
     f" WHERE at_ms >= ? AND (at_ms, failure_id) < (?, ?) ORDER BY at_ms DESC, failure_id DESC LIMIT {_PAGE}"
 )
 _POLICY = "SELECT policy_blob FROM policy WHERE policy = ?"
@@ -22,7 +22,9 @@ FIRST: Place = ((1 << 63) - 1, 0)
 class Failed(NamedTuple):
     """Deliveries that failed together and alike."""
 
-    queue_id: int
+    #: Its name and address, even if it is gone.
+    queue: str
+    address: str
     number: int
     #: contract.AttemptDetail, as a map.
     detail: dict[str, Any]
@@ -36,7 +38,7 @@ def page(
     """Those before that place, and where to go on; None: there are no more. ``policies``: known so far."""
     found: list[Failed] = []
     rows = connection.execute(_FAILURES, (since_ms, *before)).fetchall()
-    for _, failure_id, queue_id, number, blob in rows:
+    for _, failure_id, queue, address, number, blob in rows:
         detail = unpack(blob)
         if not isinstance(detail, dict) or number is None:
             raise Damaged(f"row {failure_id} of table failure is not a packed attempt")
@@ -44,5 +46,5 @@ def page(
         if name not in policies:
             row = connection.execute(_POLICY, (name,)).fetchone()
             policies[name] = {} if row is None else unpack(row[0])
-        found.append(Failed(queue_id, number, detail, policies[name]))
+        found.append(Failed(queue, address, number, detail, policies[name]))
     return found, rows[-1][:2] if len(rows) == _PAGE else None

@@ -236,6 +236,12 @@ async def test_rules_change_while_it_runs_and_are_tried_out_before(connection: C
     assert (reset["then"], reset["now"], reset["rule"]) == ({"redeliver": 2}, {"redeliver": 2}, "1")
     assert (reset["min_delay_ms"], reset["max_delay_ms"]) == (3_600_000, 3_600_000)
     assert (key["then"], key["now"], key["rule"]) == ({"dead-letter": 1}, {"drop": 1}, "gone")
+    for verb in ("delete-queue", "create-queue"):
+        await connection.call(verb, queue=address)
+        again = command.json("settings", "set", address, "--file", str(file), "--preview", url=server.url)
+        assert again["preview"]["rows"] == tried["preview"]["rows"], (
+            "the queue is the same by its name, and its failures count when it is gone"
+        )
     assert command.json("explain", address, "--error", "ConnectionResetError", url=server.url)["rule"] is None, "nothing was changed"
     command.json("settings", "set", address, "--file", str(file), url=server.url)
     explained = command.json("explain", address, "--error", "ConnectionResetError", url=server.url)
