@@ -21,7 +21,7 @@ Number = Annotated[int, typer.Argument(help="The job's number.")]
 Rate = Annotated[int, typer.Option("--rate", min=0, help="Messages a second.", show_default="as fast as it goes")]
 Canary = Annotated[int, typer.Option("--canary", min=0, help="Send so many first, and go on when they have fared well.")]
 StopAbove = Annotated[
-    int, typer.Option("--stop-above", min=0, max=100, help="Stop when more per cent fail again as before, of 20 or more.")
+    int, typer.Option("--stop-above", min=0, max=100, help="Stop when more per cent fail as before or die again, of 20 or more.")
 ]
 NoStop = Annotated[bool, typer.Option("--no-stop", help="Whatever becomes of them.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would be done, and what would come back.")]

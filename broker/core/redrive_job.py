@@ -30,7 +30,7 @@ class RedriveJob:
     newest_first: bool = False
     #: So many are sent first, and it goes on when they are through.
     canary: int = 0
-    #: Per cent; None: whatever becomes of them.
+    #: Per cent that bounce or die again; None: whatever becomes of them.
     stop_above: int | None = STOP_ABOVE
     started_ms: int = 0
     ended_ms: int | None = None
@@ -90,8 +90,11 @@ class RedriveJob:
         if self.stop_above is None:
             return None
         least = self.canary if self.in_canary else ENOUGH if not self.canary else min(ENOUGH, self.canary)
-        if 100 * self.bounced > self.stop_above * max(least, self.judged):
-            return f"{self.bounced} of the first {self.judged} that came to anything failed again as before, more than {self.stop_above} %"
+        # Of these some may be both: there are so many at least.
+        back = max(self.bounced, self.died)
+        if 100 * back > self.stop_above * max(least, self.judged):
+            how = "failed again as before" if self.bounced >= self.died else "are dead again"
+            return f"{back} of the first {self.judged} that came to anything {how}, more than {self.stop_above} %"
         return None
 
     def content(self) -> dict[str, Any]:

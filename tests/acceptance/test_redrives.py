@@ -80,14 +80,18 @@ async def test_a_canary_that_fares_well_lets_the_others_follow(connection: Conne
     assert [group[each] for each in ("dead", "waiting", "redriven", "succeeded")] == [0, 0, COUNT, COUNT]
 
 
-async def test_a_canary_that_fails_as_before_stops_the_job(connection: Connection) -> None:
+@pytest.mark.parametrize(
+    ("error", "bounced", "why"),
+    [(ValueError("row 7"), 10, "failed again as before"), (KeyError("other"), 0, "are dead again")],
+)
+async def test_a_canary_that_fails_stops_the_job(connection: Connection, error: Exception, bounced: int, why: str) -> None:
     queue = name()
     dead = await die(connection, queue)
-    async with consumed(connection, queue, lambda number: ValueError("row 7")):
+    async with consumed(connection, queue, lambda number: error):
         job = await connection.redrive(dead, canary=10, wait=True)
     assert (job["state"], job["sent"]) == ("stopped", 10)
-    assert "failed again as before" in job["why"]
-    await comes_to(connection, job, died=10, bounced=10, waiting=0)
+    assert why in job["why"]
+    await comes_to(connection, job, died=10, bounced=bounced, waiting=0)
     await holds(connection, dead, messages=COUNT)
 
 
