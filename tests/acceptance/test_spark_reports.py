@@ -186,12 +186,15 @@ def test_what_is_not_ours_is_not_overwritten(analysed: Analysed, tmp_path: Path)
 
 
 def test_a_second_report_replaces_the_first_also_where_nothing_ever_failed(analysed: Analysed, spark: SparkSession, tmp_path: Path) -> None:
-    """Most tables are empty then, and the page says so instead of failing."""
+    """Most tables are empty then, and the page says so instead of failing. It names what of the input was left out."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sample, "QUEUES", (replace(sample.QUEUES[0], failing=0, poison=0),))
-        sample.write_sample(tmp_path / "calm", messages=20)
+        sample.write_sample(tmp_path / "dumps" / "calm", messages=20)
+    left_out = [tmp_path / "dumps" / "notes.txt", tmp_path / "dumps" / "letters.txt"]
+    for path in left_out:
+        path.write_text("not an export")
     shutil.copytree(analysed.out, tmp_path / "out")
-    summary = analyze(tmp_path / "calm", tmp_path / "out")
+    summary = analyze(tmp_path / "dumps", tmp_path / "out", on_damage="skip")
     assert summary.rows["attempts_to_success"] == 1
     empty = {name for name, rows in summary.rows.items() if rows == 0}
     assert set(summary.rows) - empty == {"overview", "attempts_to_success", "retry_load"}
@@ -203,6 +206,8 @@ def test_a_second_report_replaces_the_first_also_where_nothing_ever_failed(analy
         "No message died",
         "No message that failed",
         "No message on record has failed",
+        "2 parts of the input were left out",
+        *map(str, left_out),
     ):
         assert said in page
 

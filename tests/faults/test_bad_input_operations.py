@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -448,6 +449,7 @@ async def test_what_follows_close_is_not_looked_at(server: Server) -> None:
             raw.raw(b"".join(encode(frame) for frame in frames))
             assert raw.until(Op.CONFIRM)[2] == 2
             assert raw.next() == [Op.CLOSED, 5]
+            raw.socket.shutdown(socket.SHUT_WR)
             assert raw.next() is None
         with Raw(server.url) as raw:
             raw.send(Op.CALL, 5, "queues", {})
