@@ -1,4 +1,4 @@
-"""Policies beside what queues and exchanges were declared with: the same outcome here and on a real RabbitMQ, where one is installed."""
+"""Policies beside what queues and exchanges were declared with: the same outcome here and on a real RabbitMQ, where one is asked for."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ POLICIES: Final[dict[str, tuple[str, str, int, dict[str, Any]]]] = {
 
 @pytest.fixture(scope="module")
 def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[int]]:
-    """Ours, and RabbitMQ's where it is installed."""
+    """Ours, and RabbitMQ's where it is asked for."""
     fields = ("pattern", "apply-to", "priority", "definition")
     configured = {name: dict(zip(fields, policy, strict=True)) for name, policy in POLICIES.items()}
     server = Server(tmp_path_factory.mktemp("homing"), {**AMQP, "address-settings": {}, "policies": configured})
     other: rabbitmq.RabbitMQ | None = None
     try:
         found = [amqp_port(server.start())]
-        if rabbitmq.installed():
+        if rabbitmq.asked_for():
             definitions = [{"name": name, "vhost": "/", **policy} for name, policy in configured.items()]
             other = rabbitmq.RabbitMQ(tmp_path_factory.mktemp("rabbitmq"), {"policies": definitions})
             found.append(other.start().port)

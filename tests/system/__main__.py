@@ -7,11 +7,22 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.system import celery_worker, deployment, go_client, java_client, network, object_store, pika_client, prometheus, watching
+from tests.system import (
+    beside_rabbitmq,
+    celery_worker,
+    deployment,
+    go_client,
+    java_client,
+    network,
+    object_store,
+    pika_client,
+    prometheus,
+    watching,
+)
 from tests.system.check import CHECKS, Check, Failed, Place, Unavailable
 
 #: Importing them enters their checks.
-MODULES = (pika_client, go_client, java_client, celery_worker, network, deployment, prometheus, watching, object_store)
+MODULES = (pika_client, go_client, java_client, celery_worker, beside_rabbitmq, network, deployment, prometheus, watching, object_store)
 
 
 def _played(each: Check) -> tuple[str, str]:
