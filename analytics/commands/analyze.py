@@ -200,7 +200,7 @@ def reports(export: Export, shared: Shared) -> dict[str, Callable[[], DataFrame]
     return {
         "poison_clusters": lambda: poison_clusters(shared.faults(), attempts, shared.deaths(), minutes),  # the longest first
         "survival": lambda: survival(shared.fates()),
-        "overview": lambda: overview(messages, minutes, export.before, cut=export.until_us is not None),
+        "overview": lambda: overview(messages, minutes, export.before, copies=export.copies(), cut=export.until_us is not None),
         "attempts_to_success": lambda: attempts_to_success(messages, minutes),
         "time_to_success": lambda: time_to_success(shared.fates()),
         "retry_load": shared.retry_load,

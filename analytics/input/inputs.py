@@ -93,6 +93,7 @@ class Export:
     settings: DataFrame
     policies: DataFrame
     deliveries_by_consumer: DataFrame
+    edits: DataFrame
     brokers: tuple[str, ...] = ()
     exports: int = 1
     skipped: tuple[Skipped, ...] = field(default=())
@@ -101,6 +102,10 @@ class Export:
     before: DataFrame | None = None
     #: Where all of it ends before it was exported (window.py).
     until_us: int | None = None
+
+    def copies(self) -> DataFrame | None:
+        """The edits that made another message, since the original was kept; None: nothing was edited."""
+        return self.edits.where("first_id IS NULL") if self.manifest.rows.get("edits") else None
 
 
 def check_local(dump: str) -> Manifest | None:
@@ -279,7 +284,23 @@ def open_exports(spark: SparkSession, found: Sequence[Found], skipped: Sequence[
 
 def within(export: Export, window: Window, covered: Mapping[str, int]) -> Export:
     """What of the export is in the window. ``covered``: from when on history is whole, by broker."""
-    return _until(_since(export, window.begins(covered, export.brokers)), window.until_us)
+    return _until(_since(_edited(export), window.begins(covered, export.brokers)), window.until_us)
+
+
+def _edited(export: Export) -> Export:
+    """The export with each message under the number it was first sent with, whatever it was edited to."""
+    from pyspark.sql import functions as F
+
+    if not export.manifest.rows.get("edits"):
+        return export
+    key = ["broker_id", "message_id"]
+    first = F.broadcast(export.edits.where("first_id IS NOT NULL").select(*key, "first_id"))
+
+    def renamed(frame: DataFrame) -> DataFrame:
+        return frame.join(first, key, "left").withColumn("message_id", F.coalesce("first_id", "message_id")).drop("first_id")
+
+    messages, attempts, dead_letters = (renamed(table) for table in (export.messages, export.attempts, export.dead_letters))
+    return replace(export, messages=messages, attempts=attempts, dead_letters=dead_letters)
 
 
 def _until(export: Export, until_us: int | None) -> Export:
@@ -311,6 +332,7 @@ def _until(export: Export, until_us: int | None) -> Export:
         deliveries_by_consumer=export.deliveries_by_consumer.where(F.col("hour") < F.date_trunc("hour", until)),
         settings=export.settings.where(F.col("from_at") < until),
         policies=export.policies.where(F.col("from_at") < until),
+        edits=export.edits.where(F.col("at") < until),
         until_us=until_us,
     )
 
@@ -336,6 +358,7 @@ def _since(export: Export, begins: Mapping[str, int]) -> Export:
         dead_letters=since(export.dead_letters, "died_at"),
         deliveries_by_minute=since(minutes, "minute"),
         deliveries_by_consumer=export.deliveries_by_consumer.where(F.unix_micros("hour") >= whole_hour),
+        edits=since(export.edits, "at"),
         before=minutes.where(F.unix_micros("minute") < begin),
         begins=dict(begins),
     )

@@ -17,7 +17,11 @@ VERSIONS: dict[int, dict[str, dict[str, str]]] = {
     SCHEMA_VERSION: {},
 }
 #: table -> columns that came later within a version: files without them are read as if they held null.
-ADDED: dict[str, set[str]] = {"messages": {"message_key"}, "attempts": {"message_key", "bases", "exit_status", "rule"}}
+ADDED: dict[str, set[str]] = {
+    "messages": {"message_key"},
+    "attempts": {"message_key", "bases", "exit_status", "rule"},
+    "edits": {"first_id"},
+}
 MANIFEST_NAME = "_homing_export.json"
 
 _SHARED = "broker_id:string schema_version:int32"
@@ -43,6 +47,7 @@ _COLUMNS = {
     "failed_first:int64 failed_ms:int64",
     "deliveries_by_consumer": f"{_SHARED} queue_id:int64 queue:string hour:time consumer:string {_CLIENT} succeeded:int64 held_ms:int64 "
     "failed:int64 failed_ms:int64 first_at:time last_at:time",
+    "edits": f"{_SHARED} message_id:int64 original_id:int64 first_id:int64 queue_id:int64 queue:string at:time",
 }
 
 #: table -> [(column, kind)]; a kind is a key of SPARK_TYPES.
@@ -72,6 +77,7 @@ KEYS = {
     "policies": ("broker_id", "policy"),
     "deliveries_by_minute": ("broker_id", "queue_id", "minute"),
     "deliveries_by_consumer": ("broker_id", "queue_id", "hour", "consumer", "client_id", "host", "version"),
+    "edits": ("broker_id", "message_id"),
 }
 #: The column by whose UTC day a table's rows are kept apart, so that a new export touches only its days.
 DAY_OF = {

@@ -104,13 +104,13 @@ def _people_title(rows: list[Row]) -> str:
 def _due_title(rows: list[Row]) -> str:
     if not rows:
         return "No retry with a due time is on record"
-    early = sum(row["early"] for row in rows)
-    if early:
-        return f"{plural(early, 'retry came', 'retries came')} before its time"
+    timed = [row for row in rows if row["p50_ms"] is not None]
+    if not timed:
+        return "Every retry on record had another time by hand"
     worst = rows[0]
     if worst["late"]:
         return f"Retries of {worst['queue']} come {span(worst['p50_ms'])} late: its consumers are busy, or there are too few"
-    slowest = max(rows, key=lambda row: row["p99_ms"])
+    slowest = max(timed, key=lambda row: row["p99_ms"])
     return f"Retries come when they are due: 99 of 100 within {span(max(slowest['p99_ms'], 1))}, also in {slowest['queue']}"
 
 

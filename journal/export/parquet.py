@@ -82,7 +82,7 @@ TABLES = (
         "waiting:int64 succeeded:int64 died:int64 redriven:int64 dead:int64 muted:bool fixed_in:string fixed_at:time regressed_at:time",
         export_rows.faults,
     ),
-    Table("edits", "message_id:int64 original_id:int64 queue_id:int64 queue:string at:time", export_rows.edits),
+    Table("edits", "message_id:int64 original_id:int64 first_id:int64 queue_id:int64 queue:string at:time", export_rows.edits),
     Table(
         "redrives",
         "redrive:int64 queue:string target:string filter_json:string state:string why:string started_at:time ended_at:time sent:int64 "

@@ -362,9 +362,21 @@ def faults(snapshot: Snapshot) -> Iterator[Row]:
         )  # fmt: skip
 
 
+#: An original that has ended goes on as the last of its copies; those made while it was kept are messages of their own.
+_EDITS = f"""
+WITH RECURSIVE ended AS (SELECT DISTINCT message_id FROM {OUTCOMES} WHERE outcome = 'edited'),
+goes_on AS (SELECT original, max(message_id) AS message_id FROM edit WHERE original IN ended GROUP BY original),
+known AS (
+  SELECT message_id, original AS first_id FROM goes_on WHERE original NOT IN (SELECT message_id FROM goes_on)
+  UNION ALL SELECT goes_on.message_id, first_id FROM known JOIN goes_on ON goes_on.original = known.message_id
+)
+SELECT edit.message_id, original, first_id, queue_id, at_ms FROM edit LEFT JOIN known USING (message_id) ORDER BY edit.message_id
+"""
+
+
 def edits(snapshot: Snapshot) -> Iterator[Row]:
-    for message_id, original, queue_id, at_ms in snapshot.select("SELECT * FROM edit ORDER BY message_id"):
-        yield message_id, original, queue_id, snapshot.queue_name(queue_id), us(at_ms)
+    for message_id, original, first_id, queue_id, at_ms in snapshot.select(_EDITS):
+        yield message_id, original, first_id, queue_id, snapshot.queue_name(queue_id), us(at_ms)
 
 
 def redrives(snapshot: Snapshot) -> Iterator[Row]:

@@ -209,7 +209,8 @@ def test_edits(exported: tuple[Path, Account]) -> None:
     dump, account = exported
     check(
         one(rows_of(dump, "edits")),
-        message_id=account.ids["edit"], original_id=account.ids["edited"], queue_id=number, queue="fixed", at=account.during,
+        message_id=account.ids["edit"], original_id=account.ids["edited"], first_id=account.ids["edited"], queue_id=number, queue="fixed",
+        at=account.during,
     )  # fmt: skip
 
 

@@ -66,6 +66,8 @@ class QueueEntry:
     message: int
     queue: str
     entered: Between
+    #: when the message was sent as it is now
+    sent: Between
     #: why it came: sent, moved
     came: str = "sent"
     failures: list[Failure] = field(default_factory=list)
@@ -86,7 +88,7 @@ class QueueEntry:
 @dataclass
 class Account:
     stays: list[QueueEntry] = field(default_factory=list)
-    #: number in the body -> the broker's number, as the clients were told
+    #: number in the body -> the broker's number, as the clients were told; of what was edited since the first one
     ids: dict[int, int] = field(default_factory=dict)
     #: queue -> its limits one after the other, and from when on
     limits: dict[str, list[tuple[int, Between]]] = field(default_factory=dict)
@@ -101,8 +103,9 @@ class Account:
     _here: dict[str, dict[int, QueueEntry]] = field(default_factory=lambda: defaultdict(dict))
     _ready: dict[str, dict[int, QueueEntry]] = field(default_factory=lambda: defaultdict(dict))
 
-    def enter(self, message: int, queue: str, at: Between, came: str = "sent") -> QueueEntry:
-        stay = QueueEntry(message, queue, at, came)
+    def enter(self, message: int, queue: str, at: Between, came: str = "sent", *, edited: bool = False) -> QueueEntry:
+        before = self._of[message]
+        stay = QueueEntry(message, queue, at, at if edited or not before else before[-1].sent, came)
         self.stays.append(stay)
         self._of[message].append(stay)
         self._here[queue][message] = self._ready[queue][message] = stay
@@ -126,6 +129,11 @@ class Account:
         stay.parked, stay.waits = parked, not parked
         del self._ready[stay.queue][stay.message]
 
+    def comes_back(self, stay: QueueEntry) -> None:
+        """It waited for long, and does not any more."""
+        stay.waits = False
+        self._ready[stay.queue][stay.message] = stay
+
     def end(
         self, stay: QueueEntry, outcome: str, at: Between, reason: str | None = None, target: str | None = None, by: Program | None = None
     ) -> None:
@@ -133,7 +141,7 @@ class Account:
         del self._here[stay.queue][stay.message]
         self._ready[stay.queue].pop(stay.message, None)
         if target is not None:
-            self.enter(stay.message, target, at, "moved")
+            self.enter(stay.message, target, at, "moved", edited=outcome == "edited")
 
 
 def reported(accounts: list[Account], exported_us: int) -> Account:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from tests.truth.account import Account, QueueEntry
 from tests.truth.bounds import OPEN, SECOND_US, Counts, Within, decided, first, last, near, ranked, ratio
-from tests.truth.lives import DEAD, FAILING, Life, Row, Rows, by_queue, failed_lives, lies, lives, on_record
+from tests.truth.lives import BY_HAND, DEAD, FAILING, Life, Row, Rows, by_queue, failed_lives, lies, lives, on_record
 from tests.truth.over_time import (
     consumers,
     died_at,
@@ -27,7 +27,8 @@ from tests.truth.over_time import (
 )
 from tests.truth.second_opinion import incidence
 
-ENDED = {"succeeded": "succeeded", "dead-lettered": "dead_lettered", "expired": "expired", "dropped": "dropped", "redriven": "moved_out"}
+ENDED = {"succeeded": "succeeded", "dead-lettered": "dead_lettered", "expired": "expired", "dropped": "dropped"}
+ENDED |= dict.fromkeys(BY_HAND, "moved_out")
 
 
 def overview(account: Account) -> Rows:
@@ -301,7 +302,7 @@ def flow(account: Account) -> Rows:
         before: set[tuple[str, str]] = set()
         for stay in life.stays:
             if stay.target is not None:
-                by_hand, way = stay.outcome == "redriven", (stay.queue, stay.target)
+                by_hand, way = stay.outcome in BY_HAND, (stay.queue, stay.target)
                 ways[stay.queue, stay.target, stay.outcome].append((stay, way in before and not by_hand))
                 before = set() if by_hand else before | {way}
     rows: Rows = {}
@@ -317,7 +318,7 @@ def journeys(account: Account) -> Rows:
     for life in lives(account):
         moves = [stay for stay in life.stays if stay.target]
         if moves:
-            way = life.queue + "".join((" ⇒ " if stay.outcome == "redriven" else " → ") + str(stay.target) for stay in moves)
+            way = life.queue + "".join((" ⇒ " if stay.outcome in BY_HAND else " → ") + str(stay.target) for stay in moves)
             ways[way, len(moves), _circles(moves)] += 1
     return {(way, hops): {"messages": count, "circles": circles} for (way, hops, circles), count in ways.items()}
 
@@ -326,7 +327,7 @@ def _circles(moves: list[QueueEntry]) -> bool:
     """Whether they come to a queue again that they had left, with nobody sending them back since."""
     left: set[str] = set()
     for stay in moves:
-        left = set() if stay.outcome == "redriven" else left | {stay.queue}
+        left = set() if stay.outcome in BY_HAND else left | {stay.queue}
         if stay.target in left:
             return True
     return False
@@ -341,7 +342,7 @@ def what_if(account: Account) -> Rows:
         figures: Row = {"deliveries": sum(len(stay.failures) for stay in failed) + len(won), "succeeded": len(won)}
         figures["dead_letters"] = sum(stay.outcome in DEAD or stay.parked for stay in failed)
         if won:
-            spans = [(stay.ended, account.of(stay.message)[0].entered) for stay in won if stay.ended]
+            spans = [(stay.ended, stay.sent) for stay in won if stay.ended]
             low, high = (sum(each) / len(won) / 1000 for each in zip(*((e.low - s.high, e.high - s.low) for e, s in spans), strict=True))
             figures["time_to_success_ms"] = Within(low, high)
         tried_again = any(len(stay.failures) + (stay.outcome == "succeeded") > 1 for stay in failed)

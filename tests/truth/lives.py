@@ -13,6 +13,7 @@ Rows = dict[tuple[Any, ...], Row]
 
 FAILING = ("delivery_limit", "not-retryable", "rejected", "gone")
 DEAD = ("dead-lettered", "dropped")
+BY_HAND = ("redriven", "edited")
 
 
 class Life:

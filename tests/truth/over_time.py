@@ -192,20 +192,23 @@ BINS = {"within_10_ms": 10, "within_100_ms": 100, "within_1_s": 1_000, "within_1
 
 
 def due_error(account: Account) -> Rows:
-    """How late retries were assigned that failed again, both attempts on record: never early, and no later than the program got them."""
+    """How late retries were assigned that failed again, both attempts on record: no later than the program got them, and early by hand."""
     rows: Rows = {}
     for queue, stays in by_queue(account).items():
         late: list[tuple[float, float]] = []
+        early = 0
         for stay in stays:
             seen = numbered(stay)
             for (before, one), (after, other) in pairwise(seen):
-                if after == before + 1 and one.due:
+                if after == before + 1 and one.due and other.assigned.high < one.due.low:
+                    early += 1
+                elif after == before + 1 and one.due:
                     late.append((max((other.assigned.low - one.due.high) / 1000, 0), (other.assigned.high - one.due.low) / 1000 + 1))
-        if late:
-            row: Row = {"retries": len(late), "early": 0, "p50_ms": ranked(late, 0.5), "p99_ms": ranked(late, 0.99)}
+        if late or early:
+            row: Row = {"retries": len(late) + early, "early": early, "p50_ms": ranked(late, 0.5), "p99_ms": ranked(late, 0.99)}
             row |= {
                 "max_ms": ranked(late, 1.0),
-                "late": decided(*(sorted(e[i] for e in late)[(len(late) - 1) // 2] > 1_000 for i in (0, 1))),
+                "late": decided(*(sorted(e[i] for e in late)[(len(late) - 1) // 2] > 1_000 for i in (0, 1))) if late else False,
             }
             above = -1.0
             for name, end in BINS.items():

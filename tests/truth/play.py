@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pika
 
@@ -23,11 +24,13 @@ from tests.truth.workload import (
     WAIT,
     Circle,
     Consume,
+    Edit,
     Expire,
     Kill,
     QueueSettings,
     Redrive,
     Restart,
+    Retry,
     Retune,
     Send,
     Workload,
@@ -74,6 +77,10 @@ class Play:
                     await self._retune(step)
                 case Redrive():
                     await self._redrive(step)
+                case Edit():
+                    await self._edit(step)
+                case Retry():
+                    await self._retry(step)
                 case Restart():
                     self.server.kill() if step.kill else self.server.stop()
                     self.server.start()
@@ -95,12 +102,12 @@ class Play:
             self.account.enter(number, step.queue, at)
             self._trim(step.queue, at)
 
-    async def _learn(self, queue: str) -> list[int]:
-        """The broker's numbers of the messages there, which AMQP clients are not told; returns those in the bodies."""
+    async def _learn(self, queue: str) -> dict[int, int]:
+        """The broker's numbers of the messages there, which AMQP clients are not told, by those in the bodies."""
         async with self._connect() as connection, connection.session() as session:
             found = {int(entry["body"]): entry["message_id"] async for entry in session.browser(queue)}
-        self.account.ids |= found
-        return sorted(found)
+        self.account.ids = found | self.account.ids
+        return found
 
     async def _send_natively(self, step: Send, numbers: range) -> list[Between]:
         times = []
@@ -326,7 +333,34 @@ class Play:
             self.account.end(stay, "redriven", at, target=home)
             self._trim(home, at)
 
+    async def _edit(self, step: Edit) -> None:
+        found = await self._learn(step.queue)
+        async with self._connect() as connection:
+            for stay in self.account.here(step.queue):
+                home, number = self.account.of(stay.message)[0].queue, len(self._left) if step.keep else stay.message
+                began = now_us()
+                self._left.setdefault(number, self._left[stay.message])
+                body, said = b"%d" % number, {"edited": True}
+                edited = await connection.edit(found[stay.message], queue=step.queue, body=body, properties=said, keep_original=step.keep)
+                at = Between.since(began)
+                if step.keep:
+                    self.account.ids[number] = edited
+                    self.account.enter(number, home, at, "moved")
+                else:
+                    self.account.end(stay, "edited", at, target=home)
+                self._trim(home, at)
+
+    async def _retry(self, step: Retry) -> None:
+        waiting = [stay for stay in self.account.here(step.queue) if stay.waits]
+        async with self._connect() as connection:
+            for how in ("hold", "release") if step.how == "release" else (step.how,):
+                other: dict[str, Any] = {"at_ms": now_us() // 1000 + 20} if how == "at" else {how: True}
+                assert await connection.retry(step.queue, **other) == len(waiting)
+        if step.how != "hold":
+            for stay in waiting:
+                self.account.comes_back(stay)
+
     async def _look(self) -> None:
         """What is left lies where the account has it."""
         for queue in {stay.queue for stay in self.account.stays}:
-            assert await self._learn(queue) == sorted(stay.message for stay in self.account.here(queue)), queue
+            assert sorted(await self._learn(queue)) == sorted(stay.message for stay in self.account.here(queue)), queue

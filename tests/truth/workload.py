@@ -79,6 +79,22 @@ class Redrive:
 
 
 @dataclass(frozen=True)
+class Edit:
+    """Each message of a dead-letter queue goes home edited; ``keep``: and stays where it is, too, so that what goes is another message."""
+
+    queue: str
+    keep: bool
+
+
+@dataclass(frozen=True)
+class Retry:
+    """What waits for long has another time by hand: "now", "at" (soon), "hold", or "release": on hold, and then not any more."""
+
+    queue: str
+    how: str
+
+
+@dataclass(frozen=True)
 class Restart:
     kill: bool
 
@@ -96,7 +112,7 @@ class Circle:
         return f"{self.queue}.wait"
 
 
-Step = Circle | Send | Expire | Consume | Retune | Kill | Redrive | Restart
+Step = Circle | Send | Expire | Consume | Retune | Kill | Redrive | Edit | Retry | Restart
 
 
 @dataclass(frozen=True)
@@ -176,6 +192,9 @@ def workloads(draw: st.DrawFn) -> Workload:
         # Of messages that die together none is known to be the first: that a redrive has to leave room for is.
         by = ONE_BY_ONE if own.length else BY
         steps.append(Consume(queue, draw(VERSIONS), draw(by)))
+        # Whose place in the queue is what, when they come back, is not the clients' to know.
+        if not own.length and draw(st.booleans()):
+            steps += [Retry(queue, draw(st.sampled_from(["now", "at", "hold", "release"]))), Consume(queue, by=draw(by))]
         if draw(SELDOM):
             steps.append(Restart(kill=draw(st.booleans())))
         if draw(st.booleans()):
@@ -191,9 +210,11 @@ def workloads(draw: st.DrawFn) -> Workload:
                 Consume(queue, by=draw(by)),
             ]
         if own.keeps_dead:
-            after = draw(st.sampled_from(["leave", "drain", "redrive"]))
+            after = draw(st.sampled_from(["leave", "drain", "redrive", "edit"]))
             if after == "drain":
                 steps.append(Consume(f"DLQ.{queue}", by=draw(BY)))
+            elif after == "edit":
+                steps += [Edit(f"DLQ.{queue}", keep=draw(st.booleans())), Consume(queue, by=draw(by))]
             elif after == "redrive":
                 # A job leaves what finds no room where it is: which that is depends on its pace.
                 steps += [Redrive(f"DLQ.{queue}", job=not own.length and draw(st.booleans())), Consume(queue, by=draw(by))]
