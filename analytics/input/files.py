@@ -32,6 +32,7 @@ class Files:
         java = spark.sparkContext._jvm
         self._path: Any = getattr(java, "org.apache.hadoop.fs.Path")
         self._io: Any = getattr(java, "org.apache.commons.io.IOUtils")
+        self._copies: Any = getattr(java, "org.apache.hadoop.fs.FileUtil")
         self._input: Any = getattr(java, "org.apache.parquet.hadoop.util.HadoopInputFile")
         self._reader: Any = getattr(java, "org.apache.parquet.hadoop.ParquetFileReader")
         self._converter: Any = getattr(java, "org.apache.spark.sql.execution.datasources.parquet.ParquetToSparkSchemaConverter")
@@ -127,9 +128,13 @@ class Files:
         file_system.copyToLocalFile(False, hadoop_path, self._path(f"file:{local}"), True)
 
     def put(self, local: str, path: str) -> None:
-        """Move a file of this machine to ``path``, replacing what was there."""
+        """Move a file of this machine to ``path``, replacing what was there.
+
+        As a stream: connectors have ways of their own for local files, which not every store that speaks S3 understands.
+        """
+        here, source = self._open(f"file:{local}")
         file_system, hadoop_path = self._open(path)
-        file_system.copyFromLocalFile(True, True, self._path(f"file:{local}"), hadoop_path)
+        self._copies.copy(here, source, file_system, hadoop_path, True, True, self._configuration)
 
     def publish(self, path: str, text: str) -> bool:
         """Make a file that appears whole, or not at all; false where there is one of this name, which stays.

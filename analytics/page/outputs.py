@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import AnalyticsError
 from ..input.files import Files
+from ..input.inputs import cause
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,14 +53,27 @@ class Output:
             self._files.fetch(part, copy)
             table = pq.read_table(copy, partitioning=None, memory_map=False)
             _write_csv(table, Path(scratch, f"{name}.csv"))
-            self._files.put(f"{scratch}/{name}.csv", f"{self._out}/csv/{name}.csv")
+            with self._told():
+                self._files.put(f"{scratch}/{name}.csv", f"{self._out}/csv/{name}.csv")
         return table
 
     def write_report(self, html: str, findings: Sequence[Mapping[str, Any]] | None = None) -> None:
         """The page, and ``findings.json`` beside it for programs."""
-        if findings is not None:
-            self._files.write_text(f"{self._out}/{FINDINGS_NAME}", json.dumps(findings, indent=1, ensure_ascii=False) + "\n")
-        self._files.write_text(self.report_path, html)
+        with self._told():
+            if findings is not None:
+                self._files.write_text(f"{self._out}/{FINDINGS_NAME}", json.dumps(findings, indent=1, ensure_ascii=False) + "\n")
+            self._files.write_text(self.report_path, html)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """What goes wrong here is no fault of the input. Raises AnalyticsError out-io."""
+        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+
+        try:
+            yield
+        except Py4JJavaError as error:
+            told = f"{self._out} cannot be written: {cause(error)}"
+            raise AnalyticsError("out-io", told, "Check the address, the room and the rights there.") from error
 
 
 def _write_csv(table: Any, path: Path) -> None:

@@ -9,16 +9,17 @@ if TYPE_CHECKING:
 
 STAY = ("broker_id", "sequence")
 #: Reasons that are not the consumer's: the last error, if there was one, is not the cause. All others are, also the name of a rule.
-OTHERWISE = ("expired", "maxlen", "deleted")
+OTHERWISE = ("expired", "maxlen", "deleted", "dead-letter-retention", "dead-letter-quota")
 
 
 def deaths(dead_letters: DataFrame, messages: DataFrame, attempts: DataFrame, deliveries_by_minute: DataFrame) -> DataFrame:
     """One row a death, and one for each queue and minute in which messages were dropped of which the broker keeps no more than the count.
 
     ``broker_id``, ``message_id`` (null: counted only), ``queue``, ``address``, ``died_at``; ``outcome``: ``dead-lettered``, ``expired``,
-    ``dropped`` (removed); ``reason``: ``delivery_limit``, ``poison``, ``not-retryable``, ``rejected``, ``expired``, ``maxlen``, or the name
-    of the rule that dropped it; ``error_class``, ``error_text``: of the last attempt, where failing was the reason; ``target_queues``,
-    ``lies_in``: where it was put, and where a copy lies; ``deaths``: how many, 1 but for those that were only counted.
+    ``dropped`` (removed); ``reason``: ``delivery_limit``, ``poison``, ``not-retryable``, ``rejected``, ``expired``, ``maxlen``, the setting
+    that removed a dead letter, or the name of the rule that dropped it; ``error_class``, ``error_text``: of the last attempt, where failing
+    was the reason; ``target_queues``, ``lies_in``: where it was put, and where a copy lies; ``deaths``: how many, 1 but for those that were
+    only counted.
     """
     from pyspark.sql import functions as F
 

@@ -38,6 +38,8 @@ exec {java} "${{arguments[@]}}"
 
 
 _INCUBATOR, _GONE_SINCE_24 = "--add-modules=jdk.incubator.vector", "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
+#: What Spark's launcher puts among the classes, where they are set.
+_CLASSES_TOO = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
 #: An archive begins with its kind; Java writes that last.
 _UNFINISHED = bytes(4)
 
@@ -62,9 +64,13 @@ class Java:
     def class_sharing(self, spark: Path, environ: Mapping[str, str] | None = None) -> str:
         """Options that map the archive of this Java and the installed ``spark``, or have Java write it when it ends: some 200 MB.
 
-        Java looks whether it fits, and does without where it does not. Empty where no cache can be written.
+        Java looks whether it fits, and does without where it does not. Empty where no cache can be written, and where there are
+        directories among the classes, of which Java makes no archive and says so when it ends.
         """
-        place = _cache(os.environ if environ is None else environ)
+        environ = os.environ if environ is None else environ
+        if any(environ.get(name) for name in _CLASSES_TOO):
+            return ""
+        place = _cache(environ)
         ours = f"{self.home.resolve()} {self.version} {spark} {spark.stat().st_mtime_ns}"
         # The packaged runtime has no archive of its own classes, on which the older kind builds.
         use, make, kind = ("AOTCache", "AOTCacheOutput", "aot") if self.packaged else ("SharedArchiveFile", "ArchiveClassesAtExit", "jsa")

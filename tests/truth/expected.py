@@ -13,6 +13,7 @@ from tests.truth.bounds import OPEN, SECOND_US, Counts, Within, decided, first, 
 from tests.truth.lives import BY_HAND, DEAD, FAILING, Life, Row, Rows, by_queue, failed_lives, lies, lives, on_record
 from tests.truth.over_time import (
     consumers,
+    counted_only,
     died_at,
     due_error,
     growth,
@@ -136,8 +137,7 @@ def dead_letter_groups(account: Account) -> Rows:
         if stay.outcome in (*DEAD, "expired"):
             record = on_record(stay) if stay.reason in FAILING else []
             fault = texts.get(record[-1].error) if record and record[-1].text is not None else None
-            counted_only = stay.outcome == "dropped" and not stay.failures
-            source = None if counted_only else account.of(stay.message)[0].queue
+            source = None if counted_only(stay) else account.of(stay.message)[0].queue
             groups[stay.target, stay.queue, source, stay.reason, kind_of(stay), fault].append(stay)
     rows: Rows = {}
     for key, stays in groups.items():

@@ -227,10 +227,15 @@ def deaths_of(account: Account) -> dict[str, list[QueueEntry]]:
     }
 
 
+def counted_only(stay: QueueEntry) -> bool:
+    """Of what gave way without ever failing the broker keeps no record."""
+    return stay.reason == "maxlen" and stay.outcome == "dropped" and not stay.failures
+
+
 def died_at(stay: QueueEntry) -> Between:
     """Of what was removed without ever failing only the minute is kept."""
     assert stay.ended is not None
-    if stay.outcome != "dropped" or stay.failures:
+    if not counted_only(stay):
         return stay.ended
     return Between(stay.ended.low // MINUTE_US * MINUTE_US, stay.ended.high // MINUTE_US * MINUTE_US)
 

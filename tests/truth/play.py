@@ -28,6 +28,7 @@ from tests.truth.workload import (
     Expire,
     Kill,
     QueueSettings,
+    Quota,
     Redrive,
     Restart,
     Retry,
@@ -79,6 +80,8 @@ class Play:
                     await self._redrive(step)
                 case Edit():
                     await self._edit(step)
+                case Quota():
+                    await self._quota(step)
                 case Retry():
                     await self._retry(step)
                 case Restart():
@@ -174,12 +177,27 @@ class Play:
 
     async def _retune(self, step: Retune) -> None:
         self._settings[step.queue] = settings = replace(self._settings[step.queue], limit=step.limit)
-        self.server.config["address-settings"][step.queue] = settings.as_yaml()
+        self.account.limits[step.queue].append((step.limit, await self._reload(step.queue, settings.as_yaml())))
+
+    async def _reload(self, queue: str, settings: dict[str, Any]) -> Between:
+        self.server.config["address-settings"][queue] = settings
         self.server.write_config()
         async with self._connect() as connection:
             began = now_us()
             await connection.call("reload")
-        self.account.limits[step.queue].append((step.limit, Between.since(began)))
+        return Between.since(began)
+
+    async def _quota(self, step: Quota) -> None:
+        settings, began = self._settings[step.queue], now_us()
+        limits = {"dead-letter-quota": step.most, "dead-letter-archive": step.archive}
+        await self._reload(step.queue, settings.as_yaml() | limits)
+        for queue in (f"DLQ.{step.queue}", f"EXP.{step.queue}"):
+            going = self.account.here(queue)[: -step.most]
+            if going:
+                await asyncio.to_thread(self.server.logged, f"dead-letters-removed: queue {queue}: {len(going)} dead letter")
+            for stay in going:
+                self.account.end(stay, "dropped", Between.since(began), "dead-letter-quota")
+        await self._reload(step.queue, settings.as_yaml())
 
     async def _worker(self, queue: str, by: str, version: str, number: int = 0) -> Worker:
         program = Program(f"worker-{by}-{number}", version, HOST)
@@ -334,9 +352,11 @@ class Play:
             self._trim(home, at)
 
     async def _edit(self, step: Edit) -> None:
+        if not (dead := self.account.here(step.queue)):
+            return
         found = await self._learn(step.queue)
         async with self._connect() as connection:
-            for stay in self.account.here(step.queue):
+            for stay in dead:
                 home, number = self.account.of(stay.message)[0].queue, len(self._left) if step.keep else stay.message
                 began = now_us()
                 self._left.setdefault(number, self._left[stay.message])

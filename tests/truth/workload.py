@@ -87,6 +87,15 @@ class Edit:
 
 
 @dataclass(frozen=True)
+class Quota:
+    """Only so many of what died in the queue are left, the latest; for a moment, so that clients know which those are."""
+
+    queue: str
+    most: int
+    archive: bool
+
+
+@dataclass(frozen=True)
 class Retry:
     """What waits for long has another time by hand: "now", "at" (soon), "hold", or "release": on hold, and then not any more."""
 
@@ -112,7 +121,7 @@ class Circle:
         return f"{self.queue}.wait"
 
 
-Step = Circle | Send | Expire | Consume | Retune | Kill | Redrive | Edit | Retry | Restart
+Step = Circle | Send | Expire | Consume | Retune | Kill | Redrive | Edit | Quota | Retry | Restart
 
 
 @dataclass(frozen=True)
@@ -189,8 +198,9 @@ def workloads(draw: st.DrawFn) -> Workload:
         steps.append(Send(queue, tuple(draw(BATCHES)), by="amqp" if own.declared else draw(BY)))
         if draw(st.booleans()):
             steps.append(Kill(queue, draw(BY), broker=draw(SELDOM)))
-        # Of messages that die together none is known to be the first: that a redrive has to leave room for is.
-        by = ONE_BY_ONE if own.length else BY
+        after = draw(st.sampled_from(["leave", "drain", "redrive", "edit", "cut"])) if own.keeps_dead else "leave"
+        # Of messages that die together none is known to be the first: that a redrive has to leave room for is, and that a quota takes.
+        by = ONE_BY_ONE if own.length or after == "cut" else BY
         steps.append(Consume(queue, draw(VERSIONS), draw(by)))
         # Whose place in the queue is what, when they come back, is not the clients' to know.
         if not own.length and draw(st.booleans()):
@@ -209,15 +219,15 @@ def workloads(draw: st.DrawFn) -> Workload:
                 Send(queue, tuple(draw(st.lists(PLANS, min_size=1, max_size=8))), by=draw(BY)),
                 Consume(queue, by=draw(by)),
             ]
-        if own.keeps_dead:
-            after = draw(st.sampled_from(["leave", "drain", "redrive", "edit"]))
-            if after == "drain":
-                steps.append(Consume(f"DLQ.{queue}", by=draw(BY)))
-            elif after == "edit":
-                steps += [Edit(f"DLQ.{queue}", keep=draw(st.booleans())), Consume(queue, by=draw(by))]
-            elif after == "redrive":
-                # A job leaves what finds no room where it is: which that is depends on its pace.
-                steps += [Redrive(f"DLQ.{queue}", job=not own.length and draw(st.booleans())), Consume(queue, by=draw(by))]
+        if after == "drain":
+            steps.append(Consume(f"DLQ.{queue}", by=draw(BY)))
+        elif after == "edit":
+            steps += [Edit(f"DLQ.{queue}", keep=draw(st.booleans())), Consume(queue, by=draw(by))]
+        elif after == "redrive":
+            # A job leaves what finds no room where it is: which that is depends on its pace.
+            steps += [Redrive(f"DLQ.{queue}", job=not own.length and draw(st.booleans())), Consume(queue, by=draw(by))]
+        elif after == "cut":
+            steps.append(Quota(queue, draw(st.integers(1, 3)), archive=draw(SELDOM)))
     if draw(st.booleans()):
         steps.append(Circle(tuple(draw(st.lists(st.integers(0, 3), min_size=1, max_size=6)))))
     return Workload(queues, tuple(steps))

@@ -106,3 +106,5 @@ def test_the_archive_of_classes_is_written_until_it_is_whole(tmp_path: Path) -> 
     archive.write_bytes(b"\xa8\xba\x0b\xf0" + bytes(4092))
     assert f"-XX:SharedArchiveFile={archive}" in found.class_sharing(tmp_path / "jdk", environ(tmp_path))
     assert str(archive) not in found.class_sharing(tmp_path, environ(tmp_path))  # another Spark
+    # Java would complain when it ends.
+    assert found.class_sharing(tmp_path / "jdk", {**environ(tmp_path), "SPARK_CONF_DIR": "/etc/spark"}) == ""
