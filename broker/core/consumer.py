@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypedDict, cast
 
-from .message import REFERENCE_BYTES, MessageReference, Where
+from .message import IN_COMMIT, REFERENCE_BYTES, MessageReference, Where
 from .redelivery import ConsumerPolicy
 from .selector import Selector
 
@@ -338,11 +338,12 @@ class Consumer:
         return held, missing
 
     def release(self, references: Iterable[MessageReference]) -> None:
-        """Takes settled references out of the window."""
-        count = size = 0
+        """Takes settled references out of the window; they stand in IN_COMMIT until told otherwise."""
+        unsettled, count, size = self.unsettled, 0, 0
         for reference in references:
-            del self.unsettled[reference.tag]
+            del unsettled[reference.tag]
             reference.consumer = None
+            reference.where = IN_COMMIT
             size += reference.message.size
             count += 1
         self._holds(-REFERENCE_BYTES * count - size)

@@ -156,9 +156,9 @@ class Pending:
             self._came_back[priority] += len(run)
         self._counted(len(references), size, max(runs, default=0))
 
-    def append_all(self, references: list[MessageReference]) -> None:
-        """New arrivals, each above every other."""
-        fresh, nobody, top, size = self._fresh, _NO_FRESH, 0, 0
+    def append_all(self, references: list[MessageReference], size: int) -> None:
+        """New arrivals, each above every other, of messages of ``size`` bytes."""
+        fresh, nobody, top = self._fresh, _NO_FRESH, 0
         for reference in references:
             priority = reference.priority
             reference.where = PENDING
@@ -168,7 +168,6 @@ class Pending:
             line.append(reference)
             if priority > top:
                 top = priority
-            size += reference.message.size
         self._counted(len(references), size, top)
 
     def append_page(self, references: list[MessageReference]) -> None:
@@ -178,7 +177,7 @@ class Pending:
         if fresh and fresh[-1].sequence > references[0].sequence:
             self.put_back(references)
         else:
-            self.append_all(references)
+            self.append_all(references, sum([reference.message.size for reference in references]))
 
     def _counted(self, number: int, size: int, top: int) -> None:
         if top > self._top:

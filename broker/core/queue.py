@@ -210,9 +210,9 @@ class Queue:
         self.pending.append(reference)
         self._offer(reference)
 
-    def append_all(self, references: list[MessageReference]) -> None:
-        """New arrivals, a frame's worth."""
-        self.pending.append_all(references)
+    def append_all(self, references: list[MessageReference], size: int) -> None:
+        """New arrivals, a frame's worth, of messages of ``size`` bytes."""
+        self.pending.append_all(references, size)
         self._offer_all(references)
 
     def append_page(self, references: list[MessageReference]) -> None:
@@ -267,12 +267,10 @@ class Queue:
         reference.where = to
 
     def release(self, consumer: Consumer, references: list[MessageReference]) -> None:
-        """Settled references leave a consumer's window; they stand in IN_COMMIT until told otherwise."""
+        """Settled references leave a consumer's window."""
         self._released(consumer)
         consumer.release(references)
         self.delivering -= len(references)
-        for reference in references:
-            reference.where = IN_COMMIT
 
     def _released(self, consumer: Consumer) -> None:
         if consumer.isolated_until_ms:

@@ -16,31 +16,32 @@ def fan_out(state: BrokerState, messages: list[Message], queues: list[Queue]) ->
 
     False, and nothing done, where a queue would keep some of them in memory and not the others.
     """
-    stay = _stay(state, messages, queues)
+    size = sum([message.size for message in messages])
+    stay = _stay(state, messages, queues, size)
     if stay is None:
         return False
     # In the first queue they have the messages' own numbers.
     sequence = state.recorder.next_ids(len(messages) * len(queues))
-    records, weight = state.references.share(messages, sequence, sum(stay))
+    records, weight = state.references.share(messages, sequence, sum(stay), size)
     durable, join = sum([message.durable for message in messages]), state.references.join
     for queue, stays in zip(queues, stay, strict=True):
         queue.counts[SENT] += len(messages)
         if not stays:
             state.join_on_disk(queue, messages, sequence, records)
         elif queue.consumers:
-            queue.append_all(join(queue, messages, sequence, durable, weight))
+            queue.append_all(join(queue, messages, sequence, durable, weight), size)
         else:
             # Nobody is there that they could be offered to.
-            queue.pending.append_all(join(queue, messages, sequence, durable, weight))
+            queue.pending.append_all(join(queue, messages, sequence, durable, weight), size)
         sequence += len(messages)
         if queue.consumers:
             state.mark_ready(queue)
     return True
 
 
-def _stay(state: BrokerState, messages: list[Message], queues: list[Queue]) -> list[bool] | None:
+def _stay(state: BrokerState, messages: list[Message], queues: list[Queue], size: int) -> list[bool] | None:
     """For each queue whether it keeps all of them in memory, or none; None where one keeps a part."""
-    pager, number, size = state.pager, len(messages), sum([message.size for message in messages])
+    pager, number = state.pager, len(messages)
     stay = pager.rooms(queues, number, size)
     if not all(stay):
         durable = sum([message.durable for message in messages])

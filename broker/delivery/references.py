@@ -52,17 +52,17 @@ class References:
 
     # -- they begin --------------------------------------------------------------------------------------------------
 
-    def arrive(self, queue: Queue, messages: list[Message]) -> list[MessageReference]:
-        """Those of fresh messages to one queue and no other."""
+    def arrive(self, queue: Queue, messages: list[Message], size: int) -> list[MessageReference]:
+        """Those of fresh messages, of ``size`` bytes, to one queue and no other."""
         first = self._recorder.next_ids(len(messages))
-        durable, size, weight = self._number(messages, first, 1, int(queue.durable))
-        return self._join(queue, messages, first, durable if queue.durable else 0, weight, size)
+        durable, durable_weight, weight = self._number(messages, first, 1, int(queue.durable), size)
+        return self._join(queue, messages, first, durable if queue.durable else 0, weight, durable_weight)
 
-    def share(self, messages: list[Message], first: int, queues: int) -> tuple[list[MessageRecord | None], int]:
-        """Numbers fresh messages from ``first`` on, which so many durable queues keep in memory (``join``); none may. The bodies of durable
-        ones are recorded then, each once; returns what these are there, and what all of them weigh.
+    def share(self, messages: list[Message], first: int, queues: int, size: int) -> tuple[list[MessageRecord | None], int]:
+        """Numbers fresh messages of ``size`` bytes from ``first`` on, which so many durable queues keep in memory (``join``); none may. The
+        bodies of durable ones are recorded then, each once; returns what these are there, and what all of them weigh.
         """
-        _, _, weight = self._number(messages, first, queues, queues)
+        _, _, weight = self._number(messages, first, queues, queues, size)
         records: list[MessageRecord | None] = []
         for message in messages:
             record: MessageRecord | None = None
@@ -77,16 +77,15 @@ class References:
         """Those of shared messages, so many of them durable, to one of their queues, numbered from ``first`` on."""
         return self._join(queue, messages, first, durable, weight, 0, shared=True)
 
-    def _number(self, messages: list[Message], first: int, queues: int, stored: int) -> tuple[int, int, int]:
+    def _number(self, messages: list[Message], first: int, queues: int, stored: int, size: int) -> tuple[int, int, int]:
         """Fresh messages and their references to so many queues are counted in; ``stored``: the durable ones of these, of each message.
 
-        Returns how many messages are durable, what these are on their way to the disk, and what all of them weigh.
+        Returns how many messages are durable, what these weigh, and what all of them do.
         """
-        size = weight = transient = transient_size = transient_weight = 0
+        weight = transient = transient_size = transient_weight = 0
         for number, message in enumerate(messages, first):
             message.message_id = number
             message.references = queues
-            size += message.size
             weight += message.weight
             if message.durable:
                 message.stored = stored

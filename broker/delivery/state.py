@@ -50,17 +50,19 @@ class BrokerState(SharedState):
 
     def arrive(self, messages: list[Message], queue: Queue) -> None:
         """The plain case of sending, a frame at a time: messages that all go to one queue, and at once."""
-        pager = self.pager
+        pager, size = self.pager, _size_of(messages)
         queue.counts[SENT] += len(messages)
         self.mark_ready(queue)
-        if not queue.durable or pager.room(queue, len(messages), sum([message.size for message in messages])):
-            queue.append_all(self.references.arrive(queue, messages))
+        if not queue.durable or pager.room(queue, len(messages), size):
+            queue.append_all(self.references.arrive(queue, messages, size), size)
             return
-        for stays, run in groupby(messages, lambda message: not message.durable or pager.keeps(queue, queue.priority_of(message.priority))):
+        for stays, part in groupby(messages, lambda each: not each.durable or pager.keeps(queue, queue.priority_of(each.priority))):
+            run = list(part)
             if stays:
-                queue.append_all(self.references.arrive(queue, list(run)))
+                size = _size_of(run)
+                queue.append_all(self.references.arrive(queue, run, size), size)
             else:
-                self._arrive_on_disk(list(run), queue)
+                self._arrive_on_disk(run, queue)
 
     def _arrive_on_disk(self, messages: list[Message], queue: Queue) -> None:
         first = self.recorder.next_ids(len(messages))
@@ -147,3 +149,7 @@ class BrokerState(SharedState):
             self.place(references, fresh=True)
 
         self.recorder.when_safe(arrive)
+
+
+def _size_of(messages: list[Message]) -> int:
+    return sum([message.size for message in messages])
