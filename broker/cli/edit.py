@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import AsyncIterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -199,21 +200,24 @@ async def _edit_all(
     from homing.client import UsageError
 
     edited: dict[int, int] = {}
+    made: set[int] = set()
     refused: list[dict[str, Any]] = []
-    with progress_bar(counted=False) as progress:
+    with progress_bar(counted=False) as progress, of.told_when_stopped(lambda: f"{len(edited):,} edited"):
         task = progress.add_task("edit", total=None)
         async for messages in _pages(connection, arguments["queue"], wanted, _AT_A_TIME):
             edits = []
-            # Those that take the place of others may come to the same queue, and are not meant.
-            made = {*edited.values()}
-            for each in messages:
-                if each["message_id"] not in made and each["message_id"] not in edited:
-                    try:
-                        edits.append(change.of(each))
-                    except UsageError as error:
-                        refused.append({"message_id": each["message_id"], "code": error.code, "message": error.message, "fix": error.fix})
+            # Those that take the place of others may come to the same queue: from the first of them on, all came after this began.
+            meant = list(takewhile(lambda each: each["message_id"] not in made, messages))
+            for each in meant:
+                try:
+                    edits.append(change.of(each))
+                except UsageError as error:
+                    refused.append({"message_id": each["message_id"], "code": error.code, "message": error.message, "fix": error.fix})
             done = (await connection.call("edit", edits=edits, **arguments))["edits"] if edits else []
             edited |= {each["message_id"]: each["edited"] for each in done if each["edited"] is not None}
+            made.update(each["edited"] for each in done if each["edited"] is not None)
             refused += [each for each in done if each["edited"] is None]
             progress.update(task, description=f"{len(edited):,} edited")
+            if len(meant) < len(messages):
+                break
     return edited, refused

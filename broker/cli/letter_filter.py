@@ -6,13 +6,14 @@ import functools
 import inspect
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Annotated, Any, Final
 
 import typer
 
-from .output import progress_bar
+from .output import note, progress_bar
 from .values import property_given
 
 _POSITIONAL: Final = inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -81,19 +82,35 @@ def filtered(command: Callable[..., None], options: dict[str, Any] = OPTIONS) ->
     return with_options
 
 
+@contextmanager
+def told_when_stopped(said: Callable[[], str]) -> Iterator[None]:
+    """Ctrl-C within it leaves behind how far it was."""
+    from asyncio import CancelledError
+
+    try:
+        yield
+    except CancelledError:
+        note(f"stopped after {said()}")
+        raise
+
+
 async def in_pages(connection: Any, verb: str, **arguments: Any) -> dict[str, int]:
     """Calls the verb again where it left off, until it is at its end; returns ``messages`` and ``looked_at``, added up.
 
-    How far it is is shown on a terminal; Ctrl-C ends it between two steps, and what was done is done.
+    How far it is is shown on a terminal; Ctrl-C ends it between two steps, what was done is done, and how much that is is told.
     """
     after: Any = None
     done = {"messages": 0, "looked_at": 0}
-    with progress_bar(counted=False) as progress:
+
+    def said() -> str:
+        return f"{done['messages']:,} of {done['looked_at']:,} looked at"
+
+    with progress_bar(counted=False) as progress, told_when_stopped(said):
         task = progress.add_task(verb, total=None)
         while True:
             answer = await connection.call(verb, after=after, **arguments)
             after = answer["next"]
             done = {name: done[name] + answer[name] for name in done}
-            progress.update(task, description=f"{done['messages']:,} of {done['looked_at']:,} looked at")
+            progress.update(task, description=said())
             if after is None:
                 return done

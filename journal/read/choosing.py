@@ -26,9 +26,10 @@ _CAUSE: Final = "r.cause"
 _DEAD: Final = "reference r INDEXED BY reference_dead WHERE r.queue_id = ? AND r.cause & 7"
 _BY_RANK: Final = "reference r INDEXED BY reference_order WHERE r.queue_id = ? AND r.rank = ?"
 _BY_KEY: Final = "reference r INDEXED BY reference_key WHERE r.queue_id = ? AND r.message_key = ? AND r.message_key IS NOT NULL"
-#: Those that were moved or share their body; and those that have their message's own number.
+#: Those that were moved or share their body; and those that have their message's own number. Found by these, and not by walking through
+#: the queue's index for them.
 BY_NUMBER: Final = (
-    "reference r WHERE r.queue_id = ? AND r.sequence IN (SELECT o.sequence FROM reference o INDEXED BY reference_message"
+    "reference r WHERE +r.queue_id = ? AND r.sequence IN (SELECT o.sequence FROM reference o INDEXED BY reference_message"
     " WHERE o.message_id IN (SELECT value FROM json_each(?)) AND (o.overlay_blob IS NOT NULL OR o.message_blob IS NULL)"
     " UNION SELECT value FROM json_each(?))"
 )

@@ -39,8 +39,7 @@ def next_waiting(connection: sqlite3.Connection, queue_id: int, choice: Choice, 
     rows, values = _BY_TIME, tuple[Any, ...]((queue_id,))
     if choice.message_ids is not None:
         numbers = json.dumps(choice.message_ids)
-        # By their numbers, not by walking through all that has a time.
-        rows, values = BY_NUMBER.replace("r.queue_id", "+r.queue_id"), (queue_id, numbers, numbers)
+        rows, values = BY_NUMBER, (queue_id, numbers, numbers)
     look = LOOK_ROWS if choice.takes is not None else limit
     entries = json.loads(connection.execute(_NEXT.format(rows=rows), (*values, *after, until_ms, look)).fetchone()[0])
     sequences: list[int] = []
