@@ -117,10 +117,14 @@ class Pager:
 
     def moved(self, queue: Queue, left: list[ReferenceRecord], home: Queue, came: list[ReferenceRecord]) -> None:
         """Messages that were only on disk, without a time, are so in another queue: in the open batch and nowhere else."""
+        alike: dict[tuple[int, int], list[ReferenceRecord]] = {}
         for old, new in zip(left, came, strict=True):
-            size = size_on_disk(old.message)
-            self._count_out(queue, old.priority, False, size)
-            self.arrived(home, new.priority, new.sequence, size, None)
+            alike.setdefault((old.priority, new.priority), []).append(new)
+        for (before, priority), records in alike.items():
+            size = sum([size_on_disk(record.message) for record in records])
+            queue.pending.come_from_disk(before, len(records), size)
+            home.pending.left_on_disk(priority, records[0].sequence, size)
+            home.pending.found_on_disk(priority, len(records) - 1, 0, records[-1].sequence)
 
     def leave(self, reference: MessageReference) -> bool:
         """A fresh reference that is recorded and about to be ready is forgotten if it has no place in memory; whether it was."""

@@ -177,6 +177,18 @@ async def test_a_dry_run_and_the_command_line(connection: Connection, server: Se
     assert command("redrives", "status", "999999", url=server.url).returncode == 4
 
 
+async def test_what_goes_from_disk_to_disk_is_counted_where_it_lies(connection: Connection) -> None:
+    queue = name()
+    dead = await die(connection, queue)
+    await connection.redrive(dead, limit=20, wait=True)
+    await holds(connection, queue, pending=20)
+    # What is left is not in memory, and would not be where it goes.
+    await connection.redrive(dead, wait=True)
+    for each, count in ((dead, 0), (queue, COUNT)):
+        found = await connection.call("queue", queue=each)
+        assert (found["messages"], found["pending"], found["scheduled"]) == (count, count, 0)
+
+
 async def test_the_figures_of_a_job_are_what_its_consumers_did(connection: Connection) -> None:
     queue = name()
     dead = await die(connection, queue)
