@@ -185,7 +185,7 @@ def _progress(job: dict[str, Any]) -> str:
 
 _TOLD: Final = (
     ("succeeded", "succeeded"),
-    ("waiting", "waiting"),
+    ("waiting", "not settled yet"),
     ("died", "dead again"),
     ("gone", "gone otherwise"),
     ("bounced", "failed again as before"),
