@@ -396,8 +396,8 @@ class DeadLetterOffice:
         there = queue.references
         if any(record.sequence in there or not can_move(record) for record in records):
             return False
-        priorities = {home.priority_of(record.message.priority) for record in records}
-        return not any(self._state.pager.keeps(home, priority) for priority in priorities)
+        priorities = {record.message.priority for record in records}
+        return not any(self._state.pager.keeps(home, home.priority_of(priority)) for priority in priorities)
 
     def _send_back(self, queue: Queue, records: list[ReferenceRecord], home: Queue, job_id: int) -> int:
         state = self._state

@@ -38,25 +38,27 @@ def move_back(
     All of it is in the open batch; what the queues count of messages on disk is the caller's.
     """
     batch, minute, number = recorder.batch, now_ms // _MINUTE_MS, len(records)
+    key_name = queue.settings.message_key_property
     moved: dict[int, ReferenceRecord] = {}
+    told: dict[OutcomeDetail, list[tuple[int, int]]] = {}
+    stays: list[tuple[int, int]] = []
+    before, priority, deliveries, cause = None, 0, 0, 0
     for sequence, record in enumerate(records, recorder.next_ids(number)):
-        hops = record.hops or ()
-        values = (
-            home.queue_id,
-            home.priority_of(record.message.priority),
-            sequence,
-            deliveries_at(hops, home),
-            *(0, 0, 0, None, None),
-            cause_when_back(record.cause),
-            job_id,
-            now_ms,
-            hops,
-            record.message,
-            False,
-        )
+        hops, message = record.hops or (), record.message
+        # Most in a row are alike, and what follows from that is worked out once.
+        alike = (*record[9:12], record.delivery_count, message.priority, message.address, message.sent_at_ms, message.producer, hops[0][1])
+        if alike != before or len(hops) > 1 or key_name is not None:
+            before, priority, deliveries = alike, home.priority_of(message.priority), deliveries_at(hops, home)
+            cause = cause_when_back(record.cause)
+            detail = _outcome(record, queue, home, key_in(message.properties, key_name))
+            if detail not in told:
+                told[detail] = []
+                batch.outcome(Outcomes(queue.queue_id, now_ms, _OUTCOME, detail, told[detail]))
+            stays = told[detail]
+        values = (home.queue_id, priority, sequence, deliveries, 0, 0, 0, None, None, cause, job_id, now_ms, hops, message, False)
         moved[sequence] = make(ReferenceRecord, values)
+        stays.append((message.message_id, record.sequence))
     left = [record.sequence for record in records]
-    _tell(recorder, queue, records, home, now_ms)
     recorder.faults.sent_back(Counter([record.cause for record in records]))
     batch.add_fresh(moved, sum([record.message.weight for record in records]), dict(zip(moved, left, strict=True)))
     batch.delete_all(left)
@@ -67,28 +69,19 @@ def move_back(
     return list(moved.values())
 
 
-def _tell(recorder: Recorder, queue: Queue, records: list[ReferenceRecord], home: Queue, now_ms: int) -> None:
-    """How their stays ended; those alike together."""
-    batch, name, targets = recorder.batch, queue.settings.message_key_property, (home.name,)
-    told: dict[OutcomeDetail, list[tuple[int, int]]] = {}
-    for record in records:
-        message, died_in = record.message, (record.hops or ())[-1][1]["queue"]
-        values = (
-            message.address,
-            message.sent_at_ms,
-            record.entered_at_ms,
-            0,
-            record.delivery_count,
-            None,
-            targets,
-            key_in(message.properties, name),
-            None,
-            message.producer or None,
-            None if died_in == queue.name else died_in,
-        )
-        detail = make(OutcomeDetail, values)
-        stays = told.get(detail)
-        if stays is None:
-            stays = told[detail] = []
-            batch.outcome(Outcomes(queue.queue_id, now_ms, _OUTCOME, detail, stays))
-        stays.append((message.message_id, record.sequence))
+def _outcome(record: ReferenceRecord, queue: Queue, home: Queue, key: str | None) -> OutcomeDetail:
+    """How its stay ended."""
+    message, died_in = record.message, (record.hops or ())[-1][1]["queue"]
+    return OutcomeDetail(
+        message.address,
+        message.sent_at_ms,
+        record.entered_at_ms,
+        0,
+        record.delivery_count,
+        None,
+        (home.name,),
+        key,
+        None,
+        message.producer or None,
+        None if died_in == queue.name else died_in,
+    )
