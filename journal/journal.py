@@ -9,11 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from .backup.backup import Backups
 from .commit.batch import WriteBatch
@@ -27,6 +25,7 @@ from .opening import no_room, open_error
 from .options import JournalOptions
 from .read.pages import Page, Wanted, read_alone
 from .read.recovery import recover
+from .read.turns import Read, Turns
 from .store.commits import Mark, MarkFile, commit, nothing_missing
 from .store.directory import DATABASE_NAME, DirectoryLock, Disk, check_header, damaged, prepare_directory
 from .store.sqlite import Store, WalMeter, open_store
@@ -36,16 +35,9 @@ __all__ = ["Journal", "JournalError", "JournalOptions"]
 log = logging.getLogger("homing.journal")
 
 _IDLE_S = 1.0
+_LATELY_S = 1.0
 #: What a reference that is to be written takes beside its message, about.
 _ROW_BYTES = 400
-
-
-class _Read(NamedTuple):
-    """A page that is wanted, who takes it, and who is told that it cannot be had."""
-
-    wanted: Wanted
-    take: Callable[[Page], None]
-    failed: Callable[[Exception], None]
 
 
 class Journal:
@@ -89,10 +81,7 @@ class Journal:
         #: Seconds since the last commit, about.
         self._idle_seconds = 0
         self._second()
-        #: Pages that are wanted: for consumers, and by those who look at everything; one of each in turn.
-        self._reads: deque[_Read] = deque()
-        self._scans: deque[_Read] = deque()
-        self._scan_is_next = False
+        self._reads = Turns()
         self._flushes: set[asyncio.Future[None]] = set()
         #: Of these: everything is on disk, and it was not looked yet how things stand since.
         self._flushed: list[asyncio.Future[None]] = []
@@ -103,9 +92,10 @@ class Journal:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="journal")
 
     @property
-    def sync_ms(self) -> float:
-        """What the disk takes for a commit, by the last ones."""
-        return self._writer_thread.sync_ms
+    def sync_ms(self) -> float | None:
+        """What the disk takes for a commit, by the last ones; None where nobody has waited for one within the last second."""
+        lately = asyncio.get_running_loop().time() < self._scheduler.awaited_s + _LATELY_S
+        return self._writer_thread.sync_ms if lately else None
 
     @property
     def waits_s(self) -> float:
@@ -230,35 +220,46 @@ class Journal:
     def read(self, wanted: Wanted, take: Callable[[Page], None], failed: Callable[[Exception], None]) -> None:
         """Reads a page between two commits and hands it over on the loop, before anything else is committed.
 
+        ``ready`` and ``due`` pages are for consumers and read at once. Any other is a step of work on many messages, and whoever waits for
+        a commit goes before it: who waits already before the page is read, who came meanwhile before what becomes of it.
+
         ``ready`` and ``due`` pages, and any with ``on_disk``, show what is on disk by then; others everything appended before this call.
         What is deleted in a batch that waits is left out; what else the caller knows better than the disk, it must pass over itself.
 
         ``failed`` gets the error of a page that could not be read, or what ``take`` raised; the journal goes on. What says that the disk or
         the file is damaged ends everything, as it does while writing, and so does an error that ``failed`` raises.
         """
-        read = _Read(wanted, take, failed)
-        if wanted.kind not in ("ready", "due") and not wanted.on_disk and self.busy():
+        read = Read(wanted, take, failed)
+        if not wanted.for_consumers and not wanted.on_disk and self.busy():
             self.batch.after.append(lambda: self._want(read))
         else:
             self._want(read)
 
-    def _want(self, read: _Read) -> None:
-        (self._scans if read.wanted.kind == "all" else self._reads).append(read)
+    def _want(self, read: Read) -> None:
+        self._reads.add(read)
         self._wakeup.set()
 
-    def _next_read(self) -> _Read:
-        read = (self._scans or self._reads) if self._scan_is_next else (self._reads or self._scans)
-        self._scan_is_next = not self._scan_is_next
-        return read.popleft()
+    async def _read_next(self) -> None:
+        if self.batch.awaited and not self._reads.next_wanted.for_consumers:
+            await self._commit()
+            if self.failed.done():
+                return
+        closed = await self._read_page(self._reads.pop())
+        if closed and not self.failed.done():
+            await self._commit(close=False)
 
-    async def _read_page(self) -> None:
-        wanted, take, failed = self._next_read()
+    async def _read_page(self, read: Read) -> bool:
+        """Whether what gathered until it was handed over is closed, and waits apart from what came of it."""
+        (wanted, take, failed), closed = read, False
         quarantine_at_ms = self._writer_thread.writer.state.clock_ms if self._options.on_damage == "quarantine" else None
         try:
             page = await self._store.run(read_alone, wanted, quarantine_at_ms)
-            leaving = [batch.deleted for batch in (*self._scheduler.waiting, self.batch) if batch.deleted]
-            if leaving:
-                page = page._replace(records=[r for r in page.records if not any(r.sequence in gone for gone in leaving)])
+            for leaving in (*self._scheduler.waiting, self.batch):
+                if leaving.deleted:
+                    page = page._replace(records=[record for record in page.records if record.sequence not in leaving.deleted])
+            if self.batch.awaited and not wanted.for_consumers:
+                self._close_batch()
+                closed = True
             take(page)
         except JournalError:
             raise
@@ -269,6 +270,7 @@ class Journal:
             except Exception as in_doubt:
                 if not self.failed.done():
                     self.failed.set_exception(in_doubt)
+        return closed
 
     async def flush(self) -> None:
         """Wait until everything appended so far is on disk and its callbacks ran. Raises what ``failed`` holds after a failure."""
@@ -346,11 +348,13 @@ class Journal:
         """The writer: commit what has gathered, answer, look after the file, repeat."""
         try:
             while not self.failed.done():
-                if self._reads or self._scans:
-                    await self._read_page()
+                if self._reads:
+                    await self._read_next()
+                    if self.failed.done():
+                        return
                 if self.batch.touched or self._scheduler.waiting:
                     await self._commit()
-                elif self._reads or self._scans:
+                elif self._reads:
                     continue
                 elif self._closing:
                     return
@@ -364,21 +368,20 @@ class Journal:
             log.exception("journal-failed: the journal's writer broke")
             self._fail(io_failure(f"{type(error).__name__}, {error}"))
 
-    async def _commit(self) -> None:
-        """One commit of what is due, or a wait until something is."""
+    async def _commit(self, close: bool = True) -> None:
+        """One commit of what is due, or a wait until something is. Not ``close``: without what gathers still, and without a wait."""
         loop = asyncio.get_running_loop()
         self._wakeup.clear()
         self._idle_seconds = 0
-        if self.batch.touched:
-            self._scheduler.close(self.batch, loop.time())
-            self.batch = self._new_batch()
+        if close and self.batch.touched:
+            self._close_batch()
         batch = self._in_flight = self._scheduler.take(loop.time(), self.batch)
         if batch is None:
             if self._alarm is None:
                 self._alarm = loop.call_at(self._scheduler.look_again_s(), self._ring)
             if self._put_off:
                 await self._keep_up()
-            elif not (self._reads or self._scans):
+            elif close and not self._reads:
                 await self._wakeup.wait()
             return
         reserve = self._reserve_wanted()
@@ -396,6 +399,11 @@ class Journal:
                 self._take(standing)
             self._end_flushes()
             await self._keep_up()
+
+    def _close_batch(self) -> None:
+        """What gathers from here on goes with a later commit."""
+        self._scheduler.close(self.batch, asyncio.get_running_loop().time())
+        self.batch = self._new_batch()
 
     async def _keep_up(self) -> None:
         """Upkeep, where it is due. Whoever waits for a commit already goes before it, once."""

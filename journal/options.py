@@ -17,7 +17,7 @@ class JournalOptions:
     #: WAL in use beyond this: a backup ends, and ``on_wal_limit`` is called, so that other long readers can. Producers never wait for it.
     wal_limit_bytes: int = 1 << 30
     #: A checkpoint each time this much WAL has gathered.
-    checkpoint_every_bytes: int = 32 << 20
+    checkpoint_every_bytes: int = 64 << 20
     history_retention_ms: int = 7 * _DAY_MS
     #: Attempts and outcomes together; beyond it the oldest go first.
     history_max_bytes: int = 1 << 30

@@ -22,11 +22,12 @@ from .state import BrokerState
 
 #: Where a rate is slow, so often something is sent.
 _EVERY_MS: Final = 100
-#: Messages of a step: so many for each millisecond that the disk takes for a commit, which is what they take themselves. So others, whose
-#: confirms wait for the step too, wait about twice as long.
+#: Messages of a step where nobody else waits for the disk: some 15 ms, of which the loop is busy for 4.
+_MOST_ROWS: Final = 500
+#: Where somebody does: so many for each millisecond that the disk takes for a commit, which is what they take themselves. Who waits goes
+#: before the step (journal.Journal.read), and so waits for no more than the step before, and a commit of his own.
 _A_MS: Final = 40
 _LEAST_ROWS: Final = 100
-_MOST_ROWS: Final = 1_000
 
 
 class Rights(Protocol):
@@ -157,7 +158,8 @@ class Redriving:
         self._reading[job.job_id] = ask(self._state, queue, which, job.after, rows, send, on_disk=job.after > 0)
 
     def _rows(self) -> int:
-        return min(max(_LEAST_ROWS, int(_A_MS * self._state.recorder.sync_ms)), _MOST_ROWS)
+        sync_ms = self._state.recorder.sync_ms
+        return _MOST_ROWS if sync_ms is None else min(max(_LEAST_ROWS, int(_A_MS * sync_ms)), _MOST_ROWS)
 
     def _send(self, job: RedriveJob, queue: Queue, wanted: Filter, most: int, records: list[ReferenceRecord], last: int) -> bool:
         """Whether it wants more of what there is."""

@@ -124,8 +124,8 @@ class Recorder:
             callback()
 
     @property
-    def sync_ms(self) -> float:
-        """How long the disk takes for a commit, whatever is in it."""
+    def sync_ms(self) -> float | None:
+        """How long the disk takes for a commit, whatever is in it; None where nobody has waited for one within the last second."""
         return self._journal.sync_ms
 
     def busy(self) -> bool:

@@ -173,6 +173,11 @@ class WriteBatch:
             self.touch()
         return self._after
 
+    @property
+    def awaited(self) -> bool:
+        """Whether somebody waits for it."""
+        return bool(self._after)
+
     def add(self, record: ReferenceRecord) -> None:
         if not self.touched:
             self.touch()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from math import inf
 
 from .batch import WriteBatch
 
@@ -32,6 +33,8 @@ class CommitScheduler:
     def __init__(self, elide: bool) -> None:
         self.waiting: deque[WriteBatch] = deque()
         self._elide = elide
+        #: When somebody last waited for what was taken.
+        self.awaited_s = -inf
         #: Messages of the last commit that were written; those acknowledged since then were written in vain.
         self._written: set[int] = set()
         self._elided = 0
@@ -58,6 +61,8 @@ class CommitScheduler:
         if taken.messages:
             taken.drop_bodies_gone_in((*waiting, open_batch))
         self._learn(taken, now_s, (*waiting, open_batch))
+        if taken.awaited:
+            self.awaited_s = now_s
         return taken
 
     def look_again_s(self) -> float:

@@ -69,6 +69,10 @@ class Wanted(NamedTuple):
     #: Only what is on disk by then is wanted, as of "ready" and "due" ones.
     on_disk: bool = False
 
+    @property
+    def for_consumers(self) -> bool:
+        return self.kind in ("ready", "due")
+
 
 class Page(NamedTuple):
     records: list[ReferenceRecord]

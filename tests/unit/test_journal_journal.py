@@ -18,6 +18,7 @@ from homing.journal.contract import AddressRecord, DeclarationRecord, PolicyReco
 from homing.journal.errors import JournalError
 from homing.journal.journal import Journal, JournalOptions
 from homing.journal.read.check import check
+from homing.journal.read.pages import Page, Wanted, read_alone
 from homing.journal.read.queries import JournalReader
 from homing.journal.store import returned
 from homing.journal.store.directory import Disk, prepare_directory
@@ -682,3 +683,54 @@ async def test_who_waits_already_goes_before_upkeep_that_is_due(tmp_path: Path, 
             journal.batch.add(reference(sequence))
         await asyncio.wait_for(kept_up.wait(), 20)
     assert order[:4] == [f"{UNSEEN_ROWS} written", "1 written", "confirmed, journal.tidying=True", "upkeep"]
+
+
+async def test_who_waits_goes_before_work_on_many_messages_and_consumers_before_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    appended, done = threading.Event(), asyncio.Event()
+    async with opened(tmp_path) as (journal, _):
+        writer, loop = journal._writer_thread, asyncio.get_running_loop()
+        commit = writer.commit
+
+        def append(name: str, count: int = 1) -> None:
+            for _ in range(count):
+                journal.batch.add(reference(journal.next_id()))
+            journal.batch.confirms.append(lambda: order.append(f"{name} confirmed"))
+
+        def come() -> None:
+            append("second")
+            appended.set()
+
+        def reading(connection: sqlite3.Connection, wanted: Wanted, at_ms: int | None) -> Page:
+            order.append(f"{wanted.kind} read")
+            if wanted.kind == "chosen":
+                loop.call_soon_threadsafe(come)
+                assert appended.wait(20)
+            return read_alone(connection, wanted, at_ms)
+
+        def committing(connection: sqlite3.Connection, batch: Any, reserve: int | None) -> Any:
+            order.append(f"{len(batch.added)} written")
+            return commit(connection, batch, reserve)
+
+        def failed(error: Exception) -> None:
+            order.append(str(error))
+
+        def act(page: Page) -> None:
+            append("job's", 3)
+            journal.batch.after.append(done.set)
+
+        monkeypatch.setattr("homing.journal.journal.read_alone", reading)
+        monkeypatch.setattr(writer, "commit", committing)
+        append("first")
+        journal.read(Wanted(1, "ready"), lambda page: None, failed)
+        journal.read(Wanted(1, "chosen", on_disk=True), act, failed)
+        await asyncio.wait_for(done.wait(), 20)
+        assert journal.sync_ms is not None
+    assert order == [
+        "ready read",
+        *("1 written", "first confirmed", "chosen read"),
+        *("1 written", "second confirmed"),
+        *("3 written", "job's confirmed"),
+    ]

@@ -16,12 +16,12 @@ SLOW_DISK_S = 0.2
 _commit = Journal._commit
 
 
-async def _answer_then_commit(journal: Journal) -> None:
+async def _answer_then_commit(journal: Journal, close: bool = True) -> None:
     callbacks, journal.batch._after = journal.batch._after, []
     for callback in callbacks:
         callback()
     await asyncio.sleep(SLOW_DISK_S)
-    await _commit(journal)
+    await _commit(journal, close)
 
 
 if __name__ == "__main__":

@@ -10,11 +10,12 @@ from unittest.mock import patch
 from homing.broker.cli.main import main
 from homing.journal.journal import Journal
 from homing.journal.read.pages import read_page
+from homing.journal.read.turns import Read
 
 
-async def _read_page_as_it_is(journal: Journal) -> None:
-    wanted, take, _ = journal._next_read()
-    take(await journal._store.run(read_page, wanted._replace(after=0), None))
+async def _read_page_as_it_is(journal: Journal, read: Read) -> bool:
+    read.take(await journal._store.run(read_page, read.wanted._replace(after=0), None))
+    return False
 
 
 if __name__ == "__main__":

@@ -33,11 +33,11 @@ def normal() -> None:
 def early() -> None:
     commit = Journal._commit
 
-    async def hasty(self: Journal) -> None:
+    async def hasty(self: Journal, close: bool = True) -> None:
         callbacks, self.batch._after = self.batch._after, []
         for callback in callbacks:
             callback()
-        await commit(self)
+        await commit(self, close)
 
     Journal._commit = hasty  # type: ignore[method-assign]
 
