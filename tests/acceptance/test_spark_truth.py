@@ -62,7 +62,7 @@ def differing(workloads: list[Workload], directory: Path) -> list[str]:
 
 def test_twenty_workloads(tmp_path: Path) -> None:
     """Drawn ones, and the one of the example, which has all that goes wrong."""
-    found = differing([*drawn(19, 2), workload(80)], tmp_path)
+    found = differing([*drawn(19, 24), workload(80)], tmp_path)
     assert not found, "\n".join(found)
 
 
