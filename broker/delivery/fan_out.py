@@ -6,7 +6,7 @@ What publish.py does for each message by itself, with everything looked up once 
 from __future__ import annotations
 
 from ..core.counts import SENT
-from ..core.message import Message
+from ..core.message import Message, MessageReference
 from ..core.queue import Queue
 from .state import BrokerState
 
@@ -23,19 +23,23 @@ def fan_out(state: BrokerState, messages: list[Message], queues: list[Queue]) ->
     # In the first queue they have the messages' own numbers.
     sequence = state.recorder.next_ids(len(messages) * len(queues))
     records, weight = state.references.share(messages, sequence, sum(stay), size)
-    durable, join = sum([message.durable for message in messages]), state.references.join
+    durable, now_ms, join = sum([message.durable for message in messages]), state.now_ms(), state.references.join
+    kept: list[Queue] = []
+    born: dict[int, MessageReference] = {}
     for queue, stays in zip(queues, stay, strict=True):
         queue.counts[SENT] += len(messages)
-        if not stays:
-            state.join_on_disk(queue, messages, sequence, records)
-        elif queue.consumers:
-            queue.append_all(join(queue, messages, sequence, durable, weight), size)
+        if stays:
+            here = join(queue, messages, sequence, weight, now_ms, shared=True)
+            # Where nobody is there is nobody that they could be offered to.
+            (queue if queue.consumers else queue.pending).append_all(list(here.values()), size)
+            kept.append(queue)
+            born.update(here)
         else:
-            # Nobody is there that they could be offered to.
-            queue.pending.append_all(join(queue, messages, sequence, durable, weight), size)
+            state.join_on_disk(queue, messages, sequence, records)
         sequence += len(messages)
         if queue.consumers:
             state.mark_ready(queue)
+    state.references.joined(kept, born, durable)
     return True
 
 

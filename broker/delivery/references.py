@@ -56,7 +56,10 @@ class References:
         """Those of fresh messages, of ``size`` bytes, to one queue and no other."""
         first = self._recorder.next_ids(len(messages))
         durable, durable_weight, weight = self._number(messages, first, 1, int(queue.durable), size)
-        return self._join(queue, messages, first, durable if queue.durable else 0, weight, durable_weight)
+        born = self.join(queue, messages, first, weight, self._now_ms())
+        if durable and queue.durable:
+            self._recorder.arrived((queue,), _durable_of(born, durable), durable, durable_weight)
+        return list(born.values())
 
     def share(self, messages: list[Message], first: int, queues: int, size: int) -> tuple[list[MessageRecord | None], int]:
         """Numbers fresh messages of ``size`` bytes from ``first`` on, which so many durable queues keep in memory (``join``); none may. The
@@ -72,10 +75,6 @@ class References:
                 self._recorder.batch.add_message(record)
             records.append(record)
         return records, weight
-
-    def join(self, queue: Queue, messages: list[Message], first: int, durable: int, weight: int) -> list[MessageReference]:
-        """Those of shared messages, so many of them durable, to one of their queues, numbered from ``first`` on."""
-        return self._join(queue, messages, first, durable, weight, 0, shared=True)
 
     def _number(self, messages: list[Message], first: int, queues: int, stored: int, size: int) -> tuple[int, int, int]:
         """Fresh messages and their references to so many queues are counted in; ``stored``: the durable ones of these, of each message.
@@ -101,12 +100,11 @@ class References:
             self._memory.charge(_QUEUES, weight + cost * len(messages))
         return durable, weight - transient_weight, weight
 
-    def _join(
-        self, queue: Queue, messages: list[Message], first: int, durable: int, weight: int, size: int, shared: bool = False
-    ) -> list[MessageReference]:
-        """Those of messages that are counted already and weigh so much: ``durable`` of them are recorded, with messages of ``size`` bytes
-        of their own."""
-        settings, expiries, now_ms = queue.settings, self.expiries, self._now_ms()
+    def join(
+        self, queue: Queue, messages: list[Message], first: int, weight: int, now_ms: int, shared: bool = False
+    ) -> dict[int, MessageReference]:
+        """Those to one queue, numbered from ``first`` on, of messages that are counted already and weigh so much; to be recorded."""
+        settings, expiries = queue.settings, self.expiries
         bounded = settings.no_expiry or not (settings.message_ttl_ms is settings.min_ttl_ms is settings.max_ttl_ms is None)
         born: dict[int, MessageReference] = {}
         for sequence, message in enumerate(messages, first):
@@ -118,10 +116,12 @@ class References:
             born[sequence] = reference
         queue.references.update(born)
         queue.memory_bytes += REFERENCE_BYTES * len(messages) + weight
-        if durable:
-            stored = born if durable == len(born) else {sequence: each for sequence, each in born.items() if each.durable}
-            self._recorder.arrived(queue, stored, size)
-        return list(born.values())
+        return born
+
+    def joined(self, queues: list[Queue], born: dict[int, MessageReference], durable: int) -> None:
+        """Shared messages, so many of them durable, have joined each of these: their references are recorded."""
+        if durable and queues:
+            self._recorder.arrived(queues, _durable_of(born, durable * len(queues)), durable, 0)
 
     def enter(
         self,
@@ -296,6 +296,10 @@ def reference_of(queue: Queue, record: ReferenceRecord) -> MessageReference:
     reference.hops = None if hops is None else [Hop(*hop) for hop in hops]
     reference.suspect = state & _SUSPECT != 0
     return reference
+
+
+def _durable_of(born: dict[int, MessageReference], durable: int) -> dict[int, MessageReference]:
+    return born if durable == len(born) else {sequence: each for sequence, each in born.items() if each.durable}
 
 
 def _hops_bytes(hops: list[Hop] | None) -> int:

@@ -222,11 +222,12 @@ class Recorder:
         """What keys dead letters that have just joined their queue have, by sequence."""
         self._journal.batch.faults().keys.update({sequence: key for sequence, key in keys.items() if key is not None})
 
-    def arrived(self, queue: Queue, arrivals: dict[int, MessageReference], size: int) -> None:
-        """The plain case of sending: fresh durable references, by sequence, of as many messages of ``size`` in one queue."""
-        batch = self._journal.batch
+    def arrived(self, queues: Sequence[Queue], arrivals: dict[int, MessageReference], number: int, size: int) -> None:
+        """The plain case of sending: fresh durable references, by sequence, of so many messages of ``size`` in each of these queues."""
+        batch, minute, sent = self._journal.batch, self._now_ms() // _MINUTE_MS, int(QueueStat.SENT)
         batch.add_arrivals(arrivals, size, arrival_record)
-        batch.counts(queue.queue_id, self._now_ms() // _MINUTE_MS)[QueueStat.SENT] += len(arrivals)
+        for queue in queues:
+            batch.counts(queue.queue_id, minute)[sent] += number
 
     def arrived_on_disk(
         self,
@@ -239,13 +240,12 @@ class Recorder:
         """The same for durable messages of which there is no reference in memory, numbered from ``first`` on. ``shared``: what they are
         where other queues share them, and their bodies are recorded already.
         """
-        batch, queue_id, now_ms, size = self._journal.batch, queue.queue_id, self._now_ms(), 0
+        batch, queue_id, now_ms = self._journal.batch, queue.queue_id, self._now_ms()
+        size = sum([message.weight for message in messages]) if shared is None else 0
         records: dict[int, ReferenceRecord] = {}
         for number, message in enumerate(messages):
             record = message_record(message) if shared is None else shared[number]
             assert record is not None, "only durable messages go to disk"
-            if shared is None:
-                size += message.weight
             sequence, priority = first + number, queue.priority_of(message.priority)
             values = (queue_id, priority, sequence, 0, 0, 0, 0, None, expiries[number], 0, 0, now_ms, None, record, shared is not None)
             records[sequence] = make(ReferenceRecord, values)
