@@ -645,6 +645,7 @@ async def test_hops_that_are_none_are_damage(tmp_path: Path) -> None:
             assert not recovered.references
 
 
+@pytest.mark.plain
 async def test_who_waits_already_goes_before_upkeep_that_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
     appended, kept_up = threading.Event(), asyncio.Event()
