@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import os
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+import pytest
 
 from homing.analytics.input.schema import DAY_OF, MANIFEST_NAME, TABLES
 from homing.analytics.spark.session import spark_session, suited_to
@@ -26,10 +28,15 @@ COUNTS = [name for name, kind in TABLES["deliveries_by_minute"] if kind == "int6
 
 @cache
 def session() -> SparkSession:
-    """Started at the first use, stopped when the tests are over."""
+    """Started at the first use, stopped when the tests are over.
+
+    It leaves no archive of its classes in the user's cache: for one start that takes longer to write than it saves.
+    """
     stack = ExitStack()
     atexit.register(stack.close)
-    spark = stack.enter_context(spark_session("local[2]", small=True))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", os.devnull)
+        spark = stack.enter_context(spark_session("local[2]", small=True))
     stack.enter_context(suited_to(spark, small=True))
     return spark
 
