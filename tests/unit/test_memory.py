@@ -21,8 +21,9 @@ from homing.broker.core.settings.address_settings import AddressSettings
 from homing.broker.errors import Refused
 from homing.broker.limits import BrokerLimits
 from homing.broker.properties import extra_of, size_of
+from homing.broker.protocols.amqp091 import channel, codec, message_mapping
 from homing.broker.protocols.amqp091.codec import FrameReader, PublishEvent, content_frames
-from homing.broker.protocols.amqp091.codec_methods import METHODS, NUMBER, write_arguments
+from homing.broker.protocols.amqp091.codec_methods import METHODS, NUMBER, short_string, write_arguments
 from homing.broker.protocols.native.answers import result_frame
 from homing.broker.protocols.native.codec import PROPERTY_OVERHEAD_BYTES, FrameDecoder, properties_cost
 from homing.broker.recording.fault_groups import FaultGroups
@@ -326,3 +327,33 @@ REFUSED: dict[str, Callable[[World, Connection, int], object]] = {
     "duplicate ids": send_with_duplicate_id,
     "virtual hosts": lambda world, connection, number: world.broker.virtual_hosts.add("new"),
 }
+
+
+def test_what_all_amqp_connections_remember_together_is_bounded_though_it_is_charged_to_nobody() -> None:
+    text = {number: f"{number:0255d}" for number in range(5000)}
+
+    def target(number: int) -> bytes:
+        return short_string(text[number]) * 2
+
+    remembered: dict[str, Callable[[int], object]] = {
+        "_target": lambda number: codec._target(b"\0\0" + target(number) + b"\0"),
+        "_shape": lambda number: channel._shape(1, short_string(text[number]), target(number), text[number].encode() * 2),
+        "_plain_wire": lambda number: message_mapping._plain_wire(text[number], True, 4, 0),
+        "_counted": lambda number: message_mapping._counted(target(number), b"\0\x80" + short_string(text[number]), 1),
+        "_wire_of_origin": lambda number: message_mapping._wire_of_origin(short_string(text[number]) + bytes(256)),
+    }
+    modules = [vars(module).items() for module in (channel, codec, message_mapping)]
+    caches = {name: found for each in modules for name, found in each if hasattr(found, "cache_clear")}
+    assert caches.keys() == remembered.keys()
+
+    def fill() -> None:
+        for remember in remembered.values():
+            for number in text:
+                remember(number)
+
+    for cache in caches.values():
+        cache.cache_clear()
+    size = taken(fill)
+    for cache in caches.values():
+        cache.cache_clear()
+    assert 4 << 20 < size < 24 << 20
