@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final
 
 from homing.client import Connection, HomingError
@@ -19,10 +19,10 @@ _WAYS: Final = ("now", "at_ms", "hold", "release")
 
 async def retry(worker: Worker) -> None:
     """Now, later, on hold and released, some or all of a queue; nothing is on hold in the end."""
-    numbers = itertools.count()
+    names = map(f"{worker.name}-{{}}".format, itertools.count())
     connection = await worker.connect()
-    await _while_producing(worker, lambda: _retry_some(worker, connection, f"{worker.name}-{next(numbers)}"))
-    while not await _all_released(worker, connection):
+    await _while_producing(worker, lambda: _retry_some(worker, connection, next(names)))
+    while not await _all_released(worker, connection, names):
         await worker.pause(20, 50)
     await close_quietly(worker, connection)
 
@@ -70,11 +70,11 @@ async def _retry(worker: Worker, connection: Connection, name: str, queue: str, 
     worker.log("retried", retry=name, outcome=OK if ids is not None and number == len(ids) else UNKNOWN)
 
 
-async def _all_released(worker: Worker, connection: Connection) -> bool:
+async def _all_released(worker: Worker, connection: Connection, names: Iterator[str]) -> bool:
     try:
         held = [each["queue"] for each in await connection.call("retrying") if each["on_hold"]]
         for queue in held:
-            await _retry(worker, connection, f"{worker.name}-end", queue, "release", None)
+            await _retry(worker, connection, next(names), queue, "release", None)
     except HomingError as error:
         worker.note(f"{worker.name}: {error.code}")
         return False
