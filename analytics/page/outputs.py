@@ -42,16 +42,15 @@ class Output:
         return f"{self._out}/{REPORT_NAME}"
 
     def write_table(self, name: str, frame: DataFrame) -> Any:
-        """Compute ``frame`` and write it in its order, as Parquet and CSV. Returns it as a pyarrow.Table, from the file."""
+        """Compute ``frame`` and write it in its order, as Parquet and CSV. Returns it as a pyarrow.Table."""
         import pyarrow.parquet as pq
 
+        table = frame.toArrow()
         place = f"{self._out}/parquet/{name}"
-        frame.coalesce(1).write.mode("overwrite").parquet(place)
+        self._files.remove(place)
         with tempfile.TemporaryDirectory(prefix="homing-") as scratch:
-            copy = f"{scratch}/{name}.parquet"
-            (part,) = self._files.parquet_files(place)
-            self._files.fetch(part, copy)
-            table = pq.read_table(copy, partitioning=None, memory_map=False)
+            pq.write_table(table, f"{scratch}/{name}.parquet")
+            self._files.put(f"{scratch}/{name}.parquet", f"{place}/{name}.parquet")
             _write_csv(table, Path(scratch, f"{name}.csv"))
             with self._told():
                 self._files.put(f"{scratch}/{name}.csv", f"{self._out}/csv/{name}.csv")

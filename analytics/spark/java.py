@@ -83,7 +83,7 @@ class Java:
             finished = False
         except OSError:
             return ""
-        return f"-Xlog:disable -Xshare:auto -XX:{use if finished else make}={archive}"
+        return f"-Xlog:disable -XX:{use if finished else make}={archive}"
 
 
 def find_java(environ: Mapping[str, str] | None = None) -> Java:
