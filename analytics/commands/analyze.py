@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
@@ -97,6 +98,8 @@ def analyze(
     steps = _Steps(progress, len(wanted.tables) or len(TABLES))
     small = is_small(dumps, on_damage == "skip") and store is None
     steps.done("checked the export")
+    if not wanted.tables:
+        Thread(target=_import_early, daemon=True).start()
     with spark_session(master, ui=ui, small=small, memory=memory) as spark:
         steps.done("started Spark")
         source = Source(spark, dumps, skip=on_damage == "skip", store=None if store is None else str(store), window=window)
@@ -105,6 +108,13 @@ def analyze(
         steps.done(source.told())
         with suited_to(spark, small=export.manifest.is_small), _heard(spark, steps):
             return _run(spark, source, export, out, wanted, steps)
+
+
+def _import_early() -> None:
+    """What is needed later, while Java starts and Python waits for it."""
+    for name in ("pyarrow.parquet", "statsmodels.duration.survfunc", "jinja2"):
+        with suppress(ImportError):  # told where it is needed
+            import_module(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +217,7 @@ def reports(export: Export, shared: Shared) -> dict[str, Callable[[], DataFrame]
         "recent_load": lambda: recent_load(attempts, messages, at_us),
         "retry_storms": lambda: retry_storms(shared.retry_load(), at_us),
         "thundering_herds": lambda: thundering_herds(attempts),
-        "outages": lambda: outage_windows(messages, attempts),
+        "outages": lambda: outage_windows(shared.stays()),
         "dead_letters": lambda: dead_letters(shared.deaths(), at_us),
         "dead_letter_groups": lambda: dead_letter_groups(shared.deaths(), shared.faults(), at_us),
         "dead_letter_growth": lambda: dead_letter_growth(shared.deaths()),

@@ -89,11 +89,18 @@ class Shared:
 
     def __init__(self, export: Export) -> None:
         self._export = export
-        self._locks = {name: Lock() for name in ("fates", "load", "deaths", "kinds", "faults")}
+        self._locks = {name: Lock() for name in ("fates", "stays", "load", "deaths", "kinds", "faults")}
         self._kept: dict[str, DataFrame] = {}
 
     def fates(self) -> DataFrame:
         return self._once("fates", lambda: fates(self._export.messages, self._export.attempts))
+
+    def stays(self) -> DataFrame:
+        """Of simulate.failed_stays what outages ask for, three times over."""
+        from ..what_if.simulate import failed_stays
+
+        names = ("broker_id", "queue", "error_class", "first_at", "failures_ms", "success_ms", "died", "verdict")
+        return self._once("stays", lambda: failed_stays(self._export.messages, self._export.attempts).select(*names))
 
     def retry_load(self) -> DataFrame:
         from .retry_load import retry_load

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..what_if.outages import FAULT, outages
-from ..what_if.simulate import failed_stays
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -13,16 +12,16 @@ if TYPE_CHECKING:
 LIMIT = 200
 
 
-def outage_windows(messages: DataFrame, attempts: DataFrame, limit: int = LIMIT) -> DataFrame:
-    """The ``limit`` outages with most failures: ``broker_id``, ``queue``, ``error_class``, ``from_at`` and ``to_at``: the first and the
-    last failure; ``up_before`` and ``up_after``: the last success before and the first one after, between which it began and ended (null:
-    none on record); ``failures`` in it, and ``messages`` that failed first in it.
+def outage_windows(stays: DataFrame, limit: int = LIMIT) -> DataFrame:
+    """From simulate.failed_stays, the ``limit`` outages with most failures: ``broker_id``, ``queue``, ``error_class``, ``from_at`` and
+    ``to_at``: the first and the last failure; ``up_before`` and ``up_after``: the last success before and the first one after, between
+    which it began and ended (null: none on record); ``failures`` in it, and ``messages`` that failed first in it.
 
     Only of messages that failed: what succeeds at once is counted by the minute.
     """
     from pyspark.sql import functions as F
 
-    each = outages(failed_stays(messages, attempts)).select(*FAULT, F.explode("outages").alias("each"))
+    each = outages(stays).select(*FAULT, F.explode("outages").alias("each"))
     times = {"from_at": "from_us", "to_at": "to_us", "up_before": "after_us", "up_after": "before_us"}
     return (
         each.select(

@@ -29,9 +29,11 @@ _SHIM = """#!/bin/bash
 arguments=()
 for argument in "$@"; do
   case $argument in
-    {unwanted}) ;;
-    *) arguments+=("$argument") ;;
+    {unwanted}) continue ;;
+    # The Java that it starts to write the archive would tell all its options.
+    -XX:AOTCacheOutput=*) exec 2> >(grep --line-buffered -v '^Picked up JAVA_TOOL_OPTIONS' >&2) ;;
   esac
+  arguments+=("$argument")
 done
 exec {java} "${{arguments[@]}}"
 """
@@ -40,6 +42,8 @@ exec {java} "${{arguments[@]}}"
 _INCUBATOR, _GONE_SINCE_24 = "--add-modules=jdk.incubator.vector", "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
 #: What Spark's launcher puts among the classes, where they are set.
 _CLASSES_TOO = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
+#: It says on standard output what it has done with a file of its own.
+_QUIET_OUTPUT = "+UnlockDiagnosticVMOptions -XX:-DisplayVMOutput -XX:AOTCacheOutput"
 #: An archive begins with its kind; Java writes that last.
 _UNFINISHED = bytes(4)
 
@@ -73,7 +77,7 @@ class Java:
         place = _cache(environ)
         ours = f"{self.home.resolve()} {self.version} {spark} {spark.stat().st_mtime_ns}"
         # The packaged runtime has no archive of its own classes, on which the older kind builds.
-        use, make, kind = ("AOTCache", "AOTCacheOutput", "aot") if self.packaged else ("SharedArchiveFile", "ArchiveClassesAtExit", "jsa")
+        use, make, kind = ("AOTCache", _QUIET_OUTPUT, "aot") if self.packaged else ("SharedArchiveFile", "ArchiveClassesAtExit", "jsa")
         archive = place / f"spark-{_digest(ours)}.{kind}"
         try:
             place.mkdir(parents=True, exist_ok=True)

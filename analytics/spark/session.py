@@ -23,6 +23,7 @@ _SMALL = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.ui.explainMode": "simple",
 }
 #: What is kept stays as it was put together (fates.in_order), so that nothing is moved or sorted again to read it.
 _LARGE = {"spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "false"}

@@ -108,3 +108,10 @@ def test_the_archive_of_classes_is_written_until_it_is_whole(tmp_path: Path) -> 
     assert str(archive) not in found.class_sharing(tmp_path, environ(tmp_path))  # another Spark
     # Java would complain when it ends.
     assert found.class_sharing(tmp_path / "jdk", {**environ(tmp_path), "SPARK_CONF_DIR": "/etc/spark"}) == ""
+
+
+def test_the_packaged_java_takes_the_options_of_its_archive(tmp_path: Path) -> None:
+    found = find_java({"HOMING_JAVA": "packaged"})
+    options = found.class_sharing(tmp_path, environ(tmp_path)).split()
+    done = subprocess.run([found.home / "bin" / "java", *options, "-version"], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
