@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 #: A space at which no line ends.
 NB = "\N{NO-BREAK SPACE}"
@@ -42,6 +42,16 @@ def span(ms: float) -> str:
 
 def clock(at: datetime, with_day: bool) -> str:
     return f"{at.astimezone(UTC):%d %b %H:%M}" if with_day else f"{at.astimezone(UTC):%H:%M}"
+
+
+def between(first: datetime, last: datetime) -> str:
+    """From when to when, the day once where it is one, with seconds within ten minutes."""
+    first, last = first.astimezone(UTC), last.astimezone(UTC)
+    time = "%H:%M:%S" if last - first < timedelta(minutes=10) and (first.second or last.second) else "%H:%M"
+    begin, end = f"{first:%d %b {time}}", f"{last:%d %b {time}}"
+    if begin == end:
+        return begin
+    return f"{begin} to {last:{time}}" if first.date() == last.date() else f"{begin} to {end}"
 
 
 def moment(at: datetime | None) -> str:

@@ -122,11 +122,6 @@ class Files:
         finally:
             stream.close()
 
-    def fetch(self, path: str, local: str) -> None:
-        """Copy a file to a path on this machine."""
-        file_system, hadoop_path = self._open(path)
-        file_system.copyToLocalFile(False, hadoop_path, self._path(f"file:{local}"), True)
-
     def put(self, local: str, path: str) -> None:
         """Move a file of this machine to ``path``, replacing what was there.
 

@@ -69,7 +69,12 @@ def page_environment() -> Environment:
     )
     environment.filters.update(number=words.number, span=words.span, moment=words.moment, clock=lambda at: words.clock(at, True))
     environment.globals.update(
-        share=words.share, plural=words.plural, width=words.width, log_position=charts.log_position, log_ticks=charts.log_ticks
+        between=words.between,
+        share=words.share,
+        plural=words.plural,
+        width=words.width,
+        log_position=charts.log_position,
+        log_ticks=charts.log_ticks,
     )
     return environment
 

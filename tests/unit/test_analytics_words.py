@@ -124,6 +124,16 @@ def test_the_width_of_a_bin() -> None:
     ]
 
 
+def test_from_when_to_when() -> None:
+    def at(day: int, hour: int, minute: int, second: int = 0) -> datetime:
+        return datetime(2026, 11, day, hour, minute, second, tzinfo=UTC)
+
+    assert words.between(at(23, 18, 48, 55), at(23, 18, 49, 21)) == "23 Nov 18:48:55 to 18:49:21"
+    assert words.between(at(23, 18, 48), at(23, 18, 50)) == "23 Nov 18:48 to 18:50"
+    assert words.between(at(2, 8, 0, 3), at(16, 7, 51)) == "02 Nov 08:00 to 16 Nov 07:51"
+    assert words.between(at(2, 8, 0, 3), at(2, 8, 0, 3)) == "02 Nov 08:00:03"
+
+
 def test_a_logarithmic_axis() -> None:
     assert charts.log_position(100, 10, 1000) == pytest.approx(50)
     assert [plain(label) for _, label in charts.log_ticks(500, 700_000)] == ["1 s", "10 s", "1 min", "5 min"]
