@@ -47,13 +47,12 @@ class Output:
 
         table = frame.toArrow()
         place = f"{self._out}/parquet/{name}"
-        self._files.remove(place)
-        with tempfile.TemporaryDirectory(prefix="homing-") as scratch:
+        with tempfile.TemporaryDirectory(prefix="homing-") as scratch, self._told():
             pq.write_table(table, f"{scratch}/{name}.parquet")
-            self._files.put(f"{scratch}/{name}.parquet", f"{place}/{name}.parquet")
             _write_csv(table, Path(scratch, f"{name}.csv"))
-            with self._told():
-                self._files.put(f"{scratch}/{name}.csv", f"{self._out}/csv/{name}.csv")
+            self._files.remove(place)
+            self._files.put(f"{scratch}/{name}.parquet", f"{place}/{name}.parquet")
+            self._files.put(f"{scratch}/{name}.csv", f"{self._out}/csv/{name}.csv")
         return table
 
     def write_report(self, html: str, findings: Sequence[Mapping[str, Any]] | None = None) -> None:
