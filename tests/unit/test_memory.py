@@ -70,8 +70,8 @@ def test_properties_are_charged_what_they_take(properties: Callable[[int], dict[
 
 
 def fits(charged: float, size: float) -> bool:
-    """Whether what takes ``size`` is charged about that. Compiled, most things take less."""
-    return size * 0.8 <= charged <= size * (1000 if COMPILED else 1.5)
+    """Whether what takes ``size`` is charged about that. Compiled, most things take less, but a number in two tables is two objects."""
+    return size * (0.7 if COMPILED else 0.8) <= charged <= size * (1000 if COMPILED else 1.5)
 
 
 def test_messages_are_charged_what_they_take_waiting_and_held() -> None:
