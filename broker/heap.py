@@ -24,7 +24,7 @@ class Heap:
         self._now_s = now_s
         self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         self._looked_s = now_s()
-        #: RSS beyond what was charged, when it had been trimmed.
+        #: RSS beyond what was charged, when it had been trimmed. It rises by steps: what was given back to the account may be let go later.
         self._rest = resident_bytes() - charged()
 
     def look(self) -> None:
@@ -37,7 +37,7 @@ class Heap:
         if rest > self._rest + _SLACK_BYTES:
             self._trim(0)
             rest = resident_bytes() - self._charged()
-        self._rest = rest
+        self._rest = rest if rest < self._rest else self._rest + (rest - self._rest) // 4
 
 
 def resident_bytes() -> int:
