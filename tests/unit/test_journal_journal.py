@@ -686,6 +686,7 @@ async def test_who_waits_already_goes_before_upkeep_that_is_due(tmp_path: Path, 
     assert order[:4] == [f"{UNSEEN_ROWS} written", "1 written", "confirmed, journal.tidying=True", "upkeep"]
 
 
+@pytest.mark.plain
 async def test_who_waits_goes_before_work_on_many_messages_and_consumers_before_both(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
