@@ -98,10 +98,11 @@ class DeadLetterOffice:
                     self._park(reference, reason, on_the_books=reference in parked)
             if going:
                 self.dying(queue, queues, number, reason)
-                state.recorder.faults.died(queue.name, [reference for reference, _ in going], reason)
+                leaving = [reference for reference, _ in going]
+                state.recorder.faults.died(queue.name, leaving, reason)
                 arrived = state.references.move(queues, going)
                 outcome = "expired" if reason == EXPIRED else "dead-lettered"
-                state.references.leave_all(queue, [reference for reference, _ in going], outcome, reason, queues)
+                state.references.leave_all(queue, leaving, outcome, reason, queues)
                 state.arrive_when_safe(arrived)
                 self.trim_when_safe(queues)
                 queue.dead_lettering += 1

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from ..core.consumer import Consumer
+from ..core.counts import RETRIED
 from ..core.dead_letter import DELIVERY_LIMIT, EXPIRED, POISON, REJECTED
 from ..core.message import MessageReference
 from ..core.queue import Queue
@@ -115,6 +116,8 @@ class Settlement:
                     self._office.dead_letter_all(queue, gone, REJECTED if outcome == REJECTED else reason, address=address)
         if expired:
             self._office.dead_letter_all(queue, expired, EXPIRED)
+        if failure.counts:
+            queue.counts[RETRIED] += len(again)
         state.recorder.changed(again)
         state.take_back(consumer, again)
         state.mark_ready(queue)

@@ -28,7 +28,7 @@ from homing.journal.contract import (
 )
 
 from ..core.consumer import Consumer
-from ..core.counts import COUNT_OF_OUTCOME, DELIVERED, FAILED, MOVED_IN, RETRIED, SUCCEEDED, Histogram
+from ..core.counts import COUNT_OF_OUTCOME, DELIVERED, FAILED, MOVED_IN, SUCCEEDED, Histogram
 from ..core.dead_letter import DELETED, DELIVERY_LIMIT, MAX_LENGTH, NOT_RETRYABLE, POISON, REJECTED
 from ..core.memory import Memory
 from ..core.message import Message, MessageReference
@@ -395,9 +395,7 @@ class Recorder:
         Keeps, of each message, the first tenth and the last of at most max-redelivery-records.
         """
         batch, queue_id, settings = self._journal.batch, consumer.queue.queue_id, consumer.queue.settings
-        counts = consumer.queue.counts
-        counts[FAILED] += len(verdicts)
-        counts[RETRIED] += sum([decision.action is Action.REDELIVER for _, decision in verdicts])
+        consumer.queue.counts[FAILED] += len(verdicts)
         limit = settings.max_redelivery_records
         limit = MAX_ATTEMPT_RECORDS if limit < 0 else min(limit, MAX_ATTEMPT_RECORDS)
         kept_last = limit - limit // 10
