@@ -307,9 +307,9 @@ class Server:
         held, account = self.broker.state.references, self.broker.memory
         return {
             "journal": asdict(self._journal.statistics),
-            **account.described(),
-            **held.described(),
-            "events": self.broker.events.described(),
+            **account.describe(),
+            **held.describe(),
+            "events": self.broker.events.describe(),
         }
 
     async def reload(self) -> list[Change]:

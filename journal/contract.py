@@ -168,7 +168,7 @@ class MessageRecord(NamedTuple):
         return len(self.body) + (weight_of(self.properties) if self.properties else 0)
 
 
-class HopFacts(TypedDict):
+class HopDetail(TypedDict):
     """What is said of a queue entry that ended; many that ended together share one. It is stored as it is.
 
     The broker's core, which knows no journal, says the same (broker/core/message.py).
@@ -197,7 +197,7 @@ class HopFacts(TypedDict):
 
 
 #: (sequence of a queue entry that ended, what is said of that)
-HopRecord = tuple[int, HopFacts]
+HopRecord = tuple[int, HopDetail]
 
 
 class Program(TypedDict, total=False):

@@ -11,7 +11,7 @@ from itertools import product
 from typing import Final, NamedTuple
 
 from .amqp.vhost import split
-from .message import SHARED_QUEUE, Hop, HopFacts, MessageReference
+from .message import SHARED_QUEUE, Hop, HopDetail, MessageReference
 from .settings.address_settings import AddressSettings, AddressSettingsRepository
 
 #: Why a message left its queue without success.
@@ -95,7 +95,7 @@ def _quoted(text: str) -> str:
 def hop(reference: MessageReference, reason: str, now_ms: int, shared_queue: str | None = None) -> Hop:
     """One step of a message's way, as it is stored, shown and exported; ``shared_queue``: of temporary queues, where it leads."""
     queue = reference.queue
-    facts: HopFacts = {
+    detail: HopDetail = {
         "reason": reason,
         "queue": queue.name,
         "address": queue.address,
@@ -106,16 +106,16 @@ def hop(reference: MessageReference, reason: str, now_ms: int, shared_queue: str
         "expires_at_ms": reference.expires_at_ms,
     }
     if shared_queue is not None:
-        facts["shared_queue"] = shared_queue
-    return Hop(reference.sequence, facts)
+        detail["shared_queue"] = shared_queue
+    return Hop(reference.sequence, detail)
 
 
 def hop_like(hop: Hop, reference: MessageReference) -> Hop:
     """The same step of another message, which died in the same queue, of the same and at the same moment."""
-    facts, failed, count, expires_at_ms = hop.facts, reference.failed, reference.delivery_count, reference.expires_at_ms
-    if failed != facts["attempts"] or count != facts["delivery_count"] or expires_at_ms != facts["expires_at_ms"]:
-        facts = {**facts, "attempts": failed, "delivery_count": count, "expires_at_ms": expires_at_ms}
-    return Hop(reference.sequence, facts)
+    detail, failed, count, expires_at_ms = hop.detail, reference.failed, reference.delivery_count, reference.expires_at_ms
+    if failed != detail["attempts"] or count != detail["delivery_count"] or expires_at_ms != detail["expires_at_ms"]:
+        detail = {**detail, "attempts": failed, "delivery_count": count, "expires_at_ms": expires_at_ms}
+    return Hop(reference.sequence, detail)
 
 
 def would_loop(hops: list[Hop] | None, max_hops: int) -> bool:

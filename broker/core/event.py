@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 
 class Kind(NamedTuple):
-    """``when`` there is one; ``meaning`` and ``command`` have the event's facts filled in; ``most``: of one queue in ten minutes."""
+    """``when`` there is one; ``meaning`` and ``command`` have the event's fields filled in; ``most``: of one queue in ten minutes."""
 
     when: str
     meaning: str
@@ -110,8 +110,8 @@ class Rates:
         return True
 
 
-def described(name: str, facts: dict[str, Any]) -> dict[str, Any]:
-    """What the facts mean, and the command that follows."""
+def describe(name: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """What the fields mean, and the command that follows."""
     kind = KINDS[name]
-    quoted = {key: shlex.quote(str(value)) for key, value in facts.items()}
-    return {"meaning": kind.meaning.format_map(facts), "command": kind.command.format_map(quoted)}
+    quoted = {key: shlex.quote(str(value)) for key, value in fields.items()}
+    return {"meaning": kind.meaning.format_map(fields), "command": kind.command.format_map(quoted)}

@@ -63,7 +63,7 @@ class Memory:
         already."""
         return self.limit // 2 - (self.charged - self.by_kind[Kind.QUEUES] - self.by_kind[Kind.FAULTS])
 
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Bytes: the sum, and by kind of owner, the journal among them."""
         kinds = {**{kind.name.lower(): self.by_kind[kind] for kind in Kind}, "journal": self._unwritten()}
         return {"memory_bytes": sum(kinds.values()), "memory": kinds}

@@ -36,7 +36,7 @@ REFERENCE_BYTES: Final = 650
 HOP_BYTES: Final = 600
 
 
-class HopFacts(TypedDict):
+class HopDetail(TypedDict):
     """What is said of a queue entry that ended; one for all that died alike, which never changes."""
 
     reason: str
@@ -65,7 +65,7 @@ class Hop(NamedTuple):
     """One step of a message's way: the queue entry (its sequence) that ended, and what is said of that."""
 
     sequence: int
-    facts: HopFacts
+    detail: HopDetail
 
 
 class Where(IntEnum):
@@ -278,17 +278,17 @@ def overlay(hops: list[Hop], message_id: int) -> Properties:
     return {**_latest(hops, message_id), HOPS: _as_text(hops, message_id)}
 
 
-def described(hops: list[Hop], message_id: int) -> list[dict[str, Any]]:
+def describe_hops(hops: list[Hop], message_id: int) -> list[dict[str, Any]]:
     """The hops of a message as they are shown."""
-    return [{**hop.facts, "message_id": message_id, "sequence": hop.sequence} for hop in hops]
+    return [{**hop.detail, "message_id": message_id, "sequence": hop.sequence} for hop in hops]
 
 
 def _as_text(hops: list[Hop], message_id: int) -> str:
-    return json.dumps(described(hops, message_id), separators=(",", ":"))
+    return json.dumps(describe_hops(hops, message_id), separators=(",", ":"))
 
 
 def _latest(hops: list[Hop], message_id: int) -> Properties:
-    latest = hops[0].facts
+    latest = hops[0].detail
     properties: Properties = {
         "_AMQ_ORIG_ADDRESS": latest["address"],
         "_AMQ_ORIG_QUEUE": latest["queue"],

@@ -449,7 +449,7 @@ class DeadLetterOffice:
         """By hand, failed count at 0, whatever died and why. Raises Refused where the queue is full."""
         if self._resources.full(target):
             raise Refused("queue-full", f"queue {target.name} is full", "make room in it, or raise its max-length")
-        back = reference.hops is not None and any(hop.facts["queue"] == target.name for hop in reference.hops)
+        back = reference.hops is not None and any(hop.detail["queue"] == target.name for hop in reference.hops)
         self._move(reference, target, "moved", reference.delivery_count, back)
 
     def _move(self, reference: MessageReference, target: Queue, outcome: str, delivery_count: int, back: bool) -> None:

@@ -25,7 +25,7 @@ from ..core.event import (
     REDRIVE_DONE,
     REDRIVE_STOPPED,
     Rates,
-    described,
+    describe,
 )
 from ..core.fault import FaultGroup
 from ..core.message import AMQP_ORIGIN, DEFAULT_PRIORITY, Message, Properties, lookup
@@ -59,7 +59,7 @@ class Events:
         self.told = dict.fromkeys(KINDS, 0)
         self.left_out = dict.fromkeys(KINDS, 0)
 
-    def described(self) -> dict[str, dict[str, int]]:
+    def describe(self) -> dict[str, dict[str, int]]:
         """How many of each kind."""
         return {name: {"sent": self.told[name], "left_out": self.left_out[name]} for name in KINDS}
 
@@ -68,12 +68,12 @@ class Events:
     def fault(self, name: str, group: FaultGroup, failures: int = 0) -> None:
         if not group.muted:
             error = f"{group.error_class}: {group.text}".removesuffix(": ")
-            facts: dict[str, Any] = {"fault": group.fingerprint, "error": error}
+            fields: dict[str, Any] = {"fault": group.fingerprint, "error": error}
             if name == FAULT_GROWING:
-                facts["failures"] = failures
+                fields["failures"] = failures
             elif name == FAULT_REGRESSED:
-                facts["fixed_in"] = group.fixed_in or "all versions"
-            self._tell(name, group.fingerprint, group.queue, facts)
+                fields["fixed_in"] = group.fixed_in or "all versions"
+            self._tell(name, group.fingerprint, group.queue, fields)
 
     def die(self, source: Queue, targets: list[Queue], number: int, reason: str) -> None:
         """So many of a queue's messages are about to join these."""
@@ -102,7 +102,7 @@ class Events:
             self._tell(DISK_LOW, self._broker, "", {})
         self._disk_low = low
 
-    def _tell(self, name: str, subject: str, queue: str, facts: dict[str, Any]) -> None:
+    def _tell(self, name: str, subject: str, queue: str, fields: dict[str, Any]) -> None:
         if not self._bound or self._takes_events(queue):
             return
         if not self._rates.allow(name, queue, self._state.now_ms()):
@@ -110,13 +110,13 @@ class Events:
             return
         self.told[name] += 1
         if queue:
-            facts["queue"] = queue
+            fields["queue"] = queue
             found = self._state.post_office.queues.get(queue)
             settings = self._state.settings.resolve(queue) if found is None else found.settings
             whose = {"owner": settings.owner, "runbook": settings.runbook}
-            facts |= {key: value for key, value in whose.items() if value}
+            fields |= {key: value for key, value in whose.items() if value}
         time = datetime.fromtimestamp(self._state.now_ms() / 1000, UTC).isoformat(timespec="milliseconds")
-        content = {"event": name, "time": time, "broker": self._broker, "subject": subject, **described(name, facts), **facts}
+        content = {"event": name, "time": time, "broker": self._broker, "subject": subject, **describe(name, fields), **fields}
         self.waiting.append((name, content))
         self._state.wake()
 

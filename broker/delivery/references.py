@@ -42,7 +42,7 @@ class References:
         #: What messages that are only on disk are reckoned at, bodies included.
         self.disk_bytes = 0
 
-    def described(self) -> dict[str, int]:
+    def describe(self) -> dict[str, int]:
         return {"durable_bytes": self.durable_bytes, "transient_bytes": self.transient_bytes}
 
     @property

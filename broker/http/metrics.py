@@ -145,7 +145,7 @@ class BrokerCollector(Collector):
 
     def _events(self) -> Metric:
         family = CounterMetricFamily("homing_events", "Events, and what became of them.", labels=["event", "outcome"])
-        for event, outcomes in self._broker.events.described().items():
+        for event, outcomes in self._broker.events.describe().items():
             for outcome, number in outcomes.items():
                 family.add_metric([event, outcome], number)
         return family

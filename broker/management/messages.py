@@ -7,7 +7,7 @@ from typing import Any, Final
 from ..auth.access import Who, asks
 from ..broker import Broker
 from ..core.amqp.declared import MOST_PRIORITY
-from ..core.message import MessageReference, described
+from ..core.message import MessageReference, describe_hops
 from ..errors import Refused
 from ..steps import Steps
 from . import arguments as read
@@ -36,7 +36,7 @@ def describe(reference: MessageReference) -> dict[str, Any]:
         "failed": reference.failed,
         "assigned": reference.dispatched,
         "suspect": reference.suspect,
-        "hops": described(reference.hops or [], message.message_id),
+        "hops": describe_hops(reference.hops or [], message.message_id),
     }
 
 

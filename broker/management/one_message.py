@@ -110,7 +110,7 @@ def why(broker: Broker, who: Who, message_id: int, history: History, arguments: 
                 "entered_at_ms": reference.entered_at_ms,
                 "failed": reference.failed,
                 "delivery_count": reference.delivery_count,
-                "died": reference.hops[0].facts if reference.hops else None,
+                "died": reference.hops[0].detail if reference.hops else None,
                 "reasons": _reasons(broker, reference, ahead, first),
             }
         )

@@ -143,12 +143,12 @@ async def reckon(broker: Broker, who: Who, arguments: dict[str, Any], *, host: H
 
 def _sample(reference: MessageReference, target: Queue | None, group: FaultGroup | None) -> dict[str, Any]:
     """``died_in``: first; None: nowhere yet, and where it goes is where it is."""
-    died_in = reference.hops[-1].facts["queue"] if reference.hops else None
+    died_in = reference.hops[-1].detail["queue"] if reference.hops else None
     return {
         "message_id": reference.message.message_id,
         "died_in": died_in,
         "to": target.name if target is not None else died_in or reference.queue.name,
-        "reason": reference.hops[0].facts["reason"] if reference.hops else None,
+        "reason": reference.hops[0].detail["reason"] if reference.hops else None,
         "fault": group.fingerprint if group is not None else None,
         "entered_at_ms": reference.entered_at_ms,
     }

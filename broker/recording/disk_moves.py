@@ -27,7 +27,7 @@ def can_move(record: ReferenceRecord) -> bool:
 
 def deliveries_at(hops: Sequence[HopRecord], home: Queue) -> int:
     """The delivery count that one with these hops had when it died in the queue last; where it never did, when it died first."""
-    return next((facts for _, facts in hops if facts["queue"] == home.name), hops[-1][1])["delivery_count"]
+    return next((detail for _, detail in hops if detail["queue"] == home.name), hops[-1][1])["delivery_count"]
 
 
 def move_back(

@@ -183,7 +183,7 @@ class FaultGroups:
     def cause_in(self, reference: MessageReference, queue: Queue) -> int:
         """The cause that one which has just died has in the queue that it goes to. Where it died before it is to be tried again, as on the
         way round of a retry over AMQP."""
-        return self.goes_on(reference, back=any(hop.facts["queue"] == queue.name for hop in reference.hops or ()))
+        return self.goes_on(reference, back=any(hop.detail["queue"] == queue.name for hop in reference.hops or ()))
 
     def sent_back(self, dead: Mapping[int, int]) -> None:
         """The same for dead letters that go from disk to disk: how many of each cause."""

@@ -416,7 +416,7 @@ class Recorder:
                 if not limit:
                     continue
                 batch.delete_attempt(message.message_id, sequence, failed - kept_last)
-            address = hops[-1].facts["address"] if hops else message.address
+            address = hops[-1].detail["address"] if hops else message.address
             home = home_of(reference) if hops else None
             key = message_key(reference) if by_key else None
             counted, dispatched_ms, delivered_ms = reference.delivery_count, reference.dispatched_at_ms, reference.delivered_at_ms

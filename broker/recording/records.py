@@ -33,7 +33,7 @@ def home_of(reference: MessageReference) -> str | None:
     """The queue that the message died in first, unless it is there."""
     if not reference.hops:
         return None
-    home: str = reference.hops[-1].facts["queue"]
+    home: str = reference.hops[-1].detail["queue"]
     return None if home == reference.queue.name else home
 
 

@@ -401,8 +401,8 @@ def _moving_together(moved: list[tuple[int, ReferenceRecord]]) -> Iterator[list[
     start, before, next_old = 0, None, None
     for number, (old, record) in enumerate(moved):
         hops = record.hops or ()
-        ended, facts = hops[0]
-        why = (record.cause, record.redrive, record.delivery_count, id(facts if len(hops) == 1 else hops))
+        ended, detail = hops[0]
+        why = (record.cause, record.redrive, record.delivery_count, id(detail if len(hops) == 1 else hops))
         way = (record.queue_id, record.priority, record.sequence - old, record.sequence - ended, record.entered_at_ms, *why)
         if number and (way != before or old != next_old):
             yield moved[start:number]

@@ -18,7 +18,7 @@ from typing import Any
 
 from .. import fingerprint
 from ..commit.fault_groups import COLUMNS as FAULT_COLUMNS
-from ..contract import ON_HOLD_MS, AttemptDetail, Fault, HopFacts, HopRecord, OutcomeDetail, Program, ReferenceState
+from ..contract import ON_HOLD_MS, AttemptDetail, Fault, HopDetail, HopRecord, OutcomeDetail, Program, ReferenceState
 from ..read import faults as fault_reads
 from ..store import returned
 from ..store.history_rows import ATTEMPTS, FAILURES_OF_MESSAGE, OUTCOMES
@@ -238,12 +238,12 @@ def deaths_of_one(snapshot: Snapshot, attempts: LastAttempts, died: list[Row], r
 
 def _add_hops(deaths: dict[int, _Death], hops: list[HopRecord], lies_in: str) -> None:
     """Match a copy's hops, newest first, with the deaths on record; a hop whose outcome was forgotten makes a death of its own."""
-    for index, (sequence, facts) in enumerate(hops):
+    for index, (sequence, detail) in enumerate(hops):
         death = deaths.get(sequence)
         if death is None:
-            if facts["reason"] == "expired":  # on its way to an expiry queue: no death
+            if detail["reason"] == "expired":  # on its way to an expiry queue: no death
                 continue
-            death = deaths[sequence] = _Death(sequence, facts["queue"], facts["at_ms"])
+            death = deaths[sequence] = _Death(sequence, detail["queue"], detail["at_ms"])
         death.hops = death.hops or hops[index:]
         if index == 0 and lies_in != death.queue:  # else it was sent back home, and its hops with it
             death.lies_in.append(lies_in)
@@ -268,16 +268,16 @@ def _as_the_hops_say(hops: list[HopRecord]) -> OutcomeDetail:
     return OutcomeDetail(first["address"], None, None, newest["attempts"], newest["delivery_count"], newest["reason"])
 
 
-def _hop(sequence: int, facts: HopFacts) -> dict[str, Any]:
+def _hop(sequence: int, detail: HopDetail) -> dict[str, Any]:
     return {
         "sequence": sequence,
-        "queue": facts["queue"],
-        "address": facts["address"],
-        "reason": facts["reason"],
-        "attempts": facts["attempts"],
-        "delivery_count": facts["delivery_count"],
-        "at": us(facts["at_ms"]),
-        "expires_at": us(facts.get("expires_at_ms")),
+        "queue": detail["queue"],
+        "address": detail["address"],
+        "reason": detail["reason"],
+        "attempts": detail["attempts"],
+        "delivery_count": detail["delivery_count"],
+        "at": us(detail["at_ms"]),
+        "expires_at": us(detail.get("expires_at_ms")),
     }
 
 

@@ -368,7 +368,7 @@ def _hops(row: tuple[Any, ...]) -> list[dict[str, Any]]:
     if overlay is None:
         return []
     with _reading(f"stay {sequence} of message {message_id}"):
-        return [{**facts, "message_id": message_id, "sequence": ended} for ended, facts in unpack_hops(overlay, sequence)]
+        return [{**detail, "message_id": message_id, "sequence": ended} for ended, detail in unpack_hops(overlay, sequence)]
 
 
 def _message(connection: sqlite3.Connection, row: tuple[Any, ...]) -> dict[str, Any]:

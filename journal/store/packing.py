@@ -10,7 +10,7 @@ from zlib import crc32
 
 import msgpack
 
-from ..contract import HopFacts, HopRecord, MessageRecord, OutcomeDetail, make
+from ..contract import HopDetail, HopRecord, MessageRecord, OutcomeDetail, make
 
 _MESSAGE_FIELDS = len(MessageRecord._fields)
 _NO_OUTCOME: dict[str, Any] = {
@@ -62,10 +62,10 @@ def unpack_outcome(blob: bytes) -> OutcomeDetail:
     """Raises Damaged. What an outcome does not say is unknown; counts that it does not say are 0."""
     found = unpack(blob)
     try:
-        facts = _NO_OUTCOME | found
+        detail = _NO_OUTCOME | found
         # A list since it was packed, which the compiled build takes for no OutcomeDetail's.
-        facts["target_queues"] = tuple(facts["target_queues"])
-        return OutcomeDetail(**facts)
+        detail["target_queues"] = tuple(detail["target_queues"])
+        return OutcomeDetail(**detail)
     except TypeError as error:
         raise Damaged("holds no packed outcome") from error
 
@@ -88,27 +88,27 @@ def pack_hops(hops: Sequence[HopRecord], sequence: int, pack: Callable[[Any], by
     """
     if not hops:
         return pack([])
-    (ended, facts), *older = hops
-    maps = [{**facts, "behind": sequence - ended}]
-    maps += [{**facts, "sequence": ended} for ended, facts in older]
+    (ended, detail), *older = hops
+    maps = [{**detail, "behind": sequence - ended}]
+    maps += [{**detail, "sequence": ended} for ended, detail in older]
     return pack(maps)
 
 
 def unpack_hops(blob: bytes, sequence: int) -> list[HopRecord]:
-    """Raises Damaged unless these are hops of the stay ``sequence``, with the facts that whoever reads them takes for granted."""
+    """Raises Damaged unless these are hops of the stay ``sequence``, with the detail that whoever reads them takes for granted."""
     maps = unpack(blob)
     if not isinstance(maps, list):
         raise Damaged("has hops that are no list")
     hops: list[HopRecord] = []
-    for facts in maps:
-        if not isinstance(facts, dict) or not _are_facts(facts):
-            raise Damaged(f"has hop {len(hops)} without its facts")
+    for detail in maps:
+        if not isinstance(detail, dict) or not _is_detail(detail):
+            raise Damaged(f"has hop {len(hops)} without its detail")
         # Up to version 5 each had its own number, and that of its message.
-        behind = facts.pop("behind", None)
-        ended = facts.pop("sequence", None) if behind is None else sequence - behind if type(behind) is int else None
+        behind = detail.pop("behind", None)
+        ended = detail.pop("sequence", None) if behind is None else sequence - behind if type(behind) is int else None
         if type(ended) is not int or not 0 <= ended < sequence:
             raise Damaged(f"has hop {len(hops)} of a stay that cannot have been")
-        hops.append((ended, cast(HopFacts, facts)))
+        hops.append((ended, cast(HopDetail, detail)))
     return hops
 
 
@@ -123,15 +123,15 @@ def hops_unpacker() -> Callable[[bytes, int], list[HopRecord]]:
             return found[1]
         if not found[1]:
             return []
-        at, ((ended, facts), *older) = found
-        return [(ended + sequence - at, facts), *older]
+        at, ((ended, detail), *older) = found
+        return [(ended + sequence - at, detail), *older]
 
     return unpack_next
 
 
-def _are_facts(facts: dict[str, Any]) -> bool:
-    numbers = [*(facts.get(name) for name in _NUMBERS), facts.get("expires_at_ms") or 0]
-    return all(type(facts.get(name)) is str for name in _TEXTS) and all(type(n) is int and -_MOST < n < _MOST for n in numbers)
+def _is_detail(detail: dict[str, Any]) -> bool:
+    numbers = [*(detail.get(name) for name in _NUMBERS), detail.get("expires_at_ms") or 0]
+    return all(type(detail.get(name)) is str for name in _TEXTS) and all(type(n) is int and -_MOST < n < _MOST for n in numbers)
 
 
 def checksum_of_counts(

@@ -11,7 +11,7 @@ from typing import Any, cast
 from homing.journal.contract import (
     AttemptDetail,
     Attempts,
-    HopFacts,
+    HopDetail,
     HopRecord,
     MessageRecord,
     OutcomeDetail,
@@ -53,10 +53,10 @@ def reference(sequence: int, queue_id: int = 1, of: MessageRecord | None = None,
     return ReferenceRecord(queue_id, 4, sequence, 0, 0, 0, 0, None, None, 0, 0, NOW_MS, None, stored, False)._replace(**fields)
 
 
-def hop(sequence: int, **facts: Any) -> HopRecord:
+def hop(sequence: int, **detail: Any) -> HopRecord:
     """One that ended the stay ``sequence``."""
     known = {"reason": "rejected", "queue": "q1", "address": "q1", "routing_type": "anycast", "at_ms": NOW_MS, "attempts": 1}
-    return sequence, cast(HopFacts, {**known, "delivery_count": 1, "expires_at_ms": None, **facts})
+    return sequence, cast(HopDetail, {**known, "delivery_count": 1, "expires_at_ms": None, **detail})
 
 
 def counted(**fields: Any) -> ReferenceCounts:

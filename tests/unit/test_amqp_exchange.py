@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from homing.broker.core.amqp.exchange import Binding, Destination, Exchange, headers_match, route, topic_matches
 from homing.broker.core.amqp.origin import Way, packed, unpacked
 from homing.broker.core.amqp.x_death import bounded, deaths, is_cycle, through_exchange
-from homing.broker.core.message import Hop, HopFacts
+from homing.broker.core.message import Hop, HopDetail
 
 
 def exchange(name: str, kind: str, *bindings: tuple[str, str], **more: Any) -> Exchange:
@@ -97,8 +97,8 @@ def test_the_origin_comes_back_as_it_went(name: str, key: str, cc: list[str], ra
 
 def die(queue: str, reason: str, at_ms: int, before: list[Hop]) -> list[Hop]:
     counts = {"attempts": 1, "delivery_count": 1, "expires_at_ms": None}
-    facts = {"queue": queue, "reason": reason, "at_ms": at_ms, "address": queue, "routing_type": "anycast", **counts}
-    hop = Hop(at_ms, cast(HopFacts, facts))
+    detail = {"queue": queue, "reason": reason, "at_ms": at_ms, "address": queue, "routing_type": "anycast", **counts}
+    hop = Hop(at_ms, cast(HopDetail, detail))
     return [through_exchange(hop, before, Way("x", (queue,)), Way("dlx", ("k",)), False), *before]
 
 

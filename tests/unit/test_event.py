@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from string import Formatter
 
-from homing.broker.core.event import DISK_LOW, FAULT_NEW, KINDS, QUEUE_FULL, WINDOW_MS, Rates, described
+from homing.broker.core.event import DISK_LOW, FAULT_NEW, KINDS, QUEUE_FULL, WINDOW_MS, Rates, describe
 from homing.broker.core.fault import FaultGroup
 from homing.broker.core.reserved import EVENTS
 from homing.broker.core.settings.address_settings import AddressSettingsRepository
@@ -33,11 +33,11 @@ def test_a_queue_has_so_many_of_a_kind_in_ten_minutes() -> None:
 
 def test_each_kind_says_what_it_means_and_what_to_do() -> None:
     for name, kind in KINDS.items():
-        facts = {fact: f"a {fact}'s" for text in (kind.meaning, kind.command) for _, fact, _, _ in Formatter().parse(text) if fact}
-        said = described(name, facts)
-        assert all(fact in said["meaning"] or fact in said["command"] for fact in facts.values() if fact in kind.meaning)
+        fields = {fact: f"a {fact}'s" for text in (kind.meaning, kind.command) for _, fact, _, _ in Formatter().parse(text) if fact}
+        said = describe(name, fields)
+        assert all(fact in said["meaning"] or fact in said["command"] for fact in fields.values() if fact in kind.meaning)
         assert said["command"].startswith("homing ")
-    assert described(QUEUE_FULL, {"queue": "it's", "number": 1})["command"] == "homing consumers 'it'\"'\"'s'"
+    assert describe(QUEUE_FULL, {"queue": "it's", "number": 1})["command"] == "homing consumers 'it'\"'\"'s'"
 
 
 def test_a_disk_that_is_low_is_told_of_when_it_becomes_so() -> None:
@@ -53,7 +53,7 @@ def test_a_disk_that_is_low_is_told_of_when_it_becomes_so() -> None:
     world.commit()
     (reference,) = world.broker.queues()["watch"].references.values()
     assert json.loads(reference.message.body)["meaning"] == KINDS[DISK_LOW].meaning
-    assert events.described()[DISK_LOW] == {"sent": 1, "left_out": 1}
+    assert events.describe()[DISK_LOW] == {"sent": 1, "left_out": 1}
 
 
 def test_events_give_way_to_newer_ones_unless_somebody_says_otherwise() -> None:

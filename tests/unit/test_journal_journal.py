@@ -599,8 +599,8 @@ async def test_hops_that_an_older_journal_holds_are_read(tmp_path: Path) -> None
         journal.batch.queue(queue())
         send(journal, 8, of=message(3), hops=[hop(3)])
     with closing(sqlite3.connect(tmp_path / "homing.db", isolation_level=None)) as connection:
-        facts = hop(3, message_id=3)[1]
-        connection.execute("UPDATE reference SET overlay_blob = ?", (pack([{**facts, "sequence": 3}, {**facts, "sequence": 2}]),))
+        detail = hop(3, message_id=3)[1]
+        connection.execute("UPDATE reference SET overlay_blob = ?", (pack([{**detail, "sequence": 3}, {**detail, "sequence": 2}]),))
         connection.execute("DROP TABLE gone")
         for table in ("returned", "fault", "fault_text", "fault_count", "edit"):
             connection.execute(f"DROP TABLE {table}")
@@ -613,7 +613,7 @@ async def test_hops_that_an_older_journal_holds_are_read(tmp_path: Path) -> None
                 connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
         connection.execute("PRAGMA user_version = 5")
     async with opened(tmp_path) as (_, recovered):
-        assert recovered.references == [reference(8, of=message(3), hops=[(3, facts), (2, facts)])]
+        assert recovered.references == [reference(8, of=message(3), hops=[(3, detail), (2, detail)])]
 
 
 FOREIGN: dict[str, Any] = {
@@ -632,12 +632,12 @@ async def test_hops_that_are_none_are_damage(tmp_path: Path) -> None:
         journal.batch.queue(queue())
         send(journal, 8, hops=[hop(3)])
     with closing(sqlite3.connect(tmp_path / "homing.db", isolation_level=None)) as connection:
-        facts = hop(3)[1]
+        detail = hop(3)[1]
         stays: list[dict[str, Any]] = [{"behind": behind} for behind in (0, -1, 9, (1 << 64) - 1, -(1 << 63), True, 1.0, "1", [1])]
         stays += [{"sequence": sequence} for sequence in (8, -1, True, "3", None)]
-        wrong: list[Any] = [facts | stay for stay in ({}, *stays)]
-        wrong += [{"behind": 1}, "q1", *(facts | {"behind": 1, name: value} for name, value in FOREIGN.items())]
-        for blob in (5, "", {}, *([each] for each in wrong), [facts | {"behind": 5}, facts]):
+        wrong: list[Any] = [detail | stay for stay in ({}, *stays)]
+        wrong += [{"behind": 1}, "q1", *(detail | {"behind": 1, name: value} for name, value in FOREIGN.items())]
+        for blob in (5, "", {}, *([each] for each in wrong), [detail | {"behind": 5}, detail]):
             connection.execute("UPDATE reference SET overlay_blob = ?", (pack(blob),))
             (problem,) = check(tmp_path).problems
             assert "has hop" in problem, blob

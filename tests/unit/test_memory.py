@@ -208,7 +208,7 @@ def test_owners_give_back_what_they_hold() -> None:
     assert (memory.bytes, memory.room(), memory.full) == (957, -50, False)
     second.hold(50)
     kinds = {"queues": 400, "connections": 100, "sessions": 0, "caches": 50, "declarations": 0, "faults": 0, "journal": 7}
-    assert memory.described() == {"memory_bytes": 557, "memory": kinds}
+    assert memory.describe() == {"memory_bytes": 557, "memory": kinds}
     first.close()
     second.close()
     assert (memory.charged, memory.room()) == (400, 500)
@@ -313,7 +313,7 @@ def test_what_is_declared_is_charged_what_it_takes_and_refused_past_half_of_the_
     for number in range(1, many):
         broker.delete_exchange(connection, f"x.{number}", False)
     broker.weigh_declared()
-    assert broker.memory.described()["memory_bytes"] == broker.memory.by_kind[Kind.CACHES] == 0
+    assert broker.memory.describe()["memory_bytes"] == broker.memory.by_kind[Kind.CACHES] == 0
 
 
 #: By what it is called; the queue, when something is sent to where there is none.

@@ -104,7 +104,7 @@ class Life:
                 queue.name,
                 each.due_at_ms,
                 each.expires_at_ms,
-                [hop.facts.get("expires_at_ms") for hop in each.hops or ()],
+                [hop.detail.get("expires_at_ms") for hop in each.hops or ()],
             )
             for queue in self.broker.state.post_office.queues.values()
             for each in queue.references.values()

@@ -69,7 +69,7 @@ def way_of(message: Message) -> Way:
 def last_way(reference: MessageReference) -> Way:
     """How the message came into the queue it stands in: by its last death, where a dead-letter exchange took part in that."""
     for hop in reference.hops or ():
-        facts = hop.facts
-        if "to_exchange" in facts:
-            return Way(facts["to_exchange"], tuple(facts["to_keys"]), tuple(facts.get("to_hidden", ())))
+        detail = hop.detail
+        if "to_exchange" in detail:
+            return Way(detail["to_exchange"], tuple(detail["to_keys"]), tuple(detail.get("to_hidden", ())))
     return way_of(reference.message)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from ..dead_letter import NOT_RETRYABLE, POISON, REJECTED
-from ..message import Hop, HopFacts
+from ..message import Hop, HopDetail
 from .origin import Way
 from .vhost import local_name
 
@@ -29,7 +29,7 @@ class Death(NamedTuple):
 
 
 def reason_of(hop: Hop) -> str:
-    reason = str(hop.facts["reason"])
+    reason = str(hop.detail["reason"])
     return _REASONS.get(reason, reason)
 
 
@@ -37,43 +37,43 @@ def deaths(hops: list[Hop]) -> list[Death]:
     """The entries, the latest first. Queues have the names that the clients of their virtual host know."""
     found: dict[tuple[str, str], Death] = {}
     for hop in hops:
-        facts = hop.facts
-        pair = local_name(facts["queue"]), reason_of(hop)
+        detail = hop.detail
+        pair = local_name(detail["queue"]), reason_of(hop)
         known = found.get(pair)
         if known is None:
             found[pair] = Death(
                 *pair,
-                facts.get("count", 1),
-                facts.get("exchange", ""),
-                list(facts.get("routing_keys") or (local_name(facts["address"]),)),
-                int(facts.get("first_ms") or facts["at_ms"]),
+                detail.get("count", 1),
+                detail.get("exchange", ""),
+                list(detail.get("routing_keys") or (local_name(detail["address"]),)),
+                int(detail.get("first_ms") or detail["at_ms"]),
             )
-        elif "count" not in facts:
-            found[pair] = known._replace(times=known.times + 1, time_ms=min(known.time_ms, facts["at_ms"]))
+        elif "count" not in detail:
+            found[pair] = known._replace(times=known.times + 1, time_ms=min(known.time_ms, detail["at_ms"]))
     return list(found.values())
 
 
 def through_exchange(hop: Hop, before: list[Hop] | None, came: Way, to: Way, keys_replaced: bool) -> Hop:
     """The hop with what x-death says of it. ``before``: the hops until now."""
-    facts: HopFacts = {
-        **hop.facts,
+    detail: HopDetail = {
+        **hop.detail,
         "exchange": came.exchange,
         "routing_keys": list(came.keys),
         "to_exchange": to.exchange,
         "to_keys": list(to.keys),
         "count": 1,
-        "first_ms": hop.facts["at_ms"],
+        "first_ms": hop.detail["at_ms"],
     }
     if to.hidden:
-        facts["to_hidden"] = list(to.hidden)
+        detail["to_hidden"] = list(to.hidden)
     if keys_replaced:
-        facts["keys_replaced"] = True
+        detail["keys_replaced"] = True
     reason = reason_of(hop)
     for death in deaths(before or []):
-        if (death.queue, death.reason) == (local_name(facts["queue"]), reason):
-            facts["count"] = death.times + 1
-            facts["first_ms"] = death.time_ms
-    return Hop(hop.sequence, facts)
+        if (death.queue, death.reason) == (local_name(detail["queue"]), reason):
+            detail["count"] = death.times + 1
+            detail["first_ms"] = death.time_ms
+    return Hop(hop.sequence, detail)
 
 
 def bounded(hops: list[Hop], most: int) -> list[Hop]:
@@ -84,8 +84,8 @@ def bounded(hops: list[Hop], most: int) -> list[Hop]:
     newest: set[tuple[str, str]] = set()
     repeated: list[int] = []
     for number, hop in enumerate(hops[:-1]):
-        pair = str(hop.facts["queue"]), reason_of(hop)
-        if pair in newest and "count" in hop.facts:
+        pair = str(hop.detail["queue"]), reason_of(hop)
+        if pair in newest and "count" in hop.detail:
             repeated.append(number)
         newest.add(pair)
     gone = set(repeated[-excess:])
@@ -99,6 +99,6 @@ def is_cycle(queue: str, hops: list[Hop]) -> bool:
     since: list[Hop] = []
     for hop in hops:
         since.append(hop)
-        if hop.facts["queue"] == queue:
+        if hop.detail["queue"] == queue:
             return all(reason_of(each) != REJECTED for each in since)
     return False

@@ -236,7 +236,7 @@ def _changed(reference: MessageReference, failed: int) -> tuple[bytes, bytes]:
         entries = deaths(hops)
         fields.update(_death_headers(entries, properties.expiration))
         fields.update({name: write_value(value) for name, value in overlay(hops, message.message_id).items() if name.startswith("_AMQ_")})
-        if any(hop.facts.get("keys_replaced") for hop in hops):
+        if any(hop.detail.get("keys_replaced") for hop in hops):
             fields.pop("CC", None)
         properties = properties._replace(expiration=None)
     if failed:
