@@ -20,7 +20,7 @@ _logger = logging.getLogger(AUDIT)
 _logger.setLevel(logging.INFO)
 
 
-def tell(line: dict[str, Any]) -> None:
+def write(line: dict[str, Any]) -> None:
     _logger.info("audit: %s", json.dumps({"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **line}))
 
 

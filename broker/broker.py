@@ -33,12 +33,12 @@ _CLOCK_SLACK_MS: Final = 60_000
 #: As in administration.py.
 FREE: Final[Mapping[str, str]] = {
     "the login was checked": "connect disconnect",
-    "of a producer that was opened": "close_producer open_sender give_credit charge why_nothing_more top_up tell_why send hold_sends",
+    "of a producer that was opened": "close_producer open_sender give_credit charge why_nothing_more top_up notify_blocked send hold_sends",
     "along a route that was worked out": "publish offer hold commit_channel",
     "of a consumer that was let in": "unsubscribe release pull delivered touch acknowledge fail poison without_too_large give_back"
     " client_saw_expire socket_resumed offer_room hold_acknowledgement check_get when_read serve",
     "of a transaction, whose parts were asked for": "commit roll_back begin_channel end_channel",
-    "of time and turns": "routes_version room wait_for_room has_room wake when_safe when_stored may_tell",
+    "of time and turns": "routes_version room wait_for_room has_room wake when_safe when_stored may_answer",
 }
 
 
@@ -167,9 +167,9 @@ class Broker(Administration):
         """See FlowControl.top_up."""
         self.flow.top_up(producer)
 
-    def tell_why(self, producer: Producer) -> None:
+    def notify_blocked(self, producer: Producer) -> None:
         """See FlowControl.tell."""
-        self.flow.tell(producer)
+        self.flow.notify_blocked(producer)
 
     def send(self, producer: Producer, first: int, messages: list[Message]) -> tuple[int, Refused] | None:
         """Stores messages numbered from ``first``; repeats are passed over. Returns (number, why) of a refused one, which ends the frame.
@@ -238,7 +238,7 @@ class Broker(Administration):
         """The same for the confirm of a send. See Recorder.when_stored."""
         self.recorder.when_stored(callback)
 
-    def may_tell(self, queue: Queue, reference: MessageReference | None = None) -> bool:
+    def may_answer(self, queue: Queue, reference: MessageReference | None = None) -> bool:
         """Whether what was found in the queue may be told before anything more is on disk: that message, or that there is none."""
         if queue.dead_lettering:
             return False

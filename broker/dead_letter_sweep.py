@@ -30,7 +30,7 @@ _TIMES: Final = 30
 #: Removed, and written into one archive, at a time.
 _BATCH: Final = 5_000
 #: What cannot be archived is told of so often.
-_TELL_EVERY_S: Final = 600.0
+_WARN_EVERY_S: Final = 600.0
 
 
 class DeadLetterSweep:
@@ -47,7 +47,7 @@ class DeadLetterSweep:
         self._data = data
         self._place = data / place
         self._reader = reader
-        self._told_at = float("-inf")
+        self._warned_at = float("-inf")
         self._counting_s = 0.0
         self._number = 0
         self._task: asyncio.Task[None] | None = None
@@ -85,7 +85,7 @@ class DeadLetterSweep:
                 try:
                     removed += await self._take(queue, each)
                 except JournalError as error:
-                    self._tell(error)
+                    self._warn(error)
         return removed
 
     async def _take(self, queue: Queue, over: Excess) -> int:
@@ -135,10 +135,10 @@ class DeadLetterSweep:
         self._broker.when_safe(done.set)
         await done.wait()
 
-    def _tell(self, error: JournalError) -> None:
+    def _warn(self, error: JournalError) -> None:
         now = time.monotonic()
-        if now - self._told_at >= _TELL_EVERY_S:
-            self._told_at = now
+        if now - self._warned_at >= _WARN_EVERY_S:
+            self._warned_at = now
             log.error("dead-letter-archive-failed: dead letters cannot be archived, and so stay: %s %s", error.message, error.fix)
 
 

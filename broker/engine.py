@@ -113,7 +113,7 @@ class Engine:
         self.events = Events(self.state, self.virtual_hosts.find(DEFAULT).exchanges, self.office, self.intake, name)
         self.office.dying, self.redriving.ended = self.events.die, self.events.redrive_ended
         self.intake.full = self.flow.full = self.events.queue_full
-        self.recorder.faults.told = self.events.fault
+        self.recorder.faults.report = self.events.fault
         self.transactions = Transactions(self.state, self.intake, self.settlement, self.limits)
         #: By name, and by client_id.
         self.connections: dict[str, Connection] = {}

@@ -155,7 +155,7 @@ class Listeners:
                 refusal = self._admission.admit(transport, user, self._broker.now_ms()) if isinstance(user, str) else None
                 if refusal is not None:
                     log.warning("connection-refused: %s was refused: %s", transport.place, refusal)
-                self._broker.access.tell_login(name or certified, transport.place, refusal or user, transport.protocol)
+                self._broker.access.record_login(name or certified, transport.place, refusal or user, transport.protocol)
                 done(refusal or user)
 
             try:

@@ -119,15 +119,15 @@ class Sparing:
 
     def summaries(self, now_s: float, *, everything: bool = False) -> list[str]:
         """What was left out in windows that are over; from here on these kinds may be said again."""
-        told = []
+        lines = []
         for kind, (began, _, left) in list(self._kinds.items()):
             if left and (everything or now_s - began >= _WINDOW_S):
                 del self._kinds[kind]
-                told.append(f"{left} more like this were left out: {kind}")
+                lines.append(f"{left} more like this were left out: {kind}")
         if self._others:
-            told.append(f"{self._others} more of other kinds were left out")
+            lines.append(f"{self._others} more of other kinds were left out")
             self._others = 0
-        return told
+        return lines
 
 
 class Sink(Protocol):
@@ -251,12 +251,12 @@ class LogWriter(logging.Handler):
     def _left_out(self, *, everything: bool) -> list[str]:
         assert self.lock is not None
         with self.lock:
-            told = self._sparing.summaries(self._now_s(), everything=everything)
+            lines = self._sparing.summaries(self._now_s(), everything=everything)
             self._spares = self._sparing.left_out()
             if self._lost:
-                told.append(f"{self._lost} lines were left out while nobody took what stood before them")
+                lines.append(f"{self._lost} lines were left out while nobody took what stood before them")
                 self._lost = 0
-        return [visible(each, 500) for each in told]
+        return [visible(each, 500) for each in lines]
 
 
 def start_logging() -> LogWriter:

@@ -58,7 +58,7 @@ def _refused(error: ConfigError) -> Refused:
     return Refused(error.code, error.message, f"nothing was changed: {error.fix}")
 
 
-def tell(path: Path | None, changed: list[Change]) -> None:
+def log_changes(path: Path | None, changed: list[Change]) -> None:
     """A line of the log: what changed, and what waits for a restart."""
     now, later = ([each.path for each in changed if each.needs_restart is restart] for restart in (False, True))
     waits = f"; only a restart brings into force: {_names(later)}" if later else ""

@@ -43,7 +43,7 @@ from .management.calls import Calls
 from .protocols.transport import SocketTransport
 from .recording.old_deaths import are_left, find_causes
 from .recording.recovery import recover
-from .reload import read_again, take_up, tell
+from .reload import log_changes, read_again, take_up
 from .service_manager import ServiceManager
 from .shutdown import close_in_time, drain, until_stopped
 from .start_check import StartCheck
@@ -132,7 +132,7 @@ class Server:
             disk_low=lambda: journal.space_low,
             name=config.broker.name,
         )
-        self.broker.access.audit = audit.tell
+        self.broker.access.audit = audit.write
         self.sweep = DeadLetterSweep(self.broker, config.data_directory, config.journal.archive_directory, self._journal_reader)
         self._heap = Heap(lambda: self.broker.memory.bytes, self._loop.time)
         self._calls = Calls(self.broker, self)
@@ -209,7 +209,7 @@ class Server:
             log.error("settings-contradict: %s", sentence)
         declare(self.broker, config)
         start_notes.warn(config)
-        start_notes.tell_changes(self.broker.state.post_office.queues, recovered.settings)
+        start_notes.log_changes_of_rules(self.broker.state.post_office.queues, recovered.settings)
         self.record_settings()
         await self._journal.flush()
         listening = await self.listeners.open(recovered.broker_id)
@@ -278,9 +278,9 @@ class Server:
         """In a thread: see JournalReader."""
         return self._journal_reader().calendar(queue_ids, now_ms, parts)
 
-    def fault_told(self, fault_ids: list[int]) -> dict[str, Any]:
+    def describe_fault(self, fault_ids: list[int]) -> dict[str, Any]:
         """In a thread: see JournalReader."""
-        return self._journal_reader().fault_told(fault_ids, self._clock.now_ms())
+        return self._journal_reader().describe_fault(fault_ids, self._clock.now_ms())
 
     def _journal_reader(self) -> JournalReader:
         if self._reader is None:
@@ -325,7 +325,7 @@ class Server:
                 raise
             finally:
                 self.manager.ready(came_of_it)
-            tell(self.config.source_path, changed)
+            log_changes(self.config.source_path, changed)
             return changed
 
     async def _reload(self) -> list[Change]:

@@ -33,27 +33,27 @@ class ServiceManager:
 
     def ready(self, status: str) -> None:
         """It serves; also what ends a reload."""
-        self._tell("READY=1", f"STATUS={visible(status)}")
+        self._notify("READY=1", f"STATUS={visible(status)}")
 
     def reloading(self) -> None:
-        self._tell("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
+        self._notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def stopping(self, status: str) -> None:
-        self._tell("STOPPING=1", f"STATUS={visible(status)}")
+        self._notify("STOPPING=1", f"STATUS={visible(status)}")
 
     def feed_watchdog(self, loop: AbstractEventLoop) -> None:
         """From now on, as long as the loop turns."""
         if self._interval_s:
-            self._tell("WATCHDOG=1")
+            self._notify("WATCHDOG=1")
             self._timer = loop.call_later(self._interval_s, self.feed_watchdog, loop)
 
-    def _tell(self, *lines: str) -> None:
+    def _notify(self, *lines: str) -> None:
         if self._socket is None:
             return
         try:
             self._socket.sendto("\n".join(lines).encode(), socket.MSG_DONTWAIT, self._address)
         except OSError as error:
-            log.warning("manager-untold: the service manager could not be told %s: %s", lines[0], error.strerror)
+            log.warning("manager-not-notified: the service manager could not be notified of %s: %s", lines[0], error.strerror)
 
     def close(self) -> None:
         if self._timer is not None:

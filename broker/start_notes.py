@@ -82,7 +82,7 @@ def contradicted(config: Config) -> list[str]:
     return contradictions(config.settings_repository().laid_over(layers)) if layers else []
 
 
-def tell_changes(queues: Mapping[str, Queue], before: Mapping[str, Any] | None) -> None:
+def log_changes_of_rules(queues: Mapping[str, Queue], before: Mapping[str, Any] | None) -> None:
     """A line for each way in which queues are treated otherwise than under ``before``, the settings that the journal recorded last.
 
     Nothing where the defaults are as they were then, nor where nothing was recorded, because the journal is new.
@@ -110,8 +110,8 @@ def changes(queues: Mapping[str, Queue], before: Mapping[str, Any] | None) -> di
             continue  # what it was declared with is not understood any more; its recovery told so
         now = _rules(queue, queue.settings)
         if was != now:
-            told = [f"{what.replace('_', ' ')} {a} → {b}" for what, a, b in zip(_Rules._fields, was, now, strict=True) if a != b]
-            found.setdefault("; ".join(told), []).append(name)
+            differences = [f"{what.replace('_', ' ')} {a} → {b}" for what, a, b in zip(_Rules._fields, was, now, strict=True) if a != b]
+            found.setdefault("; ".join(differences), []).append(name)
     return found
 
 

@@ -65,7 +65,7 @@ async def _call(config: Config, verb: str, arguments: dict[str, Any]) -> Any:
         finally:
             if "name" in arguments and found.hashes:
                 origin = f"offline, uid {os.getuid()}"
-                audit.tell({"action": verb, "user": None, "from": origin, "on": [arguments["name"]], "result": result})
+                audit.write({"action": verb, "user": None, "from": origin, "on": [arguments["name"]], "result": result})
         return answer
     finally:
         await journal.close(clean=recovered.clean_stop)

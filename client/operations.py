@@ -66,10 +66,10 @@ class Operations:
             body = patched(page["messages"][0]["body"], patch)
         wanted = {"message_id": message_id, "body": body, "set": properties or {}, "unset": without_properties or []}
         done = await self.call("edit", queue=queue, edits=[wanted], to=to, keep_original=keep_original, signed=signed)
-        (told,) = done["edits"]
-        if told["edited"] is None:
-            raise CallError(told["code"], told["message"], told["fix"])
-        return int(told["edited"])
+        (answer,) = done["edits"]
+        if answer["edited"] is None:
+            raise CallError(answer["code"], answer["message"], answer["fix"])
+        return int(answer["edited"])
 
     async def _only_queue(self, message_id: int) -> str:
         """Raises CallError where the message is in no queue, or in several."""

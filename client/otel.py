@@ -79,7 +79,7 @@ class _Spans:
             carrier: dict[str, Any] = dict(properties or {})
             if _CARRIED not in carrier:
                 propagate.inject(carrier)
-            with _telling(span):
+            with _recording_error(span):
                 yield carrier
 
     @contextmanager
@@ -104,7 +104,7 @@ class _Spans:
         if len(self._attempts) > _MOST_REMEMBERED:
             self._attempts.popitem(last=False)
         settlement.delivered[message] = queue, trace.set_span_in_context(span, context)
-        with trace.use_span(span, end_on_exit=True, record_exception=False), _telling(span):
+        with trace.use_span(span, end_on_exit=True, record_exception=False), _recording_error(span):
             yield
 
     def settle(self, operation: str, queue: str, message: Message, context: Context) -> None:
@@ -151,7 +151,7 @@ class _Consumer(Consumer):
             with self._spans.deliver("receive", self.queue or self.source, message, self._settlement, began_ns):
                 pass
             if message._state is ACKNOWLEDGED:
-                self._settlement.told([message], "ack")  # AUTO did so before
+                self._settlement.settled([message], "ack")  # AUTO did so before
         return message
 
     async def listen(self, handler: Handler, concurrency: int = 1) -> Listener:
@@ -186,35 +186,35 @@ class _Settlement(Settlement):
         #: What was delivered and is not settled: its queue, and the delivery.
         self.delivered: dict[Message, tuple[str, Context]] = {}
 
-    def told(self, messages: Iterable[Message], operation: str) -> None:
+    def settled(self, messages: Iterable[Message], operation: str) -> None:
         for message in messages:
             if (found := self.delivered.pop(message, None)) is not None:
                 self._spans.settle(operation, found[0], message, found[1])
 
     def settle(self, message: Message) -> None:
         super().settle(message)
-        self.told([message], "ack")
+        self.settled([message], "ack")
 
     def acknowledge(self, messages: Iterable[Message]) -> None:
         messages = list(messages)
         super().acknowledge(messages)
-        self.told([message for message in messages if message._state is ACKNOWLEDGED], "ack")
+        self.settled([message for message in messages if message._state is ACKNOWLEDGED], "ack")
 
     async def acknowledge_confirmed(self, messages: Iterable[Message]) -> None:
         messages = list(messages)
         try:
             await super().acknowledge_confirmed(messages)
         finally:
-            self.told([message for message in messages if message._state is ACKNOWLEDGED], "ack")
+            self.settled([message for message in messages if message._state is ACKNOWLEDGED], "ack")
 
     def give_back(self, messages: Iterable[Message], ack_type: AckType, failure: dict[str, Any] | None) -> None:
         messages = list(messages)
         super().give_back(messages, ack_type, failure)
-        self.told(messages, "release" if failure is None else "nack")
+        self.settled(messages, "release" if failure is None else "nack")
 
     def take_for_commit(self, wire: Wire, transaction: int) -> list[Message]:
         messages = super().take_for_commit(wire, transaction)
-        self.told(messages, "ack")
+        self.settled(messages, "ack")
         return messages
 
     def void(self, state: State) -> None:
@@ -223,7 +223,7 @@ class _Settlement(Settlement):
 
 
 @contextmanager
-def _telling(span: Span) -> Iterator[None]:
+def _recording_error(span: Span) -> Iterator[None]:
     """What ends the block is told of, by the code of an error of ours."""
     try:
         yield

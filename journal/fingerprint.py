@@ -49,8 +49,8 @@ def of_fault(outcome: str, fault: Mapping[str, object] | None) -> str:
     given = str(fault.get("fingerprint") or "")
     if given.startswith(_PREFIX):
         return given
-    told = {name: str(fault.get(name) or "") for name in ("error_type", "error_text", "reason", "traceback")}
-    return fingerprint(told["error_type"] or outcome, told["error_text"] or told["reason"], told["traceback"])
+    reported = {name: str(fault.get(name) or "") for name in ("error_type", "error_text", "reason", "traceback")}
+    return fingerprint(reported["error_type"] or outcome, reported["error_text"] or reported["reason"], reported["traceback"])
 
 
 def plain(text: str) -> str:

@@ -142,7 +142,7 @@ class Journal:
         store = await open_store(directory / DATABASE_NAME, options.cache_bytes)
         try:
             await store.run(bring_up)
-            recovered, state, first_id, told = await store.run(
+            recovered, state, first_id, mark_file = await store.run(
                 recover,
                 now_ms,
                 options.id_block,
@@ -154,7 +154,7 @@ class Journal:
             disk = Disk(directory, options.disk_reserve_bytes)
             disk.take_reserve()
             writer = BatchWriter(state, options.duplicate_ids_per_address)
-            writer_thread = WriterThread(writer, disk, WalMeter(directory / DATABASE_NAME), MarkFile(directory, told), options)
+            writer_thread = WriterThread(writer, disk, WalMeter(directory / DATABASE_NAME), MarkFile(directory, mark_file), options)
             standing = await store.run(writer_thread.upkeep, False)
         except BaseException:
             await store.close()
@@ -315,7 +315,7 @@ class Journal:
 
     async def _close_cleanly(self) -> None:
         try:
-            self._writer_thread.mark.tell(await self._store.run(_mark_clean_stop, self._next_id), self._next_id)
+            self._writer_thread.mark.advance(await self._store.run(_mark_clean_stop, self._next_id), self._next_id)
         except sqlite3.Error as error:
             if is_full(error):
                 log.warning("stop-unmarked: the disk is full: the stop is not marked as clean, and the next start will recover")

@@ -227,13 +227,13 @@ class Ch:
         return item
 
     def answer(self, timeout_s: float = ANSWER_S) -> Any:
-        return told(self.item(timeout_s))
+        return reported(self.item(timeout_s))
 
     def more(self, quiet_s: float = QUIET_S) -> list[Any]:
         """Everything that still comes, until nothing has come for a while."""
         came: list[Any] = []
         while (item := self.item(quiet_s)) is not None:
-            came.append(told(item))
+            came.append(reported(item))
             if self.closed:
                 break
         return came
@@ -282,7 +282,7 @@ class Ch:
 # -- words -------------------------------------------------------------------------------------------------------------
 
 
-def told(item: Any) -> Any:
+def reported(item: Any) -> Any:
     if item is None:
         return "nothing"
     if isinstance(item, str):

@@ -416,6 +416,6 @@ def test_errors_that_docstrings_speak_of_exist() -> None:
         elif isinstance(node, ast.ImportFrom):
             defined.update(alias.name for alias in node.names)
     texts = {path: " ".join(path.read_text().split()) for path in FILES}
-    told = {(path, name) for path, text in texts.items() for name in re.findall(r"\bRaises ([A-Z]\w*)", text)}
-    assert len(told) > 60
-    assert not {f"{path}: {name}" for path, name in told if name not in defined and not hasattr(builtins, name)}
+    reported = {(path, name) for path, text in texts.items() for name in re.findall(r"\bRaises ([A-Z]\w*)", text)}
+    assert len(reported) > 60
+    assert not {f"{path}: {name}" for path, name in reported if name not in defined and not hasattr(builtins, name)}

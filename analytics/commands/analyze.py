@@ -105,7 +105,7 @@ def analyze(
         source = Source(spark, dumps, skip=on_damage == "skip", store=None if store is None else str(store), window=window)
         with suited_to(spark, small=small):
             export = source.open()
-        steps.done(source.told())
+        steps.done(source.describe())
         with suited_to(spark, small=export.manifest.is_small), _heard(spark, steps):
             return _run(spark, source, export, out, wanted, steps)
 
@@ -167,7 +167,7 @@ def _run(spark: SparkSession, source: Source, export: Export, out: str, wanted: 
                 shared.release()
         steps.done("read the tables" if wanted.tables else "wrote the page")
         rows = {name: table.num_rows for name, table in tables.items()}
-        broken = tuple(told for limit in wanted.limits if (told := limit.broken(tables)) is not None)
+        broken = tuple(text for limit in wanted.limits if (text := limit.broken(tables)) is not None)
         return AnalysisSummary(out, None if wanted.tables else output.report_path, rows, export.skipped, found, broken)
 
 
@@ -329,8 +329,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     for each in summary.skipped:
         print(f"left out: {each.path} ({each.code}): {each.message}", file=sys.stderr)
-    for told in summary.broken:
-        print(f"limit: {told}", file=sys.stderr)
+    for text in summary.broken:
+        print(f"limit: {text}", file=sys.stderr)
     print(summary.report or summary.out)
     return FAILED_LIMIT if summary.broken else 0
 

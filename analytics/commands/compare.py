@@ -96,6 +96,6 @@ def headline(rows: Sequence[dict[str, Any]]) -> str:
     worse, better = ([row["queue"] for row in rows if row["verdict"] == word] for word in ("worse", "better"))
     if not worse and not better:
         return "Nothing changed that chance would not explain"
-    told = [f"{plural(len(worse), 'queue')} got worse, first {worse[0]}"] if worse else []
-    told += [f"{plural(len(better), 'queue')} got better, first {better[0]}"] if better else []
-    return "; ".join(told)
+    text = [f"{plural(len(worse), 'queue')} got worse, first {worse[0]}"] if worse else []
+    text += [f"{plural(len(better), 'queue')} got better, first {better[0]}"] if better else []
+    return "; ".join(text)

@@ -118,12 +118,12 @@ def sentence(rows: Sequence[dict[str, Any]]) -> str:
             f"{number(dead['recorded'] or 0)} messages died on record"
         )
     died, deliveries = (_between(row) for row in (dead, work))
-    told = f"{died} messages would have died instead of {number(dead['recorded'] or 0)}, "
-    told += f"with {deliveries} deliveries instead of {number(work['recorded'] or 0)}"
+    text = f"{died} messages would have died instead of {number(dead['recorded'] or 0)}, "
+    text += f"with {deliveries} deliveries instead of {number(work['recorded'] or 0)}"
     if all(row["low"] == row["high"] == row["recorded"] for row in (dead, work)):
-        told = f"{died} messages would have died, with {deliveries} deliveries, as they did"
+        text = f"{died} messages would have died, with {deliveries} deliveries, as they did"
     seen = work["observed_share"]
-    return told if seen is None else f"{told}; {share(seen, 1)} of the outcomes behind this are on record, the rest is modelled"
+    return text if seen is None else f"{text}; {share(seen, 1)} of the outcomes behind this are on record, the rest is modelled"
 
 
 def _between(row: dict[str, Any]) -> str:

@@ -143,8 +143,8 @@ def is_small(dumps: Sequence[str], skip: bool) -> bool:
 
 def _is_here(path: str) -> bool:
     """Whether a path is surely on this machine: it names no file system, and nobody has told Hadoop of another one."""
-    told = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "PYSPARK_GATEWAY_PORT")
-    return SCHEME.match(path) is None and not any(os.environ.get(name) for name in told)
+    names = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "PYSPARK_GATEWAY_PORT")
+    return SCHEME.match(path) is None and not any(os.environ.get(name) for name in names)
 
 
 def find_exports(
@@ -224,8 +224,8 @@ def _check_export(files: Files, path: str, has_manifest: bool, known: Collection
         if rows != stated:
             wrong.append(f"{table} {rows:,} of {stated:,}")
     if wrong:
-        told = f"{path} has other rows than its manifest says: {'; '.join(wrong)}."
-        raise AnalyticsError("export-incomplete", told, "Copy it again, whole.")
+        text = f"{path} has other rows than its manifest says: {'; '.join(wrong)}."
+        raise AnalyticsError("export-incomplete", text, "Copy it again, whole.")
     return Found(path, manifest, parts, columns, size)
 
 
@@ -482,7 +482,7 @@ def cause(error: Exception) -> str:
     causes = [number for number, line in enumerate(lines) if line.startswith("Caused by: ")]
     called = lines[0].startswith("An error occurred while calling") and len(lines) > 1
     at = causes[-1] if causes else int(called)
-    told = lines[at].removeprefix("Caused by:").removeprefix(":").strip()
-    if told.endswith(":") and len(lines) > at + 1:  # only the kind of error, what it says begins on the next line
-        told = f"{told} {lines[at + 1]}"
-    return told[:300]
+    text = lines[at].removeprefix("Caused by:").removeprefix(":").strip()
+    if text.endswith(":") and len(lines) > at + 1:  # only the kind of error, what it says begins on the next line
+        text = f"{text} {lines[at + 1]}"
+    return text[:300]

@@ -32,14 +32,14 @@ class Source:
         self._skipped: list[Skipped] = []
         self._read: list[Found] = []
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """What was read, as a step of the progress."""
         files = sum(len(names) for each in self._read for names in each.files.values())
         size = sum(each.bytes for each in self._read) / 1_000_000
-        told = f"{plural(len(self._read), 'export')} ({plural(files, 'file')}, {size:,.1f} MB)"
+        text = f"{plural(len(self._read), 'export')} ({plural(files, 'file')}, {size:,.1f} MB)"
         if self._store is None:
-            return f"opened {told}"
-        return f"merged {told} into the store; {number(len(self._found) - len(self._read))} were in it already"
+            return f"opened {text}"
+        return f"merged {text} into the store; {number(len(self._found) - len(self._read))} were in it already"
 
     @property
     def name(self) -> str:
@@ -57,8 +57,8 @@ class Source:
         try:
             self._found, self._skipped = find_exports(self._spark, self._dumps, skip=self._skip, known=known)
         except Py4JError as error:
-            told = f"{self.name} cannot be reached: {cause(error)}"
-            raise AnalyticsError("input-io", told, "Check the address, the network and the rights there.") from error
+            text = f"{self.name} cannot be reached: {cause(error)}"
+            raise AnalyticsError("input-io", text, "Check the address, the network and the rights there.") from error
         while True:
             try:
                 return self._opened()

@@ -34,10 +34,10 @@ def sentence(row: Mapping[str, Any]) -> str:
 
 
 def _what_happened(row: Mapping[str, Any]) -> str:
-    told = f"93{NB}% of what succeeds after {row['error_class']} does so within {span(row['within_ms'])}"
+    text = f"93{NB}% of what succeeds after {row['error_class']} does so within {span(row['within_ms'])}"
     if row["gives_up_ms"] is None:
-        return told
-    return f"{told}; {plural(row['most_attempts'], 'attempt')}{spacing(row)} give up after {span(row['gives_up_ms'])}"
+        return text
+    return f"{text}; {plural(row['most_attempts'], 'attempt')}{spacing(row)} give up after {span(row['gives_up_ms'])}"
 
 
 def _what_it_needs(row: Mapping[str, Any]) -> str:
@@ -46,13 +46,13 @@ def _what_it_needs(row: Mapping[str, Any]) -> str:
         late = f"{share(row['last_two'], row['succeeded'])} of the successes came with one of the last two attempts"
     if row["needs_ms"] is None:
         return f"{late}, so more would come with later ones. How many, homing simulate tells with bounds."
-    told = f"{row['error_class']} would need about {span(row['needs_ms'])} for 99 of 100 to succeed"
+    text = f"{row['error_class']} would need about {span(row['needs_ms'])} for 99 of 100 to succeed"
     same, doubled = attempts_for(row, row["needs_ms"]), attempts_for(row, row["needs_ms"], multiplier=2.0)
     ways = [] if same is None else [f"max-delivery-attempts: {same} with the delays as they are"]
     if doubled is not None and (same is None or doubled < same):
         ways.append(f"{doubled} with {_doubling(row, doubled)}")
     how = f": {', or '.join(ways)}" if ways else ""
-    return f"{told}{how}. {late}. The need is modelled; homing simulate tells with bounds what a change comes to."
+    return f"{text}{how}. {late}. The need is modelled; homing simulate tells with bounds what a change comes to."
 
 
 def _doubling(row: Mapping[str, Any], attempts: int) -> str:

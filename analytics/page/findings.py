@@ -39,8 +39,8 @@ def headline(total: Row) -> str:
     over = total["came_home"] + total["given_up"]
     if over == 0:
         return f"{plural(total['sent'], 'message')} sent; none has come to an end yet"
-    told = f"{share(total['came_home'], over)} of the messages that came to an end succeeded"
-    return f"{told}; {number(total['given_up'])} did not" if total["given_up"] else f"{told}; none was given up"
+    text = f"{share(total['came_home'], over)} of the messages that came to an end succeeded"
+    return f"{text}; {number(total['given_up'])} did not" if total["given_up"] else f"{text}; none was given up"
 
 
 def balance(total: Row, whole: Row) -> str:
@@ -58,14 +58,14 @@ def survival(every: Row | None, groups: Sequence[Row]) -> str:
     if every is None:
         return "No message that failed is on record"
     if every["half_ms"] is None:
-        told = f"Of the messages that failed, {share(every['won'], every['failed'])} succeeded later"
+        text = f"Of the messages that failed, {share(every['won'], every['failed'])} succeeded later"
     else:
-        told = f"Half of all messages that failed had succeeded {span(every['half_ms'])} after their first failure"
+        text = f"Half of all messages that failed had succeeded {span(every['half_ms'])} after their first failure"
     hopeless = [row for row in groups if row["won"] == 0 and row["failed"] >= 5]
     if hopeless:
         worst = max(hopeless, key=lambda row: row["failed"])
-        return f"{told}; none did of the {number(worst['failed'])} that failed with {worst['error_class']} in {worst['queue']}"
-    return told
+        return f"{text}; none did of the {number(worst['failed'])} that failed with {worst['error_class']} in {worst['queue']}"
+    return text
 
 
 def growth(trends: Sequence[Row]) -> str:
@@ -74,8 +74,8 @@ def growth(trends: Sequence[Row]) -> str:
     growing = [row for row in trends if row["verdict"] == "growing"]
     if growing:
         worst = growing[0]
-        told = f"{number(worst['early'])} in the first half of the time, {number(worst['late'])} in the second"
-        return f"Deaths grow in {plural(len(growing), 'queue')}; most in {worst['queue']}: {told}"
+        text = f"{number(worst['early'])} in the first half of the time, {number(worst['late'])} in the second"
+        return f"Deaths grow in {plural(len(growing), 'queue')}; most in {worst['queue']}: {text}"
     first = trends[0]
     rate = first["per_day"]
     if first["hours"] < 24:
@@ -92,18 +92,18 @@ def attempts(later: Mapping[int, int]) -> str:
     second = later.get(2, 0)
     if second == count:
         return f"{plural(count, 'message')} failed at first and then succeeded, each at the second attempt"
-    told = f"{plural(count, 'message')} failed at first and then succeeded"
-    return f"{told}, {share(second, count)} at the second attempt, the last at attempt {max(later)}"
+    text = f"{plural(count, 'message')} failed at first and then succeeded"
+    return f"{text}, {share(second, count)} at the second attempt, the last at attempt {max(later)}"
 
 
 def times(every: Row | None, queues: Sequence[Row]) -> str:
     if every is None:
         return "No message that failed has succeeded later"
-    told = f"Half of the messages that failed at first had succeeded {span(every['p50_ms'])} after being sent"
+    text = f"Half of the messages that failed at first had succeeded {span(every['p50_ms'])} after being sent"
     slowest = queues[0]
     if len(queues) > 1 and slowest["p90_ms"] > 2 * every["p50_ms"]:
-        return f"{told}; slowest is {slowest['queue']}, where one in ten took over {span(slowest['p90_ms'])}"
-    return f"{told}; the slowest took {span(every['max_ms'])}"
+        return f"{text}; slowest is {slowest['queue']}, where one in ten took over {span(slowest['p90_ms'])}"
+    return f"{text}; the slowest took {span(every['max_ms'])}"
 
 
 def why(row: Row) -> str:
@@ -135,18 +135,18 @@ def load(points: Sequence[Load], minutes: int) -> str:
         return "No delivery was a retry"
     peak = max(points, key=lambda p: p.retries)
     at = clock(datetime.fromtimestamp(peak.start_s, UTC), points[-1].start_s - points[0].start_s >= 86_400)
-    told = f"{share(retries, deliveries)} of all deliveries were retries; most at {at}{NB}UTC, "
-    return f"{told}when they were {share(peak.retries, peak.deliveries)} of {number(peak.deliveries)} in {width(minutes)}"
+    text = f"{share(retries, deliveries)} of all deliveries were retries; most at {at}{NB}UTC, "
+    return f"{text}when they were {share(peak.retries, peak.deliveries)} of {number(peak.deliveries)} in {width(minutes)}"
 
 
 def cost(points: Sequence[Load]) -> str:
     """What failing took: deliveries that came to nothing, and the time of consumers."""
     wasted, held_ms = sum(p.wasted for p in points), sum(p.failed_ms for p in points)
     retries = sum(p.retries for p in points)
-    told = f"Consumers spent {span(held_ms)} on deliveries that then failed."
+    text = f"Consumers spent {span(held_ms)} on deliveries that then failed."
     if wasted == 0:
-        return told
-    return f"{told} {plural(wasted, 'retry was', 'retries were')} wasted, {share(wasted, retries)} of all: their messages died in the end."
+        return text
+    return f"{text} {plural(wasted, 'retry was', 'retries were')} wasted, {share(wasted, retries)} of all: their messages died in the end."
 
 
 def failed(rows: Sequence[Row]) -> str:

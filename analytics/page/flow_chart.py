@@ -152,7 +152,7 @@ def _last(nodes: Mapping[str, _Node]) -> int:
     return max(node.column for node in nodes.values())
 
 
-def _told(way: _Way) -> str:
+def _describe(way: _Way) -> str:
     circles = f", {plural(way.circling, 'message')} in circles" if way.circling else ""
     return f"{way.source} → {way.target}: {plural(way.messages, 'message')} {way.why}{circles}"
 
@@ -168,7 +168,7 @@ def _forward(way: _Way, nodes: Mapping[str, _Node], widths: Mapping[int, tuple[f
     label = Markup('<text class="axis halo" x="{}" y="{}" text-anchor="middle">{}</text>')
     label = label.format(f"{middle:.1f}", f"{(y1 + y2) / 2 + 4:.1f}", number(way.messages))
     band = Markup('<g class="way"><path class="{}" d="{}" stroke-width="{}"/><title>{}</title>{}</g>')
-    return band.format(way.css, path, f"{width:.1f}", _told(way), label)
+    return band.format(way.css, path, f"{width:.1f}", _describe(way), label)
 
 
 def _back(way: _Way, nodes: Mapping[str, _Node], lane_y: float) -> Markup:
@@ -188,7 +188,7 @@ def _back(way: _Way, nodes: Mapping[str, _Node], lane_y: float) -> Markup:
     label = Markup('<text class="axis halo" x="{}" y="{}" text-anchor="middle">{}</text>')
     text = label.format(f"{(x1 + x2) / 2:.1f}", f"{lane_y + 4:.1f}", number(way.messages))
     line = Markup('<g class="way back"><path class="{}" d="{}"/><path class="tip {}" d="{}"/><title>{}</title>{}</g>')
-    return line.format(way.css, path, way.css, tip, _told(way), text)
+    return line.format(way.css, path, way.css, tip, _describe(way), text)
 
 
 def _node(node: _Node, last: int) -> Markup:

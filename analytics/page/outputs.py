@@ -47,7 +47,7 @@ class Output:
 
         table = frame.toArrow()
         place = f"{self._out}/parquet/{name}"
-        with tempfile.TemporaryDirectory(prefix="homing-") as scratch, self._told():
+        with tempfile.TemporaryDirectory(prefix="homing-") as scratch, self._reported():
             pq.write_table(table, f"{scratch}/{name}.parquet")
             _write_csv(table, Path(scratch, f"{name}.csv"))
             self._files.remove(place)
@@ -57,21 +57,21 @@ class Output:
 
     def write_report(self, html: str, findings: Sequence[Mapping[str, Any]] | None = None) -> None:
         """The page, and ``findings.json`` beside it for programs."""
-        with self._told():
+        with self._reported():
             if findings is not None:
                 self._files.write_text(f"{self._out}/{FINDINGS_NAME}", json.dumps(findings, indent=1, ensure_ascii=False) + "\n")
             self._files.write_text(self.report_path, html)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _reported(self) -> Iterator[None]:
         """What goes wrong here is no fault of the input. Raises AnalyticsError out-io."""
         from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
         try:
             yield
         except Py4JJavaError as error:
-            told = f"{self._out} cannot be written: {cause(error)}"
-            raise AnalyticsError("out-io", told, "Check the address, the room and the rights there.") from error
+            text = f"{self._out} cannot be written: {cause(error)}"
+            raise AnalyticsError("out-io", text, "Check the address, the room and the rights there.") from error
 
 
 def _write_csv(table: Any, path: Path) -> None:

@@ -31,7 +31,7 @@ class Finding:
     messages: int
     retries: int
     window: tuple[datetime, datetime] | None
-    told: str
+    text: str
     command: str
     section: str
     #: queue and error class, where it is of one
@@ -45,14 +45,14 @@ class Finding:
 
     @property
     def parts(self) -> tuple[str, str]:
-        """The headline and the rest of ``told``."""
-        head, _, rest = self.told.partition(": ") if self.kind == "longer" else self.told.partition(". ")
+        """The headline and the rest of ``text``."""
+        head, _, rest = self.text.partition(": ") if self.kind == "longer" else self.text.partition(". ")
         return head, rest
 
     def as_json(self) -> Row:
         named = {"kind": self.kind, "queue": self.queue, "messages": self.messages, "retries": self.retries}
         first, last = (at.isoformat() for at in self.window) if self.window else (None, None)
-        return named | {"first_seen": first, "last_seen": last, "told": self.told, "command": self.command}
+        return named | {"first_seen": first, "last_seen": last, "text": self.text, "command": self.command}
 
 
 def ranked(tables: Tables, dump: str) -> list[Finding]:
@@ -81,11 +81,11 @@ def who_is(row: Row) -> str:
 def _imbalance(tables: Tables) -> Iterator[Finding]:
     for row in first_rows(tables["overview"], tables["overview"].num_rows):
         if row["difference"]:
-            told = f"{row['queue']} does not add up: {number(abs(row['difference']))} messages are not accounted for"
-            yield Finding("imbalance", row["queue"], abs(row["difference"]), 0, None, told, "homing journal check", "balance")
+            text = f"{row['queue']} does not add up: {number(abs(row['difference']))} messages are not accounted for"
+            yield Finding("imbalance", row["queue"], abs(row["difference"]), 0, None, text, "homing journal check", "balance")
         if row["dropped"]:
-            told = f"{row['queue']} dropped {plural(row['dropped'], 'message')}: there was no room, or no place to die in"
-            yield Finding("dropped", row["queue"], row["dropped"], 0, None, told, f"homing explain {_bare(row['queue'])}", "balance")
+            text = f"{row['queue']} dropped {plural(row['dropped'], 'message')}: there was no room, or no place to die in"
+            yield Finding("dropped", row["queue"], row["dropped"], 0, None, text, f"homing explain {_bare(row['queue'])}", "balance")
 
 
 def _faults(tables: Tables) -> Iterator[Finding]:
@@ -102,21 +102,21 @@ def _faults(tables: Tables) -> Iterator[Finding]:
         of = f"{number(row['deaths'])} of {plural(row['messages'], 'message')} that met it died"
         of += f", and it is {row['seen']}" if row["seen"] in ("new", "back") else ""
         if row["outage"]:
-            told = f"{row['queues']} was down: {row['error_class']} killed what it met ({of}), and the messages are well"
-            yield Finding("outage", groups[0]["queue"], row["deaths"], 0, window, told, f"homing redrive {lies_in}", "faults", fault)
+            text = f"{row['queues']} was down: {row['error_class']} killed what it met ({of}), and the messages are well"
+            yield Finding("outage", groups[0]["queue"], row["deaths"], 0, window, text, f"homing redrive {lies_in}", "faults", fault)
         else:
-            told = f"{row['error_class']} in {row['queues']} is poison: {of}"
-            yield Finding("poison", groups[0]["queue"], row["deaths"], 0, window, told, f"homing peek {lies_in}", "faults", fault)
+            text = f"{row['error_class']} in {row['queues']} is poison: {of}"
+            yield Finding("poison", groups[0]["queue"], row["deaths"], 0, window, text, f"homing peek {lies_in}", "faults", fault)
 
 
 def _new_faults(tables: Tables) -> Iterator[Finding]:
     """Those that are not found for what they do anyway."""
     for row in first_rows(tables["poison_clusters"], tables["poison_clusters"].num_rows):
         if row["seen"] in ("new", "back") and row["messages"] >= ENOUGH and not (row["poison"] or row["outage"]):
-            told = f"{row['error_class']} in {row['queues']} is {row['seen']}: {number(row['messages'])} messages met it"
+            text = f"{row['error_class']} in {row['queues']} is {row['seen']}: {number(row['messages'])} messages met it"
             queue, window = row["queues"].partition(", ")[0], (row["first_at"], row["last_at"])
             command = f"homing explain {_bare(queue)}"
-            yield Finding(f"{row['seen']}-fault", queue, row["deaths"], row["attempts"] - row["messages"], window, told, command, "faults")
+            yield Finding(f"{row['seen']}-fault", queue, row["deaths"], row["attempts"] - row["messages"], window, text, command, "faults")
 
 
 def _advice(tables: Tables, dump: str) -> Iterator[Finding]:
@@ -132,10 +132,10 @@ def _advice(tables: Tables, dump: str) -> Iterator[Finding]:
         wasted = row["wasted"] if row["kind"] == "not-retryable" else 0
         command = f"homing simulate {dump} --policy new.yaml" if row["kind"] == "longer" else f"homing explain {_bare(row['queue'])}"
         died = row["died"] if row["kind"] != "room" else row.get("died_otherwise", 0)
-        yield Finding(row["kind"], row["queue"], died, wasted, window, _told(row), command, "settings", (row["queue"], row["error_class"]))
+        yield Finding(row["kind"], row["queue"], died, wasted, window, _text(row), command, "settings", (row["queue"], row["error_class"]))
 
 
-def _told(row: Row) -> str:
+def _text(row: Row) -> str:
     said = sentence(row)
     if row["kind"] == "longer":
         return f"{row['queue']} gives up too early on {row['error_class']}: {said.partition(': ')[2]}"
@@ -146,48 +146,48 @@ def _growth(tables: Tables) -> Iterator[Finding]:
     for row in first_rows(tables["dead_letter_trend"], LOOKED_AT):
         if row["verdict"] == "growing":
             halves = f"{number(row['early'])} in the first half of the time, {number(row['late'])} in the second"
-            told, more = f"Deaths in {row['queue']} grow: {halves}", row["late"] - row["early"]
-            yield Finding("growth", row["queue"], more, 0, None, told, "homing queues --watch", "deaths")
+            text, more = f"Deaths in {row['queue']} grow: {halves}", row["late"] - row["early"]
+            yield Finding("growth", row["queue"], more, 0, None, text, "homing queues --watch", "deaths")
 
 
 def _load(tables: Tables) -> Iterator[Finding]:
     for row in first_rows(tables["retry_storms"], 3):
         part = f"{share(row['retries'], row['deliveries'])} of its work in {plural(row['minutes'], 'minute')} was retries"
-        told = f"A retry storm in {row['queue']}: {part}"
+        text = f"A retry storm in {row['queue']}: {part}"
         window, command = (row["from_at"], row["until"]), f"homing explain {_bare(row['queue'])}"
-        yield Finding("storm", row["queue"], 0, row["retries"], window, told, command, "storms")
+        yield Finding("storm", row["queue"], 0, row["retries"], window, text, command, "storms")
     for row in first_rows(tables["thundering_herds"], 3):
         if row["herded"]:
-            told = (
+            text = (
                 f"{number(row['due'])} messages of {row['queue']} fell due in one second, {number(row['times'])} times the usual; "
                 "redelivery-collision-avoidance-factor spreads them"
             )
             window, command = (row["second"], row["second"]), f"homing explain {_bare(row['queue'])}"
-            yield Finding("herd", row["queue"], 0, row["due"], window, told, command, "storms")
+            yield Finding("herd", row["queue"], 0, row["due"], window, text, command, "storms")
     for row in first_rows(tables["due_error"], LOOKED_AT):
         if row["late"]:
-            told = f"Retries of {row['queue']} come {span(row['p50_ms'])} late: its consumers are busy, or there are too few"
-            yield Finding("late", row["queue"], 0, row["retries"], None, told, f"homing consumers {_bare(row['queue'])}", "punctual")
+            text = f"Retries of {row['queue']} come {span(row['p50_ms'])} late: its consumers are busy, or there are too few"
+            yield Finding("late", row["queue"], 0, row["retries"], None, text, f"homing consumers {_bare(row['queue'])}", "punctual")
 
 
 def _people(tables: Tables) -> Iterator[Finding]:
     for row in first_rows(tables["consumers"], LOOKED_AT):
         who, command = f"{who_is(row)} of {row['queue']}", f"homing consumers {_bare(row['queue'])}"
         if row["hoards"]:
-            told = f"{who} hoards: messages lay {span(row['window_p50_ms'])} in its window; a smaller prefetch frees them"
-            yield Finding("hoarder", row["queue"], 0, row["failed"], None, told, command, "consumers")
+            text = f"{who} hoards: messages lay {span(row['window_p50_ms'])} in its window; a smaller prefetch frees them"
+            yield Finding("hoarder", row["queue"], 0, row["failed"], None, text, command, "consumers")
         elif row["slow"]:
             held = row["hold_p50_ms"] if row["hold_mean_ms"] is None else row["hold_mean_ms"]
-            told = f"{who} is slow: it holds a message {span(held)}"
-            yield Finding("slow", row["queue"], 0, row["failed"], None, told, command, "consumers")
+            text = f"{who} is slow: it holds a message {span(held)}"
+            yield Finding("slow", row["queue"], 0, row["failed"], None, text, command, "consumers")
 
 
 def _ways(tables: Tables) -> Iterator[Finding]:
     for row in first_rows(tables["flow"], LOOKED_AT):
         if row["circling"]:
-            told = f"{plural(row['circling'], 'message goes', 'messages go')} in circles from {row['source']} to {row['target']}"
+            text = f"{plural(row['circling'], 'message goes', 'messages go')} in circles from {row['source']} to {row['target']}"
             window, command = (row["first_at"], row["last_at"]), f"homing explain {_bare(row['source'])}"
-            yield Finding("circle", row["source"], row["circling"], 0, window, told, command, "flow")
+            yield Finding("circle", row["source"], row["circling"], 0, window, text, command, "flow")
 
 
 def headlines(found: Sequence[Finding], limit: int) -> list[Finding]:

@@ -196,8 +196,8 @@ def _seconds(table: Any, title: str) -> Row:
         rows = [by_second[second] for second in range(start, start + width_s) if second in by_second]
         failed, again, won = (sum(row[name] for row in rows) for name in ("failed_first", "failed_retry", "succeeded_retry"))
         clock = f"{datetime.fromtimestamp(start, UTC):%H:%M:%S}"
-        told = f"{clock} UTC: {failed} failed at first, {again} on a retry; {won} succeeded on a retry"
-        bars.append(charts.Bar(clock if index % every == 0 else "", told, (failed, won, again)))
+        text = f"{clock} UTC: {failed} failed at first, {again} on a retry; {won} succeeded on a retry"
+        bars.append(charts.Bar(clock if index % every == 0 else "", text, (failed, won, again)))
     chart = charts.columns(bars, ["failed", "later", "again"], title)
     return {"chart": chart, "width": words.plural(width_s, "second"), "seconds": True}
 
@@ -208,14 +208,14 @@ def _load_chart(points: list[findings.Load], minutes: int, title: str) -> Markup
     bars = []
     for index, point in enumerate(points):
         at = datetime.fromtimestamp(point.start_s, UTC)
-        told = (
+        text = (
             f"{words.clock(at, True)} UTC, {words.width(minutes)}: {words.number(point.succeeded_first)} succeeded at first, "
             f"{words.number(point.succeeded_retry)} on a retry; {words.number(point.failed_first)} failed at first, "
             f"{words.number(point.failed_retry)} on a retry; {words.number(point.wasted)} retries had been made of messages that died then"
         )
         wasted = min(point.wasted, point.failed_retry)
         values = (point.succeeded_first, point.failed_first, point.succeeded_retry, point.failed_retry - wasted, wasted)
-        bars.append(charts.Bar(words.clock(at, with_day) if index % every == 0 else "", told, values))
+        bars.append(charts.Bar(words.clock(at, with_day) if index % every == 0 else "", text, values))
     return charts.columns(bars, ["first", "failed", "later", "again", "dead"], title)
 
 

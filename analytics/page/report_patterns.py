@@ -73,15 +73,15 @@ def _cluster_title(rows: list[Row]) -> str:
 def _storm_title(storms: list[Row], herds: list[Row]) -> str:
     if not storms and not herds:
         return "No retry storm: messages came back spread over time"
-    told = []
+    text = []
     if storms:
         worst = storms[0]
         part = share(worst["retries"], worst["deliveries"])
-        told.append(f"The worst retry storm: in {plural(worst['minutes'], 'minute')} {part} of the work of {worst['queue']} was retries")
+        text.append(f"The worst retry storm: in {plural(worst['minutes'], 'minute')} {part} of the work of {worst['queue']} was retries")
     if herds:
         worst = herds[0]
-        told.append(f"{number(worst['due'])} messages of {worst['queue']} came due in one second, {number(worst['times'])} times the usual")
-    return "; ".join(told)
+        text.append(f"{number(worst['due'])} messages of {worst['queue']} came due in one second, {number(worst['times'])} times the usual")
+    return "; ".join(text)
 
 
 def _people_title(rows: list[Row]) -> str:

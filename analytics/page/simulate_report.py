@@ -53,9 +53,9 @@ def _row(name: str, row: Row, less: bool) -> dict[str, Any]:
         verdict = "better" if (high < recorded) == less else "worse"
     return {
         "queue": row["queue"],
-        "recorded": told(name, recorded),
-        "expected": told(name, expected),
-        "between": "cannot be told" if low is None else _between(told(name, low), told(name, high)),
+        "recorded": shown(name, recorded),
+        "expected": shown(name, expected),
+        "between": "cannot be told" if low is None else _between(shown(name, low), shown(name, high)),
         "at": None if recorded is None else 100 * recorded / most,
         "middle": None if expected is None else 100 * expected / most,
         "left": 0.0 if low is None else 100 * low / most,
@@ -69,7 +69,7 @@ def _between(low: str, high: str) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def told(figure: str, value: float | None) -> str:
+def shown(figure: str, value: float | None) -> str:
     if value is None:
         return "–"
     return span(value) if figure.endswith("_ms") else number(value)

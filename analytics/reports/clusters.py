@@ -115,7 +115,7 @@ def poison_clusters(faults: DataFrame, attempts: DataFrame, deaths: DataFrame, d
         )
         .withColumn("seen", _seen())
     )
-    told = faults.groupBy("broker_id", "cluster").agg(
+    described = faults.groupBy("broker_id", "cluster").agg(
         F.max_by("error_class", "messages").alias("error_class"),
         F.max_by("example", F.struct("messages", "kind")).alias("example"),
         F.count(F.lit(1)).alias("texts"),
@@ -129,7 +129,7 @@ def poison_clusters(faults: DataFrame, attempts: DataFrame, deaths: DataFrame, d
     dead = died.groupBy(*key).agg(F.countDistinct("message_id").alias("deaths"))
     deadly = (F.col("deaths") >= DEATHS) & (F.col("deaths") >= DEADLY * F.col("messages"))
     return (
-        told.join(met, key)
+        described.join(met, key)
         .join(dead, key, "left")
         .join(_deaths_amid(died, deliveries_by_minute), key, "left")
         .fillna(0, ["deaths"])
@@ -167,8 +167,8 @@ def _seen() -> Column:
     here = F.array_max(parts) >= now
     # The first part of the last quarter with it, after the last one before with it.
     pause = F.array_min(F.filter(parts, lambda part: part >= now)) - F.array_max(before) > LATE
-    told = F.when(~here, "gone").when(F.size(before) == 0, "new").when(pause, "back").otherwise("steady")
-    return F.when(F.size(parts) > 0, told)
+    seen = F.when(~here, "gone").when(F.size(before) == 0, "new").when(pause, "back").otherwise("steady")
+    return F.when(F.size(parts) > 0, seen)
 
 
 def _deaths_amid(died: DataFrame, deliveries_by_minute: DataFrame) -> DataFrame:

@@ -30,11 +30,11 @@ def dead_letter_groups(deaths: DataFrame, faults: DataFrame, exported_at_us: int
     for index, (_, below_s) in reversed(list(enumerate(AGES[:-1]))):
         rank = F.when(age_s < below_s, index).otherwise(rank)
     of_cluster = faults.groupBy("broker_id", "cluster").agg(F.max_by("example", F.struct("messages", "kind")).alias("fault"))
-    told = faults.select("broker_id", "error_class", "plain", "cluster").join(F.broadcast(of_cluster), ["broker_id", "cluster"])
+    described = faults.select("broker_id", "error_class", "plain", "cluster").join(F.broadcast(of_cluster), ["broker_id", "cluster"])
     plain = F.when(F.col("error_text").isNotNull(), plain_text(F.col("error_text")))
     each = (
         deaths.withColumns({"plain": plain, "error_class": F.coalesce("error_class", F.lit(""))})
-        .join(F.broadcast(told), ["broker_id", "error_class", "plain"], "left")
+        .join(F.broadcast(described), ["broker_id", "error_class", "plain"], "left")
         .withColumn("error_class", F.coalesce(F.nullif("error_class", F.lit("")), "reason", F.lit(UNKNOWN)))
         .withColumns({"rank": rank, "dead_letter_queue": F.get("target_queues", F.lit(0))})
     )

@@ -51,7 +51,7 @@ def fates(messages: DataFrame, attempts: DataFrame) -> DataFrame:
 
     at_home = F.col("queue") == F.col("home_queue")
     one = F.struct("at", "sequence", "attempt", "error_class", "policy", "rule")
-    told = attempts.where(at_home).groupBy(*MESSAGE).agg(F.min(one).alias("first"), F.max(one).alias("last"))
+    of_message = attempts.where(at_home).groupBy(*MESSAGE).agg(F.min(one).alias("first"), F.max(one).alias("last"))
     end = F.struct("sequence", "outcome", "reason", "settled_at")
     whole = (
         messages.where(at_home)
@@ -68,7 +68,7 @@ def fates(messages: DataFrame, attempts: DataFrame) -> DataFrame:
     won, died = F.col("end.outcome") == "succeeded", F.col("end.outcome").isin("dead-lettered", "dropped")
     ended = F.when(won | died, F.col("end.settled_at"))
     took_us = F.unix_micros(F.coalesce(ended, "last.at")) - F.unix_micros("first.at")
-    return whole.join(told, list(MESSAGE), "left").select(
+    return whole.join(of_message, list(MESSAGE), "left").select(
         *("broker_id", "message_id", F.col("home_queue").alias("queue"), "address", F.col("end.outcome").alias("outcome")),
         *("failed_attempts", "tries"),
         F.coalesce(won, F.lit(False)).alias("won"),

@@ -24,16 +24,16 @@ def releases(attempts: DataFrame, served: DataFrame) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    told = "client_id IS NOT NULL OR host IS NOT NULL OR version IS NOT NULL"
+    known = "client_id IS NOT NULL OR host IS NOT NULL OR version IS NOT NULL"
     nothing: dict[str, Any] = dict.fromkeys(_WHO[2:], "")
     met = (
-        attempts.where(told)
+        attempts.where(known)
         .fillna(nothing)
         .groupBy(*_WHO, "error_class")
         .agg(F.count(F.lit(1)).alias("failed"), F.min("at").alias("first_at"), F.max("at").alias("last_at"))
     )
     had = (
-        served.where(told)
+        served.where(known)
         .fillna(nothing)
         .groupBy(*_WHO)
         .agg(F.sum(F.col("succeeded") + F.coalesce("failed", F.lit(0))).alias("deliveries"))

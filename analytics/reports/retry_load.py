@@ -23,10 +23,10 @@ def retry_load(attempts: DataFrame, deliveries_by_minute: DataFrame, messages: D
 
     counted = deliveries_by_minute.where("succeeded > 0 OR failed > 0")
     held_us = F.greatest(F.unix_micros("at") - F.unix_micros("given_at"), F.lit(0))
-    untold = counted.where("failed > 0 AND failed_first IS NULL").select(*_MINUTE)
+    unknown = counted.where("failed > 0 AND failed_first IS NULL").select(*_MINUTE)
     on_record = (
         attempts.withColumn("minute", F.date_trunc("minute", "at"))
-        .join(F.broadcast(untold), list(_MINUTE), "left_semi")
+        .join(F.broadcast(unknown), list(_MINUTE), "left_semi")
         .groupBy(*_MINUTE)
         .agg(F.count_if(F.col("attempt") == 1).alias("seen_first"), F.floor(F.sum(held_us) / 1000).alias("seen_ms"))
     )

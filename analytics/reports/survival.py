@@ -66,11 +66,11 @@ def survival(fates: DataFrame) -> DataFrame:
     )
     table: Table = whole.orderBy("by", "queue", "error_class", "broker_id", "at").toPandas()
     curves = table.groupby(["broker_id", "queue", "error_class", "by"], dropna=False, sort=False, group_keys=False)
-    told = [_incidence(curve.assign(rounded=rounded)) for _, curve in curves]
+    incidences = [_incidence(curve.assign(rounded=rounded)) for _, curve in curves]
     kinds = {"string": pa.string(), "bigint": pa.int64(), "double": pa.float64(), "boolean": pa.bool_()}
     schema = pa.schema([(name, kinds[kind]) for name, kind in _COLUMNS.items()])
     # As a table of Arrow's it needs no Python beside the executors, and what is missing is null.
-    found = pa.Table.from_pandas(pd.concat(told), schema, preserve_index=False) if told else schema.empty_table()
+    found = pa.Table.from_pandas(pd.concat(incidences), schema, preserve_index=False) if incidences else schema.empty_table()
     return fates.sparkSession.createDataFrame(found)
 
 

@@ -65,8 +65,8 @@ def fault(spark: SparkSession, name: str, error: Exception) -> AnalyticsError:
     return damaged(name, error)
 
 
-def out_of_memory(told: str) -> bool:
-    return any(word in told for word in _EXHAUSTED)
+def out_of_memory(text: str) -> bool:
+    return any(word in text for word in _EXHAUSTED)
 
 
 def no_memory(what: str) -> AnalyticsError:

@@ -65,7 +65,7 @@ def spark_session(master: str | None = None, *, ui: bool = False, small: bool = 
 
 
 @contextmanager
-def told(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+def with_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """What a session can be told while it runs, taken back at the end."""
     before = {key: spark.conf.get(key, None) for key in settings}
     for key, value in settings.items():
@@ -80,7 +80,7 @@ def told(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
 
 def suited_to(spark: SparkSession, small: bool) -> AbstractContextManager[None]:
     """The session's settings for ``small`` inputs, or for large ones."""
-    return told(spark, _SMALL if small else _LARGE)
+    return with_settings(spark, _SMALL if small else _LARGE)
 
 
 def _start(master: str | None, ui: bool, small: bool, memory: str | None) -> SparkSession:

@@ -57,7 +57,7 @@ def generate(spark: SparkSession, out: str, *, attempts: int, seed: int = 1, day
     """
     from pyspark.sql import functions as F
 
-    from ..spark.session import told
+    from ..spark.session import with_settings
 
     whole: dict[str, int] = {}
     for number in range(1, brokers + 1):
@@ -66,7 +66,7 @@ def generate(spark: SparkSession, out: str, *, attempts: int, seed: int = 1, day
         probe = _fates(spark, min(PROBE, max(wanted, 10_000)), own_seed, days)
         mean = probe.agg((F.sum("failed") / F.lit(min(PROBE, max(wanted, 10_000)))).alias("mean")).collect()[0]["mean"]
         place = out if brokers == 1 else f"{out}/broker-{number:02d}"
-        with told(spark, {"spark.sql.maxConcurrentOutputFileWriters": str(days + 2)}):  # else each task would sort its rows by day
+        with with_settings(spark, {"spark.sql.maxConcurrentOutputFileWriters": str(days + 2)}):  # else each task would sort its rows by day
             written = _write_broker(spark, place, max(1, round(wanted / mean)), own_seed, days)
         for table, rows in written.items():
             whole[table] = whole.get(table, 0) + rows
@@ -168,11 +168,11 @@ def _error(kind: Column) -> tuple[Column, Column]:
     # A flaky moment shows in two ways, by turns; an outage in the first of them.
     second = (kind == "flaky") & (F.col("attempt") % 2 == 1)
 
-    def told(part: int) -> Column:
+    def with_settings(part: int) -> Column:
         ordinary = F.when(second, _by_queue(lambda t: t.errors[1][part])).otherwise(_by_queue(lambda t: t.errors[0][part]))
         return F.when(kind == "poison", _by_queue(lambda t: t.poison_error[part])).otherwise(ordinary)
 
-    return told(0), told(1)
+    return with_settings(0), with_settings(1)
 
 
 def _worker(seed: int) -> Column:

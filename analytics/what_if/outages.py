@@ -51,8 +51,8 @@ def outages(stays: DataFrame) -> DataFrame:
     died = stays.where("died AND NOT verdict").select(*FAULT, failures.alias("each"))
     victims = died.join(F.broadcast(by_time), list(FAULT)).where(~amid).select(*FAULT, F.explode("each").alias("each"))
     whole = events.join(F.broadcast(by_time.select(*FAULT)), list(FAULT)).unionByName(victims)
-    told = F.struct("after_us", "from_us", "to_us", "before_us", "met", "count")
-    return _runs(whole).where("NOT won").groupBy(*FAULT).agg(F.sort_array(F.collect_list(told)).alias("outages"))
+    outage = F.struct("after_us", "from_us", "to_us", "before_us", "met", "count")
+    return _runs(whole).where("NOT won").groupBy(*FAULT).agg(F.sort_array(F.collect_list(outage)).alias("outages"))
 
 
 def _runs(events: DataFrame) -> DataFrame:

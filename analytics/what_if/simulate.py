@@ -76,8 +76,8 @@ def failed_stays(messages: DataFrame, attempts: DataFrame, until_us: int | None 
 
     one = F.struct("attempt", "at", "due_at", "error_class", "message_key", "policy", "rule")
     # At most 100 records a message: max-redelivery-records.
-    told = attempts.groupBy(*KEY).agg(F.sort_array(F.collect_list(one)).alias("told"))
-    first, last = F.col("told")[0], F.element_at("told", -1)
+    recorded = attempts.groupBy(*KEY).agg(F.sort_array(F.collect_list(one)).alias("recorded"))
+    first, last = F.col("recorded")[0], F.element_at("recorded", -1)
 
     def since(at: Column) -> Column:
         return (F.unix_micros(at) - F.unix_micros(F.col("first_at"))) / 1000
@@ -94,10 +94,10 @@ def failed_stays(messages: DataFrame, attempts: DataFrame, until_us: int | None 
         "message_key",
     )
     from_start = first["attempt"] == 1
-    knots = F.transform("told", lambda each: F.struct(each["attempt"].alias("attempt"), since(each["at"]).alias("at_ms")))
+    knots = F.transform("recorded", lambda each: F.struct(each["attempt"].alias("attempt"), since(each["at"]).alias("at_ms")))
     start = F.array(F.struct(F.lit(1).alias("attempt"), F.lit(0.0).alias("at_ms")))
     joined = (
-        stays.join(told, list(KEY))
+        stays.join(recorded, list(KEY))
         .withColumn("first_at", F.when(from_start, first["at"]).otherwise(F.least("entered_at", first["at"])))
         .withColumn("knots", F.when(from_start, knots).otherwise(F.concat(start, knots)))
     )
@@ -118,7 +118,7 @@ def failed_stays(messages: DataFrame, attempts: DataFrame, until_us: int | None 
         F.coalesce(F.col("outcome").isin("dead-lettered", "dropped"), F.col("state") == "parked").alias("died"),
         F.coalesce("message_key", first["message_key"]).alias("message_key"),
         last["policy"].alias("policy"),
-        F.exists("told", lambda each: each["rule"].isNotNull()).alias("ruled"),
+        F.exists("recorded", lambda each: each["rule"].isNotNull()).alias("ruled"),
         since(F.least("expires_at", taken_away, F.timestamp_micros(F.lit(until_us).cast("long")))).alias("over_ms"),
     )
 

@@ -66,12 +66,12 @@ def what_if(
     # Even replicates look at trouble one way, odd ones the other: simulate.py.
     long = _unpivot(played, [*QUEUE, "replicate"], names).groupBy(*QUEUE, "figure", (F.col("replicate") % 2).alias("way"))
     ends = F.percentile("value", [LOW, 0.5, HIGH])
-    ways = long.agg(ends.alias("p"), F.avg("known_share").alias("known_share"), F.bool_and("told").alias("told"))
-    told = F.bool_and("told")
+    ways = long.agg(ends.alias("p"), F.avg("known_share").alias("known_share"), F.bool_and("knowable").alias("knowable"))
+    knowable = F.bool_and("knowable")
     whole = ways.groupBy(*QUEUE, "figure").agg(
-        F.when(told, F.avg(F.col("p")[1])).alias("expected"),
-        F.when(told, F.min(F.col("p")[0])).alias("low"),
-        F.when(told, F.max(F.col("p")[2])).alias("high"),
+        F.when(knowable, F.avg(F.col("p")[1])).alias("expected"),
+        F.when(knowable, F.min(F.col("p")[0])).alias("low"),
+        F.when(knowable, F.max(F.col("p")[2])).alias("high"),
         F.avg("known_share").alias("observed_share"),
     )
     recorded = _unpivot(record, [*QUEUE], names).select(*QUEUE, "figure", F.col("value").alias("recorded"))
@@ -89,10 +89,10 @@ def _unpivot(frame: DataFrame, keys: list[str], names: list[str]) -> DataFrame:
     from pyspark.sql import functions as F
 
     known = F.col("known_share") if "known_share" in frame.columns else F.lit(None).cast("double")
-    told = F.col("told") if "told" in frame.columns else F.lit(True)
+    knowable = F.col("knowable") if "knowable" in frame.columns else F.lit(True)
     pairs = F.array(*(F.struct(F.lit(name).alias("figure"), F.col(name).cast("double").alias("value")) for name in names))
-    each = frame.select(*keys, known.alias("known_share"), told.alias("told"), F.explode(pairs).alias("pair"))
-    return each.select(*keys, "known_share", "told", "pair.*").where("value IS NOT NULL")
+    each = frame.select(*keys, known.alias("known_share"), knowable.alias("knowable"), F.explode(pairs).alias("pair"))
+    return each.select(*keys, "known_share", "knowable", "pair.*").where("value IS NOT NULL")
 
 
 def _sums(played: DataFrame) -> DataFrame:
@@ -115,7 +115,7 @@ def _sums(played: DataFrame) -> DataFrame:
         .groupBy(*QUEUE, "replicate")
         .agg(*(F.sum(name).alias(name) for name in ("deliveries", "dead_letters", "succeeded", "tts", "known", "asked", "blind", "played")))
         .withColumn("time_to_success_ms", F.try_divide("tts", "succeeded"))
-        .withColumns({"known_share": F.try_divide("known", "asked"), "told": F.col("blind") <= BLIND * F.col("played")})
+        .withColumns({"known_share": F.try_divide("known", "asked"), "knowable": F.col("blind") <= BLIND * F.col("played")})
         .drop("tts", "known", "asked", "blind", "played")
     )
 

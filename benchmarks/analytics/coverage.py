@@ -70,9 +70,9 @@ def measure(spark: SparkSession, place: Path, seeds: range, messages: int, seed:
         coverage.within[figure] = coverage.control[figure] = 0
         for case in cases:
             truth, row, wrong = float(getattr(case.truth, figure)), found[case.queue, figure], control[case.queue, figure]
-            told, came = float(row["recorded"]), float(getattr(case.record, figure))
-            if abs(told - came) > 1e-6 * came:
-                coverage.misread.append((figure, case.queue, told, came))
+            reported, came = float(row["recorded"]), float(getattr(case.record, figure))
+            if abs(reported - came) > 1e-6 * came:
+                coverage.misread.append((figure, case.queue, reported, came))
             inside = row["low"] <= truth <= row["high"]
             coverage.within[figure] += inside
             coverage.control[figure] += wrong["low"] <= truth <= wrong["high"]
@@ -108,8 +108,8 @@ def main() -> int:
         )
     for figure, _, queue, low, truth, high in result.missed:
         print(f"  outside: {queue:12} {figure:20} {low:12.1f} … {high:12.1f}   truth {truth:12.1f}")
-    for figure, queue, told, came in result.misread:
-        print(f"  of the record: {queue:12} {figure:20} told {told:12.1f}   was {came:12.1f}")
+    for figure, queue, reported, came in result.misread:
+        print(f"  of the record: {queue:12} {figure:20} told {reported:12.1f}   was {came:12.1f}")
     print(
         "holds" if result.holds else "DOES NOT HOLD", "· the control fails, as it must" if result.control_fails else "· THE CONTROL PASSES"
     )

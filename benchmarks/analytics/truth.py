@@ -223,14 +223,14 @@ def _record(world: World, queue: str, sent_ms: float, message_key: str, failures
     key = {"message_id": message_id, "sequence": message_id, "queue": queue, "address": queue, "message_key": message_key}
     for number, (at_ms, error, delay_ms) in enumerate(failures, 1):
         due_us = None if delay_ms is None else at_us(at_ms) + delay_ms * 1000
-        told = {
+        reported = {
             "outcome": "listener",
             "error_class": error,
             "error_type": error,
             "decision": "dead-letter" if due_us is None else "redeliver",
         }
         counted = {"attempt": number, "failed_attempts": number, "delivery_count": number}
-        world.add("attempts", **key, **told, **counted, at=at_us(at_ms), delay_ms=delay_ms, due_at=due_us)
+        world.add("attempts", **key, **reported, **counted, at=at_us(at_ms), delay_ms=delay_ms, due_at=due_us)
         world.count(queue, at_us(at_ms), delivered=1, failed=1)
     died, failed = end_ms is None, len(failures)
     settled_us = at_us(failures[-1][0] if end_ms is None else end_ms)

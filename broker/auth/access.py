@@ -28,7 +28,7 @@ _REMEMBERED: Final = 10_000
 #: Called like the verb; says for what its right is asked.
 Find = Callable[..., Iterable[Place]]
 #: One line of the audit: see Access.tell.
-Tell = Callable[[dict[str, Any]], None]
+WriteLine = Callable[[dict[str, Any]], None]
 
 
 class Who(Protocol):
@@ -59,7 +59,7 @@ class Access:
     def __init__(self, users: Users) -> None:
         self.users = users
         #: Gets one map for each management action, login and refusal, where there are users.
-        self.audit: Tell = lambda line: None
+        self.audit: WriteLine = lambda line: None
         #: Raises Refused where whoever asks may make no more.
         self.check_room: Callable[[Who, Sequence[Place]], None] = lambda who, places: None
         #: What need not be asked again: see ``needs``.
@@ -83,7 +83,7 @@ class Access:
         for place in places:
             if not self.may(who, right, place):
                 refusal = f"{right} access to {shown(place)} refused for user '{who.user}'"
-                self.tell(who, verb, places, "access-refused", right=str(right))
+                self.record(who, verb, places, "access-refused", right=str(right))
                 raise AccessRefused("access-refused", refusal, f"an administrator may allow it: {command_for(who.user, right, place)}")
         if right is Right.CREATE:
             self.check_room(who, places)
@@ -102,13 +102,13 @@ class Access:
                 f"an administrator may allow it: homing user grant {user} RIGHT --vhost '{virtual_host}'",
             )
 
-    def tell(self, who: Who, action: str, places: Iterable[Place], result: str, **more: Any) -> None:
+    def record(self, who: Who, action: str, places: Iterable[Place], result: str, **more: Any) -> None:
         """``action``: the verb; ``result``: ``done``, or the code of a refusal."""
         on = dict.fromkeys(name for place in places for name in place.names[:1])
         if self.users.hashes:
             self.audit({"action": action, "user": who.user, "from": who.peer, "on": list(on)[:_MOST_NAMES], "result": result, **more})
 
-    def tell_login(self, name: str | None, peer: str, came: str | Refused, protocol: str) -> None:
+    def record_login(self, name: str | None, peer: str, came: str | Refused, protocol: str) -> None:
         """``name``: as it was given; ``came``: as whom, or why not."""
         if self.users.hashes:
             result = came.code if isinstance(came, Refused) else "done"
@@ -158,13 +158,13 @@ def needs(
             except AccessRefused:
                 raise
             except Refused as refusal:
-                access.tell(who, name, places, refusal.code)
+                access.record(who, name, places, refusal.code)
                 raise
             if isinstance(value, Generator):
-                return _told(value, access, who, name, places)
+                return _audited(value, access, who, name, places)
             if iscoroutine(value):
-                return _told_later(value, access, who, name, places)
-            access.tell(who, name, places, "done")
+                return _audited_later(value, access, who, name, places)
+            access.record(who, name, places, "done")
             return value
 
         return _declares(guarded, Needs(asks, audited))  # type: ignore[return-value]
@@ -197,28 +197,28 @@ def _declares(verb: F, what: Needs) -> F:
     return verb
 
 
-def _told(steps: Generator[Any, Any, Any], access: Access, who: Who, action: str, places: list[Place]) -> Generator[Any, Any, Any]:
+def _audited(steps: Generator[Any, Any, Any], access: Access, who: Who, action: str, places: list[Place]) -> Generator[Any, Any, Any]:
     """Long work, whose line comes when it has ended."""
     try:
         value = yield from steps
     except AccessRefused:
         raise
     except Refused as refusal:
-        access.tell(who, action, places, refusal.code)
+        access.record(who, action, places, refusal.code)
         raise
-    access.tell(who, action, places, "done")
+    access.record(who, action, places, "done")
     return value
 
 
-async def _told_later(work: Coroutine[Any, Any, Any], access: Access, who: Who, action: str, places: list[Place]) -> Any:
+async def _audited_later(work: Coroutine[Any, Any, Any], access: Access, who: Who, action: str, places: list[Place]) -> Any:
     try:
         value = await work
     except AccessRefused:
         raise
     except Refused as refusal:
-        access.tell(who, action, places, refusal.code)
+        access.record(who, action, places, refusal.code)
         raise
-    access.tell(who, action, places, "done")
+    access.record(who, action, places, "done")
     return value
 
 

@@ -48,9 +48,9 @@ def set_settings(
     if as_json:
         print_json(changed if found is None else {**changed, "preview": found})
         return
-    _tell(changed)
+    _show(changed)
     if found is not None:
-        _tell_preview(found)
+        _show_preview(found)
 
 
 @app.command()
@@ -68,7 +68,7 @@ def unset(
     if as_json:
         print_json(changed)
         return
-    _tell(changed)
+    _show(changed)
 
 
 @app.command("list")
@@ -89,7 +89,7 @@ def list_settings(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     wide.print(table)
 
 
-def _tell(changed: dict[str, Any]) -> None:
+def _show(changed: dict[str, Any]) -> None:
     for each in changed["touched"]:
         values = ((key, *(value_text(key, value) for value in pair)) for key, pair in each["changes"].items())
         stdout.print(f"  [bold]{escape(each['queue'])}[/]  " + ", ".join(escape(f"{key} {was} → {now}") for key, was, now in values))
@@ -101,7 +101,7 @@ def _tell(changed: dict[str, Any]) -> None:
         stderr.print(f"[yellow]warning[/]  {escape(warning)}")
 
 
-def _tell_preview(found: dict[str, Any]) -> None:
+def _show_preview(found: dict[str, Any]) -> None:
     since = clock(found["since_ms"], date=True)
     stdout.print(f"\nOf {counted(found['failures'], 'failure')} since {since}{'' if found['whole'] else ', the latest ones'}:")
     table = Table(box=None, pad_edge=False, header_style="dim")
@@ -122,8 +122,8 @@ def _tell_preview(found: dict[str, Any]) -> None:
 
 def _came(numbers: dict[str, int], rule: str | None) -> str:
     words = {"redeliver": "tried again", "dead-letter": "dead-lettered", "drop": "dropped"}
-    told = ", ".join(f"{number:,} {words[what]}" for what, number in numbers.items())
-    return f"{told} by {rule}" if rule else told
+    counts = ", ".join(f"{number:,} {words[what]}" for what, number in numbers.items())
+    return f"{counts} by {rule}" if rule else counts
 
 
 def _wait(least_ms: int | None, most_ms: int | None) -> str:

@@ -70,8 +70,8 @@ def analyze(
     if as_json:
         skipped = [{"path": each.path, "code": each.code, "message": each.message} for each in summary.skipped]
         found = [each.as_json() for each in summary.findings]
-        told = {"out": summary.out, "report": summary.report, "rows": summary.rows, "findings": found, "limits_broken": summary.broken}
-        print_json(told | {"skipped": skipped})
+        document = {"out": summary.out, "report": summary.report, "rows": summary.rows, "findings": found, "limits_broken": summary.broken}
+        print_json(document | {"skipped": skipped})
     else:
         for each in summary.skipped:
             note(f"left out: {each.path}: {each.message}")

@@ -42,15 +42,15 @@ class Death:
 
     def sentence(self) -> str:
         what = REASONS.get(self.reason, self.reason)
-        told = self.error or self.said or (ENDINGS.get(self.outcome, self.outcome) if self.outcome else None)
+        reported = self.error or self.said or (ENDINGS.get(self.outcome, self.outcome) if self.outcome else None)
         tries = f" after {counted(self.attempts, 'failed attempt')}" if self.attempts else ""
-        return f"died in {self.queue} at {clock(self.died_at_ms, date=True)}{tries}: {what}" + (f"; {told}" if told else "")
+        return f"died in {self.queue} at {clock(self.died_at_ms, date=True)}{tries}: {what}" + (f"; {reported}" if reported else "")
 
 
 def hops_in(properties: Mapping[str, Any] | None) -> Hops:
     """Of a message that was received; empty unless it died before."""
-    told = (properties or {}).get(HOPS)
-    return json.loads(told) if isinstance(told, str) else []
+    reported = (properties or {}).get(HOPS)
+    return json.loads(reported) if isinstance(reported, str) else []
 
 
 async def deaths_of(connection: homing.Connection, hops: Sequence[Hops]) -> list[Death | None]:

@@ -202,7 +202,7 @@ async def _edit_all(
     edited: dict[int, int] = {}
     made: set[int] = set()
     refused: list[dict[str, Any]] = []
-    with progress_bar(counted=False) as progress, of.told_when_stopped(lambda: f"{len(edited):,} edited"):
+    with progress_bar(counted=False) as progress, of.shown_when_stopped(lambda: f"{len(edited):,} edited"):
         task = progress.add_task("edit", total=None)
         async for messages in _pages(connection, arguments["queue"], wanted, _AT_A_TIME):
             edits = []

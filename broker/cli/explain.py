@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 import typer
 from rich.table import Table
 
-from ..core.settings.rules import DROP, REDELIVER, Rule, Told, first, fitting, key_of
+from ..core.settings.rules import DROP, REDELIVER, ReportedFailure, Rule, first, fitting, key_of
 from ..core.settings.units import counted
 from .output import DEFAULT_URL, Json, Url, escape, print_json, span, stderr, stdout, wide
 from .settings import load_config
@@ -74,8 +74,8 @@ def explain(
     """
     explained = _explained(address, config, url)
     asked = bool(error or reason is not None or header or exit_status is not None)
-    told = Told(_types(error or ["nack"]), () if reason is None else (reason,), exit_status) if asked else None
-    found = _attempts(explained, attempts, told, dict(map(property_given, header or ())))
+    failure = ReportedFailure(_types(error or ["nack"]), () if reason is None else (reason,), exit_status) if asked else None
+    found = _attempts(explained, attempts, failure, dict(map(property_given, header or ())))
     if as_json:
         print_json(_as_json(explained, found))
         return
@@ -84,7 +84,7 @@ def explain(
     if config is None:
         stdout.print(f"\n{_whereabouts(address, explained.queues)}")
     stdout.print()
-    if told is not None:
+    if failure is not None:
         stdout.print(f"Such a failure fits rule [bold]{escape(found.rule.name)}[/]." if found.rule else "Such a failure fits no rule.")
     _print_attempts(address, found)
     stdout.print(f"\n{_ending(found, explained.dead_letter_exchange)}")
@@ -113,14 +113,14 @@ def _types(names: list[str]) -> tuple[str, ...]:
     return (*names, *bases)
 
 
-def _attempts(explained: Explained, shown: int, told: Told | None, headers: dict[str, Any]) -> Attempts:
+def _attempts(explained: Explained, shown: int, failure: ReportedFailure | None, headers: dict[str, Any]) -> Attempts:
     from ..core.redelivery import at_once, attempts_allowed, lifetime_ms, lifetime_warning, schedule, under
     from ..core.settings.address_settings import AddressSettingsRepository
 
     settings = AddressSettingsRepository({"#": {origin.key: origin.value for origin in explained.origins}}).resolve("any")
     if explained.amqp_returns_at_once:
         settings = at_once(settings)
-    rule = first(fitting(settings.rules, told), headers.get) if told is not None else None
+    rule = first(fitting(settings.rules, failure), headers.get) if failure is not None else None
     if rule is not None:
         settings = under(rule, settings, None).settings
     allowed = attempts_allowed(settings, None)

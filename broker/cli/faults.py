@@ -159,18 +159,18 @@ def redrive(
 
     async def conversation(connection: Any) -> list[dict[str, Any]]:
         number, queues = await _dead_of(connection, fault)
-        told = [await connection.call(verb, queue=queue, filter={"fault": number}, **arguments) for queue in queues]
-        return [await ended(connection, job) for job in told] if wait and not dry_run else told
+        answers = [await connection.call(verb, queue=queue, filter={"fault": number}, **arguments) for queue in queues]
+        return [await ended(connection, job) for job in answers] if wait and not dry_run else answers
 
-    told = talk(url, conversation)
+    answers = talk(url, conversation)
     if as_json:
-        print_json(told)
+        print_json(answers)
     else:
-        for each in told:
+        for each in answers:
             show_plan(each) if dry_run else stdout.print(sentence(each))
-        if not told:
+        if not answers:
             stdout.print("[dim]nothing is dead of it[/]")
-    if wait and any(job.get("state", "done") != "done" for job in told):
+    if wait and any(job.get("state", "done") != "done" for job in answers):
         raise typer.Exit(ExitCode.FAILED)
 
 

@@ -83,7 +83,7 @@ def filtered(command: Callable[..., None], options: dict[str, Any] = OPTIONS) ->
 
 
 @contextmanager
-def told_when_stopped(said: Callable[[], str]) -> Iterator[None]:
+def shown_when_stopped(said: Callable[[], str]) -> Iterator[None]:
     """Ctrl-C within it leaves behind how far it was."""
     from asyncio import CancelledError
 
@@ -105,7 +105,7 @@ async def in_pages(connection: Any, verb: str, **arguments: Any) -> dict[str, in
     def said() -> str:
         return f"{done['messages']:,} of {done['looked_at']:,} looked at"
 
-    with progress_bar(counted=False) as progress, told_when_stopped(said):
+    with progress_bar(counted=False) as progress, shown_when_stopped(said):
         task = progress.add_task(verb, total=None)
         while True:
             answer = await connection.call(verb, after=after, **arguments)

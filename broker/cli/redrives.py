@@ -179,11 +179,11 @@ def sentence(job: dict[str, Any]) -> str:
 
 def _progress(job: dict[str, Any]) -> str:
     parts = [f"{job['sent']:,} sent, {job['sent_per_s']:,.0f} a second"]
-    parts += [f"{job[name]:,} {told}" for name, told in _TOLD if job[name]]
+    parts += [f"{job[name]:,} {words}" for name, words in _COUNTS if job[name]]
     return ", ".join(parts)
 
 
-_TOLD: Final = (
+_COUNTS: Final = (
     ("succeeded", "succeeded"),
     ("waiting", "not settled yet"),
     ("died", "dead again"),

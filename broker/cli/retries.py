@@ -143,9 +143,9 @@ def _in(at_ms: int) -> str:
 
 def _why(message: dict[str, Any]) -> str:
     last, fault = message["last_attempt"], message["fault"]
-    told = (last or {}).get("fault") or {}
-    if told.get("error_type") or told.get("reason"):
-        return _error(told.get("error_type") or "", told.get("error_text") or told.get("reason") or "")
+    reported = (last or {}).get("fault") or {}
+    if reported.get("error_type") or reported.get("reason"):
+        return _error(reported.get("error_type") or "", reported.get("error_text") or reported.get("reason") or "")
     if fault is not None:
         return _error(fault["error_class"], fault["text"])
     return str(last["outcome"]) if last is not None else ""

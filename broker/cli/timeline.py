@@ -48,7 +48,7 @@ REASONS: Final = {
 #: Endings that are no cause: without a fault nobody said why.
 _SAYS_NOTHING: Final = ("nack", "rejected", "recover")
 #: AMQP's properties that a message is known by.
-_TOLD: Final = ("message_id", "correlation_id", "type", "app_id", "content_type", "timestamp")
+_PROPERTIES: Final = ("message_id", "correlation_id", "type", "app_id", "content_type", "timestamp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +124,9 @@ def _sent(history: dict[str, Any]) -> Event:
 def _published(way: Way, content_properties: bytes) -> str:
     """How an AMQP client published it, and what it said of it that has no name of ours."""
     said = read_properties(content_properties)._asdict()
-    told = [f"{name.replace('_', '-')}={said[name]}" for name in _TOLD if said[name] is not None]
+    properties = [f"{name.replace('_', '-')}={said[name]}" for name in _PROPERTIES if said[name] is not None]
     exchange = f"exchange {way.exchange}" if way.exchange else "the default exchange"
-    return "  ".join([f"over AMQP to {exchange}, routing key {', '.join(way.keys)}", *told])
+    return "  ".join([f"over AMQP to {exchange}, routing key {', '.join(way.keys)}", *properties])
 
 
 def _entered(sequence: int, attempts: list[dict[str, Any]], outcome: dict[str, Any] | None, reference: dict[str, Any] | None) -> Event:

@@ -107,7 +107,7 @@ class Client(NamedTuple):
     host: str = ""
     version: str = ""
 
-    def told(self) -> Program | None:
+    def describe(self) -> Program | None:
         """What is not empty, by name."""
         found = {name: value for name, value in zip(self._fields, self, strict=True) if value}
         return cast(Program, found) if found else None
@@ -172,7 +172,7 @@ class Consumer:
         self.number = number
         self.connection = connection
         self.name = f"{connection}/{number}"
-        self.client = client.told()
+        self.client = client.describe()
         #: Whom successes and failures are counted for: the name of a consumer comes again after a restart.
         self.served_as = json.dumps([self.name, *client], ensure_ascii=False) if self.client else self.name
         self.sink = sink

@@ -95,18 +95,18 @@ class Rates:
 
     def __init__(self) -> None:
         #: When a window began, and how many were told in it.
-        self._told: dict[tuple[str, str], tuple[int, int]] = {}
+        self._sent: dict[tuple[str, str], tuple[int, int]] = {}
 
     def allow(self, name: str, queue: str, now_ms: int) -> bool:
         """Whether another one may be told, and counts it then."""
-        began_ms, number = self._told.get((name, queue), (now_ms, 0))
+        began_ms, number = self._sent.get((name, queue), (now_ms, 0))
         if now_ms - began_ms >= WINDOW_MS:
             began_ms, number = now_ms, 0
         if number >= KINDS[name].most:
             return False
-        if len(self._told) >= _MOST_WINDOWS:
-            self._told.clear()
-        self._told[name, queue] = began_ms, number + 1
+        if len(self._sent) >= _MOST_WINDOWS:
+            self._sent.clear()
+        self._sent[name, queue] = began_ms, number + 1
         return True
 
 

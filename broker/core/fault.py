@@ -47,7 +47,7 @@ class FaultGroup:
     #: Not kept: the hour that failures are counted in, how many came in it, and how many are to be told of next.
     hour: int = -1
     in_hour: int = 0
-    tell_at: int = 0
+    report_at: int = 0
 
     @property
     def weight(self) -> int:
@@ -63,13 +63,13 @@ class FaultGroup:
         """Counts failures. How many of this hour are to be told of now: 10, 100, 1,000, …; else 0."""
         hour = now_ms // _HOUR_MS
         if hour != self.hour:
-            self.hour, self.in_hour, self.tell_at = hour, 0, _GROWN
+            self.hour, self.in_hour, self.report_at = hour, 0, _GROWN
         self.in_hour += number
-        if self.in_hour < self.tell_at:
+        if self.in_hour < self.report_at:
             return 0
-        while self.in_hour >= 10 * self.tell_at:
-            self.tell_at *= 10
-        grown, self.tell_at = self.tell_at, 10 * self.tell_at
+        while self.in_hour >= 10 * self.report_at:
+            self.report_at *= 10
+        grown, self.report_at = self.report_at, 10 * self.report_at
         return grown
 
     def is_back(self, version: str) -> bool:

@@ -165,7 +165,7 @@ class Queue:
         self._suspects_asked = 0
 
     @property
-    def told_apart(self) -> tuple[int, int]:
+    def priority_bounds(self) -> tuple[int, int]:
         """The lowest and the highest priority."""
         return self.lowest_priority, self.highest_priority
 

@@ -49,7 +49,7 @@ def take_at_once(queues: Sequence[Queue]) -> bool:
                 return False
     if len(queues) < 2:
         return bool(queues)
-    lowest, highest = queues[0].told_apart
+    lowest, highest = queues[0].priority_bounds
     return all(queue.durable and queue.lowest_priority == lowest and queue.highest_priority == highest for queue in queues)
 
 

@@ -56,12 +56,12 @@ class Events:
         #: Name and content of those to be sent in this turn, or the next.
         self.waiting: list[tuple[str, dict[str, Any]]] = []
         #: Since the start: of each kind, how many were told, and left out for there were too many.
-        self.told = dict.fromkeys(KINDS, 0)
+        self.sent = dict.fromkeys(KINDS, 0)
         self.left_out = dict.fromkeys(KINDS, 0)
 
     def describe(self) -> dict[str, dict[str, int]]:
         """How many of each kind."""
-        return {name: {"sent": self.told[name], "left_out": self.left_out[name]} for name in KINDS}
+        return {name: {"sent": self.sent[name], "left_out": self.left_out[name]} for name in KINDS}
 
     # -- told --------------------------------------------------------------------------------------------------------
 
@@ -73,7 +73,7 @@ class Events:
                 fields["failures"] = failures
             elif name == FAULT_REGRESSED:
                 fields["fixed_in"] = group.fixed_in or "all versions"
-            self._tell(name, group.fingerprint, group.queue, fields)
+            self._send_event(name, group.fingerprint, group.queue, fields)
 
     def die(self, source: Queue, targets: list[Queue], number: int, reason: str) -> None:
         """So many of a queue's messages are about to join these."""
@@ -82,33 +82,33 @@ class Events:
         for target in targets:
             before, threshold = target.count, source.settings.dead_letters_threshold
             if not before:
-                self._tell(FIRST_DEAD, source.name, source.name, {"dead_in": target.name, "reason": reason})
+                self._send_event(FIRST_DEAD, source.name, source.name, {"dead_in": target.name, "reason": reason})
             if threshold is not None and before < threshold <= before + number:
-                self._tell(MANY_DEAD, source.name, source.name, {"dead_in": target.name, "number": before + number})
+                self._send_event(MANY_DEAD, source.name, source.name, {"dead_in": target.name, "number": before + number})
 
     def removed(self, source: str, dead_in: str, number: int, why: str) -> None:
-        self._tell(DEAD_REMOVED, source, source, {"dead_in": dead_in, "number": number, "why": why})
+        self._send_event(DEAD_REMOVED, source, source, {"dead_in": dead_in, "number": number, "why": why})
 
     def redrive_ended(self, job: RedriveJob) -> None:
         name = REDRIVE_DONE if job.state == DONE else REDRIVE_STOPPED
-        self._tell(name, str(job.job_id), job.queue, {"redrive": job.job_id, "sent": job.sent, "why": job.why})
+        self._send_event(name, str(job.job_id), job.queue, {"redrive": job.job_id, "sent": job.sent, "why": job.why})
 
     def queue_full(self, queue: Queue) -> None:
-        self._tell(QUEUE_FULL, queue.name, queue.name, {"number": queue.ready})
+        self._send_event(QUEUE_FULL, queue.name, queue.name, {"number": queue.ready})
 
     def disk(self, low: bool) -> None:
         """Called about every second."""
         if low and not self._disk_low:
-            self._tell(DISK_LOW, self._broker, "", {})
+            self._send_event(DISK_LOW, self._broker, "", {})
         self._disk_low = low
 
-    def _tell(self, name: str, subject: str, queue: str, fields: dict[str, Any]) -> None:
+    def _send_event(self, name: str, subject: str, queue: str, fields: dict[str, Any]) -> None:
         if not self._bound or self._takes_events(queue):
             return
         if not self._rates.allow(name, queue, self._state.now_ms()):
             self.left_out[name] += 1
             return
-        self.told[name] += 1
+        self.sent[name] += 1
         if queue:
             fields["queue"] = queue
             found = self._state.post_office.queues.get(queue)

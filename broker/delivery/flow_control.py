@@ -94,7 +94,7 @@ class FlowControl:
             if not producer.waiting and (producer.credit_messages <= 0 or producer.credit_bytes <= 0):
                 producer.sink.grant(producer, 0, 0, reason)
                 producer.waiting = True
-                self._tell(reason)
+                self._log_limit(reason)
             self.waiting[producer] = None
             return
         messages = max(0, min(WINDOW_MESSAGES, room) - producer.credit_messages)
@@ -124,7 +124,7 @@ class FlowControl:
 
         self._state.recorder.when_stored(stored)
 
-    def _tell(self, reason: str) -> None:
+    def _log_limit(self, reason: str) -> None:
         """A line of the log when a limit begins to hold producers back; some come and go many times a second, and are one time."""
         limit, now_ms = reason.partition(":")[0], self._state.now_ms()
         began_ms, _ = self._in_force.get(limit, (now_ms, 0))
@@ -151,13 +151,13 @@ class FlowControl:
         queue = max(queues, key=lambda each: each.memory_bytes)
         return f"most is held by queue {queue.name}, {queue.memory_bytes} bytes"
 
-    def tell(self, producer: Producer) -> None:
+    def notify_blocked(self, producer: Producer) -> None:
         """What it sent waits for its turn, so it is granted nothing now. Where nobody may send, it is told why."""
         if producer.waiting or (producer.credit_messages > 0 and producer.credit_bytes > 0):
             return
         reason = self._reason(resuming=False)
         if reason is not None:
-            self._tell(reason)
+            self._log_limit(reason)
             producer.sink.grant(producer, 0, 0, reason)
             producer.waiting = True
 

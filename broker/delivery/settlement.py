@@ -13,7 +13,7 @@ from ..core.message import MessageReference
 from ..core.queue import Queue
 from ..core.redelivery import Action, Failure, Terms, Verdicts, limit_reached, of_amqp_consumer, under
 from ..core.settings.address_settings import AddressSettings
-from ..core.settings.rules import Rule, first, fitting, told_of
+from ..core.settings.rules import Rule, first, fitting, reported_failure
 from .dead_lettering import DeadLetterOffice
 from .state import BrokerState
 
@@ -190,7 +190,7 @@ class Settlement:
 
 
 def _by_rule(settings: AddressSettings, failed: list[MessageReference], report: dict[str, Any], outcome: str) -> Sequence[_Group]:
-    rules = fitting(settings.rules, told_of(report, outcome))
+    rules = fitting(settings.rules, reported_failure(report, outcome))
     if not rules or not rules[0].header:
         return ((rules[0] if rules else None, failed),)
     groups: dict[Rule | None, list[MessageReference]] = {}

@@ -25,7 +25,7 @@ def edit(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str,
     keep, signed = read.flag(arguments, "keep_original"), read.flag(arguments, "signed")
     wanted = Edits(_by_number(_maps(arguments.get("edits"))), target, keep, signed)
     done = yield from broker.edit(who, queue, wanted)
-    return {"edits": [_told(number, done.get(number), queue) for number in wanted.by_number]}
+    return {"edits": [_answer(number, done.get(number), queue) for number in wanted.by_number]}
 
 
 def _maps(given: Any) -> list[dict[str, Any]]:
@@ -57,7 +57,7 @@ def _edit(given: dict[str, Any]) -> tuple[int, Edit]:
     return number, Edit(body, changes, frozenset(unset))
 
 
-def _told(number: int, done: int | Refused | None, queue: Queue) -> dict[str, Any]:
+def _answer(number: int, done: int | Refused | None, queue: Queue) -> dict[str, Any]:
     if isinstance(done, int):
         return {"message_id": number, "edited": done}
     why = done or Refused("no-such-message", f"message {number} is not in queue {queue.name}", f"homing history {number} tells more")

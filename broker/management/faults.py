@@ -37,9 +37,14 @@ async def one(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host
     read.only(arguments, "fault")
     groups = found(broker, who, arguments)
     counts = await in_thread(host.fault_counts)
-    told = await in_thread(lambda: host.fault_told([each.fault_id for each in groups]))
+    stored = await in_thread(lambda: host.describe_fault([each.fault_id for each in groups]))
     first = groups[0]
-    return {"fault": first.fingerprint, "error_class": first.error_class, **told, "groups": [describe(each, counts) for each in groups]}
+    return {
+        "fault": first.fingerprint,
+        "error_class": first.error_class,
+        **stored,
+        "groups": [describe(each, counts) for each in groups],
+    }
 
 
 @asks("mute_fault")

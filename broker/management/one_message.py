@@ -99,10 +99,10 @@ def why(broker: Broker, who: Who, message_id: int, history: History, arguments: 
             f"nothing is known of message {message_id}",
             "messages that succeed at the first attempt leave no history unless history: full is set",
         )
-    told = []
+    described = []
     for reference in places:
         ahead, first = yield from _ahead(reference)
-        told.append(
+        described.append(
             {
                 "queue": reference.queue.name,
                 "address": reference.queue.address,
@@ -114,7 +114,7 @@ def why(broker: Broker, who: Who, message_id: int, history: History, arguments: 
                 "reasons": _reasons(broker, reference, ahead, first),
             }
         )
-    return {"message_id": message_id, "places": told, "ended": outcomes[-1] if outcomes and not places else None}
+    return {"message_id": message_id, "places": described, "ended": outcomes[-1] if outcomes and not places else None}
 
 
 def _ahead(reference: MessageReference) -> Steps[tuple[int, int | None]]:

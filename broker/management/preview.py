@@ -12,7 +12,7 @@ from ..broker import Broker
 from ..core.redelivery import Action, ConsumerPolicy, Terms, attempts_allowed, foreseen, under
 from ..core.rights import Right
 from ..core.settings.address_settings import DEFAULTS, AddressSettings
-from ..core.settings.rules import fitting, told_of
+from ..core.settings.rules import fitting, reported_failure
 from ..core.settings.wildcard import pattern_matches
 from . import arguments as read
 from .host import Failed, Host, in_thread
@@ -109,7 +109,7 @@ class _Account:
     def _add(self, settings: AddressSettings, failed: Failed) -> None:
         detail, fault = failed.detail, failed.detail.get("fault") or {}
         error_class = fault.get("error_type") or detail["outcome"]
-        rule = next((each for each in fitting(settings.rules, told_of(fault, detail["outcome"])) if not each.header), None)
+        rule = next((each for each in fitting(settings.rules, reported_failure(fault, detail["outcome"])) if not each.header), None)
         policy = failed.in_force.get("consumer_policy")
         terms = Terms(settings, ConsumerPolicy(**policy) if policy else None)
         terms = under(rule, terms.settings, terms.policy) if rule else terms

@@ -61,10 +61,10 @@ def peek(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str,
 
 
 def _describe(reference: MessageReference, group: FaultGroup | None) -> dict[str, Any]:
-    told = {name: value for name, value in describe(reference).items() if name != "body"}
+    described = {name: value for name, value in describe(reference).items() if name != "body"}
     allowed = attempts_allowed(reference.queue.settings, None)
     fault = None if group is None else {"fault": group.fingerprint, "error_class": group.error_class, "text": group.text}
-    return {**told, "sequence": reference.sequence, "attempts_allowed": allowed, "fault": fault}
+    return {**described, "sequence": reference.sequence, "attempts_allowed": allowed, "fault": fault}
 
 
 @shown_only(Right.BROWSE)

@@ -42,14 +42,14 @@ def explain(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, An
     """Where the address has a queue of its name, what holds for that: its declaration and its policy go before the address settings."""
     read.only(arguments, "address")
     address = read.text(arguments, "address")
-    told = broker.explain(address)
+    explained = broker.explain(address)
     queues = broker.queues_of(address)
     return {
         "address": address,
         "queues": None if queues is None else queues[:SHOWN_QUEUES],
-        "amqp_returns_at_once": told.amqp_returns_at_once,
-        "dead_letter_exchange": told.dead_letter_exchange,
-        "dead_letter_routing_key": told.dead_letter_routing_key,
+        "amqp_returns_at_once": explained.amqp_returns_at_once,
+        "dead_letter_exchange": explained.dead_letter_exchange,
+        "dead_letter_routing_key": explained.dead_letter_routing_key,
         "settings": [
             {
                 "key": origin.key,
@@ -59,7 +59,7 @@ def explain(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, An
                 "by_command": origin.by_command,
                 "covers": origin.covers,
             }
-            for origin in told.origins
+            for origin in explained.origins
         ],
     }
 

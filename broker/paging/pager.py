@@ -180,7 +180,7 @@ class Pager:
         """The queue is gone; what it has on disk is the journal's to remove."""
         self._timed.pop(queue, None)
         self._held_back.pop(queue, None)
-        self._tell(queue)
+        self._notify(queue)
         pending = queue.pending
         self._references.count_on_disk(-pending.disk_count - queue.due_on_disk, -pending.disk_bytes)
         for priority, count in enumerate(pending.on_disk):
@@ -275,14 +275,14 @@ class Pager:
             self._count_out(queue, priority, due_at_ms, 0)
         return True
 
-    def _tell(self, queue: Queue) -> None:
+    def _notify(self, queue: Queue) -> None:
         for callback in self._waiting.pop(queue.queue_id, ()):
             callback()
 
     def _take_ready(self, queue: Queue, priority: int, page: Page) -> None:
         if self._ended(queue, "ready", page):
             self._load(queue, priority, page)
-            self._tell(queue)
+            self._notify(queue)
 
     def _load(self, queue: Queue, priority: int, page: Page) -> None:
         state, pending = self._state, queue.pending
@@ -397,7 +397,7 @@ class Pager:
         if queue.due_on_disk and queue.first_due_ms is not None:
             self._look_due(queue, now_ms)
         self._state.mark_ready(queue)
-        self._tell(queue)
+        self._notify(queue)
 
     def _look_expired(self, queue: Queue, now_ms: int, after: tuple[int, int] | None = None) -> None:
         rows, size = self._page_of(queue)

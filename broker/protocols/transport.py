@@ -72,7 +72,7 @@ class SocketTransport(asyncio.Protocol):
     """One socket, whatever is spoken on it. ``connections`` holds every open transport; ``admission`` says which may stay."""
 
     #: The protocol can say that there are too many connections before the peer has said anything.
-    tells_at_once: ClassVar[bool] = False
+    refuses_at_once: ClassVar[bool] = False
     protocol: ClassVar[str]
 
     def __init__(
@@ -130,7 +130,7 @@ class SocketTransport(asyncio.Protocol):
         self.memory.hold(CONNECTION_BYTES)
         self._admission.arrive(self)
         # With TLS that waits for the login: nothing can be told before the handshake.
-        refusal = self._admission.refusal(self.peer) if self.tells_at_once and self.tls is None else None
+        refusal = self._admission.refusal(self.peer) if self.refuses_at_once and self.tls is None else None
         if refusal is not None:
             log.warning("connection-refused: %s was refused: %s", self.place, refusal)
             self._hurried = True
@@ -390,7 +390,7 @@ class SocketTransport(asyncio.Protocol):
 class NativeTransport(SocketTransport):
     """A socket on which the native protocol is spoken."""
 
-    tells_at_once: ClassVar[bool] = True
+    refuses_at_once: ClassVar[bool] = True
     protocol: ClassVar[str] = "native"
 
     def __init__(

@@ -40,7 +40,7 @@ def move_back(
     batch, minute, number = recorder.batch, now_ms // _MINUTE_MS, len(records)
     key_name = queue.settings.message_key_property
     moved: dict[int, ReferenceRecord] = {}
-    told: dict[OutcomeDetail, list[tuple[int, int]]] = {}
+    by_detail: dict[OutcomeDetail, list[tuple[int, int]]] = {}
     stays: list[tuple[int, int]] = []
     before, priority, deliveries, cause = None, 0, 0, 0
     for sequence, record in enumerate(records, recorder.next_ids(number)):
@@ -51,10 +51,10 @@ def move_back(
             before, priority, deliveries = alike, home.priority_of(message.priority), deliveries_at(hops, home)
             cause = cause_when_back(record.cause)
             detail = _outcome(record, queue, home, key_in(message.properties, key_name))
-            if detail not in told:
-                told[detail] = []
-                batch.outcome(Outcomes(queue.queue_id, now_ms, _OUTCOME, detail, told[detail]))
-            stays = told[detail]
+            if detail not in by_detail:
+                by_detail[detail] = []
+                batch.outcome(Outcomes(queue.queue_id, now_ms, _OUTCOME, detail, by_detail[detail]))
+            stays = by_detail[detail]
         values = (home.queue_id, priority, sequence, deliveries, 0, 0, 0, None, None, cause, job_id, now_ms, hops, message, False)
         moved[sequence] = make(ReferenceRecord, values)
         stays.append((message.message_id, record.sequence))

@@ -27,19 +27,21 @@ def keep(report: dict[str, Any], settings: AddressSettings, outcome: str) -> tup
     their head and tail.
     """
     limits = {"reason": _MAX_TEXT, "error_type": _MAX_NAME, "error_text": _MAX_TEXT, "traceback": settings.max_traceback_bytes}
-    told = {name: report[name] for name in limits if report.get(name)}
+    reported = {name: report[name] for name in limits if report.get(name)}
     bases: list[str] = report.get("bases", [])
     if redactions := settings.traceback_redactions:
-        told = {name: _redact(text, limits[name], redactions) for name, text in told.items()}
+        reported = {name: _redact(text, limits[name], redactions) for name, text in reported.items()}
         bases = [_redact(each, _MAX_NAME, redactions) for each in bases]
-    kept: dict[str, Any] = {name: _cut(text, limits[name]) for name, text in told.items()}
+    kept: dict[str, Any] = {name: _cut(text, limits[name]) for name, text in reported.items()}
     if not settings.keep_tracebacks:
         kept.pop("traceback", None)
     if bases:
         kept["bases"] = [_cut(each, _MAX_NAME) for each in bases]
     if report.get("exit_status") is not None:
         kept["exit_status"] = report["exit_status"]
-    number = fingerprint(told.get("error_type") or outcome, told.get("error_text") or told.get("reason", ""), told.get("traceback", ""))
+    number = fingerprint(
+        reported.get("error_type") or outcome, reported.get("error_text") or reported.get("reason", ""), reported.get("traceback", "")
+    )
     return (cast(Fault, {**kept, "fingerprint": number}) if kept else None), number
 
 

@@ -39,7 +39,7 @@ _NOTE_EVERY_MS: Final = 60_000
 _MOST_TEXT: Final = 256
 
 #: Of a failure: its fingerprint, class, text and traceback.
-Told = tuple[str, str, str, str]
+FaultDescription = tuple[str, str, str, str]
 #: As plain numbers: places in a list are found sooner by them.
 _WAITING, _DIED, _SUCCEEDED = int(FaultStat.WAITING), int(FaultStat.DIED), int(FaultStat.SUCCEEDED)
 
@@ -62,7 +62,7 @@ class FaultGroups:
         #: Told of a message that a redrive job sent, when it fails as it had before.
         self.bounced: Callable[[MessageReference], None] = lambda reference: None
         #: Told of an event, and of a group that has grown how many failures came within this hour (core/event.py).
-        self.told: Callable[[str, FaultGroup, int], None] = lambda name, group, failures: None
+        self.report: Callable[[str, FaultGroup, int], None] = lambda name, group, failures: None
 
     def restore(self, records: Iterable[tuple[FaultRecord, str, bool]]) -> None:
         """Those on record, each with the beginning of its text and whether messages died of it, the least recent first."""
@@ -94,7 +94,7 @@ class FaultGroups:
         self,
         queue: str,
         references: Sequence[MessageReference],
-        fault: Told,
+        fault: FaultDescription,
         client: Program | None,
         now_ms: int,
     ) -> None:
@@ -102,9 +102,9 @@ class FaultGroups:
         new = (fault[0], queue) not in self._groups
         group = self._met(queue, fault, client, references[-1].message.message_id, now_ms)
         if new:
-            self.told(FAULT_NEW, group, 1)
+            self.report(FAULT_NEW, group, 1)
         if grown := group.grown(len(references), now_ms):
-            self.told(FAULT_GROWING, group, grown)
+            self.report(FAULT_GROWING, group, grown)
         fault_id = group.fault_id
         counts = self._journal.batch.faults().counts(fault_id, now_ms)
         counts[FaultStat.FAILURES] += len(references)
@@ -137,8 +137,8 @@ class FaultGroups:
             if before not in after:
                 fault_id = fault_of(before)
                 if not before:
-                    told = (fingerprint(reason, "", ""), reason, "", "")
-                    fault_id = self._met(queue, told, None, reference.message.message_id, now_ms).fault_id
+                    described = (fingerprint(reason, "", ""), reason, "", "")
+                    fault_id = self._met(queue, described, None, reference.message.message_id, now_ms).fault_id
                 after[before] = cause(fault_id, reason, before & SENT_BACK)
                 group = self.by_id.get(self._there(after[before]))
                 if group is not None:
@@ -150,7 +150,7 @@ class FaultGroups:
                 self._count(before, _WAITING, -number, now_ms)
             self._count(after[before], _DIED, number, now_ms)
 
-    def died_before(self, queue: str, fault: Told, reason: str, message_id: int, at_ms: int) -> int:
+    def died_before(self, queue: str, fault: FaultDescription, reason: str, message_id: int, at_ms: int) -> int:
         """The cause of a dead letter that died before causes were kept."""
         group = self._groups.get((fault[0], queue)) or self._made(queue, fault, message_id, at_ms)
         group.first_ms, group.last_ms, group.died = min(group.first_ms, at_ms), max(group.last_ms, at_ms), True
@@ -203,7 +203,7 @@ class FaultGroups:
 
     # -- groups ------------------------------------------------------------------------------------------------------
 
-    def _met(self, queue: str, fault: Told, client: Program | None, message_id: int, now_ms: int) -> FaultGroup:
+    def _met(self, queue: str, fault: FaultDescription, client: Program | None, message_id: int, now_ms: int) -> FaultGroup:
         key = (fault[0], queue)
         group = self._groups.pop(key, None)
         if group is None:
@@ -213,7 +213,7 @@ class FaultGroups:
         self._seen(group, client, message_id, now_ms)
         return group
 
-    def _made(self, queue: str, fault: Told, message_id: int, now_ms: int) -> FaultGroup:
+    def _made(self, queue: str, fault: FaultDescription, message_id: int, now_ms: int) -> FaultGroup:
         while len(self._groups) >= MOST or (self._owner.bytes > self._most_bytes and len(self._groups) > 1):
             # Not the one with the highest number, from which further ones are counted.
             self._fold(next(each for each in self._groups.values() if each.fault_id != self._next_id - 1))
@@ -245,7 +245,7 @@ class FaultGroups:
                 group.fixed_in,
             )
             group.regressed_ms, note = now_ms, True
-            self.told(FAULT_REGRESSED, group, 1)
+            self.report(FAULT_REGRESSED, group, 1)
         group.message_ids.append(message_id)
         if len(group.message_ids) > _SAMPLES:
             del group.message_ids[0]

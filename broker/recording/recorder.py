@@ -81,7 +81,7 @@ class Recorder:
         self._last_outcome = ""
         self._last_fault: Fault | None = None
         #: The same for its group, also where nothing of it is stored: fingerprint, class, text, traceback.
-        self._last_told = ("", "", "", "")
+        self._last_description = ("", "", "", "")
         self._fault_uses = 0
         #: Of the messages that succeeded after a failure: how many attempts that took.
         self.attempts = Histogram(ATTEMPTS)
@@ -454,7 +454,7 @@ class Recorder:
             counts[QueueStat.FAILED_MS] += failed_ms
             batch.serve(queue_id, now_ms // _MINUTE_MS, consumer.served_as, [0, 0, number, failed_ms, now_ms, now_ms])
             self.read_report(report, settings, outcome)
-            self.faults.failed(consumer.queue.name, durable, self._last_told, consumer.client, now_ms)
+            self.faults.failed(consumer.queue.name, durable, self._last_description, consumer.client, now_ms)
 
     def read_report(self, report: dict[str, Any], settings: AddressSettings, outcome: str) -> None:
         """Once for each report, however many messages it fails, and before any of them changes."""
@@ -462,7 +462,7 @@ class Recorder:
             self._last_fault, number = keep(report, settings, outcome)
             fault = self._last_fault or Fault()
             text = fault.get("error_text") or fault.get("reason", "")
-            self._last_told = (number, fault.get("error_type") or outcome, text, fault.get("traceback", ""))
+            self._last_description = (number, fault.get("error_type") or outcome, text, fault.get("traceback", ""))
             self._last_report, self._last_settings, self._last_outcome = report, settings, outcome
             self._fault_uses = 0
 

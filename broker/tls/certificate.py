@@ -44,8 +44,8 @@ class Certificate:
         self._section = section
         self._files = self.read()
         self._stamp_seen = self._files.stamp
-        self._told_at_s = 0.0
-        self.tell()
+        self._warned_at_s = 0.0
+        self.warn_of_end()
 
     @property
     def context(self) -> ssl.SSLContext:
@@ -82,9 +82,9 @@ class Certificate:
             log.info(
                 "certificate-changed: the certificate %s was taken up anew, valid until %s", self._section.certificate, _day(files.ends_s)
             )
-            self._told_at_s = 0.0
+            self._warned_at_s = 0.0
         self._files, self._stamp_seen = files, files.stamp
-        self.tell()
+        self.warn_of_end()
 
     def look(self) -> None:
         """Takes up files that have changed; says once why where they cannot be used, and once a day when the end is near."""
@@ -95,14 +95,14 @@ class Certificate:
                 self.take_up(self.read())
             except Refused as refusal:
                 log.error("certificate-unusable: %s; the one in force stays; %s", refusal.message, refusal.fix)
-        self.tell()
+        self.warn_of_end()
 
-    def tell(self) -> None:
+    def warn_of_end(self) -> None:
         now_s = time.time()
         left_s = self._files.ends_s - now_s
-        if left_s > WARN_DAYS * _DAY_S or now_s - self._told_at_s < _DAY_S:
+        if left_s > WARN_DAYS * _DAY_S or now_s - self._warned_at_s < _DAY_S:
             return
-        self._told_at_s = now_s
+        self._warned_at_s = now_s
         day = _day(self._files.ends_s)
         if left_s <= 0:
             log.error(

@@ -20,11 +20,11 @@ def title(console: Console, messages: int) -> None:
     console.print(Panel(text + "At the end every message must be accounted for.", title="[bold]Homing[/]", title_align="left", width=96))
 
 
-def step(console: Console, what: str, told: str) -> None:
+def step(console: Console, what: str, reported: str) -> None:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(width=20, style="bold cyan", justify="right")
     grid.add_column(max_width=100)
-    grid.add_row(what, escape(told))
+    grid.add_row(what, escape(reported))
     console.print(grid)
 
 

@@ -13,8 +13,8 @@ MOST_CHARACTERS = 30_000
 def failure(error: BaseException, **more: Any) -> dict[str, Any]:
     """``more``: ``retryable=False`` (never again), ``delay_ms=60_000`` (not before a minute has passed), ``reason="…"``."""
     name, *bases = [_name(kind) for kind in type(error).__mro__[:-1]]
-    told = "".join(traceback.format_exception(error))
-    return {"error_type": name, "bases": bases, "error_text": _cut(str(error)), "traceback": _cut(told), **more}
+    reported = "".join(traceback.format_exception(error))
+    return {"error_type": name, "bases": bases, "error_text": _cut(str(error)), "traceback": _cut(reported), **more}
 
 
 def _name(kind: type) -> str:

@@ -65,7 +65,7 @@ def tell(channel: BlockingChannel, began: float) -> None:
     """Takes the dead letter and prints what it says of itself, as JSON."""
     method, properties, body = next_message(channel, DEAD_QUEUE)
     channel.basic_ack(method.delivery_tag)
-    told = {
+    reported = {
         "body": body.decode(),
         "exchange": method.exchange,
         "routing_key": method.routing_key,
@@ -74,4 +74,4 @@ def tell(channel: BlockingChannel, began: float) -> None:
         "seconds": round(time.monotonic() - began, 1),
         "left": channel.queue_declare(NORMAL_QUEUE, passive=True).method.message_count,
     }
-    print(json.dumps(told))
+    print(json.dumps(reported))

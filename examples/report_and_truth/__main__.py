@@ -56,7 +56,7 @@ def main() -> int:
     with (report / "truth.csv").open("w", newline="") as out:
         rows = csv.writer(out)
         rows.writerow(("table", "row", "figure", "clients", "report", "agree"))
-        rows.writerows((each.table, each.row, each.name, each.true, each.told, each.agrees) for each in figures)
+        rows.writerows((each.table, each.row, each.name, each.true, each.reported, each.agrees) for each in figures)
     wrong = [each for each in figures if not each.agrees]
     print(f"{len(figures):,} figures compared, {len(wrong)} differ. The page: {report / 'report.html'}")
     for each in wrong:
@@ -72,7 +72,7 @@ def show(figures: list[Figure]) -> None:
             table.add_column(heading)
         for each in figures:
             if each.table == name and each.name in columns:
-                table.add_row(" ".join(str(part) for part in each.row if part is not None), each.name, str(each.true), str(each.told))
+                table.add_row(" ".join(str(part) for part in each.row if part is not None), each.name, str(each.true), str(each.reported))
         console.print(table)
 
 

@@ -101,11 +101,11 @@ class Backups:
         await _answer(child)
         for number in range(_ROUNDS):
             pages = await self._on_writer(partial(self._watch.take, number + 1 == _ROUNDS))
-            await _tell(child, {"pages": sorted(pages)})
+            await _send_order(child, {"pages": sorted(pages)})
             if self._watch.held:
                 break
         size, commits = await self._on_writer(self._watch.position)
-        await _tell(child, {"log": size, "commits": commits})
+        await _send_order(child, {"log": size, "commits": commits})
         interrupted = self._watch.interrupted
         self._watch.end()
         if interrupted:
@@ -117,9 +117,9 @@ class Backups:
         return Copied(**await _answer(child))
 
 
-async def _tell(child: asyncio.subprocess.Process, told: dict[str, Any]) -> None:
+async def _send_order(child: asyncio.subprocess.Process, order: dict[str, Any]) -> None:
     assert child.stdin is not None
-    child.stdin.write(json.dumps(told).encode() + b"\n")
+    child.stdin.write(json.dumps(order).encode() + b"\n")
     with contextlib.suppress(ConnectionError):
         await child.stdin.drain()
     await _answer(child)

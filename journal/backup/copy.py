@@ -122,14 +122,14 @@ def main() -> int:
         copy.database()
         _say({"copied": "database"})
         for line in sys.stdin:
-            told = json.loads(line)
-            if "pages" in told:
-                copy.pages(told["pages"])
+            order = json.loads(line)
+            if "pages" in order:
+                copy.pages(order["pages"])
                 _say({"copied": "pages"})
                 continue
-            copy.log(told["log"])
+            copy.log(order["log"])
             _say({"copied": "log"})
-            answer = copy.finish(told["commits"])._asdict()
+            answer = copy.finish(order["commits"])._asdict()
             break
     except JournalError as error:
         answer = {"code": error.code, "message": error.message, "fix": error.fix}

@@ -127,7 +127,7 @@ class WriterThread:
         """
         started = time.perf_counter()
         written = self._attempt(connection, batch, reserve_up_to)
-        self.mark.tell(written.commits, reserve_up_to)
+        self.mark.advance(written.commits, reserve_up_to)
         looks = self._looks_after(written) or bool(batch.queues)
         if looks:
             self.on_disk(batch)

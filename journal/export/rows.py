@@ -114,9 +114,9 @@ def _message_here(snapshot: Snapshot, row: Row) -> Row:
     )  # fmt: skip
 
 
-def client(told: Program | None) -> tuple[str | None, ...]:
-    told = told or Program()
-    return told.get("client_id"), told.get("host"), told.get("version")
+def client(program: Program | None) -> tuple[str | None, ...]:
+    program = program or Program()
+    return program.get("client_id"), program.get("host"), program.get("version")
 
 
 def _message_settled(snapshot: Snapshot, row: Row) -> Row:
@@ -391,13 +391,13 @@ def deliveries_by_consumer(snapshot: Snapshot) -> Iterator[Row]:
     sql = "SELECT queue_id, hour, consumer, succeeded, held_ms, failed, failed_ms, first_ms, last_ms FROM served"
     sql += " ORDER BY hour, queue_id, consumer"
     for queue_id, hour, consumer, *counts, first_ms, last_ms in snapshot.select(sql):
-        name, *told = json.loads(consumer) if consumer.startswith("[") else (consumer, "", "", "")
+        name, *program = json.loads(consumer) if consumer.startswith("[") else (consumer, "", "", "")
         yield (
             queue_id,
             snapshot.queue_name(queue_id),
             hour * 3_600_000_000,
             name,
-            *(each or None for each in told),
+            *(each or None for each in program),
             *counts,
             us(first_ms),
             us(last_ms),

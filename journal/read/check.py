@@ -290,8 +290,8 @@ FROM queue q JOIN (
 ORDER BY q.name
 """
 # What is no list of stays is told of elsewhere.
-_TOLD = OUTCOMES.replace("outcome.stays", VALID_STAYS)
-_BOTH = f"SELECT r.message_id, r.queue_id, o.outcome FROM {_TOLD} o JOIN reference r ON r.sequence = o.sequence WHERE {THERE} LIMIT 20"
+_OUTCOMES = OUTCOMES.replace("outcome.stays", VALID_STAYS)
+_BOTH = f"SELECT r.message_id, r.queue_id, o.outcome FROM {_OUTCOMES} o JOIN reference r ON r.sequence = o.sequence WHERE {THERE} LIMIT 20"
 _BELOW_ZERO = "SELECT count(*) FROM minute WHERE min(sent, moved_in, succeeded, dead_lettered, expired, dropped, purged, moved_out) < 0"
 
 

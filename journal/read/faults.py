@@ -76,7 +76,7 @@ def source_of(connection: sqlite3.Connection, queue_id: int, cause: int) -> str 
     return hops[-1][1]["queue"] if hops else None
 
 
-def told(connection: sqlite3.Connection, fault_ids: list[int], now_ms: int) -> dict[str, Any]:
+def describe(connection: sqlite3.Connection, fault_ids: list[int], now_ms: int) -> dict[str, Any]:
     """``text`` and ``traceback`` of the first of these groups that has them; ``hours``: failures of the last 24, oldest first."""
     marks = ",".join("?" * len(fault_ids))
     text, traceback = connection.execute(

@@ -36,7 +36,7 @@ class OldDeath(NamedTuple):
     reason: str
     at_ms: int
     #: Of its fault: fingerprint, class, text and traceback.
-    told: tuple[str, str, str, str]
+    fault: tuple[str, str, str, str]
 
 
 def old_deaths(connection: sqlite3.Connection, after: Place, limit: int, names: Names) -> tuple[list[OldDeath], Place | None]:
@@ -51,12 +51,12 @@ def old_deaths(connection: sqlite3.Connection, after: Place, limit: int, names: 
         if hops and not any(detail["queue"] == names[queue_id] for _, detail in hops):
             stay, detail = hops[0]
             row = connection.execute(_LAST_ATTEMPT, {"message_id": message_id, "sequence": stay}).fetchone()
-            told = _told(unpack(row[0]) if row else {}, detail["reason"])
-            found.append(OldDeath(queue_id, sequence, message_id, detail["queue"], detail["reason"], detail["at_ms"], told))
+            fault = _fault_of(unpack(row[0]) if row else {}, detail["reason"])
+            found.append(OldDeath(queue_id, sequence, message_id, detail["queue"], detail["reason"], detail["at_ms"], fault))
     return found, (rows[-1][0], rows[-1][1]) if len(rows) == limit else None
 
 
-def _told(attempt: dict[str, Any], reason: str) -> tuple[str, str, str, str]:
+def _fault_of(attempt: dict[str, Any], reason: str) -> tuple[str, str, str, str]:
     if not attempt:
         return fingerprint(reason, "", ""), reason, "", ""
     fault, outcome = attempt.get("fault") or {}, str(attempt["outcome"])

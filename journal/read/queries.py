@@ -155,8 +155,8 @@ class JournalReader:
             edits = [_edit(row, names) for row in connection.execute(_EDITS, {"message_id": message_id})]
         if not (attempts or outcomes or references or edits):
             return None
-        told = {"references": references, "attempts": attempts, "outcomes": outcomes, "edits": edits}
-        return {"message_id": message_id, "message": message, **told}
+        found = {"references": references, "attempts": attempts, "outcomes": outcomes, "edits": edits}
+        return {"message_id": message_id, "message": message, **found}
 
     def last_attempts(self, stays: Iterable[tuple[int, int]]) -> list[dict[str, Any] | None]:
         """Of each (message_id, sequence) the last attempt on record, as ``history`` tells it."""
@@ -223,10 +223,10 @@ class JournalReader:
         with self._snapshot() as connection:
             return old_deaths(connection, after, limit, _QueueNames(connection))
 
-    def fault_told(self, fault_ids: list[int], now_ms: int) -> dict[str, Any]:
-        """See faults.told."""
+    def describe_fault(self, fault_ids: list[int], now_ms: int) -> dict[str, Any]:
+        """See faults.describe."""
         with self._snapshot() as connection:
-            return faults.told(connection, fault_ids, now_ms)
+            return faults.describe(connection, fault_ids, now_ms)
 
     def first_and_last(self, queue_ids: Iterable[int], now_ms: int) -> dict[int, tuple[int, int]]:
         """See waiting.first_and_last."""

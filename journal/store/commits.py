@@ -91,7 +91,7 @@ class MarkFile:
             self.close()
             raise
 
-    def tell(self, commits: int, reserved_up_to: int | None) -> None:
+    def advance(self, commits: int, reserved_up_to: int | None) -> None:
         """This commit is on disk. ``reserved_up_to``: where it raised that."""
         if reserved_up_to is not None:
             self._reserved_up_to = reserved_up_to

@@ -69,8 +69,8 @@ async def test_beyond_its_quota_the_oldest_of_a_source_are_archived_and_go(conne
     await holds(connection, f"DLQ.{other}", messages=5)
     bodies = [(each["message_id"], each["body"], each["properties_json"]) for each in archived(server) if each["queue"] == f"DLQ.{few}"]
     assert bodies == [(number, str(at).encode(), '{"k": 1}') for at, number in enumerate(died[:5])]
-    told = (await history(connection, died[0]))["outcomes"][-1]
-    assert (told["queue"], told["outcome"], told["reason"]) == (f"DLQ.{few}", "dropped", "dead-letter-quota")
+    reported = (await history(connection, died[0]))["outcomes"][-1]
+    assert (reported["queue"], reported["outcome"], reported["reason"]) == (f"DLQ.{few}", "dropped", "dead-letter-quota")
     log = server.log_path.read_text()
     assert f" of {few} (owner team-few, runbook https://wiki.example/few), the oldest, by dead-letter-quota; archived in" in log
     assert (await connection.call("queue", queue=f"DLQ.{few}"))["dropped"] == 5
@@ -92,10 +92,10 @@ async def test_what_is_too_old_goes_and_what_cannot_be_archived_stays(connection
     died = await die(connection, kept, 2)
     await holds(connection, f"DLQ.{short}", messages=0)
 
-    async def told() -> bool:
+    async def reported() -> bool:
         return "dead-letter-archive-failed" in server.log_path.read_text()
 
-    await until("it is said that nothing can be archived", told)
+    await until("it is said that nothing can be archived", reported)
     await holds(connection, f"DLQ.{kept}", messages=2)
     place.unlink()
     (server.data / "elsewhere").rename(place)

@@ -193,8 +193,8 @@ async def test_the_command_line(connection: Connection, server: Server, tmp_path
     await holds(connection, dead, messages=COUNT)
     one = command.json("edit", str(numbers[0]), "--patch", tmp_path / "patch.json", "--yes", url=server.url)
     assert ([each["message_id"] for each in one["edited"]], one["refused"]) == ([numbers[0]], [])
-    told = command("history", str(one["edited"][0]["edited"]), url=server.url).stdout
-    assert f"made of message {numbers[0]} by an edit" in told
+    reported = command("history", str(one["edited"][0]["edited"]), url=server.url).stdout
+    assert f"made of message {numbers[0]} by an edit" in reported
     assert f"edited: message {one['edited'][0]['edited']} went to {queue}" in command("history", str(numbers[0]), url=server.url).stdout
     some = ("edit", "--queue", dead, "--error-type", "ValueError", "--where", "n < 20", "--patch", tmp_path / "merge.json", "--yes")
     assert len(command.json(*some, url=server.url)["edited"]) == 19

@@ -30,8 +30,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 async def setting(connection: Connection, address: str, key: str) -> tuple[Any, str]:
-    told = await connection.call("explain", address=address)
-    return next((each["value"], each["pattern"]) for each in told["settings"] if each["key"] == key)
+    reported = await connection.call("explain", address=address)
+    return next((each["value"], each["pattern"]) for each in reported["settings"] if each["key"] == key)
 
 
 @pytest.mark.parametrize(

@@ -157,8 +157,8 @@ async def test_never_early_also_over_a_restart(tmp_path: Path, kill: bool) -> No
                 message = await receive(consumer)
                 assert connection.now_ms() >= dues[message.message_id] - 2  # two clocks
                 await message.acknowledge(confirm=True)
-                told = await history(connection, message.message_id)
-                assert told["outcomes"][0]["at_ms"] >= dues[message.message_id]
+                reported = await history(connection, message.message_id)
+                assert reported["outcomes"][0]["at_ms"] >= dues[message.message_id]
 
 
 @pytest.mark.parametrize("way", ["nack", "release", "recover", "rollback"])
@@ -193,9 +193,9 @@ async def test_a_returned_message_takes_its_original_place_also_after_a_delay(co
 
 
 async def test_explain_prints_the_attempts_and_the_whole_life(server: Server, homing: HomingCommand) -> None:
-    told = await asyncio.to_thread(homing.json, "policy", "explain", "long.orders", url=server.url)
-    assert [each["min_delay_ms"] for each in told["attempts"]] == [0, 60_000, 60_000]
-    assert (told["min_total_ms"], told["max_total_ms"], told["warning"]) == (120_000, 120_000, None)
+    reported = await asyncio.to_thread(homing.json, "policy", "explain", "long.orders", url=server.url)
+    assert [each["min_delay_ms"] for each in reported["attempts"]] == [0, 60_000, 60_000]
+    assert (reported["min_total_ms"], reported["max_total_ms"], reported["warning"]) == (120_000, 120_000, None)
     printed = await asyncio.to_thread(homing, "policy", "explain", "long.orders", url=server.url)
     assert "After 3 attempts, after 2 min" in printed.stdout
 
@@ -203,8 +203,8 @@ async def test_explain_prints_the_attempts_and_the_whole_life(server: Server, ho
 async def test_a_life_of_less_than_ten_seconds_earns_a_warning(tmp_path: Path, homing: HomingCommand) -> None:
     config = tmp_path / "broker.yaml"
     config.write_text('address-settings:\n  "#": {redelivery-delay: 100ms, max-delivery-attempts: 5, dead-letter-address: DLA}\n')
-    told = await asyncio.to_thread(homing.json, "policy", "explain", "orders", "--config", config)
-    assert "gone within 0.4 s" in told["warning"]
+    reported = await asyncio.to_thread(homing.json, "policy", "explain", "orders", "--config", config)
+    assert "gone within 0.4 s" in reported["warning"]
 
 
 async def test_a_list_together_with_a_delay_is_a_config_error(tmp_path: Path, homing: HomingCommand) -> None:

@@ -197,9 +197,9 @@ async def test_the_first_rule_that_fits_a_failure_has_a_say(connection: Connecti
     """The worked example: each delay is a closed form of the count, whatever it failed of before."""
     address = name("rules")
     late = await failing(connection, address, KeyError("k"), TimeoutError(), KeyError("k"), TimeoutError(), TimeoutError())
-    told = (await history(connection, late))["attempts"]
-    assert [(each["delay_ms"], each["rule"]) for each in told] == [(1, None), (20, "1"), (1, None), (40, "1"), (None, "1")]
-    assert told[1]["fault"]["bases"] == ["OSError", "Exception", "BaseException"]
+    reported = (await history(connection, late))["attempts"]
+    assert [(each["delay_ms"], each["rule"]) for each in reported] == [(1, None), (20, "1"), (1, None), (40, "1"), (None, "1")]
+    assert reported[1]["fault"]["bases"] == ["OSError", "Exception", "BaseException"]
     await holds(connection, f"DLQ.{address}", messages=1)
     own = await failing(connection, address, {"error": TimeoutError(), "delay_ms": 0}, {"error": TimeoutError()})
     assert [each["delay_ms"] for each in (await history(connection, own))["attempts"]] == [0, 20], "the nack's own goes before the rule's"
@@ -209,14 +209,14 @@ async def test_a_rule_dead_letters_at_once_elsewhere_or_drops_by_name(connection
     address = name("rules")
     bad = await failing(connection, address, UnicodeDecodeError("utf-8", b"x", 0, 1, "no"))
     await holds(connection, "bad.input", messages=1)
-    told = await history(connection, bad)
-    assert (told["outcomes"][-1]["reason"], told["outcomes"][-1]["target_queues"]) == ("not-retryable", ["bad.input"])
+    reported = await history(connection, bad)
+    assert (reported["outcomes"][-1]["reason"], reported["outcomes"][-1]["target_queues"]) == ("not-retryable", ["bad.input"])
     no_customer = {"error": LookupError("there is no such customer: 7")}
     gone = await failing(connection, address, no_customer, properties={"region": "eu"})
     await holds(connection, address, messages=0)
-    told = await history(connection, gone)
-    assert (told["attempts"][-1]["decision"], told["attempts"][-1]["rule"]) == ("drop", "gone customers")
-    assert (told["outcomes"][-1]["outcome"], told["outcomes"][-1]["reason"]) == ("dropped", "gone customers")
+    reported = await history(connection, gone)
+    assert (reported["attempts"][-1]["decision"], reported["attempts"][-1]["rule"]) == ("drop", "gone customers")
+    assert (reported["outcomes"][-1]["outcome"], reported["outcomes"][-1]["reason"]) == ("dropped", "gone customers")
     kept = await failing(connection, address, no_customer, properties={"region": "us"})
     assert (await history(connection, kept))["attempts"][-1]["decision"] == "redeliver"
     await failing(connection, name("rules"), {"reason": "queue full", "exit_status": 75})

@@ -281,9 +281,9 @@ async def test_a_redrive_forgives_the_failures_and_keeps_the_rest(connection: Co
     assert await counts(connection, address) == [(3, 0)]
     (again,) = await drained(connection, address, 1)
     assert (again.message_id, again.delivery_count, again.redelivered) == (messages[0].message_id, 4, True)
-    told = await history(connection, again.message_id)
-    assert [each["failed"] for each in told["attempts"]] == [1, 2, 3]
-    assert [each["outcome"] for each in told["outcomes"]][:2] == ["dead-lettered", "redriven"]
+    reported = await history(connection, again.message_id)
+    assert [each["failed"] for each in reported["attempts"]] == [1, 2, 3]
+    assert [each["outcome"] for each in reported["outcomes"]][:2] == ["dead-lettered", "redriven"]
 
 
 async def test_with_persist_before_the_count_is_on_disk_before_the_frame_leaves(connection: Connection, server: Server) -> None:
@@ -309,8 +309,8 @@ async def test_a_handler_that_kills_its_process_is_dead_lettered_after_as_many_p
         assert await asyncio.to_thread(consumer_process, server, address, "alone") == -9
         (message,) = await settled(connection, address if attempt < 3 else f"DLQ.{address}")
         assert message["failed" if attempt < 3 else "state"] == (attempt if attempt < 3 else "ready")
-    told = await history(connection, message["message_id"])
-    assert [each["outcome"] for each in told["attempts"]] == ["connection-lost"] * 3
+    reported = await history(connection, message["message_id"])
+    assert [each["outcome"] for each in reported["attempts"]] == ["connection-lost"] * 3
     assert message["hops"][0]["attempts"] == 3
 
 

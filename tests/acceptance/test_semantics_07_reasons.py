@@ -124,9 +124,9 @@ async def test_every_way_to_fail_leaves_its_name(connection: Connection, server:
         await settled(connection, address)
     await fail(connection, address, 1, retryable=False)
     await holds(connection, f"DLQ.{address}", messages=1)
-    told = await attempts_of(connection, message.message_id)
-    assert [each["outcome"] for each in told] == ["nack", "recover", "rollback", "connection-lost", "nack"]
-    assert [each["decision"] for each in told] == ["redeliver"] * 4 + ["dead-letter"]
+    reported = await attempts_of(connection, message.message_id)
+    assert [each["outcome"] for each in reported] == ["nack", "recover", "rollback", "connection-lost", "nack"]
+    assert [each["decision"] for each in reported] == ["redeliver"] * 4 + ["dead-letter"]
 
 
 async def test_a_return_without_blame_leaves_no_record(connection: Connection) -> None:
@@ -192,9 +192,9 @@ async def test_records_are_bounded_and_counts_are_not(connection: Connection, ad
     await fail(connection, source, fails)
     (waiting,) = await settled(connection, source)
     assert (waiting["failed"], waiting["delivery_count"]) == (fails, fails)
-    told = await history(connection, waiting["message_id"])
-    assert [each["attempt"] for each in told["attempts"]] == kept
-    (reference,) = told["references"]
+    reported = await history(connection, waiting["message_id"])
+    assert [each["attempt"] for each in reported["attempts"]] == kept
+    (reference,) = reported["references"]
     assert reference["failed"] == fails
 
 

@@ -160,8 +160,11 @@ async def test_the_move_is_one_step_also_over_a_crash(tmp_path: Path) -> None:
             home, dead = await look(connection, "orders"), await look(connection, "DLQ.orders")
             assert sorted(bodies([*home, *dead])) == list(range(200))
             for each in dead:
-                told = await history(connection, each["message_id"])
-                assert ([a["failed"] for a in told["attempts"]], [o["outcome"] for o in told["outcomes"]]) == ([1], ["dead-lettered"])
+                reported = await history(connection, each["message_id"])
+                assert ([a["failed"] for a in reported["attempts"]], [o["outcome"] for o in reported["outcomes"]]) == (
+                    [1],
+                    ["dead-lettered"],
+                )
 
 
 # -- parked ----------------------------------------------------------------------------------------------------------
@@ -254,19 +257,21 @@ async def test_the_message_tells_where_it_came_from(connection: Connection) -> N
     address = name()
     dead = await dead_letter(connection, address, properties={"k": "v"}, ttl_ms=3_600_000, priority=7)
     (message,) = await drained(connection, f"DLQ.{address}", 1)
-    told = message.properties
-    assert {key: told[key] for key in ("k", "_AMQ_ORIG_ADDRESS", "_AMQ_ORIG_QUEUE", "_AMQ_ORIG_MESSAGE_ID", "_AMQ_ORIG_ROUTING_TYPE")} == {
+    reported = message.properties
+    assert {
+        key: reported[key] for key in ("k", "_AMQ_ORIG_ADDRESS", "_AMQ_ORIG_QUEUE", "_AMQ_ORIG_MESSAGE_ID", "_AMQ_ORIG_ROUTING_TYPE")
+    } == {
         "k": "v",
         "_AMQ_ORIG_ADDRESS": address,
         "_AMQ_ORIG_QUEUE": address,
         "_AMQ_ORIG_MESSAGE_ID": message.message_id,
         "_AMQ_ORIG_ROUTING_TYPE": "anycast",
     }
-    assert told["_HOMING_REASON"] == "delivery_limit"
-    assert abs(told["_AMQ_ACTUAL_EXPIRY"] - message.sent_at_ms - 3_600_000) < 60_000
+    assert reported["_HOMING_REASON"] == "delivery_limit"
+    assert abs(reported["_AMQ_ACTUAL_EXPIRY"] - message.sent_at_ms - 3_600_000) < 60_000
     assert (message.expires_at_ms, dead["expires_at_ms"]) == (0, None), "every death clears the expiration"
     assert (message.priority, message.address) == (7, address)
-    (hop,) = json.loads(told["_HOMING_HOPS"])
+    (hop,) = json.loads(reported["_HOMING_HOPS"])
     assert hop | {"reason": "delivery_limit", "queue": address, "attempts": 1, "delivery_count": 1} == hop
 
 

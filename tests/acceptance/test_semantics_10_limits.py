@@ -260,10 +260,10 @@ async def test_what_overflow_cannot_be(tmp_path: Path, homing: HomingCommand, se
 
 
 async def blocked(producer: Producer) -> str:
-    async def told() -> str | None:
+    async def reported() -> str | None:
         return producer.blocked_reason
 
-    reason = await until("the producer is told to wait", told)
+    reason = await until("the producer is told to wait", reported)
     assert isinstance(reason, str)
     return reason
 

@@ -53,10 +53,10 @@ async def test_the_outcome_of_what_has_failed_once_is_kept(connection: Connectio
         elif end != "expired":
             await fail(connection, address, 1)
         await holds(connection, address, messages=0)
-        told = await history(connection, message.message_id)
-        assert told["attempts"][0]["outcome"] == "nack"
-        ends[end] = told["outcomes"][0]["outcome"]
-        assert (told["outcomes"][0]["address"], told["outcomes"][0]["queue"]) == (address, address)
+        reported = await history(connection, message.message_id)
+        assert reported["attempts"][0]["outcome"] == "nack"
+        ends[end] = reported["outcomes"][0]["outcome"]
+        assert (reported["outcomes"][0]["address"], reported["outcomes"][0]["queue"]) == (address, address)
     assert ends == {end: end for end in ends}
 
 
@@ -136,8 +136,8 @@ async def test_history_is_kept_for_a_time_and_up_to_a_size(tmp_path: Path, limit
             await until("what is gone is forgotten", forgotten)
 
             async def as_size_allows() -> bool:
-                told = await history(connection, here.message_id)
-                assert len(told["references"]) == 1
-                return len(told["attempts"]) == ("history-retention" in limit)
+                reported = await history(connection, here.message_id)
+                assert len(reported["references"]) == 1
+                return len(reported["attempts"]) == ("history-retention" in limit)
 
             await until("attempts are left as far as size allows", as_size_allows)

@@ -57,14 +57,14 @@ def test_one_ready_line_and_a_clean_stop(tmp_path: Path, number: signal.Signals,
     line = process.stdout.readline()
     try:
         if as_json:
-            told = json.loads(line)
+            reported = json.loads(line)
         else:
             assert line.startswith("homing ready native=127.0.0.1:")
-            told = dict(word.split("=", 1) for word in line.split()[2:])
-        assert int(told["pid"]) == process.pid
-        host, _, port = told["native"].rpartition(":")
+            reported = dict(word.split("=", 1) for word in line.split()[2:])
+        assert int(reported["pid"]) == process.pid
+        host, _, port = reported["native"].rpartition(":")
         assert (host, int(port) > 0) == ("127.0.0.1", True)
-        with blocking.connect(f"homing://{told['native']}") as connection:
+        with blocking.connect(f"homing://{reported['native']}") as connection:
             assert connection.call("queues") == []
         # The data lies beside the file that names it, not where the command was given.
         assert (tmp_path / "conf" / "homing-data" / DATABASE_NAME).is_file()

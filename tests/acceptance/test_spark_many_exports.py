@@ -185,7 +185,7 @@ def test_incremental_runs_come_to_the_same_and_read_only_what_is_new(
         part.write_bytes(b"gone")
     again = Source(spark, [str(dumps)], skip=False, store=str(place))
     assert again.open().exports == 4
-    assert again.told() == "merged 0 exports (0 files, 0.0 MB) into the store; 4 were in it already"
+    assert again.describe() == "merged 0 exports (0 files, 0.0 MB) into the store; 4 were in it already"
 
 
 def test_what_nothing_names_any_more_goes_after_a_day(spark: SparkSession, dumps: Path, tmp_path: Path) -> None:

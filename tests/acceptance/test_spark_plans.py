@@ -20,7 +20,7 @@ from homing.analytics.reports.deaths import deaths
 from homing.analytics.reports.due_error import due_error
 from homing.analytics.reports.fates import fates, in_order
 from homing.analytics.reports.retry_load import retry_load
-from homing.analytics.spark.session import told
+from homing.analytics.spark.session import with_settings
 from homing.analytics.synthetic import sample
 from tests.acceptance.spark_support import session
 
@@ -73,7 +73,7 @@ def outline(frame: DataFrame) -> str:
 
 @pytest.mark.parametrize("name", PLANS)
 def test_the_plan_is_the_approved_one(export: Export, name: str) -> None:
-    with told(session(), LARGE):
+    with with_settings(session(), LARGE):
         found = outline(PLANS[name](export))
     path = APPROVED / f"{name}.txt"
     if os.environ.get("HOMING_APPROVE"):

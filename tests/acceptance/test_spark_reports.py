@@ -126,8 +126,8 @@ def test_the_page_stands_alone_and_says_what_the_tables_say(analysed: Analysed) 
 
 def test_progress_counts_up_to_its_end(analysed: Analysed) -> None:
     # A step that takes long is told again, with how far it has come.
-    told = list(dict.fromkeys((done, total) for _, done, total in analysed.steps))
-    assert told == [(number, len(told)) for number in range(1, len(told) + 1)]
+    reported = list(dict.fromkeys((done, total) for _, done, total in analysed.steps))
+    assert reported == [(number, len(reported)) for number in range(1, len(reported) + 1)]
 
 
 def test_findings_and_a_limit(analysed: Analysed, tmp_path: Path) -> None:

@@ -101,9 +101,11 @@ def test_six_runs_under_another_policy(tmp_path: Path) -> None:
             if trouble_name and figure in came[asked][trouble_name]:
                 was, truth = (came[name][trouble_name][figure] for name in (recorded, asked))
                 assert row["recorded"] == pytest.approx(was, rel=0.05), row
-                told = f"{trouble_name} {recorded}→{asked} {figure}: {truth:.0f} in {row['low']:.0f} to {row['high']:.0f}, was {was:.0f}"
-                found.append((row["low"] <= truth <= row["high"], told))
-    print(*(("held  " if held else "MISSED") + f" {told}" for held, told in found), sep="\n")
+                reported = (
+                    f"{trouble_name} {recorded}→{asked} {figure}: {truth:.0f} in {row['low']:.0f} to {row['high']:.0f}, was {was:.0f}"
+                )
+                found.append((row["low"] <= truth <= row["high"], reported))
+    print(*(("held  " if held else "MISSED") + f" {reported}" for held, reported in found), sep="\n")
     assert len(found) == 24
     assert sum(held for held, _ in found) >= 0.9 * len(found), found
 

@@ -101,9 +101,9 @@ def test_a_backup_under_load_holds_what_was_confirmed_before_it_and_restores(ser
     assert [path.name for path in backup.parent.iterdir()] == ["daily"]
     restored = homing("journal", "restore", backup, "--data", tmp_path / "restored" / "data", "--json")
     assert restored.returncode == 0, restored.stderr
-    told = json.loads(restored.stdout)
+    reported = json.loads(restored.stdout)
     with Raw(server.url) as raw:
-        assert raw.welcome[2]["broker_id"] == told["previous_broker_id"] != told["broker_id"]
+        assert raw.welcome[2]["broker_id"] == reported["previous_broker_id"] != reported["broker_id"]
     original = messages(server.url)
     assert sorted(original) == list(range(1, producer.confirmed + 1))
     second = Server(tmp_path / "restored").start()
@@ -117,7 +117,7 @@ def test_a_backup_under_load_holds_what_was_confirmed_before_it_and_restores(ser
         send_one(server.url, -1)
         assert messages(second.url)[-1] > messages(server.url)[-1] + SKIPPED_IDS // 2
         with Raw(second.url) as raw:
-            assert raw.welcome[2]["broker_id"] == told["broker_id"]
+            assert raw.welcome[2]["broker_id"] == reported["broker_id"]
         assert second.stop() == 0
     finally:
         second.close()
@@ -128,8 +128,8 @@ def test_a_backup_under_load_holds_what_was_confirmed_before_it_and_restores(ser
 def refused(homing: HomingCommand, *arguments: str | Path, url: str | None = None) -> dict[str, Any]:
     done = homing(*arguments, "--json", url=url)
     assert done.returncode != 0
-    told: dict[str, Any] = json.loads(done.stderr)
-    return told
+    reported: dict[str, Any] = json.loads(done.stderr)
+    return reported
 
 
 def test_backups_have_plain_names_and_nothing_takes_the_place_of_anything(server: Server, tmp_path: Path) -> None:

@@ -227,9 +227,9 @@ async def test_a_start_on_a_full_disk_leaves_the_reserve_to_what_must_be_written
 
 
 async def test_producers_wait_in_time_consumers_drain_and_service_resumes(small_disk: Path) -> None:
-    told: list[bool] = []
+    reported: list[bool] = []
     async with opened(small_disk / "j", **SMALL) as (journal, _):
-        journal.on_space = told.append
+        journal.on_space = reported.append
         journal.batch.queue(queue())
         for round_number in range(3):
             sent = []
@@ -246,7 +246,7 @@ async def test_producers_wait_in_time_consumers_drain_and_service_resumes(small_
                     settle(journal, sequence)
                 await journal.flush()
             await _space(journal)
-        assert told == [True, False] * 3
+        assert reported == [True, False] * 3
         assert not journal.failed.done()
     assert check(small_disk / "j").problems == []
 
@@ -291,17 +291,17 @@ async def test_a_group_that_does_not_fit_stops_with_journal_full_and_all_before_
 async def _space(journal: Journal) -> None:
     """Wait until producers may go on."""
     there = asyncio.Event()
-    told = journal.on_space
+    reported = journal.on_space
 
     def tell(low: bool) -> None:
-        told(low)
+        reported(low)
         if not low:
             there.set()
 
     if journal.space_low:
         journal.on_space = tell
         await asyncio.wait_for(there.wait(), 20)
-        journal.on_space = told
+        journal.on_space = reported
 
 
 @pytest.mark.parametrize("seed", range(40))

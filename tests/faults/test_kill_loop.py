@@ -83,9 +83,9 @@ async def test_a_confirmed_acknowledgement_tells_that_a_lost_connection_took_the
         again = await consumer.receive(timeout_ms=20_000)  # which it gets on a new connection
         assert again is not None
         acknowledge = session.acknowledge if whole_session else consumer.acknowledge
-        with pytest.raises(SettleError) as told:
+        with pytest.raises(SettleError) as reported:
             await acknowledge(confirm=True)
-        assert (told.value.code, told.value.connection_lost) == ("not-held", True)
+        assert (reported.value.code, reported.value.connection_lost) == ("not-held", True)
         await acknowledge(confirm=True)  # told once; the message that was held is settled
         assert await consumer.receive(timeout_ms=100) is None
         queues = await connection.call("queues")

@@ -136,9 +136,9 @@ def test_the_recording_is_what_rabbitmq_says(recorded: Outcomes, theirs: Outcome
 
 
 def test_every_difference_is_told(recorded: Outcomes) -> None:
-    told = " ".join((ROOT / "docs" / "interoperability.md").read_text().split())
+    reported = " ".join((ROOT / "docs" / "interoperability.md").read_text().split())
     for name, differences in DIFFERENCES.items():
         assert name in PROGRAMS
         for _, _, sentence in differences:
-            assert sentence in told, sentence
+            assert sentence in reported, sentence
     assert set(recorded) == set(PROGRAMS), "the recording is of other programs"

@@ -64,8 +64,8 @@ def run_program(name: str, port: int) -> dict[str, Any]:
     command = [sys.executable, "-m", f"examples.rabbitmq_dead_letters.{name}", "--port", str(port)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=50, check=False)
     assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    reported: dict[str, Any] = json.loads(done.stdout)
+    return reported
 
 
 @pytest.mark.parametrize(

@@ -55,8 +55,8 @@ def held(ch: BlockingChannel, queue: str, body: bytes = b"x") -> int:
     return tag
 
 
-def report(ch: BlockingChannel, tag: int, **told: Any) -> None:
-    ch.basic_publish(EXCHANGE, "", b"", pika.BasicProperties(headers={"delivery_tag": tag, **told}))
+def report(ch: BlockingChannel, tag: int, **reported: Any) -> None:
+    ch.basic_publish(EXCHANGE, "", b"", pika.BasicProperties(headers={"delivery_tag": tag, **reported}))
 
 
 def faults(native: blocking.Connection, queue: str) -> dict[str, dict[str, Any]]:
@@ -67,8 +67,8 @@ def attempt(native: blocking.Connection, queue: str, error_class: str) -> dict[s
     """Of the one message that failed so in the queue."""
     wait_until(f"{error_class} is on record", lambda: error_class in faults(native, queue))
     (found,) = native.call("history", message_id=faults(native, queue)[error_class]["message_ids"][0])["attempts"]
-    told: dict[str, Any] = found
-    return told
+    reported: dict[str, Any] = found
+    return reported
 
 
 def refused_with(opened: BlockingChannel, do: Callable[[BlockingChannel], object]) -> tuple[int, str]:
@@ -86,13 +86,13 @@ def refused_with(opened: BlockingChannel, do: Callable[[BlockingChannel], object
 
 def test_what_is_told_before_a_nack_is_its_attempts(ch: BlockingChannel, native: blocking.Connection) -> None:
     tag = held(ch, "told")
-    told = {"error_type": "TimeoutError", "bases": ["OSError", "Exception"], "error_text": "no answer", "traceback": "line 1\nline 2"}
-    report(ch, tag, **told, other=[1])
+    reported = {"error_type": "TimeoutError", "bases": ["OSError", "Exception"], "error_text": "no answer", "traceback": "line 1\nline 2"}
+    report(ch, tag, **reported, other=[1])
     ch.basic_nack(tag)
     known = attempt(native, "told", "TimeoutError")
     fault = known["fault"]
     assert known["outcome"] == "nack"
-    assert {name: fault[name] for name in told} == told
+    assert {name: fault[name] for name in reported} == reported
     method, _, _ = get(ch, "told")
     assert method.redelivered
 

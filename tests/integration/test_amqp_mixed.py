@@ -172,8 +172,8 @@ def other_arguments(both: Both) -> None:
         both.amqp.queue_declare(name, durable=True, arguments={**hints, "x-max-length": 5})
         assert both.queue(name)["ignored_arguments"] == list(hints)
     log = both.server.logged(*(f"'hinted' in vhost '/': the argument {name} " for name in hints))
-    told = [line for line in log.splitlines() if "has no effect here" in line]
-    assert not [line for line in told if "hinted.too" in line]
+    reported = [line for line in log.splitlines() if "has no effect here" in line]
+    assert not [line for line in reported if "hinted.too" in line]
     for name in ("x-message-deduplication", "x-max-age"):
         with channel(both.server) as other, pytest.raises(pika.exceptions.ChannelClosedByBroker, match=name) as refused:
             other.queue_declare("missed", arguments={name: True})
@@ -413,9 +413,9 @@ def test_row(beginning: str, both: Both) -> None:
 
 
 def test_every_row_is_tested() -> None:
-    told = (ROOT / "docs" / "interoperability.md").read_text()
+    reported = (ROOT / "docs" / "interoperability.md").read_text()
     tables = "".join(
-        told.partition(f"### {heading}")[2].partition("\n### ")[0] for heading in ("Where things are kept", "A message in both")
+        reported.partition(f"### {heading}")[2].partition("\n### ")[0] for heading in ("Where things are kept", "A message in both")
     )
     rows = [line.removeprefix("| ") for line in tables.splitlines() if line.startswith("| ") and not line.startswith(("| ---", "| AMQP"))]
     # With the other events; after a kill, above; near memory-limit, in test_long_queues.py; and in tests/unit/test_amqp_shared_prefetch.py.

@@ -51,13 +51,13 @@ def test_all_of_them_survive_kills_and_deaths(start_server: Callable[..., Server
     server.kill()
     server.start()
     with channel(server) as ch:
-        told = [properties for _, (_, properties, _) in zip(range(COUNT), ch.consume("fewer", auto_ack=True), strict=False)]
+        reported = [properties for _, (_, properties, _) in zip(range(COUNT), ch.consume("fewer", auto_ack=True), strict=False)]
         ch.cancel()
     assert homing.json("journal", "check", "--data", server.data)["problems"] == []
     # Above 20 all are alike, in the order in which they died.
     again = sorted(expected, key=lambda number: -min(order[number], 20))
-    assert [int(properties.message_id) for properties in told] == again
-    assert [properties.priority for properties in told] == [order[number] for number in again]
+    assert [int(properties.message_id) for properties in reported] == again
+    assert [properties.priority for properties in reported] == [order[number] for number in again]
 
 
 async def test_a_native_sender_and_a_native_reader_of_such_a_queue(start_server: Callable[..., Server]) -> None:

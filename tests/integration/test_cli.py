@@ -148,15 +148,15 @@ def test_peek_takes_nothing_and_keeps_the_order(shell: HomingCommand) -> None:
 
 def test_history_tells_a_whole_life(shell: HomingCommand) -> None:
     number = dead_letter(shell, "orders")
-    told = shell("history", str(number)).stdout
+    reported = shell("history", str(number)).stdout
     expected = ["sent to orders", "region=eu", "entered queue orders", "attempt 1 failed", "reason: no stock (0)", "wait 200 ms, again at"]
     expected += ["attempt 2 failed", "attempt 3 failed", "no more attempts", "dead-lettered to DLQ.orders", "is in DLQ.orders"]
     at = 0
     for words in expected:
-        assert words in told[at:], f"{words!r} is not told after {told[:at][-80:]!r} in\n{told}"
-        at = told.index(words, at)
-    assert f"homing redrive DLQ.orders --id {number}" in told
-    assert "has 3 attempts there, over 400 ms at most" in " ".join(told.split())
+        assert words in reported[at:], f"{words!r} is not told after {reported[:at][-80:]!r} in\n{reported}"
+        at = reported.index(words, at)
+    assert f"homing redrive DLQ.orders --id {number}" in reported
+    assert "has 3 attempts there, over 400 ms at most" in " ".join(reported.split())
 
 
 def test_history_is_the_same_from_the_journal_and_as_json(shell: HomingCommand, start_server: Callable[..., Server]) -> None:
@@ -165,8 +165,8 @@ def test_history_is_the_same_from_the_journal_and_as_json(shell: HomingCommand, 
     from_broker, from_journal = shell.json("history", str(number)), shell.json("history", str(number), "--data", data)
     assert [each["fault"]["reason"] for each in from_broker["attempts"]] == ["no stock (0)", "no stock (1)", "no stock (2)"]
     assert from_broker["if_sent_back"][0]["attempts"] == 3
-    for told in (from_broker, from_journal):
-        del told["if_sent_back"]
+    for reported in (from_broker, from_journal):
+        del reported["if_sent_back"]
     assert from_broker == from_journal
     unknown = shell("history", "999999999")
     assert (unknown.returncode, unknown.stdout) == (4, "")
@@ -184,9 +184,9 @@ def test_redrive_sends_back_with_failures_at_0(shell: HomingCommand) -> None:
     assert (back["message_id"], back["failed"]) == (number, 0)
     assert [each["message_id"] for each in shell.json_lines("peek", "DLQ.orders")] == [other]
     assert "1 message sent back from DLQ.orders" in shell("redrive", "DLQ.orders").stdout
-    told = shell("history", str(number)).stdout
-    assert "sent back to orders" in told
-    assert "will most likely fail" not in told
+    reported = shell("history", str(number)).stdout
+    assert "sent back to orders" in reported
+    assert "will most likely fail" not in reported
     assert receive(shell, "orders")[0]["delivery_count"] == 4
     assert "succeeded at attempt 1 (delivery 4)" in shell("history", str(number)).stdout
 

@@ -210,12 +210,12 @@ def test_the_first_administrator_is_made_while_nothing_runs(homing: HomingComman
     (homing.directory / "broker.yaml").write_text("native: {port: never}\naudit: {file: audit.log}\n")
     assert (done := homing(*add, "--role", "administrator", stdin="feather\n")).returncode == 0, done.stderr
     assert (again := homing(*add, "--role", "administrator", stdin="feather\n")).returncode == 1, again.stdout
-    told = [json.loads(line) for line in (homing.directory / "audit.log").read_text().splitlines()]
-    assert [(line["action"], line["user"], line["on"], line["result"]) for line in told] == [
+    reported = [json.loads(line) for line in (homing.directory / "audit.log").read_text().splitlines()]
+    assert [(line["action"], line["user"], line["on"], line["result"]) for line in reported] == [
         ("add-user", None, ["anna"], "done"),
         ("add-user", None, ["anna"], "user-exists"),
     ]
-    assert told[0]["from"] == f"offline, uid {os.getuid()}"
+    assert reported[0]["from"] == f"offline, uid {os.getuid()}"
     (homing.directory / "broker.yaml").unlink()
     server.start()
     assert homing("queues", url=server.url).returncode == 1

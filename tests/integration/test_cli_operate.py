@@ -273,8 +273,8 @@ async def test_why_a_message_is_not_delivered_now(shell: HomingCommand, broker: 
         assert reason["since_ms"] <= reason["given_at_ms"]
         if held.message_id == first:  # the other consumer's selector, and the window of this one
             assert reasons(shell, second) == ["window-full", "selector"]
-        told = shell("why", str(held.message_id)).stdout
-        assert f"on connection {name} works on it since" in told
+        reported = shell("why", str(held.message_id)).stdout
+        assert f"on connection {name} works on it since" in reported
         refused = shell("delete", str(held.message_id), "--yes")
         assert (refused.returncode, "message-held" in refused.stderr) == (1, True)
         await held.nack(reason="no stock", delay_ms=3_600_000)

@@ -150,8 +150,8 @@ def test_the_program_of_the_readme_works(server: Server, tmp_path: Path) -> None
 def test_the_exit_codes_of_the_manual_are_those_of_the_command() -> None:
     from homing.broker.cli.output import ExitCode
 
-    told = set(map(int, re.findall(r"^\| (\d+) \|", (ROOT / "docs" / "operations.md").read_text(), re.MULTILINE)))
-    assert told == set(map(int, ExitCode))
+    reported = set(map(int, re.findall(r"^\| (\d+) \|", (ROOT / "docs" / "operations.md").read_text(), re.MULTILINE)))
+    assert reported == set(map(int, ExitCode))
 
 
 def test_the_tests_that_show_a_promise_are_there() -> None:

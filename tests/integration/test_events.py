@@ -61,11 +61,11 @@ class Watched:
             message = self._consumer.receive(timeout_ms=20_000)
             assert message is not None, f"no event {name}; seen: {self.seen}"
             message.acknowledge()
-            told = json.loads(message.body)
-            assert message.properties["event"] == told["event"]
-            if told["event"] == name and subject in (None, told["subject"]):
-                return dict(told)
-            self.seen.append(told)
+            reported = json.loads(message.body)
+            assert message.properties["event"] == reported["event"]
+            if reported["event"] == name and subject in (None, reported["subject"]):
+                return dict(reported)
+            self.seen.append(reported)
 
     def sent(self) -> dict[str, int]:
         return {name: each["sent"] for name, each in self.native.call("statistics")["events"].items() if each["sent"]}
@@ -200,8 +200,8 @@ def test_an_event_that_dies_is_dropped_and_no_event(watched: Watched) -> None:
         for name in ("fault.new", "dead-letters.first"):
             message = consumer.receive(timeout_ms=20_000)
             assert message is not None
-            told = json.loads(message.body)
-            assert (told["event"], told["queue"]) == (name, "die.3")
+            reported = json.loads(message.body)
+            assert (reported["event"], reported["queue"]) == (name, "die.3")
             message.nack(error="cannot be read", retryable=False)
         wait_until("both are dropped", lambda: native.call("queue", queue="careless")["dropped"] - before["dropped"] == 8)
         assert "DLQ.careless" not in {each["name"] for each in native.listing("queues")}

@@ -433,7 +433,7 @@ def refusal(house: House, operation: Operation, user: str, name: str, prepared: 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=[f"{number}-{each.front_end}-{each.verb}" for number, each in enumerate(OPERATIONS)])
 def test_who_lacks_a_right_is_refused_just_what_takes_it(house: House, operation: Operation) -> None:
-    verbs, told = asking(operation), Counter[tuple[str, str]]()
+    verbs, reported = asking(operation), Counter[tuple[str, str]]()
 
     def lines() -> Counter[tuple[str, str]]:
         return Counter((line["user"], line["result"]) for line in house.lines() if line["action"] in verbs and line["user"] != "admin")
@@ -448,13 +448,13 @@ def test_who_lacks_a_right_is_refused_just_what_takes_it(house: House, operation
             assert said.startswith("access-refused"), f"without {right}: {said or 'it was done'}"
             assert f"{right} access to " in said
             assert house.state() == state
-            told[user, "access-refused"] += 1
+            reported[user, "access-refused"] += 1
         elif right in operation.sees:
             assert said.startswith("no-such-")
         else:
             assert said == "", f"without {right}, which it does not ask for"
-            told[user, "done"] += sum(found.audited for found in verbs.values())
-    wait_until("the audit has a line of each", lambda: lines() - before == +told)
+            reported[user, "done"] += sum(found.audited for found in verbs.values())
+    wait_until("the audit has a line of each", lambda: lines() - before == +reported)
 
 
 def test_lists_show_what_one_may_see(house: House) -> None:
@@ -617,8 +617,8 @@ def test_a_redrive_stops_when_who_started_it_may_not_go_on(house: House, lost: s
     assert (found["sent"], found["succeeded"], found["user"]) == (1, 1, user)
     assert found["why"].startswith(f"{right} access to queue ")
     assert house.admin.call("queue", queue=f"DLQ.{name}")["messages"] == 1
-    told = {"action": "redrive", "user": user, "from": f"redrive {job}", "result": "access-refused", "right": right}
-    wait_until("the audit has it", lambda: any(told.items() <= line.items() for line in house.lines()))
+    reported = {"action": "redrive", "user": user, "from": f"redrive {job}", "result": "access-refused", "right": right}
+    wait_until("the audit has it", lambda: any(reported.items() <= line.items() for line in house.lines()))
 
 
 def test_no_line_of_the_audit_has_a_hash_or_a_password(house: House) -> None:

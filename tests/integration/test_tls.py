@@ -82,10 +82,10 @@ def test_old_versions_are_refused_and_the_end_is_said(server: Server, authority:
 
 
 def test_who_speaks_in_the_clear_is_told(server: Server, homing: HomingCommand) -> None:
-    told = homing("queues", url=f"homing://{server.ready['native-tls']}")
-    assert told.returncode == 3
-    assert "this port speaks TLS, not the native protocol" in told.stderr
-    assert "homings://" in told.stderr
+    reported = homing("queues", url=f"homing://{server.ready['native-tls']}")
+    assert reported.returncode == 3
+    assert "this port speaks TLS, not the native protocol" in reported.stderr
+    assert "homings://" in reported.stderr
     other = homing("queues", url=f"homings://{server.ready['native']}")
     assert "TLS failed: wrong version number" in other.stderr
     wait_until("the log tells", lambda: "speaks the native protocol on a port for TLS" in server.log_path.read_text())

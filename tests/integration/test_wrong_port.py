@@ -44,9 +44,9 @@ def test_every_protocol_is_recognised_on_every_port(start_server: Callable[..., 
                 pika.BlockingConnection(pika.ConnectionParameters(host, port))
         if ours != "native":
             wrong = homing("queues", "--json", url=f"homing://{server.ready[ours]}")
-            told = {"code": "wrong-protocol", "message": f"this port speaks {NAMES[ours]}, not the native protocol", "exit_code": 3}
+            reported = {"code": "wrong-protocol", "message": f"this port speaks {NAMES[ours]}, not the native protocol", "exit_code": 3}
             assert wrong.returncode == 3
-            assert json.loads(wrong.stderr) == {**told, "fix": "use the port of native: in broker.yaml, 7171 as shipped"}
+            assert json.loads(wrong.stderr) == {**reported, "fix": "use the port of native: in broker.yaml, 7171 as shipped"}
         for theirs in {"native", "amqp", "http", "tls"} - {ours}:
             words = f"speaks {NAMES[theirs]} on a port for {NAMES[ours]}: "
             wait_until(words, lambda words=words: words in server.log_path.read_text())

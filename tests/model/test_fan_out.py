@@ -29,7 +29,7 @@ def sent(messages: Callable[[Life], None], settings: dict[str, Any] | None = Non
     return life
 
 
-def told(life: Life) -> dict[str, Any]:
+def reported(life: Life) -> dict[str, Any]:
     """Everything but the numbers, which are given queue by queue."""
     life.world.commit()
     journal = life.world.journal
@@ -61,10 +61,10 @@ def test_a_list_is_what_its_messages_are_one_at_a_time(monkeypatch: pytest.Monke
         return taken[-1]
 
     monkeypatch.setattr(broker_sending, "fan_out", noted)
-    together = told(sent(some))
+    together = reported(sent(some))
     assert taken == [True] * 4
     monkeypatch.setattr(broker_sending, "fan_out", lambda *args: False)
-    assert together == told(sent(some))
+    assert together == reported(sent(some))
     assert together["in order"] == {name: [b"urgent", b"a", b"b", b"c", b"light", b"short"] for name in QUEUES}
     assert together["bodies"] == [b"a", b"b", b"c", b"short", b"urgent"]
 

@@ -304,20 +304,20 @@ def test_a_redrive_whose_home_cannot_be_made_again_is_refused_and_loses_nothing(
             world.crash()
             dead = life.queue("DLQ.home")
             assert not dead.references, "all is on disk only"
-        told: list[int | Refused] = []
+        reported: list[int | Refused] = []
         work = world.broker.redrive(ANYBODY, dead, None)
-        while not told:
+        while not reported:
             try:
                 next(work)
             except StopIteration as done:
-                told.append(done.value)
+                reported.append(done.value)
             except Refused as refusal:
-                told.append(refusal)
+                reported.append(refusal)
             world.commit()
-        assert isinstance(told[0], Refused)
-        assert told[0].code == "too-many-queues"
-        assert "queue home is gone" in told[0].message
-        assert "then redrive what is left" in told[0].fix
+        assert isinstance(reported[0], Refused)
+        assert reported[0].code == "too-many-queues"
+        assert "queue home is gone" in reported[0].message
+        assert "then redrive what is left" in reported[0].fix
         assert dead.ready == 50
         world.check_balance()
     world.broker.delete_queue(ANYBODY, life.queue("one"))

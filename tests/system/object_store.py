@@ -54,7 +54,7 @@ def object_store_report(place: Place) -> str:
         subprocess.run([python, "-c", _UPLOAD, endpoint, _BUCKET, export], env={**os.environ, **keys}, timeout=MOST_S, check=True)
         spark = {"SPARK_CONF_DIR": str(_spark_conf(directory, jars, endpoint)), **keys}
         there = _report(directory, [f"s3a://{_BUCKET}/exports", "--out", f"s3a://{_BUCKET}/report"], spark)
-    expect(_told(there), _told(here))
+    expect(_reported(there), _reported(here))
     if left := [path.name for path in directory.iterdir() if path.name.startswith("s3a")]:
         raise Failed(f"{left} stands among the files of this machine")
     return f"the report on {_SENT} messages was read from and written to s3a://, with the figures that it has from files"
@@ -106,7 +106,7 @@ async def _fail_some(url: str) -> None:
                 await message.acknowledge()
 
 
-def _told(report: dict[str, Any]) -> dict[str, Any]:
+def _reported(report: dict[str, Any]) -> dict[str, Any]:
     """Of its findings all but the commands, which name where the export is."""
     findings = [{name: value for name, value in each.items() if name != "command"} for each in report["findings"]]
     return {"rows": report["rows"], "findings": findings}

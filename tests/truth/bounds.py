@@ -22,12 +22,12 @@ class Within:
     def __init__(self, low: float, high: float, *, or_none: bool = False) -> None:
         self.low, self.high, self.or_none = low, high, or_none
 
-    def __eq__(self, told: object) -> bool:
-        if told is None:
+    def __eq__(self, reported: object) -> bool:
+        if reported is None:
             return self.or_none
-        if isinstance(told, datetime):
-            told = told.timestamp() * 1e6
-        return isinstance(told, int | float) and self.low <= told <= self.high
+        if isinstance(reported, datetime):
+            reported = reported.timestamp() * 1e6
+        return isinstance(reported, int | float) and self.low <= reported <= self.high
 
     def __repr__(self) -> str:
         return f"{self.low} to {self.high}"
@@ -38,7 +38,7 @@ class Within:
 class _Open:
     """What their bounds leave open: it depends on a moment that lies close to an edge."""
 
-    def __eq__(self, told: object) -> bool:
+    def __eq__(self, reported: object) -> bool:
         return True
 
     def __repr__(self) -> str:

@@ -25,14 +25,14 @@ class Figure(NamedTuple):
     row: tuple[Any, ...]
     name: str
     true: Any
-    told: Any
+    reported: Any
 
     @property
     def agrees(self) -> bool:
-        return bool(self.told == self.true)
+        return bool(self.reported == self.true)
 
     def __str__(self) -> str:
-        return f"{self.table} {self.row}: {self.name} is {self.told}, not {self.true}"
+        return f"{self.table} {self.row}: {self.name} is {self.reported}, not {self.true}"
 
 
 def compared(accounts: list[Account], dumps: list[Path], report: Path) -> list[Figure]:
@@ -101,10 +101,10 @@ def _is_of(queue: Any, broker_id: str | None) -> bool:
     return isinstance(queue, str) == (broker_id is not None)
 
 
-def _by_time(number: int | None, broker_id: str | None, account: Account, told: list[Row]) -> Iterator[Figure]:
+def _by_time(number: int | None, broker_id: str | None, account: Account, reported: list[Row]) -> Iterator[Figure]:
     """The curves by time: who had ended by when, within the clients' bounds; and what follows from the rows' own counts."""
     of_group: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for row in told:
+    for row in reported:
         of_group[row["queue"], row["error_class"]].append(row)
     every = groups_of([life for life in failed_lives(account) if life.seen])
     groups = {key: group for key, group in every.items() if _is_of(key[0], broker_id)}

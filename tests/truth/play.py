@@ -254,7 +254,7 @@ class Play:
                 stay.assigned = delivery.assigned
                 self.account.end(stay, "succeeded", at, by=worker.program)
             else:
-                error, text = worker.told(failing, last=delivery is deliveries[-1])
+                error, text = worker.reported(failing, last=delivery is deliveries[-1])
                 given = Between(delivery.assigned.low, at.high if heard_us is None else heard_us + 1000)
                 failure = Failure(at, delivery.assigned, given, error, text, worker.program, 0, 0, None, held_us)
                 self._failed(stay, failure, failing, amqp=worker.amqp)

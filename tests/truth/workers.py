@@ -46,7 +46,7 @@ class Worker(Protocol):
     async def settle(self, deliveries: Sequence[Delivery], failing: Failing | None) -> None:
         """Returns when the broker has done it."""
 
-    def told(self, failing: Failing, last: bool) -> tuple[str, str | None]:
+    def reported(self, failing: Failing, last: bool) -> tuple[str, str | None]:
         """Class and text of the error on record; ``last``: of what it was given together."""
 
     async def answered(self) -> None:
@@ -100,7 +100,7 @@ class Native:
         """After what was sent before."""
         await self.connection.call("statistics")
 
-    def told(self, failing: Failing, last: bool) -> tuple[str, str | None]:
+    def reported(self, failing: Failing, last: bool) -> tuple[str, str | None]:
         return type(failing.error).__name__, str(failing.error)
 
     async def close(self) -> None:
@@ -130,8 +130,8 @@ class Transacted(Native):
             await self.session.rollback(error=failing.error)
             await self.answered()
 
-    def told(self, failing: Failing, last: bool) -> tuple[str, str | None]:
-        return super().told(failing, last) if last else ("rollback", None)
+    def reported(self, failing: Failing, last: bool) -> tuple[str, str | None]:
+        return super().reported(failing, last) if last else ("rollback", None)
 
 
 class Amqp:
@@ -179,7 +179,7 @@ class Amqp:
             self.channel.tx_commit()
         await self.answered()
 
-    def told(self, failing: Failing, last: bool) -> tuple[str, str | None]:
+    def reported(self, failing: Failing, last: bool) -> tuple[str, str | None]:
         return "rejected" if failing.final else "nack", None
 
     async def answered(self) -> None:

@@ -199,17 +199,17 @@ def test_acknowledgements_are_told_one_by_one_however_many_come_together(runs: l
             stream += method_frame(channel, name, tag, *said)
             expected.append((name, channel, tag, *said))
     made = reader(1, 2)
-    told: list[tuple[Any, ...]] = []
+    reported: list[tuple[Any, ...]] = []
     for at in range(0, len(stream), piece):
         for event in made.feed(stream[at : at + piece]):
             if isinstance(event, AckEvent):
-                told += [("basic.ack", event.channel, each, event.multiple) for each in event.tags]
+                reported += [("basic.ack", event.channel, each, event.multiple) for each in event.tags]
             elif isinstance(event, NackEvent):
                 name = METHODS[event.number].name
-                told += [(name, event.channel, each, *([False] if name == "basic.nack" else []), event.requeue) for each in event.tags]
+                reported += [(name, event.channel, each, *([False] if name == "basic.nack" else []), event.requeue) for each in event.tags]
             elif isinstance(event, MethodEvent):
-                told.append((METHODS[event.number].name, event.channel, *event.values))
-    assert told == expected
+                reported.append((METHODS[event.number].name, event.channel, *event.values))
+    assert reported == expected
 
 
 def test_a_broken_frame_among_many_acknowledgements_ends_them_there() -> None:

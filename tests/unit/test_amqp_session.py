@@ -391,8 +391,8 @@ def test_without_credit_a_publisher_is_not_read_and_told_why(world: World) -> No
     world.broker.flow._memory.limit = 100_000
     payload = write_arguments(METHODS[NUMBER["basic.publish"]], (0, "", "q", False, False))
     published = b"".join(content_frames(1, payload, b"\x00\x00", b"x" * 60_000, 131_072))
-    told = [name for _ in range(200) for name, _ in peer.send(published) if peer.reading or name]
-    assert told == ["connection.blocked"]
+    reported = [name for _ in range(200) for name, _ in peer.send(published) if peer.reading or name]
+    assert reported == ["connection.blocked"]
     assert not peer.reading
     queue = world.broker.state.post_office.queues["q"]
     at_once(world.broker.resources.purge_steps(queue))

@@ -91,7 +91,7 @@ def test_importing_the_job_brings_no_library_along() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "cause_told"),
+    ("reported", "cause_reported"),
     [
         ("An error occurred while calling o1.collect.\n: java.io.IOException: gone\n\tat a.b", "java.io.IOException: gone"),
         ("failed\nCaused by: a.Outer: x\n\tat c\nCaused by: a.Inner: y\n\tat d", "a.Inner: y"),
@@ -101,5 +101,5 @@ def test_importing_the_job_brings_no_library_along() -> None:
         ("", "ValueError('')"),
     ],
 )
-def test_a_cause_is_never_empty(told: str, cause_told: str) -> None:
-    assert cause(ValueError(told)) == cause_told
+def test_a_cause_is_never_empty(reported: str, cause_reported: str) -> None:
+    assert cause(ValueError(reported)) == cause_reported

@@ -23,7 +23,7 @@ def test_the_machine_has_some() -> None:
     assert machine_mb() > 256
 
 
-def told(error: Exception, exit_code: int | None) -> str:
+def reported(error: Exception, exit_code: int | None) -> str:
     process = None
     if exit_code is not None:
         process = subprocess.Popen([sys.executable, "-c", f"import os; os._exit({exit_code})"])
@@ -35,10 +35,10 @@ def told(error: Exception, exit_code: int | None) -> str:
 
 
 def test_what_went_wrong_has_a_name() -> None:
-    assert told(RuntimeError("Caused by: java.lang.OutOfMemoryError: Java heap space"), None) == "no-memory"
-    assert told(ConnectionRefusedError("refused"), 137) == "no-memory"
-    assert told(ConnectionRefusedError("refused"), 52) == "no-memory"
-    assert told(ConnectionRefusedError("refused"), 3) == "spark-lost"
-    assert told(ConnectionRefusedError("refused"), None) == "spark-lost"
-    assert told(RuntimeError("java.io.IOException: No space left on device"), None) == "no-disk"
-    assert told(RuntimeError("page 3 is not Parquet"), None) == "export-damaged"
+    assert reported(RuntimeError("Caused by: java.lang.OutOfMemoryError: Java heap space"), None) == "no-memory"
+    assert reported(ConnectionRefusedError("refused"), 137) == "no-memory"
+    assert reported(ConnectionRefusedError("refused"), 52) == "no-memory"
+    assert reported(ConnectionRefusedError("refused"), 3) == "spark-lost"
+    assert reported(ConnectionRefusedError("refused"), None) == "spark-lost"
+    assert reported(RuntimeError("java.io.IOException: No space left on device"), None) == "no-disk"
+    assert reported(RuntimeError("page 3 is not Parquet"), None) == "export-damaged"

@@ -108,8 +108,8 @@ ADVICE: Row = {
 
 
 def test_advice_says_how_many_attempts_it_would_take() -> None:
-    told = sentence(ADVICE).replace(NB, " ")
-    assert told.startswith(
+    reported = sentence(ADVICE).replace(NB, " ")
+    assert reported.startswith(
         "orders.eu (settings of orders.*): 93 % of what succeeds after Timeout does so within 40 s; 10 attempts at 5 s give up after 50 s; "
         "Timeout would need about 1 min 30 s for 99 of 100 to succeed: max-delivery-attempts: 18 with the delays as they are, or "
         "6 with redelivery-delay: 5s, redelivery-delay-multiplier: 2, max-redelivery-delay: 50s (5 s, 10 s, 20 s … 50 s apart). 20.0 % of "
@@ -120,8 +120,8 @@ def test_advice_says_how_many_attempts_it_would_take() -> None:
 @pytest.mark.parametrize("more", [{}, {"max_redelivery_delay_ms": 3_600_000, "redelivery_collision_avoidance_factor": 0.2}])
 def test_advice_names_the_whole_schedule(more: Row) -> None:
     """Who names a part of a schedule takes leave of what he does not name: what is advised comes to what was reckoned with."""
-    told = sentence(ADVICE | {"settings_json": json.dumps(SETTINGS | more), "needs_ms": 400_000})
-    advised = dict(re.findall(r"(redelivery-[a-z-]+|max-redelivery-delay): ([\w.]+)", told))
+    reported = sentence(ADVICE | {"settings_json": json.dumps(SETTINGS | more), "needs_ms": 400_000})
+    advised = dict(re.findall(r"(redelivery-[a-z-]+|max-redelivery-delay): ([\w.]+)", reported))
     policy = parse_policies({"#": {name: yaml_value(value) for name, value in advised.items()}}).of(frozenset({"#"}))
     assert policy is not None
     assert policy.delays_ms[:3] == (5_000, 10_000, 20_000)
@@ -144,9 +144,9 @@ def test_attempts_take_as_long_as_they_did() -> None:
 
 
 def test_settings_of_another_kind_are_left_out_of_the_sentence() -> None:
-    told = sentence(ADVICE | {"settings_json": '{"redelivery_back_off": "later"}', "pattern": None}).replace(NB, " ")
-    assert told.startswith("orders.eu: 93 %")
-    assert "10 attempts give up after 50 s; Timeout would need about 1 min 30 s for 99 of 100 to succeed. 20.0 %" in told
+    reported = sentence(ADVICE | {"settings_json": '{"redelivery_back_off": "later"}', "pattern": None}).replace(NB, " ")
+    assert reported.startswith("orders.eu: 93 %")
+    assert "10 attempts give up after 50 s; Timeout would need about 1 min 30 s for 99 of 100 to succeed. 20.0 %" in reported
     assert "homing simulate" in sentence(ADVICE | {"needs_ms": None})
 
 
@@ -260,7 +260,7 @@ def test_the_page_shows_one_finding_of_each_kind_and_queue() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("dead_letter_rate > 0.01", "dead_letter_rate > 0.01 (dead_letter_rate is 0.05)"),
         ("dead_letter_rate > 4%", "dead_letter_rate > 4% (dead_letter_rate is 0.05)"),
@@ -269,9 +269,9 @@ def test_the_page_shows_one_finding_of_each_kind_and_queue() -> None:
         ("failure_rate < 0.5", "failure_rate < 0.5 (failure_rate is 0.1)"),
     ],
 )
-def test_limits(text: str, told: str | None) -> None:
+def test_limits(text: str, reported: str | None) -> None:
     row = {"sent": 100, "succeeded": 94, "dead_lettered": 5, "expired": 1, "dropped": 0, "purged": 0, "failed": 20, "delivered": 200}
-    assert parse_limit(text).broken({"overview": pa.Table.from_pylist([row])}) == told
+    assert parse_limit(text).broken({"overview": pa.Table.from_pylist([row])}) == reported
 
 
 @pytest.mark.parametrize(("text", "fix"), [("dead_leter_rate > 1", "Did you mean dead_letter_rate?"), ("dead_letters", "Write a figure")])

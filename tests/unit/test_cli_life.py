@@ -47,8 +47,8 @@ def titles(events: list[Event]) -> list[str]:
 
 def test_a_life_is_told_stay_by_stay() -> None:
     dead = outcome("dead-lettered", reason="delivery_limit", target_queues=["DLQ.orders"])
-    told = history([attempt(1), attempt(2, decision="dead-letter")], [dead], [reference(9, queue="DLQ.orders")])
-    assert titles(life(told, NOW_MS)) == [
+    reported = history([attempt(1), attempt(2, decision="dead-letter")], [dead], [reference(9, queue="DLQ.orders")])
+    assert titles(life(reported, NOW_MS)) == [
         "sent to orders",
         "entered queue orders",
         "attempt 1 failed: the listener raised, held 5 ms",
@@ -57,7 +57,7 @@ def test_a_life_is_told_stay_by_stay() -> None:
         "entered queue DLQ.orders",
         "is in DLQ.orders, since 9 s",
     ]
-    assert (stays(told), address_of(told), sent_at_ms(told)) == ([5, 9], "orders", NOW_MS - 60_000)
+    assert (stays(reported), address_of(reported), sent_at_ms(reported)) == ([5, 9], "orders", NOW_MS - 60_000)
 
 
 def test_attempts_that_are_not_kept_are_counted() -> None:
@@ -123,8 +123,8 @@ def test_times_say_their_date_and_zone_where_they_are_of_another_day(monkeypatch
         assert clock(midnight_ms + 1, beside_ms=midnight_ms) == "00:00:00.001"
         assert clock(midnight_ms, beside_ms=midnight_ms, date=True) == "2026-07-01 00:00:00.000 CEST"
         overnight = attempt(1) | {"at_ms": midnight_ms - 1000, "decision": "redeliver", "due_at_ms": midnight_ms, "delay_ms": 1000}
-        told = life(history([overnight], references=[reference()]), midnight_ms)
-        assert "decided: wait 1 s, again at 2026-07-01 00:00:00.000 CEST" in [line for event in told for line in event.details]
+        reported = life(history([overnight], references=[reference()]), midnight_ms)
+        assert "decided: wait 1 s, again at 2026-07-01 00:00:00.000 CEST" in [line for event in reported for line in event.details]
     finally:
         monkeypatch.undo()
         time.tzset()

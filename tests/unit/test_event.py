@@ -45,7 +45,7 @@ def test_a_disk_that_is_low_is_told_of_when_it_becomes_so() -> None:
     events = world.broker.events
     events.disk(True)
     events.disk(False)
-    assert not events.told[DISK_LOW]
+    assert not events.sent[DISK_LOW]
     world.broker.resources.declare({"queue": "watch", "address": EVENTS, "routing_type": "multicast"})
     for low in (True, True, False, True):
         events.disk(low)

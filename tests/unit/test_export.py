@@ -216,9 +216,9 @@ def test_what_ended_together_is_told_of_each(journal: sqlite3.Connection, tmp_pa
     add_attempt(journal, 10, 100, 2, T0 + 5, together=[(12, 102)], error_type="ValueError")
     add_outcome(journal, 10, 100, "dead-lettered", T0 + 6, together=[(11, 101), (12, 102)], target_queues=["DLQ.orders"])
     export(tmp_path / "data", tmp_path / "out")
-    told = [(row["message_id"], row["sequence"], row["attempt"], row["error_type"]) for row in table(tmp_path / "out", "attempts")]
+    reported = [(row["message_id"], row["sequence"], row["attempt"], row["error_type"]) for row in table(tmp_path / "out", "attempts")]
     first = [(10, 100, 1, "Timeout"), (11, 101, 1, "Timeout"), (12, 102, 1, "Timeout")]
-    assert sorted(told, key=lambda each: (each[2], each[0])) == [*first, (10, 100, 2, "ValueError"), (12, 102, 2, "ValueError")]
+    assert sorted(reported, key=lambda each: (each[2], each[0])) == [*first, (10, 100, 2, "ValueError"), (12, 102, 2, "ValueError")]
     deaths = {
         row["message_id"]: (row["sequence"], row["error_class"], row["target_queues"]) for row in table(tmp_path / "out", "dead_letters")
     }

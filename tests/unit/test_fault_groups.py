@@ -105,8 +105,8 @@ async def test_dead_letters_of_groups_that_were_folded_are_still_of_their_source
         await journal.flush()
     reader = JournalReader(tmp_path)
     dead = reader.fault_counts(NOW_MS)["dead"]
-    told = [(each["fault_id"] == OTHER, each["source"]) for each in dead]
-    assert told == [(True, "orders"), (True, "stock"), (False, "orders"), (False, "orders")]
+    reported = [(each["fault_id"] == OTHER, each["source"]) for each in dead]
+    assert reported == [(True, "orders"), (True, "stock"), (False, "orders"), (False, "orders")]
     settings = AddressSettings(dead_letter_quota=1)
     assert [(each.source, each.number) for each in excess(dead, lambda name: settings, NOW_MS)] == [("orders", 2)]
     state = cast(Any, SimpleNamespace(recorder=SimpleNamespace(faults=groups)))

@@ -14,11 +14,11 @@ from homing.journal.fingerprint import fingerprint, of_fault, plain
 #: What one program printed as it failed in three ways: released into a venv under Python 3.11, and in a checkout under 3.13, where
 #: comprehensions have no frame, and other lines are marked.
 TRACEBACKS = Path(__file__).parent / "tracebacks"
-Told = dict[str, tuple[str, str, str]]
+Reported = dict[str, tuple[str, str, str]]
 
 
-def told_by(name: str) -> Told:
-    found: Told = {}
+def reported_by(name: str) -> Reported:
+    found: Reported = {}
     for part in (TRACEBACKS / f"{name}.txt").read_text().split("== ")[1:]:
         head, traceback = part.split("\n", 1)
         way, error = head.split(" ", 1)
@@ -28,23 +28,23 @@ def told_by(name: str) -> Told:
 
 
 def test_a_release_under_one_python_and_a_checkout_under_another_are_one_group() -> None:
-    released, checkout = told_by("released-3.11"), told_by("checkout-3.13")
+    released, checkout = reported_by("released-3.11"), reported_by("checkout-3.13")
     assert released["lookup"][1] != checkout["lookup"][1]
-    prints = {way: fingerprint(*told) for way, told in released.items()}
-    assert prints == {way: fingerprint(*told) for way, told in checkout.items()}
+    prints = {way: fingerprint(*reported) for way, reported in released.items()}
+    assert prints == {way: fingerprint(*reported) for way, reported in checkout.items()}
     assert len(set(prints.values())) == 3
 
 
 @pytest.mark.parametrize("name", ["released-3.11", "checkout-3.13"])
 def test_another_place_in_the_program_is_another_fault(name: str) -> None:
-    kind, text, traceback = told_by(name)["lookup"]
+    kind, text, traceback = reported_by(name)["lookup"]
     assert fingerprint(kind, text, traceback.replace("in price_of", "in cost_of")) != fingerprint(kind, text, traceback)
     assert fingerprint("ValueError", text, traceback) != fingerprint(kind, text, traceback)
     assert fingerprint(kind, "something else", traceback) != fingerprint(kind, text, traceback)
 
 
 def test_our_own_client_in_the_traceback_says_nothing() -> None:
-    kind, text, traceback = told_by("checkout-3.13")["cut"]
+    kind, text, traceback = reported_by("checkout-3.13")["cut"]
     ours = '  File "/opt/venv/lib/python3.13/site-packages/homing/client/listener.py", line 7, in _handle\n    await handler(message)\n'
     assert fingerprint(kind, text, ours + traceback) == fingerprint(kind, text, traceback)
 
@@ -97,7 +97,7 @@ def test_roots_say_nothing(roots: list[str]) -> None:
 
 
 def test_faults_on_record_from_before_are_mapped() -> None:
-    kind, text, traceback = told_by("released-3.11")["lookup"]
+    kind, text, traceback = reported_by("released-3.11")["lookup"]
     old = {"error_type": kind, "error_text": text, "traceback": traceback, "fingerprint": "00f067aa0ba902b7"}
     assert of_fault("nack", old) == fingerprint(kind, text, traceback)
     assert of_fault("nack", {**old, "fingerprint": "2-00f067aa0ba902b7"}) == "2-00f067aa0ba902b7"

@@ -73,8 +73,8 @@ async def ask(
     finally:
         logins.close()
     said = b"".join(message.get("body", b"") for message in sent).decode()
-    told = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-    return sent[0]["status"], told, json.loads(said) if told["content-type"] == "application/json" else said
+    reported = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+    return sent[0]["status"], reported, json.loads(said) if reported["content-type"] == "application/json" else said
 
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz"])

@@ -426,11 +426,11 @@ async def test_a_number_that_sqlite_refuses_at_bind_time_rolls_back_too(tmp_path
 
 
 async def test_little_room_tells_producers_to_wait_and_room_lets_them_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[bool] = []
+    reported: list[bool] = []
     free = [1 << 40]
     monkeypatch.setattr("homing.journal.store.directory.Disk.free_bytes", lambda disk: free[0])
     async with opened(tmp_path) as (journal, _):
-        journal.on_space = told.append
+        journal.on_space = reported.append
         free[0] = 3 << 20
         for _ in range(UNSEEN_ROWS):
             journal.batch.touch()
@@ -441,7 +441,7 @@ async def test_little_room_tells_producers_to_wait_and_room_lets_them_go_on(tmp_
         journal.batch.clock(NOW_MS + 3)
         await journal.flush()
         await asyncio.sleep(0)
-        assert told == [True, False]
+        assert reported == [True, False]
 
 
 def test_space_has_hysteresis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -588,9 +588,9 @@ async def test_messages_that_go_on_together_keep_their_places_and_ways(tmp_path:
     async with opened(tmp_path) as (_, recovered):
         assert recovered.references == expected
     with JournalReader(tmp_path) as reader:
-        told = reader.history(42)
-        assert told is not None
-        (here,) = told["references"]
+        reported = reader.history(42)
+        assert reported is not None
+        (here,) = reported["references"]
         assert here["hops"] == [alike | {"message_id": 42, "sequence": 42}, other | {"message_id": 42, "sequence": 7}]
 
 
@@ -673,13 +673,13 @@ async def test_who_waits_already_goes_before_upkeep_that_is_due(tmp_path: Path, 
             order.append("upkeep")
             return upkeep(connection, idle)
 
-        def told() -> None:
+        def reported() -> None:
             if order[-1] == "upkeep" and not journal.tidying:
                 kept_up.set()
 
         monkeypatch.setattr(writer, "commit", committing)
         monkeypatch.setattr(writer, "upkeep", keeping)
-        monkeypatch.setattr(journal, "on_commit", told)
+        monkeypatch.setattr(journal, "on_commit", reported)
         for sequence in range(1, UNSEEN_ROWS + 1):
             journal.batch.add(reference(sequence))
         await asyncio.wait_for(kept_up.wait(), 20)

@@ -268,5 +268,5 @@ def test_what_sqlite_says_of_the_disk_or_the_file_ends_the_broker_and_nothing_el
 
     with closing(sqlite3.connect(":memory:", factory=Failing)) as connection, pytest.raises(Exception, match="what it says") as raised:
         read_alone(connection, Wanted(1, "ready", 4))
-    told = {sqlite3.SQLITE_IOERR_READ: "journal-io", sqlite3.SQLITE_CORRUPT: "journal-damaged", sqlite3.SQLITE_IOERR_NOMEM: None}[code]
-    assert getattr(raised.value, "code", None) == told
+    reported = {sqlite3.SQLITE_IOERR_READ: "journal-io", sqlite3.SQLITE_CORRUPT: "journal-damaged", sqlite3.SQLITE_IOERR_NOMEM: None}[code]
+    assert getattr(raised.value, "code", None) == reported

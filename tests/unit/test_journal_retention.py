@@ -237,9 +237,9 @@ async def test_checkpoints_come_every_so_much_wal_and_it_is_used_again(tmp_path:
 
 
 async def test_a_reader_that_holds_the_wal_is_told_of_and_nobody_waits(tmp_path: Path) -> None:
-    told: list[bool] = []
+    reported: list[bool] = []
     async with opened(tmp_path, checkpoint_every_bytes=1 << 20, wal_limit_bytes=2 << 20) as (journal, _):
-        journal.on_wal_limit = told.append
+        journal.on_wal_limit = reported.append
         journal.batch.queue(queue())
         send(journal, 1)
         await journal.flush()
@@ -250,7 +250,7 @@ async def test_a_reader_that_holds_the_wal_is_told_of_and_nobody_waits(tmp_path:
             send(journal, sequence, of=message(sequence, b"x" * 12_000))
             if sequence % 10 == 0:
                 await journal.flush()
-        assert told == [True]
+        assert reported == [True]
         held_up = journal.statistics.checkpoints
         for sequence in range(402, 422):
             send(journal, sequence)
@@ -261,7 +261,7 @@ async def test_a_reader_that_holds_the_wal_is_told_of_and_nobody_waits(tmp_path:
         for sequence in range(500, 500 + 2 * UNSEEN_ROWS):
             send(journal, sequence)
             await journal.flush()
-        assert told == [True, False]
+        assert reported == [True, False]
 
 
 def _minutes(directory: Path) -> list[tuple[int, ...]]:

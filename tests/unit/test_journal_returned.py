@@ -45,9 +45,9 @@ async def test_rows_stay_as_they_are_and_every_reader_finds_the_counts(tmp_path:
         assert {each.sequence: each.failed for each in records} == wanted
         assert records[4][3:11] == FAILED_TWICE
     with JournalReader(tmp_path) as reader:
-        told = reader.history(5)
-    assert told is not None
-    assert [each["failed"] for each in told["references"]] == [2]
+        reported = reader.history(5)
+    assert reported is not None
+    assert [each["failed"] for each in reported["references"]] == [2]
 
 
 async def test_any_other_change_and_the_end_of_a_message_take_them_away(tmp_path: Path) -> None:

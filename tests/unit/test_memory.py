@@ -220,7 +220,7 @@ class Anybody:
     writable = True
 
     def __getattr__(self, name: str) -> Any:
-        return lambda *told: None
+        return lambda *reported: None
 
 
 def declare_queue(world: World, connection: Connection, number: int) -> None:

@@ -71,7 +71,7 @@ class NoHost:
     def calendar(self, queue_ids: list[int], now_ms: int, parts: Sequence[tuple[int, int]]) -> dict[int, int]:
         return {}
 
-    def fault_told(self, fault_ids: list[int]) -> dict[str, Any]:
+    def describe_fault(self, fault_ids: list[int]) -> dict[str, Any]:
         return {"text": "", "traceback": "", "hours": [0] * 24}
 
     def committed(self, transaction_id: str) -> bool:

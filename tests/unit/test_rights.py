@@ -90,9 +90,9 @@ class Kept:
 
     def __init__(self) -> None:
         self.journal: dict[str, dict[str, Any]] = {}
-        self.told: list[tuple[list[str] | None, list[str]]] = []
+        self.reported: list[tuple[list[str] | None, list[str]]] = []
         self.users = Users(self._keep)
-        self.users.changed.append(lambda over, others: self.told.append((None if over is None else sorted(over), sorted(others))))
+        self.users.changed.append(lambda over, others: self.reported.append((None if over is None else sorted(over), sorted(others))))
 
     def _keep(self, name: str, content: dict[str, Any] | None) -> None:
         if content is None:
@@ -101,10 +101,10 @@ class Kept:
             self.journal[name] = content
 
     def refused(self, act: Any, *arguments: Any) -> str:
-        before = dict(self.journal), self.users.all(), list(self.told)
+        before = dict(self.journal), self.users.all(), list(self.reported)
         with pytest.raises(Refused) as refused:
             act(*arguments)
-        assert (dict(self.journal), self.users.all(), list(self.told)) == before
+        assert (dict(self.journal), self.users.all(), list(self.reported)) == before
         return refused.value.code
 
 
@@ -117,7 +117,7 @@ def test_users_by_command_are_kept_and_come_back() -> None:
     users.grant("shop", Grant(frozenset({"send"}), "orders.#"))
     users.grant("shop", Grant(frozenset({"create"}), "orders.#"))
     users.revoke("shop", Grant(frozenset({"send"}), "orders.#"))
-    assert kept.told == [(None, []), ([], []), ([], ["shop"]), ([], ["shop"]), ([], ["shop"])]
+    assert kept.reported == [(None, []), ([], []), ([], ["shop"]), ([], ["shop"]), ([], ["shop"])]
     again = Kept()
     again.users.restore(kept.journal)
     assert again.users.all() == users.all() == [User("anna", HASH, ALL), User("shop", HASH, (Grant(frozenset({"create"}), "orders.#"),))]
@@ -129,7 +129,7 @@ def test_users_by_command_are_kept_and_come_back() -> None:
     other = HASH[:-1] + "g"
     users.change_password("shop", other)
     users.delete("anna")
-    assert kept.told[-2:] == [(["shop"], []), (["anna"], [])]
+    assert kept.reported[-2:] == [(["shop"], []), (["anna"], [])]
     assert kept.refused(users.delete, "shop") == "last-user"
     assert users.hashes == {"shop": other}
     assert (users.find("shop"), users.find("anna"), users.rights_of("anna")) == (users.all()[0], None, None)
@@ -140,7 +140,7 @@ def test_of_the_same_name_the_files_user_counts_and_no_command_changes_it(caplog
     kept.users.add("anna", HASH, ALL)
     kept.users.configure([User("anna", HASH[:-1] + "g", (), configured=True)])
     assert "user anna is in broker.yaml and was made by homing user add as well" in caplog.text
-    assert kept.told[-1] == (["anna"], ["anna"])
+    assert kept.reported[-1] == (["anna"], ["anna"])
     for act, arguments in (
         (kept.users.change_password, (HASH,)),
         (kept.users.delete, ()),

@@ -14,7 +14,7 @@ from homing.broker.config.checks import layer_problems, settings_warnings
 from homing.broker.config.export import as_file
 from homing.broker.core.redelivery import Action, ConsumerPolicy, Decision, Failure, Terms, attempts_allowed, foreseen, schedule, under
 from homing.broker.core.settings.address_settings import AddressSettings, AddressSettingsRepository, plain, read_setting
-from homing.broker.core.settings.rules import Rule, Told, first, fitting, told_of
+from homing.broker.core.settings.rules import ReportedFailure, Rule, first, fitting, reported_failure
 from homing.broker.core.settings.values import SettingError
 
 NOW_MS = 1_700_000_000_000
@@ -26,12 +26,12 @@ def rules(*given: dict[str, Any]) -> tuple[Rule, ...]:
     return read
 
 
-def fits(rule: dict[str, Any], told: Told, **headers: Any) -> bool:
-    return first(fitting(rules(rule), told), lambda name: headers.get(name)) is not None
+def fits(rule: dict[str, Any], failure: ReportedFailure, **headers: Any) -> bool:
+    return first(fitting(rules(rule), failure), lambda name: headers.get(name)) is not None
 
 
 def test_what_a_rule_fits() -> None:
-    timeout = Told(("socket.TimeoutError", "OSError", "Exception"), ("no answer from db-7", "late"), 75)
+    timeout = ReportedFailure(("socket.TimeoutError", "OSError", "Exception"), ("no answer from db-7", "late"), 75)
     for wanted in ("socket.TimeoutError", "TimeoutError", "OSError", ["KeyError", "OSError"], "socket.*"):
         assert fits({"error-type": wanted}, timeout), wanted
     for wanted in ("Timeout", "timeouterror", "ocket.TimeoutError", ["KeyError"]):
@@ -41,8 +41,8 @@ def test_what_a_rule_fits() -> None:
     assert not fits({"reason": "answer"}, timeout)
     assert fits({"exit-status": [1, 75]}, timeout)
     assert not fits({"exit-status": 1}, timeout)
-    assert not fits({"exit-status": 1}, Told(("nack",)))
-    assert fits({}, Told(("nack",)))
+    assert not fits({"exit-status": 1}, ReportedFailure(("nack",)))
+    assert fits({}, ReportedFailure(("nack",)))
     both = {"error-type": "OSError", "reason": "*db-7", "header": {"region": "eu-*", "size": 5, "old": None}}
     assert fits(both, timeout, region="eu-1", size=5)
     assert not fits(both, timeout, region="eu-1", size="5")
@@ -55,12 +55,12 @@ def test_what_a_rule_fits() -> None:
 def test_stars_are_as_in_a_shell(wanted: str, text: str) -> None:
     as_regex = re.compile(".*".join(map(re.escape, wanted.split("*"))), re.DOTALL)
     if wanted:
-        assert fits({"reason": wanted}, Told(("nack",), (text,))) is (as_regex.fullmatch(text) is not None)
+        assert fits({"reason": wanted}, ReportedFailure(("nack",), (text,))) is (as_regex.fullmatch(text) is not None)
 
 
 def test_the_first_that_fits_holds() -> None:
     found = rules({"error-type": "OSError"}, {"header": {"a": 1}}, {"header": {"a": 2}}, {}, {"error-type": "KeyError"})
-    may = fitting(found, Told(("KeyError",)))
+    may = fitting(found, ReportedFailure(("KeyError",)))
     assert [rule.name for rule in may] == ["2", "3", "4"]
 
     def held(a: int | None, *among: Rule) -> str | None:
@@ -68,13 +68,13 @@ def test_the_first_that_fits_holds() -> None:
         return rule.name if rule else None
 
     assert [held(a, *may) for a in (1, 2, 3)] == ["2", "3", "4"]
-    assert held(None, *fitting(found[:3], Told(("KeyError",)))) is None
+    assert held(None, *fitting(found[:3], ReportedFailure(("KeyError",)))) is None
 
 
 def test_a_failure_that_told_no_type_is_known_by_how_it_ended() -> None:
-    assert told_of({"reason": "no"}, "timeout") == Told(("timeout",), ("no",))
+    assert reported_failure({"reason": "no"}, "timeout") == ReportedFailure(("timeout",), ("no",))
     report = {"error_type": "a.B", "bases": ["C", "Exception"], "error_text": "x", "exit_status": 3}
-    assert told_of(report, "listener") == Told(("a.B", "C", "Exception"), ("x",), 3)
+    assert reported_failure(report, "listener") == ReportedFailure(("a.B", "C", "Exception"), ("x",), 3)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_what_follows_is_a_closed_form_of_the_count(given: list[dict[str, Any]],
     settings, brought = AddressSettings(rules=listed), PATIENT if policy else None
     rng = random.Random(seed)
     for failed, what in enumerate(history, 1):
-        rule = first(fitting(settings.rules, Told((f"E{what}",))), lambda name: None)
+        rule = first(fitting(settings.rules, ReportedFailure((f"E{what}",))), lambda name: None)
         terms = Terms(settings, brought) if rule is None else under(rule, settings, brought)
         assert (rule is not None) == (what < len(given))
         state = rng.getstate()
@@ -254,10 +254,10 @@ def test_what_is_perhaps_not_meant() -> None:
     ]
     repository = AddressSettingsRepository({"orders.#": {"rules": listed, "redelivery-delay": "1m"}})
     assert not layer_problems(repository, {})
-    told = [each.message for each in settings_warnings(repository, {})]
-    assert told[0] == "rule 2 never holds: whatever it fits, 1 fits before it"
-    assert told[1].startswith("rule gone removes messages")
-    assert told[2].startswith("rule 4: a failing message uses up all 10 attempts and is gone within 90ms")
-    assert len(told) == 3
+    warnings = [each.message for each in settings_warnings(repository, {})]
+    assert warnings[0] == "rule 2 never holds: whatever it fits, 1 fits before it"
+    assert warnings[1].startswith("rule gone removes messages")
+    assert warnings[2].startswith("rule 4: a failing message uses up all 10 attempts and is gone within 90ms")
+    assert len(warnings) == 3
     trap: dict[str, dict[str, Any]] = {"#": {"rules": [{"dead-letter-address": "pit"}]}, "pit": {"max-length": 5, "overflow": "drop-head"}}
     assert "dead letters would be dropped unseen" in layer_problems(AddressSettingsRepository(trap), {})[0].message

@@ -21,14 +21,14 @@ class SlowJournal:
 
 async def test_a_slow_disk_does_not_break_an_orderly_stop(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(shutdown, "_ANSWERS_S", 0.01)
-    told: list[bool] = []
+    reported: list[bool] = []
     broker = SimpleNamespace(stopping=False)
-    server = SimpleNamespace(broker=broker, stop_clients=lambda: told.append(broker.stopping), sockets=dict)
+    server = SimpleNamespace(broker=broker, stop_clients=lambda: reported.append(broker.stopping), sockets=dict)
     # What came out of here would end the process with another exit code.
     await shutdown.drain(cast(Any, server), cast(Any, SlowJournal()))
     (warning,) = caplog.records
     assert warning.getMessage() == "disk-slow: the disk is slow: clients are left without answers to what they did last"
-    assert told == [True]
+    assert reported == [True]
 
 
 def test_a_broker_that_stops_hands_out_nothing_more() -> None:

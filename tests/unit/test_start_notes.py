@@ -51,12 +51,12 @@ def test_what_had_no_delay_and_no_dead_letters() -> None:
 
 
 def test_what_the_shipped_file_said_before() -> None:
-    told = changes(queues({}), before(dead_letter_address="DLA", auto_create_dead_letter_resources=True))
-    assert told == {f"delay at once → {SCHEDULE}": ["native"]}
+    reported = changes(queues({}), before(dead_letter_address="DLA", auto_create_dead_letter_resources=True))
+    assert reported == {f"delay at once → {SCHEDULE}": ["native"]}
 
 
 @pytest.mark.parametrize(
-    ("everywhere", "arguments", "told"),
+    ("everywhere", "arguments", "reported"),
     [
         ({"redelivery_delay_ms": 5000}, {}, "delay 5s → at once"),
         ({"redelivery_delay_ms": 5000, "redelivery_delay_multiplier": 2.0}, {}, "delay 5s × 2 up to 50s → at once"),
@@ -69,10 +69,10 @@ def test_what_the_shipped_file_said_before() -> None:
         ({}, {"max_length": 5, "dead_letter_exchange": ""}, ""),
     ],
 )
-def test_what_amqp_declared(everywhere: dict[str, Any], arguments: dict[str, Any], told: str) -> None:
+def test_what_amqp_declared(everywhere: dict[str, Any], arguments: dict[str, Any], reported: str) -> None:
     everywhere = {"dead_letter_address": "DLA", **everywhere}
     found = changes(queues({"#": everywhere}, **arguments), before(**everywhere))
-    assert found == ({told: ["amqp"]} if told else {}) | (
+    assert found == ({reported: ["amqp"]} if reported else {}) | (
         {} if "redelivery" in str(everywhere) else {f"delay at once → {SCHEDULE}": ["native"]}
     )
 

@@ -126,8 +126,8 @@ class AddressSettings:
     @property
     def whose(self) -> str:
         """Behind a queue's name where somebody is told of it; empty where nobody is named."""
-        told = [f"{name} {value}" for name, value in (("owner", self.owner), ("runbook", self.runbook)) if value]
-        return f" ({', '.join(told)})" if told else ""
+        named = [f"{name} {value}" for name, value in (("owner", self.owner), ("runbook", self.runbook)) if value]
+        return f" ({', '.join(named)})" if named else ""
 
     @property
     def dead_letter_addresses(self) -> set[str]:

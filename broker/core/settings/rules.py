@@ -41,7 +41,7 @@ Lookup = Callable[[str], Any]
 ReadSetting = Callable[[str, Any], tuple[str, Any]]
 
 
-class Told(NamedTuple):
+class ReportedFailure(NamedTuple):
     """What a rule is held against, but for the message's own headers."""
 
     #: The error's type, or how the delivery ended where none was told; then its base classes.
@@ -51,10 +51,10 @@ class Told(NamedTuple):
     exit_status: int | None = None
 
 
-def told_of(report: Mapping[str, Any], outcome: str) -> Told:
+def reported_failure(report: Mapping[str, Any], outcome: str) -> ReportedFailure:
     """Of what a client told of a failure, or what was kept of it."""
     texts = tuple(str(report[name]) for name in ("reason", "error_text") if report.get(name))
-    return Told((report.get("error_type") or outcome, *report.get("bases", ())), texts, report.get("exit_status"))
+    return ReportedFailure((report.get("error_type") or outcome, *report.get("bases", ())), texts, report.get("exit_status"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +68,12 @@ class Rule:
     #: (field name, value) of what it sets in the place of the address's settings.
     settings: tuple[tuple[str, Any], ...] = ()
 
-    def fits(self, told: Told) -> bool:
+    def fits(self, failure: ReportedFailure) -> bool:
         """Whether all but its headers fit."""
         return (
-            (not self.error_type or any(_is_type(each, name) for each in self.error_type for name in told.types))
-            and (not self.reason or any(_like(each, text) for each in self.reason for text in told.texts))
-            and (not self.exit_status or told.exit_status in self.exit_status)
+            (not self.error_type or any(_is_type(each, name) for each in self.error_type for name in failure.types))
+            and (not self.reason or any(_like(each, text) for each in self.reason for text in failure.texts))
+            and (not self.exit_status or failure.exit_status in self.exit_status)
         )
 
     def fits_headers(self, lookup: Lookup) -> bool:
@@ -96,11 +96,11 @@ class Rule:
         return {"name": self.name, **conditions, **header, "action": self.action, **settings}
 
 
-def fitting(rules: Iterable[Rule], told: Told) -> list[Rule]:
+def fitting(rules: Iterable[Rule], failure: ReportedFailure) -> list[Rule]:
     """Those that may hold, in order: each that fits but for its headers, up to the first that has none."""
     found: list[Rule] = []
     for rule in rules:
-        if rule.fits(told):
+        if rule.fits(failure):
             found.append(rule)
             if not rule.header:
                 break

@@ -30,11 +30,11 @@ def _get(channel: Channel, queue: Queue, no_ack: bool) -> None:
     reference = broker.get(session.connection, session.next_consumer(), queue)
     if reference is not None:
         answer = _handed_out(channel, queue, reference, no_ack)
-        _answer(channel, answer, at_once=broker.may_tell(queue, reference))
+        _answer(channel, answer, at_once=broker.may_answer(queue, reference))
     elif broker.when_read(queue, lambda: _get_again(channel, queue, no_ack)):
         session.defer()
     else:
-        _answer(channel, method_frame(channel.number, "basic.get-empty", ""), at_once=broker.may_tell(queue))
+        _answer(channel, method_frame(channel.number, "basic.get-empty", ""), at_once=broker.may_answer(queue))
 
 
 def _get_again(channel: Channel, queue: Queue, no_ack: bool) -> None:

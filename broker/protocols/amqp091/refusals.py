@@ -41,7 +41,7 @@ class Reports:
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
         #: By the channel's tag: what was told, and its size.
-        self._told: dict[int, tuple[dict[str, Any], int]] = {}
+        self._reports: dict[int, tuple[dict[str, Any], int]] = {}
         self._bytes = 0
 
     def take_in(self, event: PublishEvent, unacked: Container[int]) -> None:
@@ -52,19 +52,19 @@ class Reports:
         self._forget(tag)
         size = _REPORT_BYTES + 2 * len(event.properties)
         if self._bytes + size > _MOST_BYTES:
-            for settled in [each for each in self._told if each not in unacked]:
+            for settled in [each for each in self._reports if each not in unacked]:
                 self._forget(settled)
         if self._bytes + size > _MOST_BYTES:
             raise precondition_failed(f"failure reports of one channel take up to {_MOST_BYTES} bytes: settle what was reported", _PUBLISH)
-        self._told[tag] = report, size
+        self._reports[tag] = report, size
         self._charge(size)
 
     def take(self, tag: int) -> dict[str, Any] | None:
         """What was told of the delivery; it is told no more."""
-        return self._forget(tag) if tag in self._told else None
+        return self._forget(tag) if tag in self._reports else None
 
     def _forget(self, tag: int) -> dict[str, Any]:
-        report, size = self._told.pop(tag, ({}, 0))
+        report, size = self._reports.pop(tag, ({}, 0))
         self._charge(-size)
         return report
 
@@ -73,11 +73,11 @@ class Reports:
         self._owner.charge(size)
 
     def clear(self) -> None:
-        self._told.clear()
+        self._reports.clear()
         self._charge(-self._bytes)
 
     def __len__(self) -> int:
-        return len(self._told)
+        return len(self._reports)
 
 
 def _read(event: PublishEvent) -> tuple[int, dict[str, Any]]:

@@ -87,7 +87,7 @@ class AmqpSession(AmqpConnection):
         #: How often deliveries were given back that are not on disk yet, and whether a method waits for that.
         self._giving_back = 0
         self._waits_for_returns = False
-        self._tells_blocked = False
+        self._notifies_blocked = False
         #: We have sent connection.close: the answer to it is all that counts now.
         self._closed_by_us = False
         #: What it told of itself.
@@ -264,7 +264,7 @@ class AmqpSession(AmqpConnection):
         capabilities = properties.get("capabilities")
         if isinstance(capabilities, dict):
             self.notifies_cancels = capabilities.get("consumer_cancel_notify") is True
-            self._tells_blocked = capabilities.get("connection.blocked") is True
+            self._notifies_blocked = capabilities.get("connection.blocked") is True
         self._client = client(properties)
         user, password = credentials(mechanism, response, self._has_certificate())
         self._waiting = b""
@@ -420,11 +420,11 @@ class AmqpSession(AmqpConnection):
             if producer.waiting:
                 if self._deferred is None:
                     self._output.resume_reading()
-                if self._tells_blocked:
+                if self._notifies_blocked:
                     self.write(method_frame(0, "connection.unblocked"))
             return
         self._output.pause_reading()
-        if self._tells_blocked:
+        if self._notifies_blocked:
             self.write(method_frame(0, "connection.blocked", reason))
 
     def pull_empty(self, consumer: Consumer) -> None:

@@ -144,7 +144,7 @@ class Sends:
                 answer.append([refused[0], refused[1].code, shown(refused[1].message), shown(refused[1].fix)])
             broker.when_stored(lambda: self._write(answer))
         if not done:
-            broker.tell_why(producer)
+            broker.notify_blocked(producer)
             if producer.high_watermark > before:
                 # It had room, and took none of it where messages had come before: nothing else brings about the next turn then.
                 broker.wake()

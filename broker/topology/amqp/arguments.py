@@ -131,8 +131,8 @@ def delayed_retries(arguments: Mapping[str, Any], definition: Mapping[str, Any])
     RabbitMQ's need a type, and wait the least time × failures, at most the most (unless given, the least). LavinMQ's multiplier stands for
     a type, and for its power instead of the product.
     """
-    told = {key: arguments.get(f"x-{key}", definition.get(key)) for key in DELAYED_RETRY_KEYS}
-    kind, least_ms, most_ms, multiplier = told.values()
+    declared = {key: arguments.get(f"x-{key}", definition.get(key)) for key in DELAYED_RETRY_KEYS}
+    kind, least_ms, most_ms, multiplier = declared.values()
     kind = kind or (RETRIES[0] if multiplier is None else "all")
     # Earlier versions kept whatever was declared.
     if kind not in RETRIES[1:] or type(least_ms) is not int or not {type(most_ms), type(multiplier)} <= {int, type(None)}:

@@ -285,9 +285,9 @@ def _check_not_default(source: str, destination: Destination) -> None:
 
 
 def _described(queues: list[Queue]) -> Route:
-    told_apart = any(queue.lowest_priority < queue.highest_priority for queue in queues)
+    by_priority = any(queue.lowest_priority < queue.highest_priority for queue in queues)
     named = any(AMQP in queue.options and queue.highest_priority > queue.lowest_priority for queue in queues)
-    return Route(queues, take_at_once(queues), told_apart, 0 if named else DEFAULT_PRIORITY)
+    return Route(queues, take_at_once(queues), by_priority, 0 if named else DEFAULT_PRIORITY)
 
 
 def _binding_name(binding: Binding) -> str:

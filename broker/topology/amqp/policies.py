@@ -93,7 +93,7 @@ class Policies:
         self._state.recorder.batch.declare(DeclarationRecord(_KIND, json.dumps(key), content))
         self._gone(replaced)
         self._came(policy)
-        self._tell()
+        self._notify()
 
     def clear(self, virtual_host: str, name: str) -> None:
         """Raises Refused where there is none of that name."""
@@ -103,7 +103,7 @@ class Policies:
         if key not in self._set:
             raise Refused("no-such-policy", f"there is no policy {name} in virtual host {virtual_host}", "homing policy list shows all")
         self._forget(key)
-        self._tell()
+        self._notify()
 
     def _forget(self, key: tuple[str, str]) -> None:
         self._gone(self._set.pop(key))
@@ -119,7 +119,7 @@ class Policies:
         if configured != self._configured:
             self._configured = configured
             self._known.clear()
-            self._tell()
+            self._notify()
 
     def _gone(self, policy: Policy | None) -> None:
         """Where it held, all are looked at again."""
@@ -132,7 +132,7 @@ class Policies:
             if policy.before(known) and policy.matches(virtual_host_of(name), split(name)[1], kind):
                 self._known.found[kind, name] = policy
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for listener in self.changed:
             listener()
 

@@ -22,7 +22,7 @@ from .arguments import GENERATED, check_same, options_for
 log = logging.getLogger("homing")
 
 #: So many names of arguments are remembered as told; clients may think of any number.
-_MOST_TOLD: Final = 1000
+_MOST_REPORTED: Final = 1000
 
 
 class DeclaredQueues:
@@ -39,7 +39,7 @@ class DeclaredQueues:
         #: The last that was the single active one.
         self._active: dict[Queue, Consumer] = {}
         #: Names of arguments without effect that the log has told.
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         resources.queue_gone.append(self._queue_gone)
 
     # -- found -------------------------------------------------------------------------------------------------------
@@ -92,14 +92,14 @@ class DeclaredQueues:
         queue = self._resources.make_queue(name, name, ANYCAST, durable=durable and not exclusive, options=options)
         if exclusive:
             self._own(connection, queue)
-        self._tell_ignored(queue)
+        self._report_ignored(queue)
         return queue
 
-    def _tell_ignored(self, queue: Queue) -> None:
+    def _report_ignored(self, queue: Queue) -> None:
         """Each argument's name once, while there are not too many."""
         for argument in ignored(queue):
-            if argument not in self._told and len(self._told) < _MOST_TOLD:
-                self._told.add(argument)
+            if argument not in self._reported and len(self._reported) < _MOST_REPORTED:
+                self._reported.add(argument)
                 log.info("argument-ignored: %s: the argument %s has no effect here (docs/interoperability.md)", _shown(queue), argument)
 
     def make_reply_queue(self, connection: Connection) -> Queue:

@@ -142,9 +142,9 @@ def ghosts(history: History, snapshots: Sequence[Snapshot]) -> set[int]:
         if send is None or not life.deliveries or life.id in stored or life.deliveries[-1].count > 1 or life.confirmed_ack is not None:
             continue
         kill = next((t for t in kills if t > life.deliveries[-1].t), None)
-        told = send.outcome == OK and kill is not None and send.ok_t < kill
+        reported = send.outcome == OK and kill is not None and send.ok_t < kill
         alone = send.outcome == OK and len(numbers[life.key]) == 1
-        if kill is not None and not told and not alone:
+        if kill is not None and not reported and not alone:
             found.add(life.id)
     return found
 

@@ -81,15 +81,15 @@ def _rows(directory: Path) -> dict[tuple[int, str], list[_Row]]:
 def _judge_stay(found: Moment, life: Life, rows: list[_Row] | None, history: History) -> None:
     send = history.sends.get(life.key) if len(history.ids.get(life.key, ())) == 1 else None
     acks = [ack.t for ack in life.acks if ack.outcome not in (FAIL, VOID)]
-    told = life.confirmed_ack
+    reported = life.confirmed_ack
     if rows is None:
         if send is not None and not life.failures and not life.queue.startswith("DLQ."):
             _judge_absent(found, life, send, acks)
         return
     states = {row["outcome"] for row in rows}
     if None in states:
-        if told is not None:
-            found.not_after(told.ok_t, f"message {life.id} of {life.queue} was acknowledged on disk, and it is still there")
+        if reported is not None:
+            found.not_after(reported.ok_t, f"message {life.id} of {life.queue} was acknowledged on disk, and it is still there")
         if send is not None and not life.queue.startswith("DLQ."):
             found.not_before(send.t, f"message {life.id} of {life.queue} is there, and was about to be sent")
     if "succeeded" in states:
@@ -132,8 +132,8 @@ def _possible(taken: Taken, history: History, rules: Rules) -> dict[str, Range]:
     twice = sum(len(numbers) - 1 for numbers in history.ids.values())
     sent = Range(sum(send.outcome == OK and send.ok_t < taken.began_ms for send in sends), len(sends) + twice)
     lives = [life for life in history.lives.values() if not life.queue.startswith(rules.dead_letter_prefix)]
-    told = [life.confirmed_ack for life in lives if not life.edited]
-    surely = sum(ack is not None and ack.ok_t < taken.began_ms for ack in told)
+    reported = [life.confirmed_ack for life in lives if not life.edited]
+    surely = sum(ack is not None and ack.ok_t < taken.began_ms for ack in reported)
     perhaps = sum(any(ack.t < taken.ended_ms and ack.outcome != FAIL and not ack.edit for ack in life.acks) for life in lives)
     nothing = dict.fromkeys(("dropped", "purged"), Range(0, 0))
     return {"sent": sent, "succeeded": Range(surely, perhaps), "moved_in": copies, "moved_out": edited, **nothing}
@@ -141,4 +141,4 @@ def _possible(taken: Taken, history: History, rules: Rules) -> dict[str, Range]:
 
 def _known_and_begun(taken: Taken, times: list[tuple[float, float]]) -> Range:
     """Of what began and was told of at these times."""
-    return Range(sum(told < taken.began_ms for _, told in times), sum(began < taken.ended_ms for began, _ in times))
+    return Range(sum(reported < taken.began_ms for _, reported in times), sum(began < taken.ended_ms for began, _ in times))

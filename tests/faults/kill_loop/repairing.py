@@ -98,10 +98,10 @@ async def _edit_some(worker: Worker, connection: Connection, numbers: itertools.
         body = name.encode() + b"\n" + b"x" * rng.randint(0, 500)
         wanted.append({"message_id": number, "body": body, "unset": [DOOMED] * (rng.random() < 0.5), "set": {"edited": True}})
     try:
-        told = (await connection.call("edit", queue=queue, edits=wanted, keep_original=keep))["edits"]
+        reported = (await connection.call("edit", queue=queue, edits=wanted, keep_original=keep))["edits"]
     except HomingError as error:
         for name in names.values():
             worker.log("committed", tx=name, outcome=UNKNOWN if error.connection_lost else FAIL)
         raise
-    for each in told:
+    for each in reported:
         worker.log("committed", tx=names[each["message_id"]], outcome=OK if each["edited"] is not None else FAIL)

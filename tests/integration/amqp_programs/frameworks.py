@@ -73,7 +73,7 @@ def colons_in_names(s: Stage) -> Any:
 @program
 def line_feeds_in_names(s: Stage) -> Any:
     name, exchange, end = s("q"), s("x"), "\r\n"
-    told = s.each(
+    reported = s.each(
         Queue.Declare(queue=name + end),
         Queue.Declare(queue=end + name, passive=True),
         Queue.Declare(queue="amq" + end + ".mine"),
@@ -104,7 +104,7 @@ def line_feeds_in_names(s: Stage) -> Any:
         Exchange.Declare(exchange=exchange, passive=True),
         Queue.Declare(queue=name, passive=True),
     )
-    return [told, routed, ends]
+    return [reported, routed, ends]
 
 
 @program
@@ -137,13 +137,13 @@ def names(ch: Ch, wanted: int) -> list[str]:
 def a_consumer_that_waits_comes_first(s: Stage) -> Any:
     queue, ch = s.queue("q"), s.channel()
     ch.ask(Basic.Consume(queue=queue, consumer_tag="c"))
-    told = []
+    reported = []
     looking = (Basic.Get(queue=queue), Queue.Purge(queue=queue), Queue.Declare(queue=queue, passive=True), Queue.Delete(queue=queue))
     for number, method in enumerate(looking):
         ch.publish("", queue, str(number))
         ch.send(method)
-        told.append(names(ch, 2))
-    return told
+        reported.append(names(ch, 2))
+    return reported
 
 
 @program
@@ -200,20 +200,20 @@ def a_shared_prefetch_and_consumers_without_acknowledgements(s: Stage) -> Any:
             ch.publish("", queue, str(number))
         ch.wait_count(queue, count)
     ch.ask(Basic.Consume(queue=acked, consumer_tag="acked"))
-    told = [holding(ch)]
+    reported = [holding(ch)]
     ch.ask(Basic.Consume(queue=free, consumer_tag="free", no_ack=True))
-    told.append(holding(ch))
+    reported.append(holding(ch))
     ch.send(Basic.Ack(1))
-    told.append(holding(ch))
+    reported.append(holding(ch))
     ch.publish("", acked, "fills it again")
-    told.append(holding(ch))
+    reported.append(holding(ch))
     ch.publish("", free, "waits")
-    told.append(holding(ch))
+    reported.append(holding(ch))
     ch.send(Basic.Cancel("acked", nowait=True))
-    told.append(holding(ch))
+    reported.append(holding(ch))
     ch.send(Basic.Ack(0, multiple=True))
-    told.append(holding(ch))
-    return told
+    reported.append(holding(ch))
+    return reported
 
 
 @program
@@ -282,14 +282,14 @@ def a_priority_outlives_a_death(s: Stage) -> Any:
 def a_head_that_expired_is_gone_when_get_answers(s: Stage) -> Any:
     dead, ch = s.queue("dead", durable=True), s.channel()
     source = s.queue("source", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}, durable=True)
-    told = []
+    reported = []
     for number in range(60):
         ch.publish("", source, str(number), expiration="1", delivery_mode=2)
         time.sleep(0.001 * (number % 6))
         # Before its time the message itself comes, and then there is no death.
         if ch.get(source) is None:
-            told.append(ch.get(dead) is not None)
-    return [any(told), all(told)]
+            reported.append(ch.get(dead) is not None)
+    return [any(reported), all(reported)]
 
 
 @program
@@ -299,7 +299,7 @@ def sentences_about_queues(s: Stage) -> Any:
     s.queue("gone", auto_delete=True)
     mine = s.wire().channel()
     mine.ask(Queue.Declare(queue=s("mine"), exclusive=True, durable=True))
-    told = [
+    reported = [
         sentence(s, Queue.Declare(queue=s("q"), durable=True)),
         sentence(s, Queue.Declare(queue=s("q"), durable=True, arguments={"x-message-ttl": 2000})),
         sentence(s, Queue.Declare(queue=s("q"), durable=True, arguments={"x-message-ttl": 1 << 32})),
@@ -330,7 +330,7 @@ def sentences_about_queues(s: Stage) -> Any:
     other = mine.wire.channel()
     other.send(Queue.Declare(queue=s("mine"), exclusive=True, durable=True, auto_delete=True))
     own.append(other.item().reply_text)
-    return [told, own]
+    return [reported, own]
 
 
 @program
@@ -344,12 +344,12 @@ def numbers_declared_otherwise(s: Stage) -> Any:
         "l": struct.pack(">q", 10),
         "T": struct.pack(">Q", 10),
     }
-    told = {}
+    reported = {}
     for kind, value in kinds.items():
         place = _PLACE_8 if len(value) == 8 else _PLACE_4
         said = sentence(s, Queue.Declare(queue=queue, durable=True, arguments={"x-message-ttl": place}), kind.encode(), value)
-        told[kind] = said.partition(": received")[0]
-    return told
+        reported[kind] = said.partition(": received")[0]
+    return reported
 
 
 @program
@@ -381,7 +381,7 @@ def sentences_of_other_exceptions(s: Stage) -> Any:
     ch.publish("", queue, "x")
     ch.wait_count(queue, 1)
     exchange = s.exchange("x", "direct", durable=True)
-    told = [
+    reported = [
         sentence(s, Queue.Delete(queue=queue, if_empty=True)),
         sentence(s, Queue.Declare(queue=s("missing"), passive=True)),
         sentence(s, Queue.Declare(queue="amq.mine")),
@@ -390,11 +390,11 @@ def sentences_of_other_exceptions(s: Stage) -> Any:
         sentence(s, Basic.Consume(queue=s("missing"))),
     ]
     ch.ask(Basic.Consume(queue=queue, consumer_tag="c", exclusive=True))
-    told += [
+    reported += [
         sentence(s, Basic.Consume(queue=queue)),
         sentence(s, Queue.Delete(queue=queue, if_unused=True)),
     ]
-    told += [
+    reported += [
         sentence(s, Exchange.Declare(exchange=exchange, type="fanout", durable=True)),
         sentence(s, Exchange.Declare(exchange=exchange, type="direct")),
         sentence(s, Exchange.Declare(exchange=exchange, type="direct", durable=True, arguments={"alternate-exchange": "other"})),
@@ -403,4 +403,4 @@ def sentences_of_other_exceptions(s: Stage) -> Any:
         sentence(s, Exchange.Delete(exchange="amq.direct")),
         sentence(s, Queue.Bind(queue=queue, exchange="")),
     ]
-    return told
+    return reported

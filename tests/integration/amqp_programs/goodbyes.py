@@ -8,7 +8,7 @@ from typing import Any
 from pika import frame
 from pika.spec import Basic, Channel, Connection, Queue
 
-from tests.amqp_wire import Gone, Wire, told
+from tests.amqp_wire import Gone, Wire, reported
 from tests.integration.amqp_programs.stage import Stage, program
 
 #: So long the socket is seen to stay open.
@@ -17,7 +17,7 @@ OPEN_S = 0.3
 
 def said(wire: Wire, timeout_s: float = 8.0) -> Any:
     try:
-        return told(wire.next(0, timeout_s))
+        return reported(wire.next(0, timeout_s))
     except Gone:
         return "gone"
 
@@ -68,7 +68,7 @@ def what_comes_behind_a_channels_goodbye(s: Stage) -> Any:
     for name, method in behind.items():
         wire = s.wire()
         wire.send(1, Channel.Open())
-        assert told(wire.next(1)) == "Channel.OpenOk"
+        assert reported(wire.next(1)) == "Channel.OpenOk"
         wire.write(b"".join(frame.Method(1, each).marshal() for each in (Channel.Close(200, "", 0, 0), method)))
-        outcomes[name] = [told(wire.next(1)), told(wire.next(1, OPEN_S))]
+        outcomes[name] = [reported(wire.next(1)), reported(wire.next(1, OPEN_S))]
     return outcomes

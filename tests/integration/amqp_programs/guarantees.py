@@ -6,7 +6,7 @@ from typing import Any
 
 from pika.spec import Basic, Confirm, Queue, Tx
 
-from tests.amqp_wire import Ch, told
+from tests.amqp_wire import Ch, reported
 from tests.integration.amqp_programs.stage import Stage, program
 
 
@@ -21,7 +21,7 @@ def settled(ch: Ch, wanted: int) -> list[Any]:
             for number in range(first, item.delivery_tag + 1):
                 fates.setdefault(number, item.NAME)
         else:
-            said.append([told(item), len(fates)])
+            said.append([reported(item), len(fates)])
             if item is None or ch.closed:
                 break
     return [[fates[number] for number in sorted(fates)], said]
@@ -54,7 +54,7 @@ def confirms_of_what_goes_nowhere(s: Stage) -> Any:
     first = settled(ch, 1)
     ch.publish("", s("nobody"), "returned", mandatory=True)
     returned = ch.answer()
-    return [first, returned, told(ch.item()), ch.more()]
+    return [first, returned, reported(ch.item()), ch.more()]
 
 
 @program

@@ -244,11 +244,12 @@ def a_single_active_consumer(s: Stage) -> Any:
 
 @program
 def consumers_hear_that_their_queue_is_gone(s: Stage) -> Any:
-    queue, told, untold = s.queue("q"), s.channel(), s.wire(capabilities={}).channel()
-    for ch in (told, untold):
+    queue, notified, silent = s.queue("q"), s.channel(), s.wire(capabilities={}).channel()
+    for ch in (notified, silent):
         ch.ask(Basic.Consume(queue=queue, consumer_tag="c"))
     deleted = s.one(Queue.Delete(queue=queue))
-    return [deleted, told.answer(), told.more(), untold.more(), told.ask(Basic.Qos(prefetch_count=1)), told.ask(Basic.Cancel("c"))]
+    came = [notified.answer(), notified.more(), silent.more()]
+    return [deleted, *came, notified.ask(Basic.Qos(prefetch_count=1)), notified.ask(Basic.Cancel("c"))]
 
 
 @program
@@ -279,11 +280,11 @@ def unknown_delivery_tags(s: Stage) -> Any:
             ch.get(queue, no_ack=False)
         for each in settle:
             ch.send(each)
-        told = ch.ask(Basic.Qos(prefetch_count=1))
+        reported = ch.ask(Basic.Qos(prefetch_count=1))
         if not ch.closed:
             ch.ask(Channel.Close(200, "", 0, 0))
         s.channel().wait_count(queue, 5)
-        return told
+        return reported
 
     return {
         "ack 99": wrong(Basic.Ack(99)),

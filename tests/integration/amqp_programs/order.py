@@ -7,7 +7,7 @@ from typing import Any
 
 from pika.spec import Basic, Channel, Confirm, Connection, Tx
 
-from tests.amqp_wire import Ch, Gone, told
+from tests.amqp_wire import Ch, Gone, reported
 from tests.integration.amqp_programs.guarantees import settled
 from tests.integration.amqp_programs.stage import Stage, program
 
@@ -104,7 +104,7 @@ def a_committed_return_comes_before_the_next(s: Stage) -> Any:
     ch.send(Basic.Nack(1, requeue=True))
     ch.send(Tx.Commit())
     items = [ch.item(), ch.item()]
-    assert [told(item) for item in items if not isinstance(item, tuple)] == ["Tx.CommitOk"]
+    assert [reported(item) for item in items if not isinstance(item, tuple)] == ["Tx.CommitOk"]
     return [first, [letter(item) for item in items if isinstance(item, tuple)], ch.more()]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from pika import frame, spec
 from pika.spec import Basic, Channel, Connection, Queue
 
-from tests.amqp_wire import HEADER, QUIET_S, Ch, Gone, Wire, told
+from tests.amqp_wire import HEADER, QUIET_S, Ch, Gone, Wire, reported
 from tests.integration.amqp_programs.stage import Stage, program
 
 #: RabbitMQ takes three seconds to hang up on who has not logged in; and a machine may pause.
@@ -26,7 +26,7 @@ def _end(wire: Wire, channel: int, last: float) -> list[Any]:
     said: list[Any] = []
     try:
         while (item := wire.next(channel, max(last - time.monotonic(), 0.05))) is not None:
-            said.append(told(item))
+            said.append(reported(item))
             if isinstance(item, Connection.Close):
                 wire.send(0, Connection.CloseOk())
                 return said
@@ -120,7 +120,7 @@ def virtual_hosts(s: Stage) -> Any:
         wire.to_tune()
         wire.send(0, Connection.TuneOk(100, 131_072, 0))
         wire.send(0, Connection.Open(vhost))
-        said.append(told(wire.next(0)))
+        said.append(reported(wire.next(0)))
     return said
 
 
@@ -188,7 +188,7 @@ def goodbyes(s: Stage) -> Any:
     wire = s.wire()
     wire.channel()
     wire.send(0, Connection.Close(200, "bye", 0, 0))
-    first = told(wire.next(0))
+    first = reported(wire.next(0))
     ch = s.channel()
     closed = [ch.ask(Channel.Flow(True)), ch.ask(Channel.Close(200, "bye", 0, 0)), ch.ask(Channel.Open()), ch.ask(Channel.Flow(True))]
     return [first, closed, s.one(Channel.Flow(False))]
@@ -199,13 +199,13 @@ def nothing_but_the_close_is_heard_on_a_channel_that_is_closing(s: Stage) -> Any
     wire, queue = s.wire(), s.queue("q")
     ch = wire.channel()
     ch.send(Queue.Declare(queue=s("missing"), passive=True))
-    first = told(wire.next(1))
+    first = reported(wire.next(1))
     wire.send(1, Queue.Declare(queue=s("missing"), passive=True))
     wire.send(1, Basic.Publish(exchange="", routing_key=queue))
     wire.content(1, b"not heard", spec.BasicProperties())
     wire.send(1, Channel.CloseOk())
     wire.send(1, Channel.Open())
-    return [first, told(wire.next(1)), s.channel().bodies(queue)]
+    return [first, reported(wire.next(1)), s.channel().bodies(queue)]
 
 
 @program
@@ -214,10 +214,10 @@ def both_close_the_channel_at_once(s: Stage) -> Any:
     ch = wire.channel()
     ch.send(Queue.Declare(queue=s("missing"), passive=True))
     ch.send(Channel.Close(200, "bye", 0, 0))
-    said = [told(wire.next(1)), told(wire.next(1))]
+    said = [reported(wire.next(1)), reported(wire.next(1))]
     wire.send(1, Channel.CloseOk())
     wire.send(1, Channel.Open())
-    return [said, told(wire.next(1))]
+    return [said, reported(wire.next(1))]
 
 
 @program
@@ -304,7 +304,7 @@ def heartbeats(s: Stage) -> Any:
 def no_heartbeats(s: Stage) -> Any:
     wire = s.wire(heartbeat=0)
     try:
-        return [told(wire.next(0, 1.2)), wire.channel().ask(Basic.Qos())]
+        return [reported(wire.next(0, 1.2)), wire.channel().ask(Basic.Qos())]
     except Gone:
         return "gone"
 
@@ -323,7 +323,7 @@ def frames_in_one_piece(s: Stage) -> Any:
     ]
     content = frame.Header(1, 1, spec.BasicProperties()).marshal() + frame.Body(1, b"x").marshal()
     wire.write(b"".join(frame.Method(*each).marshal() for each in methods) + content + frame.Method(1, Basic.Get(queue=queue)).marshal())
-    return [told(wire.next(number)) for number in (0, 1, 1, 1)]
+    return [reported(wire.next(number)) for number in (0, 1, 1, 1)]
 
 
 @program

@@ -65,12 +65,12 @@ VALUES: dict[str, list[Any]] = {
 
 @program
 def arguments_of_queues(s: Stage) -> Any:
-    told: dict[str, Any] = {}
+    reported: dict[str, Any] = {}
     for name, values in VALUES.items():
         for number, value in enumerate(values):
             answer = s.one(Queue.Declare(queue=s(f"{name}.{number}"), durable=True, arguments={name: value}))
-            told[f"{name}: {value!r}"] = answer if "Close" in answer else "accepted"
-    return told
+            reported[f"{name}: {value!r}"] = answer if "Close" in answer else "accepted"
+    return reported
 
 
 @program
