@@ -43,7 +43,7 @@ T = TypeVar("T")
 #: Verbs of this file that ask for no right, by why. Every other says before itself what it asks for (auth/access.py).
 FREE: Final[Mapping[str, str]] = {
     "the answer to who may what": "may check",
-    "told to a front end, which asks before it tells anybody": "queues when_queue_goes find_queue queues_of find_message consumers_of"
+    "answers to a front end, which asks before it shows them": "queues when_queue_goes find_queue queues_of find_message consumers_of"
     " dead_letter_queues"
     " list_policies settings commanded_settings settings_with touched_by in_force settings_of explain"
     " answer_bytes list_virtual_hosts open_connections",
@@ -101,7 +101,7 @@ class Administration(Engine):
         return self.state.post_office.queues
 
     def when_queue_goes(self, listener: Callable[[Queue], None]) -> None:
-        """It is told of every queue that is removed."""
+        """It is called with every queue that is removed."""
         self.resources.queue_gone.append(listener)
 
     def find_queue(self, name: str) -> Queue | None:
@@ -295,7 +295,7 @@ class Administration(Engine):
 
     @needs((Right.MANAGE, at_queue), audited=True)
     def delete_queue(self, who: Who, queue: Queue, answer: Callable[[], None] | None = None) -> int:
-        """The same at once; its consumers are told, after ``answer``."""
+        """The same at once; its consumers are notified, after ``answer``."""
         return self._delete_queue(queue, answer)
 
     def _delete_queue(self, queue: Queue, answer: Callable[[], None] | None = None) -> int:

@@ -152,7 +152,7 @@ class Broker(Administration):
         return producer
 
     def give_credit(self, producer: Producer) -> None:
-        """It may send from now on, and is told how much."""
+        """It may send from now on, and is granted its credit."""
         self.flow.open(producer)
 
     def charge(self, producer: Producer, messages: int, size: int) -> bool:
@@ -168,7 +168,7 @@ class Broker(Administration):
         self.flow.top_up(producer)
 
     def notify_blocked(self, producer: Producer) -> None:
-        """See FlowControl.tell."""
+        """See FlowControl.notify_blocked."""
         self.flow.notify_blocked(producer)
 
     def send(self, producer: Producer, first: int, messages: list[Message]) -> tuple[int, Refused] | None:
@@ -239,7 +239,7 @@ class Broker(Administration):
         self.recorder.when_stored(callback)
 
     def may_answer(self, queue: Queue, reference: MessageReference | None = None) -> bool:
-        """Whether what was found in the queue may be told before anything more is on disk: that message, or that there is none."""
+        """Whether what was found in the queue may be answered before anything more is on disk: that message, or that there is none."""
         if queue.dead_lettering:
             return False
         return reference is None or (not reference.counted and self.recorder.ids_reserved)

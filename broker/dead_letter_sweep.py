@@ -29,7 +29,7 @@ _EVERY_S: Final = 2.0
 _TIMES: Final = 30
 #: Removed, and written into one archive, at a time.
 _BATCH: Final = 5_000
-#: What cannot be archived is told of so often.
+#: What cannot be archived is logged so often.
 _WARN_EVERY_S: Final = 600.0
 
 
@@ -60,7 +60,7 @@ class DeadLetterSweep:
             self._task.cancel()
 
     async def _run(self) -> None:
-        """Looks again and again; what goes wrong once is told, and tried again the next time."""
+        """Looks again and again; what goes wrong once is logged, and tried again the next time."""
         while True:
             await asyncio.sleep(max(_EVERY_S, _TIMES * self._counting_s))
             try:

@@ -48,7 +48,7 @@ def problems(broker: Broker, config: Config) -> list[ConfigProblem]:
 
 
 def declare(broker: Broker, config: Config) -> None:
-    """Makes them. What cannot be made is told of and left out: at a start the others are wanted all the same."""
+    """Makes them. What cannot be made is logged and left out: at a start the others are wanted all the same."""
 
     def make(path: str, job: Callable[..., object], *arguments: Any) -> None:
         try:

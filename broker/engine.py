@@ -177,7 +177,7 @@ class Engine:
             self._every_second(now_ms)
 
     def _nothing_for(self, consumer: Consumer) -> bool:
-        """Whether a pull may be told that there is nothing: what is on disk only, or was given back, may still come."""
+        """Whether a pull may be answered that there is nothing: what is on disk only, or was given back, may still come."""
         return consumer.queue not in self.state.ready and not consumer.returning and not self.state.pager.may_find(consumer)
 
     def weigh_declared(self) -> None:

@@ -183,7 +183,7 @@ class LogWriter(logging.Handler):
         self._now_s = now_s
         self._flush_s = flush_s
         self._sparing = Sparing()
-        #: Something was left out and not told of yet.
+        #: Something was left out and not reported yet.
         self._spares = False
         #: A sink among them is where the lines behind it go.
         self._lines: SimpleQueue[str | Sink | None] = SimpleQueue()

@@ -56,7 +56,7 @@ def at_new_address(broker: Engine, _: Connection, __: int, name: str) -> Iterabl
 def published_to(
     _: Engine, connection: Connection, exchange: str, key: str, headers: Mapping[str, Any], more_keys: Sequence[str] = ()
 ) -> Iterable[Place]:
-    """Settling what one holds asks for nothing, nor does telling why it failed."""
+    """Settling what one holds asks for nothing, nor does reporting why it failed."""
     if exchange == FAILURE:
         return ()
     return _exchange(prefix_of(connection.virtual_host), exchange, (key, *more_keys))

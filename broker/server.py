@@ -347,7 +347,7 @@ class Server:
         return changed
 
     def reload_on_signal(self) -> None:
-        self._calls.start(self.reload(), lambda answer: None)  # the log tells what came of it
+        self._calls.start(self.reload(), lambda answer: None)  # the log says what came of it
 
     def record_settings(self) -> None:
         self.broker.recorder.batch.settings(self._clock.now_ms(), self.config.journal_settings(self.broker.settings))

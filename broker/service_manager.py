@@ -1,4 +1,4 @@
-"""What the service manager that started the process is told of it: systemd, or who speaks sd_notify(3) as it does."""
+"""Notifies the service manager that started the process: systemd, or who speaks sd_notify(3) as it does."""
 
 from __future__ import annotations
 

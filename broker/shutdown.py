@@ -1,4 +1,4 @@
-"""How a broker stops: nothing more is handed out, what was asked for is answered, clients are told; all of it within a time."""
+"""How a broker stops: nothing more is handed out, what was asked for is answered, clients are notified; all of it within a time."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def until_stopped(server: Serving, journal: Journal, listeners: list[async
 
 
 async def drain(server: Serving, journal: Journal) -> None:
-    """Nothing more is handed out, what was asked for is answered, and clients are told; in a few seconds."""
+    """Nothing more is handed out, what was asked for is answered, and clients are notified; in a few seconds."""
     server.broker.stopping = True
     until_s = asyncio.get_running_loop().time() + _ANSWERS_S
     try:
@@ -73,7 +73,7 @@ async def drain(server: Serving, journal: Journal) -> None:
                 await asyncio.sleep(_LOOK_S)
     except TimeoutError:
         log.info(
-            "connections-cut: %d connections did not hang up within %d s of being told, and are cut", len(server.sockets()), _GOODBYE_S
+            "connections-cut: %d connections did not hang up within %d s of being notified, and are cut", len(server.sockets()), _GOODBYE_S
         )
 
 

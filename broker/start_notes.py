@@ -107,7 +107,7 @@ def changes(queues: Mapping[str, Queue], before: Mapping[str, Any] | None) -> di
         try:
             was = _rules_before(queue, repository, unrecorded=recorded is None)
         except Refused:
-            continue  # what it was declared with is not understood any more; its recovery told so
+            continue  # what it was declared with is not understood any more; its recovery logged that
         now = _rules(queue, queue.settings)
         if was != now:
             differences = [f"{what.replace('_', ' ')} {a} → {b}" for what, a, b in zip(_Rules._fields, was, now, strict=True) if a != b]

@@ -424,7 +424,7 @@ class Connection(Operations):
         self._fail(ConnectionLost(last.code if not self._passing else "connection-lost", why, last.fix))
 
     def _fail(self, error: HomingError) -> None:
-        """It will not come back: everything that waits is told."""
+        """It will not come back: everything that waits is notified."""
         self.last_error = error
         self._link.end(error)
         self._set(ConnectionState.FAILED)

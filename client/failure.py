@@ -1,4 +1,4 @@
-"""What a failure looked like, as it is told to the broker (docs/protocol.md 2.4)."""
+"""What a failure looked like, as it is reported to the broker (docs/protocol.md 2.4)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .validation import HIGHEST_INT64, check_whole
 #: What is longer still is cut in its middle; there the broker leaves out what a pattern may have known only with the rest.
 MAX_TRACEBACK_CHARACTERS: Final = 65_536
 MAX_FAULT_TEXT_CHARACTERS: Final = 16_384
-#: Base classes that are told, the nearest first.
+#: Base classes that are reported, the nearest first.
 MAX_BASES: Final = 32
 #: From a signal's, negated, to the highest that Windows has.
 EXIT_STATUSES: Final = (-(1 << 31), (1 << 32) - 1)

@@ -156,7 +156,7 @@ class Link:
             reply.fail(error)
 
     def end(self, error: HomingError) -> None:
-        """No connection will stand again; whoever waits for one is told. The first reason stays."""
+        """No connection will stand again; whoever waits for one is notified. The first reason stays."""
         if self.gone is None:
             self.gone = error
             self._up.wake_all()

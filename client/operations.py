@@ -62,7 +62,7 @@ class Operations:
                 raise UsageError("invalid-argument", "both a body and a patch are given", "give one of them")
             page = await self.call("peek-dead-letters", queue=queue, filter={"message_ids": [message_id]})
             if not page["messages"]:
-                raise CallError("no-such-message", f"message {message_id} is not in queue {queue}", "homing history tells where it went")
+                raise CallError("no-such-message", f"message {message_id} is not in queue {queue}", "homing history shows where it went")
             body = patched(page["messages"][0]["body"], patch)
         wanted = {"message_id": message_id, "body": body, "set": properties or {}, "unset": without_properties or []}
         done = await self.call("edit", queue=queue, edits=[wanted], to=to, keep_original=keep_original, signed=signed)
@@ -76,6 +76,6 @@ class Operations:
         found = (await self.call("history", message_id=message_id))["references"]
         if len(found) != 1:
             where = ", ".join(each["queue"] for each in found) or "no queue"
-            code, fix = ("invalid-argument", "name one of them") if found else ("no-such-message", "homing history tells where it went")
+            code, fix = ("invalid-argument", "name one of them") if found else ("no-such-message", "homing history shows where it went")
             raise CallError(code, f"message {message_id} is in {where}", fix)
         return str(found[0]["queue"])

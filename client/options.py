@@ -33,7 +33,7 @@ class ConnectionOptions:
     close_timeout_ms: int = 10_000
     client_id: str | None = None
     product: str = "homing-python"
-    #: The broker keeps them with each failure. ``tell_host`` False: neither is told.
+    #: The broker keeps them with each failure. ``tell_host`` False: neither is sent.
     program_version: str | None = None
     tell_host: bool = True
     #: With TLS, files in PEM: who may issue the broker's certificate, if not those that the system trusts; one's own certificate and its

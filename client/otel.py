@@ -224,7 +224,7 @@ class _Settlement(Settlement):
 
 @contextmanager
 def _recording_error(span: Span) -> Iterator[None]:
-    """What ends the block is told of, by the code of an error of ours."""
+    """Records what ends the block, by the code of an error of ours."""
     try:
         yield
     except Exception as error:

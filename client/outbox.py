@@ -320,7 +320,7 @@ class Outbox:
         self._messages_credit = self._bytes_credit = 0
 
     def drop_waiting(self, error: HomingError) -> None:
-        """A transaction was rolled back: what was not yet written of it goes as well, and whoever waits for it is told."""
+        """A transaction was rolled back: what was not yet written of it goes as well, and whoever waits for it is notified."""
         for each in self.waiting:
             each._settle(error)
         self.waiting.clear()

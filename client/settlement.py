@@ -185,7 +185,7 @@ class Settlement:
             wire.mark(self)
 
     def lost_of(self, scope: object | None) -> list[Message]:
-        """A message of this worker's (None: of anybody's) that a lost connection took along and nobody was told of; at most one each."""
+        """A message of this worker's (None: of anybody's) that a lost connection took along, not reported yet; at most one each."""
         return [message for owner, message in self._lost.items() if scope in (None, owner)]
 
     async def acknowledge_confirmed(self, messages: Iterable[Message]) -> None:

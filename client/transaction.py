@@ -171,7 +171,7 @@ class Transaction:
             return  # which rolled it back as well
 
     def drop_unwritten(self, why: str) -> None:
-        """Sends that have not left are taken back; whoever waits for them is told."""
+        """Sends that have not left are taken back; whoever waits for them is notified."""
         for outbox in list(self._outboxes):
             outbox.drop_waiting(_rolled_back(why))
 

@@ -1,6 +1,6 @@
 """Homing: a message broker whose messages always find their way home, and its client.
 
-What a program needs is here; what each name does is told in ``homing.client`` and in docs/client.md::
+What a program needs is here; what each name does is described in ``homing.client`` and in docs/client.md::
 
     import homing
 

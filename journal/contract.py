@@ -201,7 +201,7 @@ HopRecord = tuple[int, HopDetail]
 
 
 class Program(TypedDict, total=False):
-    """What a consumer's client told of itself."""
+    """What a consumer's client said of itself."""
 
     client_id: str
     host: str

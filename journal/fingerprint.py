@@ -1,6 +1,6 @@
 """The fingerprint of a fault: equal for failures that look alike, on any host, after any deploy, under any Python, and after any restart.
 
-It is stored with each attempt, names the live fault groups, and is what reports group by. A pure function of what a failure told:
+It is stored with each attempt, names the live fault groups, and is what reports group by. A pure function of what a failure report says:
 changed in any way, it gets another VERSION, and faults on record are mapped by ``of_fault``.
 """
 
@@ -38,7 +38,7 @@ _COMPREHENSIONS: Final = ("<listcomp>", "<dictcomp>", "<setcomp>")
 
 
 def fingerprint(error_class: str, text: str, traceback: str) -> str:
-    """``2-`` and 16 hex digits. ``error_class``: the error's type, or, where the client told none, how the delivery ended."""
+    """``2-`` and 16 hex digits. ``error_class``: the error's type, or, where the client reported none, how the delivery ended."""
     key = "\n".join((error_class, plain(text), *_frames(traceback[-_MOST_TRACEBACK:])))
     return _PREFIX + hashlib.blake2b(key.encode("utf-8", "replace"), digest_size=8).hexdigest()
 

@@ -53,7 +53,7 @@ class Journal:
         self.space_low = False
         #: Called on the loop with the new value each time space_low changes: producers stop, or go on.
         self.on_space: Callable[[bool], None] = lambda low: None
-        #: Called on the loop after each commit, when those that waited for it have been told, and after upkeep.
+        #: Called on the loop after each commit, when those that waited for it have been notified, and after upkeep.
         self.on_commit: Callable[[], None] = lambda: None
         #: Upkeep is due after a commit, or may be: what is much to write had better wait for it, else those beside it wait for both.
         self.tidying = False

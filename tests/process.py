@@ -169,7 +169,7 @@ class HomingCommand:
 
 
 def wait_until(what: str, holds: Any, timeout_s: float = 20.0) -> None:
-    """Polls ``holds()`` until it is true; for effects that a test sees from outside and cannot be told about."""
+    """Polls ``holds()`` until it is true; for effects that a test sees from outside and is not notified of."""
     end = time.monotonic() + timeout_s
     while not holds():
         assert time.monotonic() < end, f"waited {timeout_s} s in vain until {what}"

@@ -87,7 +87,7 @@ def analyze(
     All may be paths on any file system that Spark knows. ``master``: where Spark runs, this machine by default. ``on_damage``: ``refuse``
     what is damaged or foreign, or ``skip`` it and name it in the report. ``store``: a directory that keeps what was merged, so that the
     next run reads only new exports. ``memory``: as spark_session's. ``only``: these tables, and no page. ``fail_if``: limits
-    (limits.parse_limit) that the summary tells about. ``since``, ``until``: only of this time (Window.parse). An
+    (limits.parse_limit) that the summary reports on. ``since``, ``until``: only of this time (Window.parse). An
     earlier report in ``out`` is replaced. Raises AnalyticsError.
     """
     from ..input.inputs import is_small
@@ -113,7 +113,7 @@ def analyze(
 def _import_early() -> None:
     """What is needed later, while Java starts and Python waits for it."""
     for name in ("pyarrow.parquet", "statsmodels.duration.survfunc", "jinja2"):
-        with suppress(ImportError):  # told where it is needed
+        with suppress(ImportError):  # reported where it is needed
             import_module(name)
 
 
@@ -241,7 +241,7 @@ def _heard(spark: SparkSession, steps: _Steps) -> Iterator[None]:
     over, tracker = Event(), spark.sparkContext.statusTracker()
 
     def listen() -> None:
-        with suppress(Py4JError, ConnectionError):  # Java has ended: whoever waits for a result is told why
+        with suppress(Py4JError, ConnectionError):  # Java has ended: whoever waits for a result is given the reason
             while not over.wait(BEAT_S):
                 stages = [info for stage in tracker.getActiveStageIds() if (info := tracker.getStageInfo(stage)) is not None]
                 done, tasks = sum(each.numCompletedTasks for each in stages), sum(each.numTasks for each in stages)

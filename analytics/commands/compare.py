@@ -74,7 +74,7 @@ def _check_apart(before: Export, after: Export) -> None:
             at = datetime.fromtimestamp(early[1] // 60_000_000 * 60, UTC)
             raise AnalyticsError(
                 "one-period",
-                f"Broker {broker} has told both exports of the same time: each holds all that its history still knows.",
+                f"Both exports of broker {broker} are of the same time: each holds all that its history still knows.",
                 f"End the first period and begin the second: --until {at:%Y-%m-%dT%H:%M} --since {at:%Y-%m-%dT%H:%M}, or another time.",
             )
 

@@ -114,7 +114,7 @@ def sentence(rows: Sequence[dict[str, Any]]) -> str:
     dead, work = whole["dead_letters"], whole["deliveries"]
     if dead["low"] is None:
         return (
-            "What would come of it cannot be told: of most of these errors nobody ever saw a second attempt; "
+            "What would come of it cannot be known: of most of these errors nobody ever saw a second attempt; "
             f"{number(dead['recorded'] or 0)} messages died on record"
         )
     died, deliveries = (_between(row) for row in (dead, work))

@@ -109,7 +109,7 @@ class Export:
 
 
 def check_local(dump: str) -> Manifest | None:
-    """What can be said without Spark, so that a wrong path is told at once.
+    """What can be said without Spark, so that a wrong path is reported at once.
 
     None where only Spark can tell: paths on other file systems, and directories of several exports.
     """
@@ -133,7 +133,7 @@ def check_local(dump: str) -> Manifest | None:
 def is_small(dumps: Sequence[str], skip: bool) -> bool:
     """Whether these are single exports here of less than SMALL_ROWS each, so that Spark can be started for little.
 
-    Also tells at once what is wrong with a path on this machine, unless it is to ``skip`` that.
+    Also reports at once what is wrong with a path on this machine, unless it is to ``skip`` that.
     """
     if skip:
         return False
@@ -389,13 +389,13 @@ def _read_group(spark: SparkSession, table: str, version: int, columns: dict[str
     from pyspark.sql import functions as F
 
     paths = [path for each in members for path in each.files[table]]
-    # The footers have told the columns: Spark need not look again.
+    # The columns are known from the footers: Spark need not look again.
     fields = ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
     frame = spark.read.schema(fields).option("recursiveFileLookup", "true").parquet(*paths)
     made = schema.VERSIONS[version].get(table, {})
     shown = []
     for name, kind in TABLES[table]:
-        if name in columns and name not in made:  # the footers have told its type: nothing to parse
+        if name in columns and name not in made:  # its type is known from the footers: nothing to parse
             shown.append(F.col(name))
         else:
             shown.append(F.expr(f"CAST({made.get(name, 'NULL')} AS {SPARK_TYPES[kind]})").alias(name))

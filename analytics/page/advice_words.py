@@ -45,14 +45,14 @@ def _what_it_needs(row: Mapping[str, Any]) -> str:
     if row["last_two"] >= row["late_wins"]:
         late = f"{share(row['last_two'], row['succeeded'])} of the successes came with one of the last two attempts"
     if row["needs_ms"] is None:
-        return f"{late}, so more would come with later ones. How many, homing simulate tells with bounds."
+        return f"{late}, so more would come with later ones. How many, homing simulate shows with bounds."
     text = f"{row['error_class']} would need about {span(row['needs_ms'])} for 99 of 100 to succeed"
     same, doubled = attempts_for(row, row["needs_ms"]), attempts_for(row, row["needs_ms"], multiplier=2.0)
     ways = [] if same is None else [f"max-delivery-attempts: {same} with the delays as they are"]
     if doubled is not None and (same is None or doubled < same):
         ways.append(f"{doubled} with {_doubling(row, doubled)}")
     how = f": {', or '.join(ways)}" if ways else ""
-    return f"{text}{how}. {late}. The need is modelled; homing simulate tells with bounds what a change comes to."
+    return f"{text}{how}. {late}. The need is modelled; homing simulate shows with bounds what a change comes to."
 
 
 def _doubling(row: Mapping[str, Any], attempts: int) -> str:

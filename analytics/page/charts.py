@@ -19,7 +19,7 @@ LEFT, RIGHT, TOP, BOTTOM = 52, 8, 10, 28
 
 
 class Bar(NamedTuple):
-    """One column: its label below (empty: none), what a pointer resting on it is told, and its values from the bottom up."""
+    """One column: its label below (empty: none), what a pointer resting on it is shown, and its values from the bottom up."""
 
     label: str
     hint: str

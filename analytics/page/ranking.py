@@ -15,7 +15,7 @@ from .tables import Row, first_rows
 Tables = Mapping[str, Any]
 #: Rows of a table that are looked at; they come with the worst first.
 LOOKED_AT = 50
-#: Of a fault that fewer messages met it is not told that it is new.
+#: A fault that fewer messages met is not reported as new.
 ENOUGH = 20
 
 

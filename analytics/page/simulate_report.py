@@ -55,7 +55,7 @@ def _row(name: str, row: Row, less: bool) -> dict[str, Any]:
         "queue": row["queue"],
         "recorded": shown(name, recorded),
         "expected": shown(name, expected),
-        "between": "cannot be told" if low is None else _between(shown(name, low), shown(name, high)),
+        "between": "cannot be known" if low is None else _between(shown(name, low), shown(name, high)),
         "at": None if recorded is None else 100 * recorded / most,
         "middle": None if expected is None else 100 * expected / most,
         "left": 0.0 if low is None else 100 * low / most,

@@ -54,7 +54,7 @@ def _of_kind() -> tuple[Column, Column]:
 
 
 def faults(kinds: DataFrame) -> DataFrame:
-    """``error_kinds``, each with its ``cluster``: the number of the fault that it is a way of telling."""
+    """``error_kinds``, each with its ``cluster``: the number of the fault that it is a form of."""
     from pyspark.ml.feature import HashingTF, MinHashLSH, RegexTokenizer
     from pyspark.sql import functions as F
 

@@ -20,7 +20,7 @@ def failed_most(messages: DataFrame, attempts: DataFrame, limit: int = LIMIT) ->
     from pyspark.sql import functions as F
 
     key = ["broker_id", "message_id"]
-    # Numbers first, of all messages; what is told of one is then looked up for a few.
+    # Numbers first, of all messages; what is shown of one is then looked up for a few.
     failed = messages.where("failed_attempts > 0").groupBy(*key).agg(F.sum("failed_attempts").alias("failed_attempts"))
     most = failed.orderBy(F.desc("failed_attempts"), "message_id", "broker_id").limit(limit)
     latest = F.max_by(F.struct("queue", "state", "outcome", "reason"), "sequence")

@@ -18,7 +18,7 @@ def releases(attempts: DataFrame, served: DataFrame) -> DataFrame:
     """One row for each broker, queue, error class and program (``client_id``, ``host``, ``version``) that met it: ``failed`` (attempts on
     record), ``deliveries`` of that program, ``others_failed`` and ``others_deliveries`` of all others of the queue; ``lift``: how many
     times as often as these it fails so, null where these never did or there are none; ``suspect``: far more often, beyond chance; and when
-    the program met the fault: ``first_at``, ``last_at``. ``served``: deliveries_by_consumer. Programs that told nothing of themselves are
+    the program met the fault: ``first_at``, ``last_at``. ``served``: deliveries_by_consumer. Programs that said nothing of themselves are
     left out.
     """
     from pyspark.sql import Window

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 #: pandas comes without types.
 Table = Any
-#: Up to so many distinct times are told as they are; above it times are rounded up to a grid of STEPS for each factor of ten.
+#: Up to so many distinct times are shown as they are; above it times are rounded up to a grid of STEPS for each factor of ten.
 DISTINCT, STEPS = 1_000_000, 100
 _COLUMNS = dict.fromkeys(("broker_id", "queue", "error_class", "by"), "string") | dict.fromkeys(
     ("at", "at_risk", "succeeded", "died", "censored"), "bigint"

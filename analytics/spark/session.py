@@ -60,13 +60,13 @@ def spark_session(master: str | None = None, *, ui: bool = False, small: bool = 
     try:
         yield session
     finally:
-        with suppress(Py4JNetworkError, ConnectionError):  # Java has ended before: who is told of that is told why
+        with suppress(Py4JNetworkError, ConnectionError):  # Java has ended before: who hears of that is given the reason
             session.stop()
 
 
 @contextmanager
 def with_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """What a session can be told while it runs, taken back at the end."""
+    """Settings that a session can be given while it runs, taken back at the end."""
     before = {key: spark.conf.get(key, None) for key in settings}
     for key, value in settings.items():
         spark.conf.set(key, value)
@@ -103,7 +103,7 @@ def _start(master: str | None, ui: bool, small: bool, memory: str | None) -> Spa
             first_line = (str(error).strip() or repr(error)).splitlines()[0]
             raise AnalyticsError("spark-start", f"Spark did not start: {first_line}", "See the lines above; check --master.") from error
     _remember_functions(session)
-    # What goes wrong is raised here and told once, in a sentence, instead of once for each task that it stopped.
+    # What goes wrong is raised here and reported once, in a sentence, instead of once for each task that it stopped.
     session.sparkContext.setLogLevel("FATAL")
     if submitted and _is_local(session.sparkContext.master) and not session.sparkContext.getConf().contains(_PARTITIONS):
         session.conf.set(_PARTITIONS, _few_partitions())

@@ -1,6 +1,6 @@
 """The figures of a what-if for which every single attempt is needed: how many retries end in one second, and who overtakes whom.
 
-Order is told for **neighbours**: two messages of one key that follow each other in sent order, of those on record, one of which failed at
+Order is shown for **neighbours**: two messages of one key that follow each other in sent order, of those on record, one of which failed at
 least once. A pair is out of order when both succeed, the later one first. The key is what ``message-key-property`` named
 (docs/settings.md); a queue of whose failed messages none has a key counts as one key. Messages that succeed at once are on record, and
 so among the neighbours, where the broker keeps all history (``history: full``).

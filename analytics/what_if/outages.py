@@ -1,4 +1,4 @@
-"""When what messages depend on was down: stretches of time in which every attempt failed, told apart from trouble of each message's own.
+"""When what messages depend on was down: stretches of time in which every attempt failed, distinguished from trouble of each message's own.
 
 Of the messages of a queue and error class that succeeded in the end, the attempts after each other are *runs* of failures and of successes.
 Where nearly all of both stand in runs of ENOUGH at least, time decided, and the runs of failures are outages. Where single messages have

@@ -300,7 +300,7 @@ def play(stays: DataFrame, chances: DataFrame, seed: int, replicates: int, *, ti
         "before_ms",
         *keep,
         F.when(same, F.col("success_ms")).when(end["won"], end["at_ms"]).alias("success_ms"),
-        # Of a class of which nobody saw a second attempt nothing can be told, where the new policy makes one.
+        # Of a class of which nobody saw a second attempt nothing can be known, where the new policy makes one.
         (modelled & F.col("blind") & ~F.col("verdict")).alias("blind"),
         F.when(same, F.col("died")).otherwise(dead).alias("dead"),
         F.when(same, tries).otherwise(end["n"]).alias("deliveries"),

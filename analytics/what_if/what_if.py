@@ -45,7 +45,7 @@ def what_if(
     ``observed_share``: of the outcomes that the simulation had to ask for, how many the record itself answers. ``details=False`` leaves
     out peaks and order, which need every single attempt. ``small``: the input is (Manifest.is_small). ``recorded``, ``queues``,
     ``until_us``: as of with_policy and failed_stays. Where more than BLIND of a queue's messages met errors of which nobody saw a second
-    attempt, and the new policy makes one, what comes of it cannot be told: ``expected``, ``low`` and ``high`` are null.
+    attempt, and the new policy makes one, what comes of it cannot be known: ``expected``, ``low`` and ``high`` are null.
     """
     from pyspark.sql import functions as F
 

@@ -27,7 +27,7 @@ _MOST_CHARACTERS: Final = 128
 _REMEMBERED: Final = 10_000
 #: Called like the verb; says for what its right is asked.
 Find = Callable[..., Iterable[Place]]
-#: One line of the audit: see Access.tell.
+#: One line of the audit: see Access.record.
 WriteLine = Callable[[dict[str, Any]], None]
 
 
@@ -43,7 +43,7 @@ class Who(Protocol):
 
 
 class AccessRefused(Refused):
-    """A right is missing, and the audit was told."""
+    """A right is missing, and the audit has it."""
 
 
 class Needs(NamedTuple):

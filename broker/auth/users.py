@@ -52,7 +52,7 @@ class Users:
         self._users: Mapping[str, User] = {}
         self.hashes: Mapping[str, str] = {}
         self._rights: dict[str, Rights] = {}
-        #: Told whose logins are over (None: everybody's, as there are users now), and whose rights are others.
+        #: Called with whose logins are over (None: everybody's, as there are users now), and whose rights are others.
         self.changed: list[Callable[[frozenset[str] | None, frozenset[str]], None]] = []
 
     def find(self, name: str) -> User | None:
@@ -76,7 +76,7 @@ class Users:
         self._take_up()
 
     def restore(self, contents: Mapping[str, Mapping[str, Any]]) -> None:
-        """What the journal kept. A grant that is not understood any more is told of and left out."""
+        """What the journal kept. A grant that is not understood any more is logged and left out."""
         for name, content in contents.items():
             grants = list[Grant]()
             for said in content["grants"]:

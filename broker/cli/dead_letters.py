@@ -25,7 +25,7 @@ Hops = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Death:
-    """``error``: type and text; ``said``: the reason given with the failure; None where nobody told, or the history has ended."""
+    """``error``: type and text; ``said``: the reason given with the failure; None where nobody said, or the history has ended."""
 
     reason: str
     queue: str

@@ -219,14 +219,14 @@ async def _dead_of(connection: Any, fault: str) -> tuple[str, list[str]]:
 
 @app.command()
 def mute(fault: Fault, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
-    """Have nothing more told of a fault; it is counted as ever."""
+    """Report nothing more of a fault; it is counted as ever."""
     _said(url, as_json, "is muted", "mute-fault", fault=fault)
 
 
 @app.command()
 def unmute(fault: Fault, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
-    """Have a muted fault told of again."""
-    _said(url, as_json, "is told of again", "mute-fault", fault=fault, muted=False)
+    """Report a muted fault again."""
+    _said(url, as_json, "is reported again", "mute-fault", fault=fault, muted=False)
 
 
 @app.command()
@@ -236,7 +236,7 @@ def fixed(
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Say that a fault is fixed. Should that version, or a later one, fail so again, the fault is shown as back, and the log tells."""
+    """Say that a fault is fixed. Should that version, or a later one, fail so again, the fault is shown as back, and the log says so."""
     _said(url, as_json, f"is said to be fixed{f' in {version}' if version else ''}", "fault-fixed", fault=fault, version=version)
 
 

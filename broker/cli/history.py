@@ -54,7 +54,7 @@ def history(
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Tell the life of a message: sent, each attempt and why it failed, how long it waited, and where it is now."""
+    """Show the life of a message: sent, each attempt and why it failed, how long it waited, and where it is now."""
     if (message_id is None) == (queue is None) or (wanted and queue is None) or (data and queue):
         raise typer.BadParameter("name one message; or, of a running broker, --queue and which of its messages")
     if queue is not None:
@@ -206,7 +206,7 @@ def _outlook(found: dict[str, Any], prospects: list[dict[str, Any]]) -> list[str
 
 def _chances(home: dict[str, Any]) -> str:
     if "attempts" not in home:
-        return f"; homing explain {escape(home['address'])} tells how it is tried there."
+        return f"; homing explain {escape(home['address'])} shows how it is tried there."
     if home["attempts"] is None:
         return ", and is tried without end."
     life = home["life_ms"]

@@ -21,7 +21,7 @@ Data = Annotated[Path | None, typer.Option("--data", help="The data directory.",
 def export(
     out: Annotated[Path, typer.Option("--out", "-o", help="The directory to make; appears when it is whole.")],
     data: Data = None,
-    with_tracebacks: Annotated[bool, typer.Option("--with-tracebacks", help="Include tracebacks; they may tell secrets.")] = False,
+    with_tracebacks: Annotated[bool, typer.Option("--with-tracebacks", help="Include tracebacks; they may contain secrets.")] = False,
     wal_budget_mib: Annotated[
         int, typer.Option("--wal-budget", help="MiB by which a busy broker's write-ahead log may grow meanwhile.")
     ] = 768,

@@ -97,7 +97,7 @@ def shown_when_stopped(said: Callable[[], str]) -> Iterator[None]:
 async def in_pages(connection: Any, verb: str, **arguments: Any) -> dict[str, int]:
     """Calls the verb again where it left off, until it is at its end; returns ``messages`` and ``looked_at``, added up.
 
-    How far it is is shown on a terminal; Ctrl-C ends it between two steps, what was done is done, and how much that is is told.
+    How far it is is shown on a terminal; Ctrl-C ends it between two steps, what was done is done, and how much that is is shown.
     """
     after: Any = None
     done = {"messages": 0, "looked_at": 0}

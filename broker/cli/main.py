@@ -60,7 +60,7 @@ app = typer.Typer(
 
 Config = Annotated[Path | None, typer.Option("--config", "-c", help="The configuration file.", show_default="broker.yaml, if there is one")]
 
-BROKER, MESSAGES, LOOKING, OFFLINE = "The broker", "Messages", "What is, and why", "The journal and what it tells"
+BROKER, MESSAGES, LOOKING, OFFLINE = "The broker", "Messages", "What is, and why", "The journal and what it shows"
 
 
 def _version(wanted: bool) -> None:

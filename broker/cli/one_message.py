@@ -15,7 +15,7 @@ Number = Annotated[int, typer.Argument(help="The message's number; receive, peek
 
 
 def why(message_id: Number, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
-    """Tell why a message is not delivered now: what it waits for, who holds it, what stands in its way."""
+    """Show why a message is not delivered now: what it waits for, who holds it, what stands in its way."""
     from .client import call
 
     found = call(url, "why", message_id=message_id)
@@ -107,7 +107,7 @@ def delete(
     places = [each["queue"] for each in call(url, "why", message_id=message_id)["places"] if queue in (None, each["queue"])]
     if not places:
         where = f"queue {queue}" if queue is not None else "any queue"
-        fix = f"homing history {message_id} tells what became of it"
+        fix = f"homing history {message_id} shows what became of it"
         raise CommandError(ExitCode.NOT_FOUND, f"message {message_id} is not in {where}", fix, code="no-such-message")
     confirm(f"Message {message_id} goes for good, from {', '.join(places)}", yes)
     gone = call(url, "delete-message", message_id=message_id, queue=queue)

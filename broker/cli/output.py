@@ -151,7 +151,7 @@ def as_command_error(error: BaseException) -> CommandError | None:
         context = getattr(error, "ctx", None)
         where = context.command_path if context else "homing"
         said = error.format_message().rstrip(".").replace("Value error, ", "")
-        return CommandError(ExitCode.USAGE, said, f"{where} --help tells what it takes", code="usage")
+        return CommandError(ExitCode.USAGE, said, f"{where} --help shows what it takes", code="usage")
     code, fix = getattr(error, "code", None), getattr(error, "fix", None)
     if not isinstance(code, str) or not isinstance(fix, str):
         return None

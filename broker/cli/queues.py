@@ -216,7 +216,7 @@ def delete(
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Delete a queue with all that is in it; its consumers are told."""
+    """Delete a queue with all that is in it; its consumers are notified."""
     from .client import call
 
     found = call(url, "queue", queue=queue)

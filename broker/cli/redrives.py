@@ -24,7 +24,7 @@ StopAbove = Annotated[
     int, typer.Option("--stop-above", min=0, max=100, help="Stop when more per cent fail as before or die again, of 20 or more.")
 ]
 NoStop = Annotated[bool, typer.Option("--no-stop", help="Whatever becomes of them.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would be done, and what would come back.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done, and what would come back.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Until it has ended; exit code 1 where it stopped or was cancelled.")]
 
 #: What would most likely come back, for people.

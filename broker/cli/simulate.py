@@ -48,7 +48,7 @@ def simulate(
     for queue, rows in groupby(found.rows, key=lambda row: row["queue"]):
         for number, row in enumerate(rows):
             figure = row["figure"]
-            between = "cannot be told" if row["low"] is None else f"{shown(figure, row['low'])} – {shown(figure, row['high'])}"
+            between = "cannot be known" if row["low"] is None else f"{shown(figure, row['low'])} – {shown(figure, row['high'])}"
             seen = "–" if row["observed_share"] is None else f"{100 * row['observed_share']:.0f} %"
             name = "" if number else "all" if queue is None else queue
             table.add_row(escape(name), figure, shown(figure, row["recorded"]), shown(figure, row["expected"]), between, seen)

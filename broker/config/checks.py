@@ -14,7 +14,7 @@ from .source import ConfigProblem, KeyPath, show_path
 _ROOT: Final = "address-settings"
 #: What a list of delays cannot stand together with.
 _FORMULA_FIELDS: Final = ("redelivery_delay_ms", "redelivery_delay_multiplier", "redelivery_back_off")
-#: Who sets one of these has written a policy, and is told when it is a short one.
+#: Who sets one of these has written a policy, and is warned when it is a short one.
 _POLICY_FIELDS: Final = frozenset({*_FORMULA_FIELDS, "redelivery_delays_ms", "max_redelivery_delay_ms", "max_delivery_attempts"})
 
 
@@ -121,7 +121,7 @@ def settings_warnings(repository: AddressSettingsRepository, lines: Mapping[KeyP
 
 
 def _loss(layer: _Layer) -> list[ConfigProblem]:
-    """Where the dead letters go that have no address, told by the pattern that says so."""
+    """Where the dead letters go that have no address, shown by the pattern that says so."""
     settings = layer.settings
     if settings.dead_letter_address is not None or settings.max_delivery_attempts < 0:
         return []

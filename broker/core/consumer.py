@@ -101,7 +101,7 @@ class Program(TypedDict, total=False):
 
 
 class Client(NamedTuple):
-    """What the program behind a connection tells of itself; empty: nothing."""
+    """What the program behind a connection says of itself; empty: nothing."""
 
     client_id: str = ""
     host: str = ""

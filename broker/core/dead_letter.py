@@ -23,7 +23,7 @@ MAX_LENGTH: Final = "maxlen"
 REJECTED: Final = "rejected"
 #: All of these.
 REASONS: Final = (DELIVERY_LIMIT, POISON, NOT_RETRYABLE, EXPIRED, MAX_LENGTH, REJECTED)
-#: It was deleted by hand, alone: that is told of it, whatever else is not.
+#: It was deleted by hand, alone: that is recorded, whatever else is not.
 DELETED: Final = "deleted"
 
 

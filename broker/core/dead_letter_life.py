@@ -29,7 +29,7 @@ def limits_anything(settings: AddressSettingsRepository) -> bool:
 
 
 def excess(dead: Iterable[Mapping[str, Any]], settings_of: Callable[[str], AddressSettings], now_ms: int) -> Iterator[Excess]:
-    """``dead``: as journal.read.faults.dead tells. What has no source stays."""
+    """``dead``: as journal.read.faults.dead has it. What has no source stays."""
     lying: dict[tuple[int, str], list[Mapping[str, Any]]] = {}
     for each in dead:
         if each["source"]:

@@ -85,20 +85,20 @@ KINDS: Final = {
         "homing statistics",
     ),
 }
-#: Within this long ``most`` events of one kind are told of a queue.
+#: Within this long ``most`` events of one kind are sent of a queue.
 WINDOW_MS: Final = 600_000
 _MOST_WINDOWS: Final = 10_000
 
 
 class Rates:
-    """How many events of a kind were told of a queue lately; those of more queues than anybody watches are forgotten."""
+    """How many events of a kind were sent of a queue lately; those of more queues than anybody watches are forgotten."""
 
     def __init__(self) -> None:
-        #: When a window began, and how many were told in it.
+        #: When a window began, and how many were sent in it.
         self._sent: dict[tuple[str, str], tuple[int, int]] = {}
 
     def allow(self, name: str, queue: str, now_ms: int) -> bool:
-        """Whether another one may be told, and counts it then."""
+        """Whether another one may be sent, and counts it then."""
         began_ms, number = self._sent.get((name, queue), (now_ms, 0))
         if now_ms - began_ms >= WINDOW_MS:
             began_ms, number = now_ms, 0

@@ -11,7 +11,7 @@ _GROUP_BYTES: Final = 1200
 _PROGRAM_BYTES: Final = 400
 _HOUR_MS: Final = 3_600_000
 _GROWN: Final = 10
-#: client_id, host, version: what a program that met it told of itself.
+#: client_id, host, version: what a program that met it said of itself.
 Program = tuple[str, str, str]
 
 
@@ -34,7 +34,7 @@ class FaultGroup:
     programs: dict[Program, tuple[int, int]] = field(default_factory=dict)
     #: Messages died of it, and may lie somewhere still.
     died: bool = False
-    #: Nothing is told of it.
+    #: Nothing is reported of it.
     muted: bool = False
     #: The version that it is said to be gone from ("": whichever ran then), since when that is said, and when it was back.
     fixed_in: str | None = None
@@ -44,7 +44,7 @@ class FaultGroup:
     noted_ms: int = 0
     #: What it is charged, in bytes.
     charged: int = 0
-    #: Not kept: the hour that failures are counted in, how many came in it, and how many are to be told of next.
+    #: Not kept: the hour that failures are counted in, how many came in it, and how many are to be reported next.
     hour: int = -1
     in_hour: int = 0
     report_at: int = 0
@@ -60,7 +60,7 @@ class FaultGroup:
         return self.fingerprint.startswith(name) or self.fingerprint.partition("-")[2].startswith(name)
 
     def grown(self, number: int, now_ms: int) -> int:
-        """Counts failures. How many of this hour are to be told of now: 10, 100, 1,000, …; else 0."""
+        """Counts failures. How many of this hour are to be reported now: 10, 100, 1,000, …; else 0."""
         hour = now_ms // _HOUR_MS
         if hour != self.hour:
             self.hour, self.in_hour, self.report_at = hour, 0, _GROWN
@@ -73,7 +73,7 @@ class FaultGroup:
         return grown
 
     def is_back(self, version: str) -> bool:
-        """Whether a failure under this version of the program ("": not told) says that it is not fixed, and is the first that does."""
+        """Whether a failure under this version of the program ("": not reported) says that it is not fixed, and is the first that does."""
         if self.fixed_in is None or self.regressed_ms is not None:
             return False
         return not self.fixed_in or not version or _numbers(version) >= _numbers(self.fixed_in)

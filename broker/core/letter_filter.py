@@ -54,7 +54,7 @@ class Filter:
         return bool(self.properties or self.where or self.body_contains)
 
     def takes_group(self, group: FaultGroup | None, source: Callable[[], str | None]) -> bool:
-        """``group``: what they died of, None where it is not known any more; ``source``: where, as far as the group does not tell."""
+        """``group``: what they died of, None where it is not known any more; ``source``: where, as far as the group does not know."""
         if group is None:
             return self.fault is self.error_type is None and self.from_queue in (None, source())
         if self.fault is not None and not group.is_called(self.fault):

@@ -63,5 +63,5 @@ class Producer:
         self.settled_first = False
         self.credit_messages = 0
         self.credit_bytes = 0
-        #: Told that it has to wait.
+        #: Notified that it has to wait.
         self.waiting = False

@@ -108,7 +108,7 @@ class Queue:
         options: dict[str, Any] | None = None,
         priorities: tuple[int, int] = (0, PRIORITIES - 1),
     ) -> None:
-        """``priorities``: the lowest and the highest that are told apart; what is beyond counts as the nearer of the two."""
+        """``priorities``: the lowest and the highest that are distinguished; what is beyond counts as the nearer of the two."""
         self.queue_id = queue_id
         self.name = name
         self.address = address

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 RESERVED: Final = "homing."
-#: The exchange that takes what AMQP's clients tell of deliveries that failed (docs/interoperability.md).
+#: The exchange that takes what AMQP's clients report of deliveries that failed (docs/interoperability.md).
 FAILURE: Final = "homing.failure"
 #: The address, and the exchange in the virtual host ``/``, of the broker's events (docs/operations.md).
 EVENTS: Final = "homing.events"

@@ -58,7 +58,7 @@ class DeadLetterOffice:
         #: The round of parked messages that is under way, and whether another one is to follow.
         self._retrying: Steps[None] | None = None
         self._retry_again = False
-        #: Told of a queue of which so many are about to join these, and why.
+        #: Called with a queue of which so many are about to join these, and why.
         self.dying: Callable[[Queue, list[Queue], int, str], None] = lambda queue, targets, number, reason: None
 
     def dead_letter(self, reference: MessageReference, reason: str) -> None:

@@ -1,6 +1,6 @@
-"""Events on their way: told by those whom something happens to, sent a turn later to whatever queues are bound to ``homing.events``.
+"""Events on their way: reported by those whom something happens to, sent a turn later to whatever queues are bound to ``homing.events``.
 
-Where none is bound nothing is held. Of each kind a few are told of one queue in ten minutes (core/event.py), none of a queue that takes
+Where none is bound nothing is held. Of each kind a few are sent of one queue in ten minutes (core/event.py), none of a queue that takes
 events itself.
 """
 
@@ -55,7 +55,7 @@ class Events:
         self._disk_low = False
         #: Name and content of those to be sent in this turn, or the next.
         self.waiting: list[tuple[str, dict[str, Any]]] = []
-        #: Since the start: of each kind, how many were told, and left out for there were too many.
+        #: Since the start: of each kind, how many were sent, and left out for there were too many.
         self.sent = dict.fromkeys(KINDS, 0)
         self.left_out = dict.fromkeys(KINDS, 0)
 
@@ -63,7 +63,7 @@ class Events:
         """How many of each kind."""
         return {name: {"sent": self.sent[name], "left_out": self.left_out[name]} for name in KINDS}
 
-    # -- told --------------------------------------------------------------------------------------------------------
+    # -- reported ---------------------------------------------------------------------------------------------------
 
     def fault(self, name: str, group: FaultGroup, failures: int = 0) -> None:
         if not group.muted:

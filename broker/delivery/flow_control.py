@@ -47,7 +47,7 @@ class FlowControl:
         self._store_limit = store_limit
         self._temp_limit = temp_limit
         self._disk_low = disk_low
-        #: Told of a queue that has producers wait.
+        #: Called with a queue that has producers wait.
         self.full: Callable[[Queue], None] = lambda queue: None
         self.producers: dict[Producer, None] = {}
         self.waiting: dict[Producer, None] = {}
@@ -152,7 +152,7 @@ class FlowControl:
         return f"most is held by queue {queue.name}, {queue.memory_bytes} bytes"
 
     def notify_blocked(self, producer: Producer) -> None:
-        """What it sent waits for its turn, so it is granted nothing now. Where nobody may send, it is told why."""
+        """What it sent waits for its turn, so it is granted nothing now. Where nobody may send, it is given the reason."""
         if producer.waiting or (producer.credit_messages > 0 and producer.credit_bytes > 0):
             return
         reason = self._reason(resuming=False)

@@ -35,7 +35,7 @@ class Intake:
         #: By the name of an address.
         self._routes: dict[str, Route] = {}
         self._routes_of_version = -1
-        #: Told of a queue that refuses what is sent to it.
+        #: Called with a queue that refuses what is sent to it.
         self.full: Callable[[Queue], None] = lambda queue: None
         resources.address_gone.append(self._forget)
 

@@ -52,7 +52,7 @@ class Pulls:
         return self._heap[0][0] if self._heap else None
 
     def end(self, now_ms: int, may_end: Callable[[Consumer], bool]) -> None:
-        """Answers the pulls whose time is over; those of a consumer that may not be told yet are looked at again."""
+        """Answers the pulls whose time is over; those of a consumer that may not be answered yet are looked at again."""
         later: list[Consumer] = []
         while (at_ms := self.next_ms()) is not None and at_ms <= now_ms:
             consumer = heapq.heappop(self._heap)[2]

@@ -46,7 +46,7 @@ class Redriving:
         self._rights = rights
         self._tally = state.recorder.redrives
         self._tally.changed = state.wake
-        #: Told of a job that is done or has stopped.
+        #: Called with a job that is done or has stopped.
         self.ended: Callable[[RedriveJob], None] = lambda job: None
         #: Pages that jobs wait for.
         self._reading: dict[int, Asked] = {}

@@ -241,7 +241,7 @@ class Calls:
 
 
 def _refusal(error: Exception) -> Refused:
-    """What the caller is told; a fault of ours ends its call and nothing else."""
+    """What the caller is answered; a fault of ours ends its call and nothing else."""
     if isinstance(error, Refused):
         return error
     log.error("call-failed: a call broke in the middle of its work", exc_info=error)

@@ -60,5 +60,5 @@ def _edit(given: dict[str, Any]) -> tuple[int, Edit]:
 def _answer(number: int, done: int | Refused | None, queue: Queue) -> dict[str, Any]:
     if isinstance(done, int):
         return {"message_id": number, "edited": done}
-    why = done or Refused("no-such-message", f"message {number} is not in queue {queue.name}", f"homing history {number} tells more")
+    why = done or Refused("no-such-message", f"message {number} is not in queue {queue.name}", f"homing history {number} shows more")
     return {"message_id": number, "edited": None, "code": why.code, "message": why.message, "fix": why.fix}

@@ -49,7 +49,7 @@ async def one(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host
 
 @asks("mute_fault")
 def mute(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Nothing more is told of the fault, or again with ``muted`` false; it is counted as ever."""
+    """Nothing more is reported of the fault, or again with ``muted`` false; it is counted as ever."""
     read.only(arguments, "fault", "muted")
     groups, muted = found(broker, who, arguments), read.flag({"muted": True, **arguments}, "muted")
     broker.mute_fault(who, groups, muted)
@@ -58,7 +58,7 @@ def mute(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
 
 @asks("fault_fixed")
 def fixed(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
-    """The fault is fixed in ``version``, of the programs that met it, or without one from now on; should it come back, that is told."""
+    """The fault is fixed in ``version``, of the programs that met it, or without one from now on; should it come back, that is reported."""
     read.only(arguments, "fault", "version")
     groups = found(broker, who, arguments)
     version = read.text(arguments, "version") if arguments.get("version") is not None else ""

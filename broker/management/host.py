@@ -158,7 +158,7 @@ async def in_thread(job: Callable[[], Any]) -> Any:
         return await asyncio.to_thread(job)
     except Refused:
         raise
-    except Exception as error:  # a damaged row, a closed file: the caller is told, the broker goes on
+    except Exception as error:  # a damaged row, a closed file: the caller is answered, the broker goes on
         log.exception("journal-unreadable: the journal could not be read")
         raise Refused("history-unreadable", f"the journal could not be read: {error}", "run homing journal check") from None
 

@@ -69,7 +69,7 @@ def _movable(broker: Broker, message_id: int, history: History, only: Queue | No
     places = [each for each in places if only is None or each.queue is only]
     if not places:
         where = f"queue {only.name}" if only is not None else "any queue"
-        raise Refused("no-such-message", f"message {message_id} is not in {where}", f"homing history {message_id} tells what became of it")
+        raise Refused("no-such-message", f"message {message_id} is not in {where}", f"homing history {message_id} shows what became of it")
     for each in places:
         if each.where is Where.DELIVERING:
             who = f"consumer {each.consumer.name}" if each.consumer is not None else "a consumer"

@@ -21,7 +21,7 @@ from .settings import checked, of_patterns, wanted_layers
 _DAY_MS: Final = 86_400_000
 #: Rows of the journal that are looked at, the latest: each is of up to a thousand deliveries.
 _MOST: Final = 20_000
-#: Kinds of failures that are told apart; the rest of a queue's stand under one name.
+#: Kinds of failures that are distinguished; the rest of a queue's stand under one name.
 _KINDS: Final = 1_000
 _SHOWN: Final = 100
 _OTHERS: Final = "(others)"

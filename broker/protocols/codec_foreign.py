@@ -1,4 +1,4 @@
-"""A client that has come to the wrong port is told so in its own protocol, as far as that has words for it."""
+"""A client that has come to the wrong port is notified in its own protocol, as far as that has words for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client tells of a failure, checked: the same keys in every protocol (docs/protocol.md, 2.4)."""
+"""What a client reports of a failure, checked: the same keys in every protocol (docs/protocol.md, 2.4)."""
 
 from __future__ import annotations
 

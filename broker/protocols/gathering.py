@@ -1,7 +1,7 @@
 """Frames that are not whole yet: what they hold is their connection's, and large ones are gathered as many at a time as there is room.
 
 Who waits is not read meanwhile. Who has kept others waiting for too long, or holds most of what there is for all connections together, is
-told so and ended: the one whose frame began first, for frames that are going to be whole are whole soon.
+notified and ended: the one whose frame began first, for frames that are going to be whole are whole soon.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ class SocketTransport(asyncio.Protocol):
         self._connections.add(self)
         self.memory.hold(CONNECTION_BYTES)
         self._admission.arrive(self)
-        # With TLS that waits for the login: nothing can be told before the handshake.
+        # With TLS that waits for the login: nothing can be said before the handshake.
         refusal = self._admission.refusal(self.peer) if self.refuses_at_once and self.tls is None else None
         if refusal is not None:
             log.warning("connection-refused: %s was refused: %s", self.place, refusal)
@@ -139,7 +139,7 @@ class SocketTransport(asyncio.Protocol):
         self._deadline = self._loop.call_later(self._limits.login_timeout_ms / 1000, self._too_slow)
 
     def _is_foreign(self, data: bytes) -> bool:
-        """The first that came on this socket is of another protocol: the log says so, and the peer is told."""
+        """The first that came on this socket is of another protocol: the log says so, and the peer is notified."""
         theirs = spoken(data)
         if theirs is None or theirs == self.protocol:
             return False

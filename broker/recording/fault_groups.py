@@ -59,9 +59,9 @@ class FaultGroups:
         #: (fingerprint, queue) -> group, the least recent first.
         self._groups: dict[tuple[str, str], FaultGroup] = {}
         self._next_id = OTHER + 1
-        #: Told of a message that a redrive job sent, when it fails as it had before.
+        #: Called with a message that a redrive job sent, when it fails as it had before.
         self.bounced: Callable[[MessageReference], None] = lambda reference: None
-        #: Told of an event, and of a group that has grown how many failures came within this hour (core/event.py).
+        #: Called with an event, and of a group that has grown how many failures came within this hour (core/event.py).
         self.report: Callable[[str, FaultGroup, int], None] = lambda name, group, failures: None
 
     def restore(self, records: Iterable[tuple[FaultRecord, str, bool]]) -> None:
@@ -281,11 +281,11 @@ class FaultGroups:
     # -- by hand -----------------------------------------------------------------------------------------------------
 
     def mute(self, group: FaultGroup, muted: bool) -> None:
-        """Nothing is told of it, or is again; it is counted all the same."""
+        """Nothing is reported of it, or is again; it is counted all the same."""
         group.muted = muted
         self._note(group)
 
     def fixed(self, group: FaultGroup, version: str | None) -> None:
-        """It is gone from this version on ("": from now on); None: that was not so. Should it come back, that is told."""
+        """It is gone from this version on ("": from now on); None: that was not so. Should it come back, that is reported."""
         group.fixed_in, group.fixed_ms, group.regressed_ms = version, None if version is None else self._now_ms(), None
         self._note(group)

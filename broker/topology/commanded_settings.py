@@ -45,7 +45,7 @@ class CommandedSettings:
 
 
 def read_layers(declarations: Iterable[DeclarationRecord]) -> Layers:
-    """A setting that is not understood any more is told of and left out."""
+    """A setting that is not understood any more is logged and left out."""
     layers: dict[str, dict[str, Any]] = {}
     for record in declarations:
         if record.kind != KIND or pattern_problem(record.name):

@@ -71,9 +71,9 @@ class Resources:
         #: What the names of each virtual host begin with.
         self.prefixes: set[str] = set()
         self.idle = IdleQueues(state.wake)
-        #: Told of every queue that was removed.
+        #: Called with every queue that was removed.
         self.queue_gone: list[Callable[[Queue], None]] = []
-        #: Told the name of every address that was removed.
+        #: Called with the name of every address that was removed.
         self.address_gone: list[Callable[[str], object]] = []
 
     # -- made --------------------------------------------------------------------------------------------------------

@@ -293,7 +293,7 @@ class WriteBatch:
                     found = older.added.keys() & sequences
                     if found:
                         older.remove(queue_id, minute, found, len(found), consumer, held_ms, at_ms)
-                        held_ms = 0  # told once
+                        held_ms = 0  # reported once
                         sequences -= found
                         if not sequences:
                             return

@@ -52,6 +52,6 @@ def _row(record: FaultRecord) -> list[object]:
 
 
 def fold_slots(connection: sqlite3.Connection, last: int) -> None:
-    """Counts of ten minutes up to this one are told together from here on."""
+    """Counts of ten minutes up to this one are counted together from here on."""
     connection.execute(FOLD_SLOTS, {"last": last})
     connection.execute("DELETE FROM fault_count WHERE slot BETWEEN 1 AND ?", (last,))

@@ -24,7 +24,7 @@ from ..store.packing import FIRST_RANK, Damaged, check_counts, unpack, unpack_ho
 from ..upkeep.tombstones import DAMAGED, NO_ROW, THERE
 from .queries import open_read_only
 
-#: Told (step, done, total); total 0: not known.
+#: Called with (step, done, total); total 0: not known.
 Progress = Callable[[str, int, int], None]
 
 _PAGE_ROWS = 1_000
@@ -289,7 +289,7 @@ FROM queue q JOIN (
   FROM minute GROUP BY queue_id) AS total USING (queue_id)
 ORDER BY q.name
 """
-# What is no list of stays is told of elsewhere.
+# What is no list of stays is reported elsewhere.
 _OUTCOMES = OUTCOMES.replace("outcome.stays", VALID_STAYS)
 _BOTH = f"SELECT r.message_id, r.queue_id, o.outcome FROM {_OUTCOMES} o JOIN reference r ON r.sequence = o.sequence WHERE {THERE} LIMIT 20"
 _BELOW_ZERO = "SELECT count(*) FROM minute WHERE min(sent, moved_in, succeeded, dead_lettered, expired, dropped, purged, moved_out) < 0"

@@ -28,7 +28,7 @@ class Failed(NamedTuple):
     number: int
     #: contract.AttemptDetail, as a map.
     detail: dict[str, Any]
-    #: The settings and the policy that decided, as core.redelivery.policy_in_force tells them; empty: not on record any more.
+    #: The settings and the policy that decided, as core.redelivery.policy_in_force has them; empty: not on record any more.
     in_force: dict[str, Any]
 
 

@@ -303,7 +303,7 @@ def _count(connection: sqlite3.Connection, where: str, queue_id: int) -> int:
 
 @contextmanager
 def _reading(what: str) -> Iterator[None]:
-    """What is damaged in here is told as ``what``."""
+    """What is damaged in here is reported as ``what``."""
     try:
         yield
     except Damaged as error:

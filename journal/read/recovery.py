@@ -59,7 +59,7 @@ def recover(
     load_limit: int = sys.maxsize,
     mark: Mark | None = None,
 ) -> tuple[Recovered, WriterState, int, Mark]:
-    """Recovered, the writer's state, the first id that may be handed out, and what is to be told beside the database from now on.
+    """Recovered, the writer's state, the first id that may be handed out, and what is to be noted beside the database from now on.
 
     Reserves two blocks of ids, sweeps bodies that no reference needs any more, and marks the journal as in use, in one transaction.
     A row that fails its checksum: JournalError ``journal-damaged``, or, with ``quarantine``, moved to that table.
@@ -295,7 +295,7 @@ class _References:
         self.quarantined: list[str] = []
 
     def check_tombstones(self) -> None:
-        """Where it cannot be told which of 32 rows are gone, none of them can be served."""
+        """Where it cannot be known which of 32 rows are gone, none of them can be served."""
         for (block,) in self._connection.execute(tombstones.DAMAGED).fetchall():
             first = block << 5
             if not self._quarantine:

@@ -10,7 +10,7 @@ from .pages import Page, Wanted
 
 
 class Read(NamedTuple):
-    """A page that is wanted, who takes it, and who is told that it cannot be had."""
+    """A page that is wanted, who takes it, and who is notified that it cannot be had."""
 
     wanted: Wanted
     take: Callable[[Page], None]

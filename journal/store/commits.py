@@ -2,7 +2,7 @@
 
 SQLite takes the first damaged frame of a write-ahead log for the log's end, as it must after a power cut, and a missing log for an empty
 one: what was confirmed since would be gone without a word. So each transaction counts itself in table ``meta``, and the number of the last
-one that returned is told in a small file beside the database before anybody is answered. A start finds the database behind that file only
+one that returned is noted in a small file beside the database before anybody is answered. A start finds the database behind that file only
 where confirmed work is missing.
 
 The file is written without a sync: when the process dies the page cache stays, and after a power cut an older number, or none, only means
@@ -51,7 +51,7 @@ def commit(connection: sqlite3.Connection) -> int:
 
 
 class Mark(NamedTuple):
-    """What the file says: of how many commits it was told, and below which number ids may be in use."""
+    """What the file says: how many commits it knows of, and below which number ids may be in use."""
 
     commits: int
     reserved_up_to: int

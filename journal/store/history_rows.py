@@ -1,4 +1,4 @@
-"""Tables failure and outcome: what ended together and alike is one row. How rows are cut, found by message, and told apart again."""
+"""Tables failure and outcome: what ended together and alike is one row. How rows are cut, found by message, and distinguished again."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def test_a_retry_round_and_its_end_by_policy(ch: BlockingChannel, homing: Homing
     homing.json("policy", "set", "work", r"^round\.work$", json.dumps(ended))
     ch.basic_nack(method.delivery_tag, requeue=True)
     method, properties, _ = get(ch, "round.work", auto_ack=False)
-    assert properties.headers["x-delivery-count"] == 1, "a queue with a delivery limit tells how often"
+    assert properties.headers["x-delivery-count"] == 1, "a queue with a delivery limit shows how often"
     ch.basic_nack(method.delivery_tag, requeue=True)
     _, properties, _ = get(ch, "round.end")
     assert deaths(properties)[0] == ("round.work", "delivery_limit", 1)

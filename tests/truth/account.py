@@ -32,7 +32,7 @@ def now_us() -> int:
 
 
 class Program(NamedTuple):
-    """What a consumer's program tells of itself, which may be nothing."""
+    """What a consumer's program says of itself, which may be nothing."""
 
     client: str | None
     version: str | None
@@ -145,7 +145,7 @@ class Account:
 
 
 def reported(accounts: list[Account], exported_us: int) -> Account:
-    """Says to each of which time the report is; returns all of them as one, for what is told of all brokers together."""
+    """Says to each of which time the report is; returns all of them as one, for what is reported of all brokers together."""
     entered = [stay.entered for account in accounts for stay in account.stays]
     began = Between(min(each.low for each in entered), min(each.high for each in entered))
     for account in accounts:

@@ -43,7 +43,7 @@ def ignored(queue: Queue) -> list[str]:
 
 
 def counts_deliveries(queue: Queue) -> bool:
-    """Whether AMQP clients are told how often a message failed: by quorum queues and where AMQP set a limit, as with RabbitMQ."""
+    """Whether AMQP clients are shown how often a message failed: by quorum queues and where AMQP set a limit, as with RabbitMQ."""
     arguments = arguments_of(queue)
     if arguments.get("x-queue-type") == "quorum" or "x-delivery-limit" in arguments:
         return True

@@ -27,7 +27,7 @@ _MOST: Final = (1 << 62) - 1
 _MAX_PRIORITY: Final = (1 << 31) - 1
 #: Repetitions (the place where a search begins is one more) that may multiply: a name's length cubed is a fraction of a second at worst.
 _MAX_REPETITIONS: Final = 3
-#: What regular expressions are made of, as far as it tells how long they take.
+#: What regular expressions are made of, as far as it shows how long they take.
 _TOKENS: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?i\)|\(\?[:=!]|\(\?|\(|\)|\||[*+?][?+]?|\{\d*,?\d*\}[?+]?|.", re.DOTALL)
 
 

@@ -73,7 +73,7 @@ class AddressSettings:
     dead_letter_quota: int | None = _setting(None, low=1)
     dead_letter_archive: bool = _setting(True)
 
-    # Who is told.
+    # Who is notified.
     owner: str | None = _setting(None)
     runbook: str | None = _setting(None)
 
@@ -109,7 +109,7 @@ class AddressSettings:
     suspect_timeout_ms: int = _setting(5_000, low=1)
     consumer_prefetch: int = _setting(1000, low=0, high=100_000)
 
-    # Not set by anybody, but told by who set the others.
+    # Not set by anybody, but said by who set the others.
     #: A delay was named for just this address or queue: by its declaration, an AMQP policy, or a pattern other than ``#``.
     delay_meant: bool = False
     #: The same of the dead-letter address, and of rules.
@@ -125,7 +125,7 @@ class AddressSettings:
 
     @property
     def whose(self) -> str:
-        """Behind a queue's name where somebody is told of it; empty where nobody is named."""
+        """Behind a queue's name where somebody is notified of it; empty where nobody is named."""
         named = [f"{name} {value}" for name, value in (("owner", self.owner), ("runbook", self.runbook)) if value]
         return f" ({', '.join(named)})" if named else ""
 

@@ -44,7 +44,7 @@ ReadSetting = Callable[[str, Any], tuple[str, Any]]
 class ReportedFailure(NamedTuple):
     """What a rule is held against, but for the message's own headers."""
 
-    #: The error's type, or how the delivery ended where none was told; then its base classes.
+    #: The error's type, or how the delivery ended where none was reported; then its base classes.
     types: tuple[str, ...]
     #: The reason that was given, and the error's text.
     texts: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class ReportedFailure(NamedTuple):
 
 
 def reported_failure(report: Mapping[str, Any], outcome: str) -> ReportedFailure:
-    """Of what a client told of a failure, or what was kept of it."""
+    """Of what a client reported of a failure, or what was kept of it."""
     texts = tuple(str(report[name]) for name in ("reason", "error_text") if report.get(name))
     return ReportedFailure((report.get("error_type") or outcome, *report.get("bases", ())), texts, report.get("exit_status"))
 
@@ -206,7 +206,7 @@ def _check(rule: Rule, is_named: bool) -> None:
     if rule.action != REDELIVER and (without := [name for name in set_here if name != "dead_letter_address"]):
         raise SettingError(key_of(without[0]), rule.action, "nothing of redelivery beside that action", "remove one of the two")
     if rule.action == DROP and not is_named:
-        raise SettingError("action", DROP, "a name beside it", "give the rule a name: what it drops is counted and told under that")
+        raise SettingError("action", DROP, "a name beside it", "give the rule a name: what it drops is counted and reported under that")
     if rule.action == DROP and set_here:
         raise SettingError("dead-letter-address", DROP, "another action beside it", "what is dropped goes nowhere")
     formula = set_here & {"redelivery_delay_ms", "redelivery_delay_multiplier"}

@@ -25,7 +25,7 @@ class Confirming:
 
 
 class Turn:
-    """``producer`` is there once the connection is open. ``settled`` is told of consumers whose deliveries were acknowledged."""
+    """``producer`` is there once the connection is open. ``settled`` is called with consumers whose deliveries were acknowledged."""
 
     producer: Producer
 

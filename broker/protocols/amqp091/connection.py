@@ -1,4 +1,4 @@
-"""An AMQP connection as its channels know it: who is asked, who is told, and what is kept for all of them."""
+"""An AMQP connection as its channels know it: who is asked, who is notified, and what is kept for all of them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class AmqpConnection:
         self.subscribers: dict[int, Subscriber] = {}
         #: (exchange, routing key, properties) -> what such publishes come to.
         self.patterns: Cache[tuple[str, str, bytes], Pattern] = broker.cache(options.max_cache_bytes)
-        #: What its channels hold of failures that were told of is charged to this.
+        #: What its channels hold of failures that were reported is charged to this.
         self.reports = broker.owner()
         self.turn = Turn(broker, self.settled)
         self._consumers = 0
@@ -106,7 +106,7 @@ class AmqpConnection:
         raise NotImplementedError
 
     def close_channel(self, channel: int, error: AmqpError) -> None:
-        """The broker closes it, and tells why."""
+        """The broker closes it, and says why."""
         raise NotImplementedError
 
     def forget_content(self, channel: int) -> None:

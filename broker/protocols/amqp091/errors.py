@@ -35,7 +35,7 @@ _REPLIES: Final = {
 
 
 def error_of(refusal: Refused, method: int = 0) -> AmqpError:
-    """A refusal as the exception a client is told; what has no word of its own is a failed precondition."""
+    """A refusal as the exception a client is shown; what has no word of its own is a failed precondition."""
     code, name = _REPLIES.get(refusal.code, (406, "PRECONDITION_FAILED"))
     return AmqpError(code, f"{name} - {refusal.message}", method)
 

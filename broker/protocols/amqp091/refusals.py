@@ -1,4 +1,4 @@
-"""Deliveries that a client of a channel refuses, and what it told of them before: a message to the exchange ``homing.failure`` whose
+"""Deliveries that a client of a channel refuses, and what it reported of them before: a message to the exchange ``homing.failure`` whose
 header ``delivery_tag`` names the delivery (docs/interoperability.md).
 """
 
@@ -40,7 +40,7 @@ class Reports:
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
-        #: By the channel's tag: what was told, and its size.
+        #: By the channel's tag: what was reported, and its size.
         self._reports: dict[int, tuple[dict[str, Any], int]] = {}
         self._bytes = 0
 
@@ -60,7 +60,7 @@ class Reports:
         self._charge(size)
 
     def take(self, tag: int) -> dict[str, Any] | None:
-        """What was told of the delivery; it is told no more."""
+        """What was reported of the delivery, once."""
         return self._forget(tag) if tag in self._reports else None
 
     def _forget(self, tag: int) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class Reports:
 
 
 def _read(event: PublishEvent) -> tuple[int, dict[str, Any]]:
-    """The delivery's tag, and what is told of it; headers of other meanings are passed over. Raises AmqpError."""
+    """The delivery's tag, and what is reported of it; headers of other meanings are passed over. Raises AmqpError."""
     headers = headers_of(read_properties(event.properties))
     tag = headers.get(_TAG)
     if type(tag) is not int:
@@ -102,7 +102,7 @@ def _text(value: Any) -> Any:
 def refused(
     ended: list[Unacked], how: str, reports: Reports
 ) -> Iterator[tuple[Consumer, list[MessageReference], Failure, str, dict[str, Any]]]:
-    """What fails together, and how: as the method says, and as was told of it."""
+    """What fails together, and how: as the method says, and as was reported of it."""
     failure, outcome = _REFUSALS[how]
     silent = list[Unacked]() if reports else ended
     for entry in ended if reports else ():

@@ -90,7 +90,7 @@ class AmqpSession(AmqpConnection):
         self._notifies_blocked = False
         #: We have sent connection.close: the answer to it is all that counts now.
         self._closed_by_us = False
-        #: What it told of itself.
+        #: What it said of itself.
         self._client = NOBODY
         #: The client has: nothing behind it is acted on, and the answer follows when all before it is on disk.
         self._closed_by_client = False
@@ -415,7 +415,7 @@ class AmqpSession(AmqpConnection):
             subscriber.deliver(references)
 
     def grant(self, producer: Producer, messages: int, size: int, reason: str | None) -> None:
-        """Credit, which AMQP has not: a connection that may not publish is not read, and told so where it understands."""
+        """Credit, which AMQP has not: a connection that may not publish is not read, and notified where it understands."""
         if reason is None:
             if producer.waiting:
                 if self._deferred is None:

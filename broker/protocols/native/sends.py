@@ -98,7 +98,7 @@ class Sends:
         self._wait(done, 0)
 
     def drop(self) -> None:
-        """The connection is gone: what was not stored yet is not stored any more. Nobody was told that it was."""
+        """The connection is gone: what was not stored yet is not stored any more. Nobody was notified that it was."""
         self._line.clear()
         self._held.close()
 

@@ -146,7 +146,7 @@ class NativeSession:
             self._broker.disconnect(self._connection, lost=True)
 
     def broken(self, error: Exception) -> None:
-        """What the peer sent cannot be acted on: it is told why, and what it held goes back at once."""
+        """What the peer sent cannot be acted on: it is given the reason, and what it held goes back at once."""
         if isinstance(error, ProtocolError):
             self.end(error.code, error.message, error.fix)
         else:

@@ -48,7 +48,7 @@ class Policies:
         self._set: dict[tuple[str, str], Policy] = {}
         self._configured: dict[tuple[str, str], Policy] = {}
         self._known: Cache[tuple[str, str], Policy | None] = Cache(state.memory, _KNOWN_BYTES)
-        #: Told when another policy holds somewhere.
+        #: Called when another policy holds somewhere.
         self.changed: list[Callable[[], None]] = []
 
     # -- asked -------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from .arguments import GENERATED, check_same, options_for
 
 log = logging.getLogger("homing")
 
-#: So many names of arguments are remembered as told; clients may think of any number.
+#: So many names of arguments are remembered as logged; clients may think of any number.
 _MOST_REPORTED: Final = 1000
 
 
@@ -38,7 +38,7 @@ class DeclaredQueues:
         self._standing_by: dict[Queue, list[Consumer]] = {}
         #: The last that was the single active one.
         self._active: dict[Queue, Consumer] = {}
-        #: Names of arguments without effect that the log has told.
+        #: Names of arguments without effect that have been logged.
         self._reported: set[str] = set()
         resources.queue_gone.append(self._queue_gone)
 

@@ -125,7 +125,7 @@ def _latest_of(settlements: list[_Settlement], client: str) -> _Settlement:
 class History:
     """``sends`` by key, ``lives`` by (message id, queue), ``ids`` by key (every number a key was seen under), ``commits`` by id.
 
-    What became of an edit that nobody was told of is what became of its copy, which whoever gets it or ``snapshots`` show.
+    What became of an edit that nobody was notified of is what became of its copy, which whoever gets it or ``snapshots`` show.
     """
 
     def __init__(self, events: Iterable[Event], snapshots: Sequence[Snapshot] = ()) -> None:
