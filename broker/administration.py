@@ -215,7 +215,7 @@ class Administration(Engine):
     @needs((Right.BROWSE, at_queue), audited=True)
     def browse_retrying(
         self, who: Who, queue: Queue, wanted: Filter, after: waiting.Place, limit: int
-    ) -> Steps[tuple[list[tuple[MessageReference, FaultGroup | None]], waiting.Place | None]]:
+    ) -> Steps[tuple[list[tuple[MessageReference, FaultGroup | None]], int, waiting.Place | None]]:
         """See retrying.shown."""
         return retrying.shown(self.state, queue, wanted, after, limit)
 

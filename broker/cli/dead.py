@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any, Final, TextIO
 
 import typer
 from rich.console import RenderableType
@@ -16,11 +16,28 @@ from . import letter_filter as of
 from .completion import queue_argument
 from .dead_letters import deaths_of
 from .or_list import OrList
-from .output import DEFAULT_URL, Json, Url, Yes, body_json, confirm, escape, note, print_json, span_since, stdout, write_privately
+from .output import (
+    DEFAULT_URL,
+    CommandError,
+    ExitCode,
+    Json,
+    Url,
+    Yes,
+    body_json,
+    confirm,
+    escape,
+    note,
+    print_json,
+    span_since,
+    stdout,
+    write_privately,
+)
 from .watch import Watch, show
 
 app = typer.Typer(cls=OrList, help="Dead letters: which there are; and those that a filter takes: [bold]export[/], delete, move.")
 Queue = Annotated[str, queue_argument("The queue that they lie in.")]
+#: Messages of one answer.
+_PAGE: Final = 250
 
 
 @app.command("list")
@@ -74,24 +91,25 @@ def export(
     queue: Queue,
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write, one JSON object a line; - is stdout.")],
     wanted: of.Filter,
+    after: of.After = None,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Write dead letters to a file, with their bodies, properties and what they died of; they stay where they are."""
+    """Write dead letters to a file, with their bodies, properties and what they died of; they stay where they are.
+
+    What was written before it was stopped is in FILE.partial; with --after it goes on there.
+    """
     from .client import talk
 
     write_privately()
 
     async def conversation(connection: Any, to: TextIO) -> int:
-        after: int | None = 0
-        number = 0
-        while after is not None:
-            page = await connection.call("peek-dead-letters", queue=queue, filter=wanted, after=after, limit=250)
-            deaths = await deaths_of(connection, [message["hops"] for message in page["messages"]])
-            for message, death in zip(page["messages"], deaths, strict=True):
-                line = {**message, "body": body_json(message["body"]), "dead_letter": death and death.shown()}
-                to.write(safe_json(json.dumps(line, ensure_ascii=False, default=str)) + "\n")
-            number, after = number + len(page["messages"]), page["next"]
-        return number
+        with of.Scan(connection, "peek-dead-letters", after, page=_PAGE, queue=queue, filter=wanted) as scan:
+            async for page in scan:
+                deaths = await deaths_of(connection, [message["hops"] for message in page["messages"]])
+                for message, death in zip(page["messages"], deaths, strict=True):
+                    line = {**message, "body": body_json(message["body"]), "dead_letter": death and death.shown()}
+                    to.write(safe_json(json.dumps(line, ensure_ascii=False, default=str)) + "\n")
+        return scan.messages
 
     if str(out) == "-":
         with open(1, "w", closefd=False) as to:
@@ -99,11 +117,16 @@ def export(
         return
     partial_file = out.with_name(f"{out.name}.partial")
     try:
-        with open(partial_file, "w") as to:
+        with open(partial_file, "w" if after is None else "a") as to:
             number = talk(url, lambda connection: conversation(connection, to))
         partial_file.replace(out)
+    except OSError as error:
+        raise CommandError(
+            ExitCode.FAILED, f"{out} cannot be written: {error.strerror}", "name another file, or make room", code="not-written"
+        ) from None
     finally:
-        partial_file.unlink(missing_ok=True)
+        if partial_file.exists() and not partial_file.stat().st_size:
+            partial_file.unlink()
     note(f"{counted(number, 'dead letter')} written to {out}")
 
 
@@ -112,13 +135,22 @@ def export(
 def delete(
     queue: Queue,
     wanted: of.Filter,
+    after: of.After = None,
     yes: Yes = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
     """Delete the messages of a queue that the filter takes and no consumer holds."""
-    confirm(f"What the filter takes of queue {queue} goes for good", yes)
-    _done(url, as_json, f"removed from [bold]{escape(queue)}[/]", "delete-dead-letters", queue=queue, filter=wanted)
+    if not yes:
+        confirm(f"{_how_many(url, queue, wanted)} of queue {queue} go for good", yes)
+    _done(url, as_json, f"removed from [bold]{escape(queue)}[/]", "delete-dead-letters", after, queue=queue, filter=wanted)
+
+
+def _how_many(url: str, queue: str, wanted: of.Filter) -> str:
+    from .client import call
+
+    found = call(url, "reckon-redrive", queue=queue, filter=wanted)
+    return f"{'' if found['exact'] else 'at most '}{counted(found['messages'], 'message')}"
 
 
 @app.command()
@@ -127,17 +159,18 @@ def move(
     queue: Queue,
     to: Annotated[str, queue_argument("Where to; it has to be there.")],
     wanted: of.Filter,
+    after: of.After = None,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
     """Move the messages of a queue that the filter takes into another one, with their failures at 0."""
-    _done(url, as_json, f"moved to [bold]{escape(to)}[/]", "move-dead-letters", queue=queue, to=to, filter=wanted)
+    _done(url, as_json, f"moved to [bold]{escape(to)}[/]", "move-dead-letters", after, queue=queue, to=to, filter=wanted)
 
 
-def _done(url: str, as_json: bool, sentence: str, verb: str, **arguments: Any) -> None:
+def _done(url: str, as_json: bool, sentence: str, verb: str, after: str | None, **arguments: Any) -> None:
     from .client import talk
 
-    done = talk(url, lambda connection: of.in_pages(connection, verb, **arguments))
+    done = talk(url, lambda connection: of.done(connection, verb, after, **arguments))
     if as_json:
         print_json(done)
     else:

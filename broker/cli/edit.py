@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import AsyncIterator
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
@@ -27,7 +26,6 @@ from .output import (
     escape,
     note,
     print_json,
-    progress_bar,
     stdout,
 )
 from .values import property_given
@@ -84,6 +82,7 @@ def edit(
     wanted: of.Filter,
     message_id: Annotated[int | None, typer.Argument(help="The message's number.", show_default="what the filter takes")] = None,
     queue: Annotated[str | None, typer.Option("--queue", help="The queue that they lie in.", show_default="where the message is")] = None,
+    after: of.After = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="Set this property: NAME=TEXT, or NAME:=JSON. Repeatable.")] = None,
     unset: Annotated[list[str] | None, typer.Option("--unset", help="Take this property away. Repeatable.")] = None,
     patch: Annotated[
@@ -113,7 +112,7 @@ def edit(
         raise typer.BadParameter("give a message's number, or --queue and a filter")
     if queue is None:
         queue = talk(url, lambda connection: _where(connection, wanted["message_ids"][0]))
-    shown = talk(url, lambda connection: _samples(connection, queue, wanted, change, max(1, samples)))
+    shown = talk(url, lambda connection: _samples(connection, queue, wanted, after, change, max(1, samples)))
     if not as_json:
         for number, lines in shown[:samples]:
             _draw(number, lines)
@@ -124,7 +123,7 @@ def edit(
     what = f"Message {message_id}" if message_id is not None else "What the filter takes"
     confirm(f"{what} of queue {queue} is sent again so" + ("" if keep_original else ", and the original ends"), yes)
     arguments = {"queue": queue, "to": to, "keep_original": keep_original, "signed": yes}
-    edited, refused = talk(url, lambda connection: _edit_all(connection, wanted, change, arguments))
+    edited, refused = talk(url, lambda connection: _edit_all(connection, wanted, after, change, arguments))
     if as_json:
         print_json({"edited": [{"message_id": number, "edited": copy} for number, copy in edited.items()], "refused": refused})
     else:
@@ -166,24 +165,15 @@ async def _where(connection: Any, message_id: int) -> str:
     raise CommandError(ExitCode.NOT_FOUND, f"message {message_id} is in {where}", "name one with --queue", code="no-such-message")
 
 
-async def _pages(connection: Any, queue: str, wanted: dict[str, Any], limit: int) -> AsyncIterator[list[dict[str, Any]]]:
-    after = None
-    while True:
-        page = await connection.call("peek-dead-letters", queue=queue, filter=wanted, after=after, limit=limit)
-        yield page["messages"]
-        after = page["next"]
-        if after is None:
-            return
-
-
-async def _samples(connection: Any, queue: str, wanted: dict[str, Any], change: _Change, number: int) -> list[tuple[int, list[str]]]:
+async def _samples(
+    connection: Any, queue: str, wanted: dict[str, Any], after: str | None, change: _Change, number: int
+) -> list[tuple[int, list[str]]]:
     """Of the first so many their numbers and differences. Raises CommandError where there are none."""
-    async for messages in _pages(connection, queue, wanted, number):
-        if messages:
-            return [(each["message_id"], change.difference(each)) for each in messages]
-    raise CommandError(
-        ExitCode.NOT_FOUND, f"no durable message of {queue} is so", "homing peek shows what is there", code="no-such-message"
-    )
+    scan = of.Scan(connection, "peek-dead-letters", after, page=number, most=number, queue=queue, filter=wanted)
+    async for page in scan:
+        if page["messages"]:
+            return [(each["message_id"], change.difference(each)) for each in page["messages"]]
+    raise CommandError(ExitCode.NOT_FOUND, f"no durable message of {queue} fits", "homing peek shows what is there", code="no-such-message")
 
 
 def _draw(number: int, lines: list[str]) -> None:
@@ -194,7 +184,7 @@ def _draw(number: int, lines: list[str]) -> None:
 
 
 async def _edit_all(
-    connection: Any, wanted: dict[str, Any], change: _Change, arguments: dict[str, Any]
+    connection: Any, wanted: dict[str, Any], after: str | None, change: _Change, arguments: dict[str, Any]
 ) -> tuple[dict[int, int], list[dict[str, Any]]]:
     """What took each one's place, and those that stayed as they were, with why."""
     from homing.client import UsageError
@@ -202,22 +192,20 @@ async def _edit_all(
     edited: dict[int, int] = {}
     made: set[int] = set()
     refused: list[dict[str, Any]] = []
-    with progress_bar(counted=False) as progress, of.shown_when_stopped(lambda: f"{len(edited):,} edited"):
-        task = progress.add_task("edit", total=None)
-        async for messages in _pages(connection, arguments["queue"], wanted, _AT_A_TIME):
+    with of.Scan(connection, "peek-dead-letters", after, page=_AT_A_TIME, queue=arguments["queue"], filter=wanted) as scan:
+        async for page in scan:
             edits = []
             # Those that take the place of others may come to the same queue: from the first of them on, all came after this began.
-            meant = list(takewhile(lambda each: each["message_id"] not in made, messages))
+            meant = list(takewhile(lambda each: each["message_id"] not in made, page["messages"]))
             for each in meant:
                 try:
                     edits.append(change.of(each))
                 except UsageError as error:
                     refused.append({"message_id": each["message_id"], "code": error.code, "message": error.message, "fix": error.fix})
-            done = (await connection.call("edit", edits=edits, **arguments))["edits"] if edits else []
+            done = (await of.to_its_end(connection.call("edit", edits=edits, **arguments)))["edits"] if edits else []
             edited |= {each["message_id"]: each["edited"] for each in done if each["edited"] is not None}
             made.update(each["edited"] for each in done if each["edited"] is not None)
             refused += [each for each in done if each["edited"] is None]
-            progress.update(task, description=f"{len(edited):,} edited")
-            if len(meant) < len(messages):
+            if len(meant) < len(page["messages"]):
                 break
     return edited, refused

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ..core.settings.units import counted
 from ..safe_text import safe
-from .letter_filter import in_pages
+from .letter_filter import done
 from .or_list import OrList
 from .output import (
     DEFAULT_URL,
@@ -158,8 +158,9 @@ def redrive(
     verb = "reckon-redrive" if dry_run else "start-redrive"
 
     async def conversation(connection: Any) -> list[dict[str, Any]]:
-        number, queues = await _dead_of(connection, fault)
-        answers = [await connection.call(verb, queue=queue, filter={"fault": number}, **arguments) for queue in queues]
+        found = await connection.call("fault", fault=fault)
+        wanted = {"fault": found["fault"]}
+        answers = [await connection.call(verb, queue=queue, filter=wanted, **arguments) for queue in _dead_in(found)]
         return [await ended(connection, job) for job in answers] if wait and not dry_run else answers
 
     answers = talk(url, conversation)
@@ -190,31 +191,32 @@ def retry(fault: Fault, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
 @app.command()
 def delete(fault: Fault, yes: Yes = False, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """Delete all that is dead of a fault and no consumer holds, in whichever queue it lies."""
-    from .client import talk
+    from .client import call, talk
 
-    number, queues = talk(url, lambda connection: _dead_of(connection, fault))
+    found = call(url, "fault", fault=fault)
+    queues, messages = _dead_in(found), counted(sum(each["dead"] for each in found["groups"]), "message")
     if queues:
-        confirm(f"What is dead of fault {number} goes for good, from {', '.join(queues)}", yes)
-    _acted(talk(url, lambda connection: _in_each(connection, "delete-dead-letters", number, queues)), "removed", as_json)
+        confirm(f"{messages} dead of fault {found['fault']} go for good, from {', '.join(queues)}", yes)
+    _acted(talk(url, lambda connection: _in_each(connection, "delete-dead-letters", found["fault"], queues)), "removed", as_json)
 
 
 async def _in_each(connection: Any, verb: str, fault: str, queues: list[str], **how: Any) -> dict[str, Any]:
     """Does it with what failed of the fault in each queue; how many messages that were."""
-    done = {each: (await in_pages(connection, verb, queue=each, filter={"fault": fault}, **how))["messages"] for each in queues}
-    return {"fault": fault, "messages": sum(done.values()), "queues": done}
+    how = {"filter": {"fault": fault}, "goes_on": False, **how}
+    acted = {each: (await done(connection, verb, queue=each, **how))["messages"] for each in queues}
+    return {"fault": fault, "messages": sum(acted.values()), "queues": acted}
 
 
-def _acted(done: dict[str, Any], sentence: str, as_json: bool) -> None:
+def _acted(acted: dict[str, Any], sentence: str, as_json: bool) -> None:
     if as_json:
-        print_json(done)
+        print_json(acted)
     else:
-        stdout.print(f"[bold]{counted(done['messages'], 'message')}[/] of fault [bold]{done['fault']}[/] {sentence}")
+        stdout.print(f"[bold]{counted(acted['messages'], 'message')}[/] of fault [bold]{acted['fault']}[/] {sentence}")
 
 
-async def _dead_of(connection: Any, fault: str) -> tuple[str, list[str]]:
-    """The fault's whole number, and the queues that something dead of it lies in."""
-    found = await connection.call("fault", fault=fault)
-    return found["fault"], sorted({queue for each in found["groups"] for queue in each["dead_in"]})
+def _dead_in(found: dict[str, Any]) -> list[str]:
+    """The queues that something dead of the fault lies in."""
+    return sorted({queue for each in found["groups"] for queue in each["dead_in"]})
 
 
 @app.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -48,6 +49,7 @@ def history(
     wanted: of.Filter,
     message_id: Annotated[int | None, typer.Argument(help="The message's number; receive, peek and queues show it.")] = None,
     queue: Annotated[str | None, typer.Option("--queue", help="Instead of one message: those of this queue that the filter takes.")] = None,
+    after: of.After = None,
     data: Data = None,
     body: Annotated[bool, typer.Option("--body", help="Show the body too.")] = False,
     count: Annotated[int, typer.Option("--count", "-n", min=1, max=10_000, help="Of a queue: at most this many.")] = 10,
@@ -55,11 +57,10 @@ def history(
     as_json: Json = False,
 ) -> None:
     """Show the life of a message: sent, each attempt and why it failed, how long it waited, and where it is now."""
-    if (message_id is None) == (queue is None) or (wanted and queue is None) or (data and queue):
+    if (message_id is None) == (queue is None) or ((wanted or after) and queue is None) or (data and queue):
         raise typer.BadParameter("name one message; or, of a running broker, --queue and which of its messages")
     if queue is not None:
-        for each in _of_queue(url, queue, wanted, count):
-            _show(each, as_json, body, line=True)
+        _of_queue(url, queue, wanted, after, count, lambda life: _show(life, as_json, body, line=True))
     elif message_id is not None:
         _show(_from_journal(data, message_id) if data is not None else _from_broker(url, message_id), as_json, body)
 
@@ -106,20 +107,17 @@ def _from_broker(url: str, message_id: int) -> _Life:
     return talk(url, conversation)
 
 
-def _of_queue(url: str, queue: str, wanted: dict[str, Any], count: int) -> list[_Life]:
-
+def _of_queue(url: str, queue: str, wanted: dict[str, Any], after: str | None, count: int, show: Callable[[_Life], None]) -> None:
     from .client import talk
 
-    async def conversation(connection: homing.Connection) -> list[_Life]:
-        lives: list[_Life] = []
-        after: int | None = 0
-        while after is not None and len(lives) < count:
-            page = await connection.call("histories", queue=queue, filter=wanted, after=after, limit=min(count - len(lives), _PAGE))
-            lives += [(found, await _explained(connection, found)) for found in page["histories"]]
-            after = page["next"]
-        return lives
+    async def conversation(connection: homing.Connection) -> of.Scan:
+        with of.Scan(connection, "histories", after, page=_PAGE, most=count, items="histories", queue=queue, filter=wanted) as scan:
+            async for page in scan:
+                for found in page["histories"]:
+                    show((found, await _explained(connection, found)))
+        return scan
 
-    return talk(url, conversation)
+    talk(url, conversation).show_rest(queue, wanted)
 
 
 async def _explained(connection: homing.Connection, found: dict[str, Any]) -> list[dict[str, Any]]:

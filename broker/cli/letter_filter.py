@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import re
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import nullcontext
 from datetime import datetime
-from typing import Annotated, Any, Final
+from functools import partial
+from typing import Annotated, Any, Final, Self, TypeVar
 
 import typer
 
 from .output import note, progress_bar
 from .values import property_given
 
+T = TypeVar("T")
 _POSITIONAL: Final = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
@@ -82,35 +85,118 @@ def filtered(command: Callable[..., None], options: dict[str, Any] = OPTIONS) ->
     return with_options
 
 
-@contextmanager
-def shown_when_stopped(said: Callable[[], str]) -> Iterator[None]:
-    """Ctrl-C within it leaves behind how far it was."""
-    from asyncio import CancelledError
-
-    try:
-        yield
-    except CancelledError:
-        note(f"stopped after {said()}")
-        raise
+def _place(text: str) -> str:
+    if not re.fullmatch(r"(-?\d+,)?\d+", text):
+        raise typer.BadParameter(f"{text!r} is no place that a command has shown")
+    return text
 
 
-async def in_pages(connection: Any, verb: str, **arguments: Any) -> dict[str, int]:
-    """Calls the verb again where it left off, until it is at its end; returns ``messages`` and ``looked_at``, added up.
+#: Where a command is to go on.
+After = Annotated[
+    str | None,
+    typer.Option(
+        "--after",
+        parser=_place,
+        metavar="PLACE",
+        help="Go on from this place, which a command that was stopped has shown.",
+        rich_help_panel="Which messages",
+    ),
+]
 
-    How far it is is shown on a terminal; Ctrl-C ends it between two steps, what was done is done, and how much that is is shown.
+
+class Scan:
+    """A verb's answers, each begun where the one before left off; how far it is is shown on a terminal.
+
+    What ends it before its time leaves behind how far it was and where to go on. Ctrl-C ends what only shows at once, and what ``acts``
+    when its step is done.
     """
-    after: Any = None
-    done = {"messages": 0, "looked_at": 0}
 
-    def said() -> str:
-        return f"{done['messages']:,} of {done['looked_at']:,} looked at"
+    def __init__(
+        self,
+        connection: Any,
+        verb: str,
+        after: str | None = None,
+        *,
+        page: int = 0,
+        most: int = 0,
+        items: str = "messages",
+        acts: bool = False,
+        goes_on: bool = True,
+        **arguments: Any,
+    ) -> None:
+        """``page``: messages of an answer, ``most`` of all, 0: as many as there are; ``items``: what an answer calls them;
+        ``goes_on``: the command has ``After``."""
+        self._ask = partial(connection.call, verb, **arguments)
+        self._after: Any = None
+        if after is not None:
+            numbers = [int(number) for number in after.split(",")]
+            self._after = numbers if len(numbers) > 1 else numbers[0]
+        self._page, self._most, self._items, self._acts, self._goes_on = page, most, items, acts, goes_on
+        self._progress = progress_bar(counted=False)
+        self._task = self._progress.add_task(verb, total=None)
+        self.messages = self.looked_at = 0
 
-    with progress_bar(counted=False) as progress, shown_when_stopped(said):
-        task = progress.add_task(verb, total=None)
-        while True:
-            answer = await connection.call(verb, after=after, **arguments)
-            after = answer["next"]
-            done = {name: done[name] + answer[name] for name in done}
-            progress.update(task, description=said())
-            if after is None:
-                return done
+    async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
+        while not self._most or self.messages < self._most:
+            limit = {"limit": min(self._page, self._most - self.messages if self._most else self._page)} if self._page else {}
+            raise_if_cancelled()
+            with self._progress if self.looked_at else nullcontext():
+                ask = self._ask(after=self._after, **limit)
+                answer = await (to_its_end(ask) if self._acts else ask)
+            yield answer
+            found = answer[self._items]
+            number = found if isinstance(found, int) else len(found)
+            self.messages += number
+            self.looked_at += answer.get("looked_at", number)
+            self._progress.update(self._task, description=self._far)
+            self._after = answer["next"]
+            if self._after is None:
+                return
+
+    @property
+    def _far(self) -> str:
+        return f"{self.messages:,} of {self.looked_at:,} looked at"
+
+    @property
+    def rest(self) -> str | None:
+        """The option that goes on from here; None at the end, and before the first answer."""
+        if self._after is None or not self.looked_at:
+            return None
+        return f"--after={','.join(map(str, self._after)) if isinstance(self._after, list) else self._after}"
+
+    def show_rest(self, queue: str, wanted: Filter) -> None:
+        """For who has shown some of a queue: that there was nothing, or where to go on."""
+        if not self.messages:
+            note(f"no message of {queue} fits" if wanted else f"{queue} is empty")
+        elif self.rest is not None:
+            note(f"there may be more: {self.rest}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and self.rest is not None:
+            note(f"stopped after {self._far}" + (f"; {self.rest} goes on from there" if self._goes_on else ""))
+
+
+async def done(connection: Any, verb: str, after: str | None = None, **arguments: Any) -> dict[str, int]:
+    """Has the verb done with all that is meant; returns ``messages`` and ``looked_at``, added up."""
+    with Scan(connection, verb, after, acts=True, **arguments) as scan:
+        async for _ in scan:
+            pass
+    return {"messages": scan.messages, "looked_at": scan.looked_at}
+
+
+async def to_its_end(call: Coroutine[Any, Any, T]) -> T:
+    """What it comes to, also where Ctrl-C came meanwhile: ``raise_if_cancelled`` heeds that."""
+    task = asyncio.ensure_future(call)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        return await task
+
+
+def raise_if_cancelled() -> None:
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError

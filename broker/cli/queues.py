@@ -23,7 +23,6 @@ from .output import (
     clock,
     confirm,
     escape,
-    note,
     print_json,
     stdout,
 )
@@ -52,6 +51,8 @@ COUNTS: Final = (
     ("edited", "edited"),
 )
 _ALWAYS: Final = 5
+#: Messages of one answer.
+_PAGE: Final = 100
 
 
 def queues(watch: Watch = False, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
@@ -105,6 +106,7 @@ def _number(key: str, value: int) -> str:
 def peek(
     queue: Annotated[str, queue_argument("The queue to look into.")],
     wanted: of.Filter,
+    after: of.After = None,
     count: Annotated[int, typer.Option("--count", "-n", min=1, max=10_000, help="At most this many.")] = 10,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
@@ -115,23 +117,18 @@ def peek(
     """
     from .client import talk
 
-    verb, more = ("peek-dead-letters", {"filter": wanted}) if wanted else ("peek", {})
+    verb = "peek-dead-letters" if wanted else "peek"
+    more: dict[str, Any] = {"filter": wanted} if wanted else {}
 
-    async def conversation(connection: Any) -> int:
-        shown, after = 0, None
-        while shown < count:
-            page = await connection.call(verb, queue=queue, limit=min(100, count - shown), after=after, **more)
-            messages, after = page["messages"], page["next"]
-            deaths = await deaths_of(connection, [message["hops"] for message in messages])
-            for message, death in zip(messages, deaths, strict=True):
-                _show(message, death, as_json)
-            shown += len(messages)
-            if after is None:
-                break
-        return shown
+    async def conversation(connection: Any) -> of.Scan:
+        with of.Scan(connection, verb, after, page=_PAGE, most=count, queue=queue, **more) as scan:
+            async for page in scan:
+                deaths = await deaths_of(connection, [message["hops"] for message in page["messages"]])
+                for message, death in zip(page["messages"], deaths, strict=True):
+                    _show(message, death, as_json)
+        return scan
 
-    if not talk(url, conversation) and not as_json:
-        note(f"nothing in {queue} is so" if wanted else f"{queue} is empty")
+    talk(url, conversation).show_rest(queue, wanted)
 
 
 def _show(message: dict[str, Any], death: Death | None, as_json: bool) -> None:

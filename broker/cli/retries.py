@@ -43,6 +43,7 @@ def _time(text: str | int) -> int:
 def retry(
     queue: Annotated[str, queue_argument("The queue in which they wait.")],
     wanted: of.Filter,
+    after: of.After = None,
     now: Annotated[bool, typer.Option("--now", help="Try them as soon as may be.")] = False,
     at: Annotated[
         int | None, typer.Option("--at", parser=_time, metavar="TIME", help="Try them then: in 2h, or at 2026-11-23T09:00.")
@@ -58,7 +59,7 @@ def retry(
     if [now, at is not None, hold, release].count(True) != 1:
         raise typer.BadParameter("give one of --now, --at, --hold and --release")
     way: dict[str, Any] = {"at_ms": at} if at is not None else {"now": now, "hold": hold, "release": release}
-    done = talk(url, lambda connection: of.in_pages(connection, "retry", queue=queue, filter=wanted, **way))
+    done = talk(url, lambda connection: of.done(connection, "retry", after, queue=queue, filter=wanted, **way))
     if as_json:
         print_json(done)
         return
@@ -92,15 +93,10 @@ def retrying(
 
     async def ask_queue(connection: Any) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
-        after = None
-        while len(found) < count:
-            page = await connection.call("peek-retrying", queue=queue, filter=wanted, limit=min(_ASKED, count - len(found)), after=after)
+        async for page in of.Scan(connection, "peek-retrying", page=_ASKED, most=count, queue=queue, filter=wanted):
             stays = [[each["message_id"], each["sequence"]] for each in page["messages"]]
             attempts = await connection.call("last-attempts", stays=stays) if stays else []
             found += [{**each, "last_attempt": last} for each, last in zip(page["messages"], attempts, strict=True)]
-            after = page["next"]
-            if after is None:
-                break
         return found
 
     show(url, ask_queue, _draw_messages, as_json=as_json, watch=watch)

@@ -68,8 +68,8 @@ def _give(state: BrokerState, references: list[MessageReference], due_at_ms: int
 
 def shown(
     state: BrokerState, queue: Queue, wanted: Filter, after: Place, limit: int
-) -> Steps[tuple[list[tuple[MessageReference, FaultGroup | None]], Place | None]]:
-    """The next so many that wait to be tried again, each with what it failed of, and where to go on."""
+) -> Steps[tuple[list[tuple[MessageReference, FaultGroup | None]], int, Place | None]]:
+    """The next so many that wait to be tried again, each with what it failed of; the same beside as Done."""
     others = [each for each in (yield from in_memory_only(queue)) if _place(each) > after and wants(state, wanted, each)]
     found: list[MessageReference] = []
 
@@ -82,14 +82,14 @@ def shown(
                     return record.due_at_ms or 0, record.sequence
         return None
 
-    _, go_on = yield from on_disk(state, queue, wanted, after, ON_HOLD_MS, take, _PAGES)
+    looked_at, go_on = yield from on_disk(state, queue, wanted, after, ON_HOLD_MS, take, _PAGES)
     if go_on is not None:
         others = [each for each in others if _place(each) <= go_on]
     found = sorted(found + others, key=_place)
     if len(found) > limit:
         found = found[:limit]
         go_on = _place(found[-1])
-    return [(each, state.recorder.faults.group_of(each.cause)) for each in found], go_on
+    return [(each, state.recorder.faults.group_of(each.cause)) for each in found], len(others) + looked_at, go_on
 
 
 def _place(reference: MessageReference) -> Place:

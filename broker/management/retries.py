@@ -56,8 +56,8 @@ def peek(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str,
     """A page of what waits to be tried again, in the order in which it goes, what is on hold last."""
     read.only(arguments, "queue", "filter", "limit", "after")
     queue, limit = read.queue(broker, arguments), read.number(arguments, "limit", 20, 1, _MAX_PAGE)
-    found, after = yield from broker.browse_retrying(who, queue, _filter(broker, arguments), _place(arguments), limit)
-    return {"messages": [_describe(*each) for each in found], "next": after}
+    found, looked_at, after = yield from broker.browse_retrying(who, queue, _filter(broker, arguments), _place(arguments), limit)
+    return {"messages": [_describe(*each) for each in found], "looked_at": looked_at, "next": after}
 
 
 def _describe(reference: MessageReference, group: FaultGroup | None) -> dict[str, Any]:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import re
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +18,7 @@ import pytest
 import homing
 from homing.client import AckMode, Connection
 from tests.acceptance.semantics_support import holds, name, receive, running, send
-from tests.process import HomingCommand, Server
+from tests.process import ROOT, HomingCommand, Server
 
 COUNT = 60
 
@@ -116,6 +122,47 @@ async def test_what_is_no_filter_is_refused(connection: Connection, wanted: Any,
     with pytest.raises(homing.HomingError) as refused:
         await connection.call("peek-dead-letters", queue=queue, filter=wanted)
     assert refused.value.code == code
+
+
+def stopped(url: str, *words: str, output: Path) -> tuple[list[str], str]:
+    """What the command writes to that pipe until Ctrl-C, after the first line of it, ends it; and what it says then."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HOMING_URL": url, "COLUMNS": "120"}
+    os.mkfifo(output)
+    with subprocess.Popen(
+        [sys.executable, "-m", "homing", *words], cwd=ROOT, stderr=subprocess.PIPE, env=environment, text=True
+    ) as process:
+        with output.open() as reading:
+            lines = [reading.readline()]
+            # It has more to write than the pipe takes.
+            process.send_signal(signal.SIGINT)
+            lines += reading.readlines()
+        said = process.communicate(timeout=40)[1]
+    assert process.returncode == 130
+    return lines, said
+
+
+async def test_what_was_stopped_goes_on_where_it_was(connection: Connection, server: Server, tmp_path: Path) -> None:
+    queue, many, command = name(), 300, HomingCommand(tmp_path)
+    command.url = server.url
+    for number in range(many):
+        await send(connection, queue, b"-" * 1000, properties={"n": number})
+    out, partial = tmp_path / "out.jsonl", tmp_path / "out.jsonl.partial"
+    words = ("dead", "export", queue, "--where", "n >= 0", "--out", str(out))
+    lines, said = await asyncio.to_thread(stopped, server.url, *words, output=partial)
+    assert (len(lines), out.exists()) == (250, False)
+    told = re.fullmatch(r"stopped after 250 of 250 looked at; (--after=\d+) goes on from there\n", said)
+    assert told is not None, said
+    partial.write_text("".join(lines))
+    assert command(*words, told[1]).returncode == 0
+    assert [json.loads(line)["properties"]["n"] for line in out.read_text().splitlines()] == list(range(many))
+    assert command("dead", "export", queue, "--out", tmp_path / "no" / "such").returncode == 1
+    page = command("peek", queue, "--where", "n >= 0", "-n", "250")
+    assert page.stderr == f"there may be more: {told[1]}\n"
+    asked = command("dead", "delete", queue, "--where", "n >= 0")
+    assert (asked.returncode, f"at most {many} messages of queue {queue} go for good" in asked.stderr) == (2, True)
+    assert command.json("dead", "delete", queue, "--where", "n >= 0", told[1], "--yes") == {"messages": 50, "looked_at": 50}
+    assert len(command.json_lines("peek", queue, "--where", "n < 250", "-n", "300")) == 250
+    assert command("peek", queue, "--after", "here").returncode == 2
 
 
 async def test_the_command_line(connection: Connection, server: Server, tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ MASKS = (
     (r"^\d+(?=  [a-z])", "ID"),
     (r"(message|Message|--id|history) \d+\b", r"\1 ID"),
     (r"^\d+ (is|moved) ", r"ID \1 "),
+    (r"--after=[\d,-]+", "--after=PLACE"),
     (r'"(message_id|sequence)": ?\d+', r'"\1": ID'),
     (r'\\"(message_id|sequence)\\": ?\d+', r'\\"\1\\": ID'),
     (r"(_AMQ_ORIG_MESSAGE_ID\"?:?) \d+", r"\1 ID"),
