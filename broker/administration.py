@@ -145,9 +145,9 @@ class Administration(Engine):
         """See browsing.browse."""
         return browsing.browse(self.state, queue, after, count)
 
-    def find_message(self, message_id: int, stays: Iterable[QueueEntry]) -> Steps[list[MessageReference]]:
+    def find_message(self, message_id: int, entries: Iterable[QueueEntry]) -> Steps[list[MessageReference]]:
         """See by_number.find."""
-        return find(self.state, message_id, stays)
+        return find(self.state, message_id, entries)
 
     @needs((Right.MANAGE, places.at_all), audited=True)
     def delete_message(self, who: Who, references: Sequence[MessageReference]) -> Steps[bool]:

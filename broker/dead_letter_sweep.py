@@ -111,11 +111,11 @@ class DeadLetterSweep:
             # What was archived before the process died is so again, under another name.
             self._number += 1
             name = f"{time.strftime('%Y-%m-%dT%H-%M-%S', time.gmtime(self._broker.now_ms() / 1000))}-{os.getpid()}-{self._number}"
-            out, stays = await asyncio.to_thread(archive, self._data, self._place, name, sequences, over.why)
+            out, entries = await asyncio.to_thread(archive, self._data, self._place, name, sequences, over.why)
             where = f"archived in {out}"
         else:
-            stays = await asyncio.to_thread(self._reader().message_ids, sequences)
-        number = await in_turns(chosen.drop(self._broker.state, queue, stays, over.why))
+            entries = await asyncio.to_thread(self._reader().message_ids, sequences)
+        number = await in_turns(chosen.drop(self._broker.state, queue, entries, over.why))
         await self._on_disk()
         self._broker.events.removed(over.source, queue.name, number, over.why)
         log.warning(

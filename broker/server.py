@@ -241,9 +241,9 @@ class Server:
         """In a thread: a short read through a connection of its own."""
         return self._journal_reader().history(message_id)
 
-    def last_attempts(self, stays: list[tuple[int, int]]) -> list[dict[str, Any] | None]:
+    def last_attempts(self, entries: list[tuple[int, int]]) -> list[dict[str, Any] | None]:
         """In a thread: of each queue entry (message_id, sequence) the last attempt, None where there was none."""
-        return self._journal_reader().last_attempts(stays)
+        return self._journal_reader().last_attempts(entries)
 
     def committed(self, transaction_id: str) -> bool:
         """In a thread: whether a transaction of the last 24 h was committed."""

@@ -343,18 +343,18 @@ class AttemptDetail(NamedTuple):
 
 
 class Attempts(NamedTuple):
-    """Deliveries of one queue that ended badly, all alike; one of each of ``stays``."""
+    """Deliveries of one queue that ended badly, all alike; one of each of ``entries``."""
 
     queue_id: int
     attempt: int
     at_ms: int
     detail: AttemptDetail
     #: (message_id, sequence)
-    stays: list[tuple[int, int]]
+    entries: list[tuple[int, int]]
 
 
 class OutcomeDetail(NamedTuple):
-    """What stays that ended alike have in common. None: not known, or there is none."""
+    """What entries that ended alike have in common. None: not known, or there is none."""
 
     address: str | None
     sent_at_ms: int | None
@@ -373,7 +373,7 @@ class OutcomeDetail(NamedTuple):
 
 
 class Outcomes(NamedTuple):
-    """How stays in a queue ended, all alike."""
+    """How entries in a queue ended, all alike."""
 
     queue_id: int
     at_ms: int
@@ -381,7 +381,7 @@ class Outcomes(NamedTuple):
     outcome: str
     detail: OutcomeDetail
     #: (message_id, sequence)
-    stays: list[tuple[int, int]]
+    entries: list[tuple[int, int]]
 
 
 class EditRecord(NamedTuple):

@@ -6,7 +6,7 @@ CREATE TABLE meta (
   value ANY
 ) STRICT, WITHOUT ROWID;
 -- keys: broker_id, created_at_ms, reserved_up_to (ids below it may be in use), next_queue_id, clock_ms (latest broker time seen),
--- clean_stop (0/1), history_bytes (stays and blobs of failure and outcome), history_from_ms (older ones may be gone), commits (transactions so far: commits.py)
+-- clean_stop (0/1), history_bytes (entries and blobs of failure and outcome), history_from_ms (older ones may be gone), commits (transactions so far: commits.py)
 
 -- Addresses and queues as declared or auto-created. Queue ids are never reused: a deleted queue keeps its row while history speaks of it.
 CREATE TABLE address (
@@ -104,7 +104,7 @@ CREATE TABLE message (
 CREATE TABLE failure (
   failure_id    INTEGER PRIMARY KEY,
   queue_id      INTEGER NOT NULL,
-  attempt       INTEGER NOT NULL,          -- 1, 2, … within each stay
+  attempt       INTEGER NOT NULL,          -- 1, 2, … within each entry
   at_ms         INTEGER NOT NULL,          -- when they were settled
   first_message INTEGER NOT NULL,          -- the lowest and the highest message_id in it
   last_message  INTEGER NOT NULL,
@@ -115,7 +115,7 @@ CREATE INDEX failure_at ON failure (at_ms);
 CREATE INDEX failure_message ON failure (first_message, last_message);
 CREATE INDEX failure_several ON failure (first_message, last_message) WHERE last_message > first_message;
 
--- How stays in a queue ended, of messages that failed at least once (history: full keeps every one); those alike together, as above.
+-- How entries in a queue ended, of messages that failed at least once (history: full keeps every one); those alike together, as above.
 CREATE TABLE outcome (
   outcome_id    INTEGER PRIMARY KEY,
   queue_id      INTEGER NOT NULL,

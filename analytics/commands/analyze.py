@@ -217,7 +217,7 @@ def reports(export: Export, shared: Shared) -> dict[str, Callable[[], DataFrame]
         "recent_load": lambda: recent_load(attempts, messages, at_us),
         "retry_storms": lambda: retry_storms(shared.retry_load(), at_us),
         "thundering_herds": lambda: thundering_herds(attempts),
-        "outages": lambda: outage_windows(shared.stays()),
+        "outages": lambda: outage_windows(shared.entries()),
         "dead_letters": lambda: dead_letters(shared.deaths(), at_us),
         "dead_letter_groups": lambda: dead_letter_groups(shared.deaths(), shared.faults(), at_us),
         "dead_letter_growth": lambda: dead_letter_growth(shared.deaths()),

@@ -22,7 +22,7 @@ def _sum(table: Any, *names: str) -> int:
 
 
 def _share(part: str) -> Callable[[Any], float]:
-    """Among the stays that are over."""
+    """Among the entries that are over."""
     return lambda overview: _sum(overview, part) / max(_sum(overview, "succeeded", "dead_lettered", "expired", "dropped", "purged"), 1)
 
 

@@ -26,17 +26,17 @@ MANIFEST_NAME = "_homing_export.json"
 
 _SHARED = "broker_id:string schema_version:int32"
 _CLIENT = "client_id:string host:string version:string"
-_STAY = f"{_SHARED} message_id:int64 sequence:int64 queue_id:int64 queue:string address:string"
+_KEYS = f"{_SHARED} message_id:int64 sequence:int64 queue_id:int64 queue:string address:string"
 
 _COLUMNS = {
-    "messages": f"{_STAY} state:string outcome:string attempts:int32 failed_attempts:int32 delivery_count:int32 reason:string suspect:bool "
+    "messages": f"{_KEYS} state:string outcome:string attempts:int32 failed_attempts:int32 delivery_count:int32 reason:string suspect:bool "
     "priority:int32 body_bytes:int64 hops:int32 sent_at:time entered_at:time due_at:time expires_at:time settled_at:time "
     f"target_queues:strings message_key:string home_queue:string producer:string {_CLIENT}",
-    "attempts": f"{_STAY} attempt:int32 at:time assigned_at:time given_at:time outcome:string error_class:string error_type:string "
+    "attempts": f"{_KEYS} attempt:int32 at:time assigned_at:time given_at:time outcome:string error_class:string error_type:string "
     "bases:strings error_text:string exit_status:int64 reason:string traceback:string fingerprint:string consumer:string "
     "connection:string delivery_count:int32 failed_attempts:int32 decision:string rule:string delay_ms:int64 due_at:time policy:string "
     f"message_key:string home_queue:string producer:string {_CLIENT}",
-    "dead_letters": f"{_STAY} died_at:time reason:string attempts:int32 error_class:string error_type:string error_text:string "
+    "dead_letters": f"{_KEYS} died_at:time reason:string attempts:int32 error_class:string error_type:string error_text:string "
     f"sent_at:time target_queues:strings lies_in:strings hops:hops home_queue:string producer:string {_CLIENT}",
     "queues": f"{_SHARED} queue_id:int64 queue:string address:string routing_type:string selector:string durable:bool auto_created:bool "
     "paused:bool options_json:string created_at:time deleted_at:time ready:int64 scheduled:int64 parked:int64",

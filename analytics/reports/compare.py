@@ -22,7 +22,7 @@ NAMES = (
 
 def compare(before: tuple[Export, Shared], after: tuple[Export, Shared]) -> DataFrame:
     """A row for each broker and queue in either, what changed first. For each period ``_a`` and ``_b``: ``sent``, ``delivered``,
-    ``failed``, ``succeeded``, ``dead_lettered``, ``over`` (stays that ended), ``failed_share`` (of deliveries), ``death_share`` (of those
+    ``failed``, ``succeeded``, ``dead_lettered``, ``over`` (entries that ended), ``failed_share`` (of deliveries), ``death_share`` (of those
     over), ``p50_ms`` and ``p90_ms`` to success after failing, and the settings that decided last; and ``verdict`` on the deaths:
     ``better``, ``worse``, ``same`` (within ERRORS standard errors), ``new``, ``gone``.
     """

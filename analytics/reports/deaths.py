@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-STAY = ("broker_id", "sequence")
+ENTRY = ("broker_id", "sequence")
 #: Reasons that are not the consumer's: the last error, if there was one, is not the cause. All others are, also the name of a rule.
 OTHERWISE = ("expired", "maxlen", "deleted", "dead-letter-retention", "dead-letter-quota")
 
@@ -33,11 +33,11 @@ def deaths(dead_letters: DataFrame, messages: DataFrame, attempts: DataFrame, de
     nowhere = F.array().cast("array<string>")
     gone = messages.where("outcome IN ('expired', 'dropped')")
     last = (
-        attempts.join(gone.where(failing).select(*STAY), list(STAY), "left_semi")
-        .groupBy(*STAY)
+        attempts.join(gone.where(failing).select(*ENTRY), list(ENTRY), "left_semi")
+        .groupBy(*ENTRY)
         .agg(F.max_by(F.struct("error_class", "error_text"), "attempt").alias("last"))
     )
-    removed = gone.join(last, list(STAY), "left").select(
+    removed = gone.join(last, list(ENTRY), "left").select(
         *("broker_id", "message_id", "queue", "address", F.col("settled_at").alias("died_at"), "outcome"),
         F.coalesce("reason", F.when(F.col("outcome") == "expired", "expired")).alias("reason"),
         *("last.error_class", "last.error_text"),

@@ -11,9 +11,9 @@ LIMIT = 50
 
 
 def failed_most(messages: DataFrame, attempts: DataFrame, limit: int = LIMIT) -> DataFrame:
-    """The ``limit`` messages with most failed attempts over all their stays, most first, then by message_id.
+    """The ``limit`` messages with most failed attempts over all their entries, most first, then by message_id.
 
-    ``queue``, ``state``, ``outcome``, ``address`` are those of the latest stay; ``failed_in``: the queue they failed in last;
+    ``queue``, ``state``, ``outcome``, ``address`` are those of the latest entry; ``failed_in``: the queue they failed in last;
     ``last_error_class``, ``last_error_text``, ``last_failed_at``: of the last attempt on record, null where history has forgotten it;
     ``first_failed_at``: of the first on record.
     """
@@ -24,8 +24,8 @@ def failed_most(messages: DataFrame, attempts: DataFrame, limit: int = LIMIT) ->
     failed = messages.where("failed_attempts > 0").groupBy(*key).agg(F.sum("failed_attempts").alias("failed_attempts"))
     most = failed.orderBy(F.desc("failed_attempts"), "message_id", "broker_id").limit(limit)
     latest = F.max_by(F.struct("queue", "state", "outcome", "reason"), "sequence")
-    stays = messages.join(F.broadcast(most.select(*key)), key, "left_semi")
-    where = stays.groupBy(*key).agg(latest.alias("now"), F.max("address").alias("address"))
+    entries = messages.join(F.broadcast(most.select(*key)), key, "left_semi")
+    where = entries.groupBy(*key).agg(latest.alias("now"), F.max("address").alias("address"))
     last = F.max_by(F.struct("queue", "error_class", "error_text"), F.struct("at", "sequence", "attempt"))
     errors = (
         attempts.join(F.broadcast(most.select(*key)), key, "left_semi")

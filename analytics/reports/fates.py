@@ -22,17 +22,17 @@ UNKNOWN = "not on record"
 
 def in_order(attempts: DataFrame) -> DataFrame:
     """Every attempt's ``queue``, ``attempt``, ``at``, ``error_class``, ``policy``, ``assigned_at`` and ``was_due_at``: when the attempt
-    right before it had said that this one was due (null: none, or not on record). Those of a stay lie together, in their order, so that
-    what is asked of stays moves and sorts attempts once; a stay's are never in memory as one value.
+    right before it had said that this one was due (null: none, or not on record). Those of an entry lie together, in their order, so that
+    what is asked of entries moves and sorts attempts once; an entry's are never in memory as one value.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    stay = Window.partitionBy(*KEY).orderBy("attempt")
-    follows = F.col("attempt") - F.lag("attempt").over(stay) == 1
+    entry = Window.partitionBy(*KEY).orderBy("attempt")
+    follows = F.col("attempt") - F.lag("attempt").over(entry) == 1
     return attempts.select(
         *(*KEY, "queue", "attempt", "at", "error_class", "policy", "assigned_at"),
-        F.when(follows, F.lag("due_at").over(stay)).alias("was_due_at"),
+        F.when(follows, F.lag("due_at").over(entry)).alias("was_due_at"),
     )
 
 
@@ -89,18 +89,18 @@ class Shared:
 
     def __init__(self, export: Export) -> None:
         self._export = export
-        self._locks = {name: Lock() for name in ("fates", "stays", "load", "deaths", "kinds", "faults")}
+        self._locks = {name: Lock() for name in ("fates", "entries", "load", "deaths", "kinds", "faults")}
         self._kept: dict[str, DataFrame] = {}
 
     def fates(self) -> DataFrame:
         return self._once("fates", lambda: fates(self._export.messages, self._export.attempts))
 
-    def stays(self) -> DataFrame:
-        """Of simulate.failed_stays what outages ask for, three times over."""
-        from ..what_if.simulate import failed_stays
+    def entries(self) -> DataFrame:
+        """Of simulate.failed_entries what outages ask for, three times over."""
+        from ..what_if.simulate import failed_entries
 
         names = ("broker_id", "queue", "error_class", "first_at", "failures_ms", "success_ms", "died", "verdict")
-        return self._once("stays", lambda: failed_stays(self._export.messages, self._export.attempts).select(*names))
+        return self._once("entries", lambda: failed_entries(self._export.messages, self._export.attempts).select(*names))
 
     def retry_load(self) -> DataFrame:
         from .retry_load import retry_load

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 LIMIT = 200
 
 
-def outage_windows(stays: DataFrame, limit: int = LIMIT) -> DataFrame:
-    """From simulate.failed_stays, the ``limit`` outages with most failures: ``broker_id``, ``queue``, ``error_class``, ``from_at`` and
+def outage_windows(entries: DataFrame, limit: int = LIMIT) -> DataFrame:
+    """From simulate.failed_entries, the ``limit`` outages with most failures: ``broker_id``, ``queue``, ``error_class``, ``from_at`` and
     ``to_at``: the first and the last failure; ``up_before`` and ``up_after``: the last success before and the first one after, between
     which it began and ended (null: none on record); ``failures`` in it, and ``messages`` that failed first in it.
 
@@ -21,7 +21,7 @@ def outage_windows(stays: DataFrame, limit: int = LIMIT) -> DataFrame:
     """
     from pyspark.sql import functions as F
 
-    each = outages(stays).select(*FAULT, F.explode("outages").alias("each"))
+    each = outages(entries).select(*FAULT, F.explode("outages").alias("each"))
     times = {"from_at": "from_us", "to_at": "to_us", "up_before": "after_us", "up_after": "before_us"}
     return (
         each.select(

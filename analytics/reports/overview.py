@@ -31,7 +31,7 @@ def overview(
       the export it is 0, for what is here is reckoned so: who succeeded at once later has no row;
     - of the messages that were sent to this queue, and of the ``copies`` put there of what was edited and kept, wherever they went:
       ``came_home``: succeeded here in the end; ``waiting``: they are here; ``given_up``: the rest (dead, expired, purged);
-    - ``success_share``: succeeded among the stays that are over; null where none is.
+    - ``success_share``: succeeded among the entries that are over; null where none is.
     """
     from pyspark.sql import functions as F
 

@@ -26,14 +26,14 @@ DETAILS = ("peak_per_s", "out_of_order")
 PLAYS, FEWEST = 1_500_000, 6
 
 
-def replicates_with_details(stays: int, replicates: int) -> int:
-    """How many of the replicates can keep every attempt of so many stays."""
-    return min(replicates, max(FEWEST, PLAYS // max(stays, 1) // 2 * 2))
+def replicates_with_details(entries: int, replicates: int) -> int:
+    """How many of the replicates can keep every attempt of so many entries."""
+    return min(replicates, max(FEWEST, PLAYS // max(entries, 1) // 2 * 2))
 
 
-def play_all(stays: DataFrame, placed: DataFrame, chances: DataFrame, seed: int, replicates: int) -> DataFrame:
-    """play, of all stays, with every attempt, and with ``order_key`` and ``before`` of placed_by_key."""
-    ordered = stays.join(placed.where("failed").select(*KEY, "order_key", "before"), list(KEY), "left")
+def play_all(entries: DataFrame, placed: DataFrame, chances: DataFrame, seed: int, replicates: int) -> DataFrame:
+    """play, of all entries, with every attempt, and with ``order_key`` and ``before`` of placed_by_key."""
+    ordered = entries.join(placed.where("failed").select(*KEY, "order_key", "before"), list(KEY), "left")
     return play(ordered, chances, seed, replicates, times=True, keep=("order_key", "before"))
 
 
@@ -54,12 +54,12 @@ def _poisson(drawn: Column) -> Column:
     return reduce(operator.add, [(drawn > F.lit(chance)).cast("int") for chance in chances])
 
 
-def details_recorded(stays: DataFrame, placed: DataFrame) -> DataFrame:
+def details_recorded(entries: DataFrame, placed: DataFrame) -> DataFrame:
     """``broker_id``, ``queue``, ``peak_per_s``, ``out_of_order``. ``placed``: placed_by_key."""
     from pyspark.sql import functions as F
 
     times = F.when(F.col("success_ms").isNull(), F.col("failures_ms")).otherwise(F.array_append("failures_ms", F.col("success_ms")))
-    ordered = stays.join(placed.where("failed").select(*KEY, "order_key", "before"), list(KEY), "left").withColumn("times_ms", times)
+    ordered = entries.join(placed.where("failed").select(*KEY, "order_key", "before"), list(KEY), "left").withColumn("times_ms", times)
     return _details(ordered, placed.where("NOT failed"), [], F.lit(1))
 
 
@@ -94,16 +94,16 @@ def _peaks(played: DataFrame, keys: Sequence[str]) -> DataFrame:
     )
 
 
-def placed_by_key(messages: DataFrame, stays: DataFrame) -> DataFrame:
+def placed_by_key(messages: DataFrame, entries: DataFrame) -> DataFrame:
     """Where each message stands among those of its key: ``order_key``, ``before`` (sequence of the one sent just before; null: none).
 
-    ``failed``: one of ``stays``; the others, which succeeded at once at ``at_us``, are here where a neighbour failed.
+    ``failed``: one of ``entries``; the others, which succeeded at once at ``at_us``, are here where a neighbour failed.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    queues = stays.groupBy(*QUEUE).agg(F.bool_or(F.col("message_key").isNotNull()).alias("has_keys"))
-    failed = stays.select(*KEY, "queue", "message_key", F.lit(True).alias("failed"), F.lit(None).cast("long").alias("at_us"))
+    queues = entries.groupBy(*QUEUE).agg(F.bool_or(F.col("message_key").isNotNull()).alias("has_keys"))
+    failed = entries.select(*KEY, "queue", "message_key", F.lit(True).alias("failed"), F.lit(None).cast("long").alias("at_us"))
     at_once = messages.where("failed_attempts = 0 AND outcome = 'succeeded'").select(
         *KEY, "queue", "message_key", F.lit(False).alias("failed"), F.unix_micros("settled_at").alias("at_us")
     )

@@ -19,12 +19,12 @@ OUTAGES = 200
 FAULT = ("broker_id", "queue", "error_class")
 
 
-def outages(stays: DataFrame) -> DataFrame:
+def outages(entries: DataFrame) -> DataFrame:
     """One row for each broker, queue and error class that time decided: ``outages``, an array by time of ``after_us`` (the last success
     before; null: none), ``from_us``, ``to_us`` (the first and last failure), ``before_us`` (the first success after; null: none),
     ``met``: how many messages failed first in it, and ``count``: failures.
 
-    ``stays``: of simulate.failed_stays. Who died in outages only is one of their victims; who failed amid successes had trouble of its own.
+    ``entries``: of failed_entries. Who died in outages only is one of their victims; who failed amid successes had trouble of its own.
     """
     from pyspark.sql import functions as F
 
@@ -34,7 +34,7 @@ def outages(stays: DataFrame) -> DataFrame:
         return F.struct((began + ms * 1000).cast("long").alias("at_us"), F.lit(won).alias("won"), first.alias("first"))
 
     failures = F.transform("failures_ms", lambda ms, index: event(ms, index == 0, won=False))
-    home = stays.where("success_ms IS NOT NULL AND NOT verdict")
+    home = entries.where("success_ms IS NOT NULL AND NOT verdict")
     events = home.select(*FAULT, F.explode(F.array_append(failures, event(F.col("success_ms"), F.lit(False), won=True))).alias("each"))
     counts = [[F.sum(F.when(F.col("won") == won, F.col(count))) for count in ("count", "of_long")] for won in (False, True)]
     decided = [long >= MOSTLY * every for every, long in counts]
@@ -48,7 +48,7 @@ def outages(stays: DataFrame) -> DataFrame:
         .where("decided")
     )
     amid = F.exists("each", lambda one: F.exists("ups", lambda up: one["at_us"].between(up["from_us"], up["to_us"])))
-    died = stays.where("died AND NOT verdict").select(*FAULT, failures.alias("each"))
+    died = entries.where("died AND NOT verdict").select(*FAULT, failures.alias("each"))
     victims = died.join(F.broadcast(by_time), list(FAULT)).where(~amid).select(*FAULT, F.explode("each").alias("each"))
     whole = events.join(F.broadcast(by_time.select(*FAULT)), list(FAULT)).unionByName(victims)
     outage = F.struct("after_us", "from_us", "to_us", "before_us", "met", "count")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 REPLICATES = 40
-#: Failed stays of one queue that a replicate plays at most: of more it plays a share, another one each time, and reckons it up.
+#: Failed entries of one queue that a replicate plays at most: of more it plays a share, another one each time, and reckons it up.
 PLAYED = 15_000
 #: Hazards are kept for the attempts up to this one; later ones count with it.
 LAST_HAZARD = 16
@@ -61,7 +61,7 @@ def _early(seed: int) -> Column:
     return F.exp(1.1 * (2 * uniform(seed, "early", "replicate") - 1))
 
 
-def failed_stays(messages: DataFrame, attempts: DataFrame, until_us: int | None = None) -> DataFrame:
+def failed_entries(messages: DataFrame, attempts: DataFrame, until_us: int | None = None) -> DataFrame:
     """One row for each queue entry that failed at least once and has an attempt on record.
 
     ``first_at``: of the first failure, or when it came into the queue where that is not on record; ``failures_ms``: when it failed, since
@@ -89,7 +89,7 @@ def failed_stays(messages: DataFrame, attempts: DataFrame, until_us: int | None 
         return before["at_ms"] + part * (after["at_ms"] - before["at_ms"])
 
     succeeded = F.col("outcome") == "succeeded"
-    stays = messages.where("failed_attempts > 0").select(
+    entries = messages.where("failed_attempts > 0").select(
         *(*KEY, "queue", "address", "sent_at", "entered_at", "settled_at", "expires_at", "state", "outcome", "reason", "failed_attempts"),
         "message_key",
     )
@@ -97,7 +97,7 @@ def failed_stays(messages: DataFrame, attempts: DataFrame, until_us: int | None 
     knots = F.transform("recorded", lambda each: F.struct(each["attempt"].alias("attempt"), since(each["at"]).alias("at_ms")))
     start = F.array(F.struct(F.lit(1).alias("attempt"), F.lit(0.0).alias("at_ms")))
     joined = (
-        stays.join(recorded, list(KEY))
+        entries.join(recorded, list(KEY))
         .withColumn("first_at", F.when(from_start, first["at"]).otherwise(F.least("entered_at", first["at"])))
         .withColumn("knots", F.when(from_start, knots).otherwise(F.concat(start, knots)))
     )
@@ -123,7 +123,7 @@ def failed_stays(messages: DataFrame, attempts: DataFrame, until_us: int | None 
     )
 
 
-def hazards_of(stays: DataFrame) -> DataFrame:
+def hazards_of(entries: DataFrame) -> DataFrame:
     """How the nth attempts ended, for each broker, queue and error class; and how fast trouble passed in the later half of lives.
 
     ``won``, ``risk``: arrays by attempt, from the second to LAST_HAZARD; ``late_per_ms``: successes a millisecond of waiting.
@@ -132,7 +132,7 @@ def hazards_of(stays: DataFrame) -> DataFrame:
 
     times = F.when(F.col("success_ms").isNull(), F.col("failures_ms")).otherwise(F.array_append("failures_ms", F.col("success_ms")))
     each = (
-        stays.where("NOT verdict AND (size(failures_ms) > 1 OR success_ms IS NOT NULL)")
+        entries.where("NOT verdict AND (size(failures_ms) > 1 OR success_ms IS NOT NULL)")
         .select(*FAULT, "success_ms", times.alias("times"))
         .withColumn("n", F.explode(F.sequence(F.lit(2), F.size("times"))))
         .withColumn("gap_ms", F.element_at("times", F.col("n")) - F.element_at("times", F.col("n") - 1))
@@ -198,7 +198,7 @@ def chances_of(hazards: DataFrame, outages: DataFrame, seed: int, replicates: in
     )
 
 
-def with_policy(stays: DataFrame, policies: Policies, recorded: DataFrame | None = None, queues: DataFrame | None = None) -> DataFrame:
+def with_policy(entries: DataFrame, policies: Policies, recorded: DataFrame | None = None, queues: DataFrame | None = None) -> DataFrame:
     """``delays_ms``, ``cap_ms``, ``factor``, ``full_jitter``, ``first_exact``, ``endless`` of the policy to ask about; ``same``: it is the
     one in force; ``agree``: the retries, from the first on, for which both have the same delay. Addresses that no pattern names are left
     out.
@@ -212,7 +212,7 @@ def with_policy(stays: DataFrame, policies: Policies, recorded: DataFrame | None
 
     dotted = F.concat(F.coalesce("address", "queue"), F.lit("."))
     names = [F.when(dotted.rlike(regex), F.lit(pattern)) for pattern, regex in policies.patterns()]
-    known = stays.withColumns({"in_force": F.lit(""), "declared": F.lit("")})
+    known = entries.withColumns({"in_force": F.lit(""), "declared": F.lit("")})
     if recorded is not None:
         named = recorded.groupBy("broker_id", "policy").agg(F.max_by("settings_json", "from_at").alias("in_force"))
         known = known.drop("in_force").join(F.broadcast(named), ["broker_id", "policy"], "left")
@@ -243,21 +243,21 @@ def with_policy(stays: DataFrame, policies: Policies, recorded: DataFrame | None
     return marked.join(F.broadcast(found), "kind").drop("kind", "in_force", "declared").withColumn("same", F.col("same") | F.col("ruled"))
 
 
-def play(stays: DataFrame, chances: DataFrame, seed: int, replicates: int, *, times: bool = False, keep: Sequence[str] = ()) -> DataFrame:
-    """Every stay under the new policy, once for each replicate: ``by_time`` (which way), ``success_ms``, ``dead``, ``deliveries``,
+def play(entries: DataFrame, chances: DataFrame, seed: int, replicates: int, *, times: bool = False, keep: Sequence[str] = ()) -> DataFrame:
+    """Every entry under the new policy, once for each replicate: ``by_time`` (which way), ``success_ms``, ``dead``, ``deliveries``,
     ``known`` of ``asked`` outcomes that were observed, and for how many it stands: ``weight``.
 
-    ``stays``: of ``with_policy``; its columns ``keep`` come along. ``chances``: of ``chances_of``. With ``times``: all of them, and
+    ``entries``: of ``with_policy``; its columns ``keep`` come along. ``chances``: of ``chances_of``. With ``times``: all of them, and
     ``times_ms`` of every attempt from the first failure on; else at most PLAYED of each queue.
     """
     from pyspark.sql import functions as F
 
     most = F.lit(2**60 if times else PLAYED)
-    of_queue = stays.groupBy(*QUEUE).agg(
+    of_queue = entries.groupBy(*QUEUE).agg(
         F.percentile_approx("lag_ms", 0.5).alias("typical_lag_ms"), F.greatest(F.lit(1.0), F.count(F.lit(1)) / most).alias("weight")
     )
     each = (
-        stays.join(F.broadcast(of_queue), list(QUEUE))
+        entries.join(F.broadcast(of_queue), list(QUEUE))
         .withColumn("replicate", F.explode(F.sequence(F.lit(0), F.lit(replicates - 1))))
         .where(uniform(seed, "sample", "replicate", *KEY) * F.col("weight") < 1)
         .join(F.broadcast(chances), [*FAULT, "replicate"], "left")

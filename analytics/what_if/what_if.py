@@ -8,7 +8,7 @@ from ..spark.kept import kept
 from .details import ALL, DETAILS, and_all, details_played, details_recorded, placed_by_key, play_all, replicates_with_details
 from .outages import outages
 from .policy import Policies
-from .simulate import QUEUE, REPLICATES, chances_of, failed_stays, hazards_of, play, with_policy
+from .simulate import QUEUE, REPLICATES, chances_of, failed_entries, hazards_of, play, with_policy
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -44,24 +44,24 @@ def what_if(
 
     ``observed_share``: of the outcomes that the simulation had to ask for, how many the record itself answers. ``details=False`` leaves
     out peaks and order, which need every single attempt. ``small``: the input is (Manifest.is_small). ``recorded``, ``queues``,
-    ``until_us``: as of with_policy and failed_stays. Where more than BLIND of a queue's messages met errors of which nobody saw a second
+    ``until_us``: as of with_policy and failed_entries. Where more than BLIND of a queue's messages met errors of which nobody saw a second
     attempt, and the new policy makes one, what comes of it cannot be known: ``expected``, ``low`` and ``high`` are null.
     """
     from pyspark.sql import functions as F
 
-    stays = kept(with_policy(failed_stays(messages, attempts, until_us), policies, recorded, queues), small=small)
-    chances = kept(chances_of(hazards_of(stays), outages(stays), seed, replicates), small=small)
-    record = _recorded(stays)
+    entries = kept(with_policy(failed_entries(messages, attempts, until_us), policies, recorded, queues), small=small)
+    chances = kept(chances_of(hazards_of(entries), outages(entries), seed, replicates), small=small)
+    record = _recorded(entries)
     if details:
-        placed = kept(placed_by_key(messages, stays), small=small)
-        record = record.join(details_recorded(stays, placed), list(QUEUE), "left")
-        fewer = replicates_with_details(stays.count(), replicates)
-        every = kept(play_all(stays, placed, chances, seed, fewer), small=small)
+        placed = kept(placed_by_key(messages, entries), small=small)
+        record = record.join(details_recorded(entries, placed), list(QUEUE), "left")
+        fewer = replicates_with_details(entries.count(), replicates)
+        every = kept(play_all(entries, placed, chances, seed, fewer), small=small)
         # Where every attempt of every replicate is kept anyway, the sums need no play of their own.
-        sums = _sums(every if fewer == replicates else play(stays, chances, seed, replicates))
+        sums = _sums(every if fewer == replicates else play(entries, chances, seed, replicates))
         played = sums.join(details_played(every, placed, seed, fewer), [*QUEUE, "replicate"], "left")
     else:
-        played = _sums(play(stays, chances, seed, replicates))
+        played = _sums(play(entries, chances, seed, replicates))
     names = [name for name in FIGURES if details or name not in DETAILS]
     # Even replicates look at trouble one way, odd ones the other: simulate.py.
     long = _unpivot(played, [*QUEUE, "replicate"], names).groupBy(*QUEUE, "figure", (F.col("replicate") % 2).alias("way"))
@@ -120,11 +120,11 @@ def _sums(played: DataFrame) -> DataFrame:
     )
 
 
-def _recorded(stays: DataFrame) -> DataFrame:
+def _recorded(entries: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     won = F.col("success_ms").isNotNull()
-    of_queue = stays.groupBy(*QUEUE).agg(
+    of_queue = entries.groupBy(*QUEUE).agg(
         F.sum(F.col("failed_attempts") + won.cast("int")).alias("deliveries"),
         F.count_if("died").alias("dead_letters"),
         F.count_if(won).alias("succeeded"),

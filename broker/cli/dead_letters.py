@@ -58,8 +58,8 @@ async def deaths_of(connection: homing.Connection, hops: Sequence[Hops]) -> list
     latest = [each[0] for each in hops if each]
     attempts: list[dict[str, Any] | None] = []
     for start in range(0, len(latest), _AT_A_TIME):
-        stays = [[hop["message_id"], hop["sequence"]] for hop in latest[start : start + _AT_A_TIME]]
-        attempts += await connection.call("last-attempts", stays=stays)
+        entries = [[hop["message_id"], hop["sequence"]] for hop in latest[start : start + _AT_A_TIME]]
+        attempts += await connection.call("last-attempts", stays=entries)
     deaths = iter([_death(hop, attempt or {}) for hop, attempt in zip(latest, attempts, strict=True)])
     return [next(deaths) if each else None for each in hops]
 

@@ -94,8 +94,8 @@ def retrying(
     async def ask_queue(connection: Any) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
         async for page in of.Scan(connection, "peek-retrying", page=_ASKED, most=count, queue=queue, filter=wanted):
-            stays = [[each["message_id"], each["sequence"]] for each in page["messages"]]
-            attempts = await connection.call("last-attempts", stays=stays) if stays else []
+            entries = [[each["message_id"], each["sequence"]] for each in page["messages"]]
+            attempts = await connection.call("last-attempts", stays=entries) if entries else []
             found += [{**each, "last_attempt": last} for each, last in zip(page["messages"], attempts, strict=True)]
         return found
 

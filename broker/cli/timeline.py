@@ -63,11 +63,11 @@ class Event:
 
 
 def life(history: dict[str, Any], now_ms: int) -> list[Event]:
-    """Sent, or made of another by an edit, then stay by stay: entered, each attempt, how it ended or where it is now; and edits of it."""
+    """Sent, or made of another by an edit, then entry by entry: entered, each attempt, how it ended or where it is now; and edits of it."""
     edits = history.get("edits", [])
     made_by = next((each for each in edits if each["message_id"] == history["message_id"]), None)
     events = [_sent(history) if made_by is None else _made(made_by)]
-    for sequence in stays(history):
+    for sequence in entries(history):
         attempts = [each for each in history["attempts"] if each["sequence"] == sequence]
         outcome = next((each for each in history["outcomes"] if each["sequence"] == sequence), None)
         reference = next((each for each in history["references"] if each["sequence"] == sequence), None)
@@ -89,8 +89,8 @@ def _made(edit: dict[str, Any]) -> Event:
     return Event(edit["at_ms"], "✎", "blue", f"made of message {edit['original']} by an edit, for queue {edit['queue']}")
 
 
-def stays(history: dict[str, Any]) -> list[int]:
-    """The sequences of all stays on record, oldest first."""
+def entries(history: dict[str, Any]) -> list[int]:
+    """The sequences of all entries on record, oldest first."""
     return sorted({each["sequence"] for part in ("attempts", "outcomes", "references") for each in history[part]})
 
 
@@ -160,7 +160,7 @@ def _attempt(attempt: dict[str, Any]) -> Event:
 
 
 def _attempt_number(number: int, record: dict[str, Any]) -> str:
-    """With the delivery that ``receive`` shows, where some were not counted as failures or an earlier stay had its own."""
+    """With the delivery that ``receive`` shows, where some were not counted as failures or an earlier entry had its own."""
     delivery = record.get("delivery_count") or number
     return f"attempt {number}" if delivery == number else f"attempt {number} (delivery {delivery})"
 
@@ -234,7 +234,7 @@ def _here(reference: dict[str, Any], now_ms: int) -> Event:
 
 
 def verdict(history: dict[str, Any]) -> str | None:
-    """What the last attempts of the stay it died in have in common, in one sentence; None when there is nothing to say."""
+    """What the last attempts of the entry it died in have in common, in one sentence; None when there is nothing to say."""
     dead = [each for each in history["outcomes"] if each["outcome"] == "dead-lettered"]
     if not dead:
         return None

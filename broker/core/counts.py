@@ -18,7 +18,7 @@ SUCCEEDED: Final = 3
 FAILED: Final = 4
 RETRIED: Final = 5
 EDITED: Final = COUNTED.index("edited")
-#: The count that each end of a stay belongs to.
+#: The count that each end of an entry belongs to.
 COUNT_OF_OUTCOME: Final = {
     "dead-lettered": COUNTED.index("dead_lettered"),
     "expired": COUNTED.index("expired"),

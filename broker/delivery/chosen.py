@@ -51,19 +51,19 @@ def move(state: BrokerState, office: DeadLetterOffice, queue: Queue, target: Que
     return _each(state, queue, wanted, after, lambda reference: office.move(reference, target))
 
 
-def drop(state: BrokerState, queue: Queue, stays: Mapping[int, int], why: str) -> Steps[int]:
+def drop(state: BrokerState, queue: Queue, entries: Mapping[int, int], why: str) -> Steps[int]:
     """Removes dead letters, by sequence and message id, that nobody holds; counted as dropped. Returns how many."""
     number = 0
 
     def take(record: ReferenceRecord) -> bool:
         nonlocal number
-        reference = in_place(state, queue, record) if record.sequence in stays else None
+        reference = in_place(state, queue, record) if record.sequence in entries else None
         if reference is not None:
             state.references.leave(reference, "dropped", why)
             number += 1
         return True
 
-    wanted = Filter(message_ids=tuple(sorted(set(stays.values()))))
+    wanted = Filter(message_ids=tuple(sorted(set(entries.values()))))
     yield from choose(state, queue, wanted, choice(state, wanted, state.recorder.next_id()), 0, take)
     return number
 

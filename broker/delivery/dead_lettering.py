@@ -62,7 +62,7 @@ class DeadLetterOffice:
         self.dying: Callable[[Queue, list[Queue], int, str], None] = lambda queue, targets, number, reason: None
 
     def dead_letter(self, reference: MessageReference, reason: str) -> None:
-        """Ends a message's stay: to its dead-letter (or expiry) address, parked, or removed where that is meant."""
+        """Ends a queue entry: to its dead-letter (or expiry) address, parked, or removed where that is meant."""
         self.dead_letter_all(reference.queue, (reference,), reason)
 
     def dead_letter_all(

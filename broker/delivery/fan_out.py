@@ -17,18 +17,18 @@ def fan_out(state: BrokerState, messages: list[Message], queues: list[Queue]) ->
     False, and nothing done, where a queue would keep some of them in memory and not the others.
     """
     size = sum([message.size for message in messages])
-    stay = _stay(state, messages, queues, size)
-    if stay is None:
+    keep = _keep(state, messages, queues, size)
+    if keep is None:
         return False
     # In the first queue they have the messages' own numbers.
     sequence = state.recorder.next_ids(len(messages) * len(queues))
-    records, weight = state.references.share(messages, sequence, sum(stay), size)
+    records, weight = state.references.share(messages, sequence, sum(keep), size)
     durable, now_ms, join = sum([message.durable for message in messages]), state.now_ms(), state.references.join
     kept: list[Queue] = []
     born: dict[int, MessageReference] = {}
-    for queue, stays in zip(queues, stay, strict=True):
+    for queue, keeps in zip(queues, keep, strict=True):
         queue.counts[SENT] += len(messages)
-        if stays:
+        if keeps:
             here = join(queue, messages, sequence, weight, now_ms, shared=True)
             # Where nobody is there is nobody that they could be offered to.
             (queue if queue.consumers else queue.pending).append_all(list(here.values()), size)
@@ -43,16 +43,16 @@ def fan_out(state: BrokerState, messages: list[Message], queues: list[Queue]) ->
     return True
 
 
-def _stay(state: BrokerState, messages: list[Message], queues: list[Queue], size: int) -> list[bool] | None:
+def _keep(state: BrokerState, messages: list[Message], queues: list[Queue], size: int) -> list[bool] | None:
     """For each queue whether it keeps all of them in memory, or none; None where one keeps a part."""
     pager, number = state.pager, len(messages)
-    stay = pager.rooms(queues, number, size)
-    if not all(stay):
+    keep = pager.rooms(queues, number, size)
+    if not all(keep):
         durable = sum([message.durable for message in messages])
         if durable < number:
             # What is not durable stays in memory, room or not.
             return None if durable else [True] * len(queues)
         priorities = {queues[0].priority_of(message.priority) for message in messages}
-        if any(pager.keeps(queue, priority) for queue, stays in zip(queues, stay, strict=True) if not stays for priority in priorities):
+        if any(pager.keeps(queue, priority) for queue, keeps in zip(queues, keep, strict=True) if not keeps for priority in priorities):
             return None
-    return stay
+    return keep

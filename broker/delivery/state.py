@@ -56,9 +56,9 @@ class BrokerState(SharedState):
         if not queue.durable or pager.room(queue, len(messages), size):
             queue.append_all(self.references.arrive(queue, messages, size), size)
             return
-        for stays, part in groupby(messages, lambda each: not each.durable or pager.keeps(queue, queue.priority_of(each.priority))):
+        for kept, part in groupby(messages, lambda each: not each.durable or pager.keeps(queue, queue.priority_of(each.priority))):
             run = list(part)
-            if stays:
+            if kept:
                 size = _size_of(run)
                 queue.append_all(self.references.arrive(queue, run, size), size)
             else:

@@ -13,7 +13,7 @@ MOST: Final = (1 << 63) - 1
 #: So many of an address's queues are named.
 _NAMED: Final = 5
 #: Queue entries that one call asks about.
-MOST_STAYS: Final = 100
+MOST_ENTRIES: Final = 100
 
 
 def only(arguments: dict[str, Any], *names: str) -> None:
@@ -46,14 +46,14 @@ def flag(arguments: dict[str, Any], name: str) -> bool:
     return value
 
 
-def stays(arguments: dict[str, Any]) -> list[tuple[int, int]]:
+def entries(arguments: dict[str, Any]) -> list[tuple[int, int]]:
     """(message id, sequence) of each, as ``hops`` name them."""
     value = arguments.get("stays")
-    if type(value) is list and len(value) <= MOST_STAYS and all(type(each) is list and len(each) == 2 for each in value):
+    if type(value) is list and len(value) <= MOST_ENTRIES and all(type(each) is list and len(each) == 2 for each in value):
         found = [(message_id, sequence) for message_id, sequence in value]
         if all(type(number) is int and 0 <= number <= MOST for each in found for number in each):
             return found
-    raise Refused("invalid-argument", f"stays must be at most {MOST_STAYS} pairs of message id and sequence", "hops name both")
+    raise Refused("invalid-argument", f"stays must be at most {MOST_ENTRIES} pairs of message id and sequence", "hops name both")
 
 
 def queue(broker: Broker, arguments: dict[str, Any]) -> Queue:

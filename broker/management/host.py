@@ -51,7 +51,7 @@ class Failed(Protocol):
 class Host(Protocol):
     def history(self, message_id: int) -> dict[str, Any] | None: ...
 
-    def last_attempts(self, stays: list[tuple[int, int]]) -> list[dict[str, Any] | None]: ...
+    def last_attempts(self, entries: list[tuple[int, int]]) -> list[dict[str, Any] | None]: ...
 
     def committed(self, transaction_id: str) -> bool: ...
 
@@ -136,8 +136,8 @@ async def _life(broker: Broker, who: Who, host: Host, message_id: int) -> dict[s
 async def last_attempts(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> list[dict[str, Any] | None]:
     """Without tracebacks: ``history`` has them. None also for those in queues that whoever asks may not browse."""
     read.only(arguments, "stays")
-    stays = read.stays(arguments)
-    found: list[dict[str, Any] | None] = await in_thread(lambda: host.last_attempts(stays))
+    entries = read.entries(arguments)
+    found: list[dict[str, Any] | None] = await in_thread(lambda: host.last_attempts(entries))
     found = [each if each is not None and broker.may(who, Right.BROWSE, Place("queue", (each["queue"],))) else None for each in found]
     for fault in [each["fault"] for each in found if each is not None and each["fault"]]:
         fault.pop("traceback", None)

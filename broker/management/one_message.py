@@ -28,8 +28,8 @@ def places_of(history: History) -> list[Place]:
 
 
 def _places(broker: Broker, message_id: int, history: History) -> Steps[list[MessageReference]]:
-    stays = [(each["queue_id"], each["priority"], each["sequence"]) for each in (history["references"] if history else ())]
-    return broker.find_message(message_id, stays)
+    entries = [(each["queue_id"], each["priority"], each["sequence"]) for each in (history["references"] if history else ())]
+    return broker.find_message(message_id, entries)
 
 
 # -- delete and move -----------------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ def _taken(message_id: int) -> Refused:
 
 @found_later(Right.MONITOR)
 def why(broker: Broker, who: Who, message_id: int, history: History, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
-    """For each queue it is in: its state there and what stands in the way, most telling first. ``ended``: how its last stay did."""
+    """For each queue it is in: its state there and what stands in the way, most telling first. ``ended``: how its last entry did."""
     read.only(arguments, "message_id")
     places = yield from _places(broker, message_id, history)
     broker.check(who, Right.MONITOR, *map(queue_place, {each.queue for each in places}), *places_of(history), verb="why")

@@ -16,8 +16,8 @@ from .browsing import at_hand
 QueueEntry = tuple[int, int, int]
 
 
-def find(state: BrokerState, message_id: int, stays: Iterable[QueueEntry]) -> Steps[list[MessageReference]]:
-    """All places of the message: in memory anywhere, on disk only where ``stays`` say. What is from disk is there to be looked at."""
+def find(state: BrokerState, message_id: int, entries: Iterable[QueueEntry]) -> Steps[list[MessageReference]]:
+    """All places of the message: in memory anywhere, on disk only where ``entries`` say. What is from disk is there to be looked at."""
     found: list[MessageReference] = []
     for queue in list(state.post_office.queues.values()):
         references = list(queue.references.values())
@@ -26,7 +26,7 @@ def find(state: BrokerState, message_id: int, stays: Iterable[QueueEntry]) -> St
                 yield
             found += [each for each in references[start : start + LOOK_STEP] if each.message.message_id == message_id]
     found = [each for each in found if each.where is not Where.GONE]
-    for queue_id, priority, sequence in stays:
+    for queue_id, priority, sequence in entries:
         there = state.post_office.queues_by_id.get(queue_id)
         if there is not None and sequence not in there.references:
             yield from _read(state, there, priority, sequence, lambda queue, record: found.append(at_hand(queue, record)))

@@ -41,7 +41,7 @@ def move_back(
     key_name = queue.settings.message_key_property
     moved: dict[int, ReferenceRecord] = {}
     by_detail: dict[OutcomeDetail, list[tuple[int, int]]] = {}
-    stays: list[tuple[int, int]] = []
+    entries: list[tuple[int, int]] = []
     before, priority, deliveries, cause = None, 0, 0, 0
     for sequence, record in enumerate(records, recorder.next_ids(number)):
         hops, message = record.hops or (), record.message
@@ -54,10 +54,10 @@ def move_back(
             if detail not in by_detail:
                 by_detail[detail] = []
                 batch.outcome(Outcomes(queue.queue_id, now_ms, _OUTCOME, detail, by_detail[detail]))
-            stays = by_detail[detail]
+            entries = by_detail[detail]
         values = (home.queue_id, priority, sequence, deliveries, 0, 0, 0, None, None, cause, job_id, now_ms, hops, message, False)
         moved[sequence] = make(ReferenceRecord, values)
-        stays.append((message.message_id, record.sequence))
+        entries.append((message.message_id, record.sequence))
     left = [record.sequence for record in records]
     recorder.faults.sent_back(Counter([record.cause for record in records]))
     batch.add_fresh(moved, sum([record.message.weight for record in records]), dict(zip(moved, left, strict=True)))
@@ -70,7 +70,7 @@ def move_back(
 
 
 def _outcome(record: ReferenceRecord, queue: Queue, home: Queue, key: str | None) -> OutcomeDetail:
-    """How its stay ended."""
+    """How its entry ended."""
     message, died_in = record.message, (record.hops or ())[-1][1]["queue"]
     return OutcomeDetail(
         message.address,

@@ -48,7 +48,7 @@ def main() -> int:
         export(play.server.data, given.out / "export")
     finally:
         play.server.close()
-    print(f"{len(play.account.ids):,} messages, {len(play.account.stays):,} queue entries, {time.monotonic() - began:.0f} s")
+    print(f"{len(play.account.ids):,} messages, {len(play.account.entries):,} queue entries, {time.monotonic() - began:.0f} s")
     report = given.out / "report"
     analyze(given.out / "export", report)
     figures = compared([play.account], [given.out / "export"], report)

@@ -19,7 +19,7 @@ from ..contract import Outcomes, QueueRecord, ReferenceRecord
 from ..store import returned
 from ..store.bulk_statements import LONG_RUN, delete_integers, run_keys, run_values
 from ..store.commits import commit
-from ..store.history_rows import NEAR, VALID_STAYS, as_json, close_together, one_as_json, rows
+from ..store.history_rows import NEAR, VALID_ENTRIES, as_json, close_together, one_as_json, rows
 from ..store.packing import checksum_of_counts, counts_checksum, outcome_map, pack, pack_hops, pack_message, packer, placed
 from ..upkeep import tombstones
 from .batch import WriteBatch
@@ -70,13 +70,13 @@ _ALONE = (
 )
 SIZE_ALONE = f"SELECT count(*), {FAILURE_BYTES} FROM {_ALONE}"
 DELETE_ALONE = f"DELETE FROM failure WHERE failure_id IN (SELECT failure_id FROM {_ALONE})"
-# Rows of one attempt and several messages that hold some of :stays, whose message ids are from :least to :most.
+# Rows of one attempt and several messages that hold some of :entries, whose message ids are from :least to :most.
 _HOLDING = (
     f"attempt = :attempt AND last_message > first_message AND first_message BETWEEN :least - {NEAR} AND :most AND last_message >= :least"
-    f" AND EXISTS (SELECT 1 FROM json_each({VALID_STAYS}) WHERE value IN (SELECT value FROM json_each(:stays)))"
+    f" AND EXISTS (SELECT 1 FROM json_each({VALID_ENTRIES}) WHERE value IN (SELECT value FROM json_each(:entries)))"
 )
 HOLDING = f"SELECT failure_id, stays, length(failure_blob) FROM failure WHERE {_HOLDING}"
-SET_STAYS = "UPDATE failure SET stays = ? WHERE failure_id = ?"
+SET_ENTRIES = "UPDATE failure SET stays = ? WHERE failure_id = ?"
 DELETE_FAILURE = "DELETE FROM failure WHERE failure_id = ?"
 INSERT_OUTCOME = "INSERT INTO outcome (queue_id, at_ms, outcome, first_message, last_message, stays, outcome_blob) VALUES {values}"
 
@@ -438,11 +438,11 @@ def _write_history(connection: sqlite3.Connection, batch: WriteBatch, state: Wri
         _delete_attempts(connection, batch.attempts_deleted, state)
     flat: list[Any] = []
     pack_one = packer()
-    for number, (queue_id, attempt, at_ms, detail, stays) in enumerate(batch.attempts):
+    for number, (queue_id, attempt, at_ms, detail, entries) in enumerate(batch.attempts):
         blob = bytearray(pack_one(detail._asdict()))
         if batch.attempts_deleted:
-            stays = [stay for stay in stays if batch.attempts_deleted.get((*stay, attempt), 0) <= number]
-        for first, last, text in rows(stays):
+            entries = [entry for entry in entries if batch.attempts_deleted.get((*entry, attempt), 0) <= number]
+        for first, last, text in rows(entries):
             state.history_bytes += len(blob) + len(text)
             flat += (queue_id, attempt, at_ms, first, last, text, blob)
     run_values(connection, INSERT_FAILURE, 7, flat)
@@ -454,9 +454,9 @@ def _write_history(connection: sqlite3.Connection, batch: WriteBatch, state: Wri
 def write_outcomes(connection: sqlite3.Connection, outcomes: Iterable[Outcomes], state: WriterState) -> None:
     flat: list[Any] = []
     pack_one = packer()
-    for queue_id, at_ms, outcome, detail, stays in outcomes:
+    for queue_id, at_ms, outcome, detail, entries in outcomes:
         blob = bytearray(pack_one(outcome_map(detail)))
-        for first, last, text in rows(stays):
+        for first, last, text in rows(entries):
             state.history_bytes += len(blob) + len(text)
             flat += (queue_id, at_ms, outcome, first, last, text, blob)
     run_values(connection, INSERT_OUTCOME, 7, flat)
@@ -482,16 +482,16 @@ def _leave_out(connection: sqlite3.Connection, leaving: Iterable[tuple[int, int,
     by_attempt: dict[int, list[tuple[int, int]]] = {}
     for message_id, sequence, attempt in leaving:
         by_attempt.setdefault(attempt, []).append((message_id, sequence))
-    for attempt, stays in by_attempt.items():
-        for near in close_together(sorted(stays)):
+    for attempt, entries in by_attempt.items():
+        for near in close_together(sorted(entries)):
             parting = list(map(list, near))
-            wanted = {"attempt": attempt, "least": near[0][0], "most": near[-1][0], "stays": as_json(near)}
+            wanted = {"attempt": attempt, "least": near[0][0], "most": near[-1][0], "entries": as_json(near)}
             for failure_id, text, size in connection.execute(HOLDING, wanted).fetchall():
-                left = [stay for stay in json.loads(text) if stay not in parting]
+                left = [entry for entry in json.loads(text) if entry not in parting]
                 if left:
                     rest = as_json(left)
                     state.history_bytes -= len(text) - len(rest)
-                    connection.execute(SET_STAYS, (rest, failure_id))
+                    connection.execute(SET_ENTRIES, (rest, failure_id))
                 else:
                     state.history_bytes -= len(text) + size
                     connection.execute(DELETE_FAILURE, (failure_id,))

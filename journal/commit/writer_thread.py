@@ -160,8 +160,8 @@ class WriterThread:
             roll_back(connection)
             raise _bad_record(unforeseen) from unforeseen
         if self._sparing:
-            self.statistics.history_dropped += sum([len(each.stays) for each in batch.attempts])
-            self.statistics.history_dropped += sum([len(each.stays) for each in batch.outcomes])
+            self.statistics.history_dropped += sum([len(each.entries) for each in batch.attempts])
+            self.statistics.history_dropped += sum([len(each.entries) for each in batch.outcomes])
         return written
 
     def _retry(self, connection: sqlite3.Connection, batch: WriteBatch, reserve_up_to: int | None, first: Exception) -> Written:

@@ -29,21 +29,21 @@ class Table(NamedTuple):
         return [(name, kind) for name, _, kind in (column.partition(":") for column in self.columns.split())]
 
 
-_STAY = "message_id:int64 sequence:int64 queue_id:int64 queue:string address:string"
+_ENTRY = "message_id:int64 sequence:int64 queue_id:int64 queue:string address:string"
 _CLIENT = "client_id:string host:string version:string"
 
 #: In the order of writing: ``queues`` after ``messages``, which counts what is here.
 TABLES = (
     Table(
         "messages",
-        f"{_STAY} state:string outcome:string attempts:int32 failed_attempts:int32 delivery_count:int32 reason:string suspect:bool "
+        f"{_ENTRY} state:string outcome:string attempts:int32 failed_attempts:int32 delivery_count:int32 reason:string suspect:bool "
         "priority:int32 body_bytes:int64 hops:int32 sent_at:time entered_at:time due_at:time expires_at:time settled_at:time "
         f"target_queues:strings message_key:string home_queue:string producer:string {_CLIENT}",
         export_rows.messages,
     ),
     Table(
         "attempts",
-        f"{_STAY} attempt:int32 at:time assigned_at:time given_at:time outcome:string error_class:string error_type:string "
+        f"{_ENTRY} attempt:int32 at:time assigned_at:time given_at:time outcome:string error_class:string error_type:string "
         "bases:strings error_text:string exit_status:int64 reason:string traceback:string fingerprint:string consumer:string "
         "connection:string delivery_count:int32 failed_attempts:int32 decision:string rule:string delay_ms:int64 due_at:time "
         f"policy:string message_key:string home_queue:string producer:string {_CLIENT}",
@@ -52,7 +52,7 @@ TABLES = (
     ),
     Table(
         "dead_letters",
-        f"{_STAY} died_at:time reason:string attempts:int32 error_class:string error_type:string error_text:string sent_at:time "
+        f"{_ENTRY} died_at:time reason:string attempts:int32 error_class:string error_type:string error_text:string sent_at:time "
         f"target_queues:strings lies_in:strings hops:hops home_queue:string producer:string {_CLIENT}",
         export_rows.dead_letters,
     ),

@@ -231,7 +231,7 @@ def deaths_of_one(snapshot: Snapshot, attempts: LastAttempts, died: list[Row], r
         try:
             _add_hops(deaths, unpack_hops(overlay, sequence), snapshot.queue_name(queue_id))
         except Damaged as error:
-            raise Damaged(f"stay {sequence} of message {message_id} {error}") from error
+            raise Damaged(f"entry {sequence} of message {message_id} {error}") from error
     for _, death in sorted(deaths.items()):
         yield _death_row(snapshot, attempts, message_id, death)
 
@@ -282,7 +282,7 @@ def _hop(sequence: int, detail: HopDetail) -> dict[str, Any]:
 
 
 class LastAttempts:
-    """Finds the last attempt of each stay. A row of table failure is of up to a thousand stays; those that were read are remembered,
+    """Finds the last attempt of each entry. A row of table failure is of up to a thousand entries; those that were read are remembered,
     since deaths come in the order of their messages."""
 
     _REMEMBERED = 512
@@ -302,13 +302,13 @@ class LastAttempts:
 
     def _read(self, failure_id: int) -> tuple[frozenset[int], bytes]:
         sql = "SELECT stays, failure_blob FROM failure WHERE failure_id = ?"
-        stays, blob = self._connection.execute(sql, (failure_id,)).fetchone()
+        entries, blob = self._connection.execute(sql, (failure_id,)).fetchone()
         if len(self._known) >= self._REMEMBERED:
             del self._known[next(iter(self._known))]
         try:
-            sequences = frozenset(sequence for _, sequence in json.loads(stays))
+            sequences = frozenset(sequence for _, sequence in json.loads(entries))
         except (ValueError, TypeError) as error:
-            raise Damaged(f"row {failure_id} of table failure names no stays") from error
+            raise Damaged(f"row {failure_id} of table failure names no entries") from error
         self._known[failure_id] = found = sequences, blob
         return found
 

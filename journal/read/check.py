@@ -19,7 +19,7 @@ from ..migrations import version_of
 from ..store import returned
 from ..store.commits import missing_commits, read_mark
 from ..store.directory import DATABASE_NAME
-from ..store.history_rows import OUTCOMES, VALID_STAYS
+from ..store.history_rows import OUTCOMES, VALID_ENTRIES
 from ..store.packing import FIRST_RANK, Damaged, check_counts, unpack, unpack_hops, unpack_message
 from ..upkeep.tombstones import DAMAGED, NO_ROW, THERE
 from .queries import open_read_only
@@ -253,12 +253,12 @@ def _history(connection: sqlite3.Connection, report: CheckReport, progress: Prog
 
 def _history_rows(connection: sqlite3.Connection, table: str, name: str, findings: _Findings, progress: Progress) -> int:
     count = last = 0
-    columns = f"{table}_id, first_message, last_message, {VALID_STAYS}, {table}_blob"
+    columns = f"{table}_id, first_message, last_message, {VALID_ENTRIES}, {table}_blob"
     page = f"SELECT {columns} FROM {table} WHERE {table}_id > ? ORDER BY {table}_id LIMIT {_PAGE_ROWS}"
     while rows := connection.execute(page, (last,)).fetchall():
-        for number, first_message, last_message, stays, blob in rows:
+        for number, first_message, last_message, entries, blob in rows:
             what = f"The {name} of message {first_message} (row {number} of table {table})"
-            messages = _messages(stays)
+            messages = _messages(entries)
             count += len(messages)
             # Single ones may have gone since it was written.
             if not messages or min(messages) < first_message or max(messages) > last_message:
@@ -273,9 +273,9 @@ def _history_rows(connection: sqlite3.Connection, table: str, name: str, finding
     return count
 
 
-def _messages(stays: str) -> list[int]:
+def _messages(entries: str) -> list[int]:
     try:
-        return [int(message_id) for message_id, _ in json.loads(stays)]
+        return [int(message_id) for message_id, _ in json.loads(entries)]
     except (ValueError, TypeError):
         return []
 
@@ -289,8 +289,8 @@ FROM queue q JOIN (
   FROM minute GROUP BY queue_id) AS total USING (queue_id)
 ORDER BY q.name
 """
-# What is no list of stays is reported elsewhere.
-_OUTCOMES = OUTCOMES.replace("outcome.stays", VALID_STAYS)
+# What is no list of entries is reported elsewhere.
+_OUTCOMES = OUTCOMES.replace("outcome.stays", VALID_ENTRIES)
 _BOTH = f"SELECT r.message_id, r.queue_id, o.outcome FROM {_OUTCOMES} o JOIN reference r ON r.sequence = o.sequence WHERE {THERE} LIMIT 20"
 _BELOW_ZERO = "SELECT count(*) FROM minute WHERE min(sent, moved_in, succeeded, dead_lettered, expired, dropped, purged, moved_out) < 0"
 

@@ -49,8 +49,8 @@ def old_deaths(connection: sqlite3.Connection, after: Place, limit: int, names: 
     for message_id, sequence, queue_id, overlay in rows:
         hops = unpack_hops(overlay, sequence)
         if hops and not any(detail["queue"] == names[queue_id] for _, detail in hops):
-            stay, detail = hops[0]
-            row = connection.execute(_LAST_ATTEMPT, {"message_id": message_id, "sequence": stay}).fetchone()
+            entry, detail = hops[0]
+            row = connection.execute(_LAST_ATTEMPT, {"message_id": message_id, "sequence": entry}).fetchone()
             fault = _fault_of(unpack(row[0]) if row else {}, detail["reason"])
             found.append(OldDeath(queue_id, sequence, message_id, detail["queue"], detail["reason"], detail["at_ms"], fault))
     return found, (rows[-1][0], rows[-1][1]) if len(rows) == limit else None

@@ -33,8 +33,8 @@ _COLUMNS = (
     f" overlay_blob, message_blob, checksum, {returned.CHECKSUM} FROM reference r"
 )
 _REFERENCE = f"{_COLUMNS} {returned.JOIN}"
-# By key: the stays that attempts name, and moved or shared references. Written out so that each uses its index.
-_BY_STAY = (
+# By key: the entries that attempts name, and moved or shared references. Written out so that each uses its index.
+_BY_ENTRY = (
     f"{_REFERENCE} WHERE sequence IN (SELECT sequence FROM {ATTEMPTS} WHERE {ATTEMPTS_OF_MESSAGE}) AND message_id = :message_id AND {THERE}"
 )
 _BY_MESSAGE = (
@@ -42,7 +42,7 @@ _BY_MESSAGE = (
     f" WHERE message_id = :message_id AND (overlay_blob IS NOT NULL OR message_blob IS NULL) AND {THERE}"
 )
 _BY_NUMBER = f"{_REFERENCE} WHERE sequence = :message_id AND message_id = :message_id AND {THERE}"
-#: Outcomes of a stay after which the message may be in a queue under a number that no index leads to.
+#: Outcomes of an entry after which the message may be in a queue under a number that no index leads to.
 _EDITS = (
     "SELECT message_id, original, queue_id, at_ms FROM edit WHERE message_id = :message_id"
     " UNION ALL SELECT message_id, original, queue_id, at_ms FROM edit WHERE original = :message_id ORDER BY message_id"
@@ -158,20 +158,20 @@ class JournalReader:
         found = {"references": references, "attempts": attempts, "outcomes": outcomes, "edits": edits}
         return {"message_id": message_id, "message": message, **found}
 
-    def last_attempts(self, stays: Iterable[tuple[int, int]]) -> list[dict[str, Any] | None]:
+    def last_attempts(self, entries: Iterable[tuple[int, int]]) -> list[dict[str, Any] | None]:
         """Of each (message_id, sequence) the last attempt on record, as ``history`` tells it."""
         with self._snapshot() as connection:
             names = _QueueNames(connection)
             rows = [
                 connection.execute(_LAST_ATTEMPT, {"message_id": message_id, "sequence": sequence}).fetchone()
-                for message_id, sequence in stays
+                for message_id, sequence in entries
             ]
             return [None if row is None else _attempt(row, names) for row in rows]
 
     def _references(
         self, connection: sqlite3.Connection, message_id: int, names: _QueueNames, scan: bool
     ) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
-        found = {row[0]: row for sql in (_BY_STAY, _BY_MESSAGE, _BY_NUMBER) for row in connection.execute(sql, {"message_id": message_id})}
+        found = {row[0]: row for sql in (_BY_ENTRY, _BY_MESSAGE, _BY_NUMBER) for row in connection.execute(sql, {"message_id": message_id})}
         if not found and scan:
             found = {row[0]: row for row in connection.execute(_BY_SCAN, {"message_id": message_id})}
         message: dict[str, Any] | None = None
@@ -333,7 +333,7 @@ def _attempt(row: tuple[Any, ...], names: _QueueNames) -> dict[str, Any]:
 
 def _outcome(row: tuple[Any, ...], names: _QueueNames) -> dict[str, Any]:
     sequence, queue_id, at_ms, outcome, blob = row
-    detail: dict[str, Any] = _unpack(blob, f"the outcome of stay {sequence}")
+    detail: dict[str, Any] = _unpack(blob, f"the outcome of entry {sequence}")
     return {"sequence": sequence, "queue_id": queue_id, "queue": names[queue_id], "at_ms": at_ms, "outcome": outcome} | detail
 
 
@@ -344,7 +344,7 @@ def _edit(row: tuple[Any, ...], names: _QueueNames) -> dict[str, Any]:
 
 def _reference(row: tuple[Any, ...], names: _QueueNames) -> dict[str, Any]:
     sequence, queue_id, rank, message_id, delivery_count, failed, assigned, state, due_at_ms, expires_at_ms, entered_at_ms, *_ = row
-    with _reading(f"stay {sequence} of message {message_id}"):
+    with _reading(f"entry {sequence} of message {message_id}"):
         check_counts(queue_id, rank, sequence, delivery_count, failed, assigned, state, due_at_ms, expires_at_ms, row[-1])
     return {
         "sequence": sequence,
@@ -367,7 +367,7 @@ def _hops(row: tuple[Any, ...]) -> list[dict[str, Any]]:
     sequence, message_id, overlay = row[0], row[3], row[11]
     if overlay is None:
         return []
-    with _reading(f"stay {sequence} of message {message_id}"):
+    with _reading(f"entry {sequence} of message {message_id}"):
         return [{**detail, "message_id": message_id, "sequence": ended} for ended, detail in unpack_hops(overlay, sequence)]
 
 

@@ -9,10 +9,10 @@ from typing import Final
 #: Message ids in one row are no further apart, so that a look for one message passes over few that are of others.
 NEAR: Final = 1023
 _EACH: Final = (
-    "(SELECT json_extract(stay.value, '$[0]') AS message_id, json_extract(stay.value, '$[1]') AS sequence, {0}.*"
-    " FROM {0}, json_each({0}.stays) AS stay)"
+    "(SELECT json_extract(entry.value, '$[0]') AS message_id, json_extract(entry.value, '$[1]') AS sequence, {0}.*"
+    " FROM {0}, json_each({0}.stays) AS entry)"
 )
-#: A row for each stay, with the columns of its table. No views: a schema that is not trusted may not call JSON functions.
+#: A row for each entry, with the columns of its table. No views: a schema that is not trusted may not call JSON functions.
 ATTEMPTS: Final = _EACH.format("failure")
 OUTCOMES: Final = _EACH.format("outcome")
 #: Rows of table {0} that may be of message :message_id: of it alone, or of several. Without this every row would be looked into.
@@ -26,40 +26,40 @@ OUTCOMES_OF_MESSAGE: Final = f"{_MAY_BE.format('outcome')} AND message_id = :mes
 #: Pairs of numbers hold no circle: to look for one takes a third of the time.
 _ENCODE: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 #: The stays of a row that is not what was written: none.
-VALID_STAYS: Final = "iif(json_valid(stays), stays, '[]')"
+VALID_ENTRIES: Final = "iif(json_valid(stays), stays, '[]')"
 
 
-def rows(stays: list[tuple[int, int]]) -> Iterable[tuple[int, int, str]]:
-    """(first_message, last_message, stays) of the rows that stays which are alike take."""
-    if len(stays) == 1:
-        message_id, sequence = stays[0]
+def rows(entries: list[tuple[int, int]]) -> Iterable[tuple[int, int, str]]:
+    """(first_message, last_message, stays) of the rows that entries which are alike take."""
+    if len(entries) == 1:
+        message_id, sequence = entries[0]
         return ((message_id, message_id, one_as_json(message_id, sequence)),)
-    return _rows(stays)
+    return _rows(entries)
 
 
 def one_as_json(message_id: int, sequence: int) -> str:
-    """What ``as_json`` makes of one stay; most that fail at times of their own are alone, and an encoder takes five times as long."""
+    """What ``as_json`` makes of one entry; most that fail at times of their own are alone, and an encoder takes five times as long."""
     return f"[[{message_id},{sequence}]]"
 
 
-def _rows(stays: list[tuple[int, int]]) -> Iterator[tuple[int, int, str]]:
-    for near in close_together(stays):
+def _rows(entries: list[tuple[int, int]]) -> Iterator[tuple[int, int, str]]:
+    for near in close_together(entries):
         yield near[0][0], max(near)[0], as_json(near)
 
 
-def as_json(stays: list[tuple[int, int]]) -> str:
-    return _ENCODE(stays)
+def as_json(entries: list[tuple[int, int]]) -> str:
+    return _ENCODE(entries)
 
 
-def close_together(stays: Iterable[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
+def close_together(entries: Iterable[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
     """Cuts pairs (message_id, sequence) where a message_id is below the first of its part, or more than NEAR above it."""
     part: list[tuple[int, int]] = []
     least = 0
-    for stay in stays:
-        if not part or not 0 <= stay[0] - least <= NEAR:
+    for entry in entries:
+        if not part or not 0 <= entry[0] - least <= NEAR:
             if part:
                 yield part
-            part, least = [], stay[0]
-        part.append(stay)
+            part, least = [], entry[0]
+        part.append(entry)
     if part:
         yield part

@@ -83,7 +83,7 @@ def packer() -> Callable[[Any], bytes]:
 
 
 def pack_hops(hops: Sequence[HopRecord], sequence: int, pack: Callable[[Any], bytes]) -> bytes:
-    """The hops of the stay ``sequence``, each a map. The newest says how far behind the stay lies that ended, and no number: so it is the
+    """The hops of the entry ``sequence``, each a map. The newest says how far behind the entry lies that ended, and no number: so it is the
     same for many that moved together. There are none of what was moved by hand and has not died.
     """
     if not hops:
@@ -95,7 +95,7 @@ def pack_hops(hops: Sequence[HopRecord], sequence: int, pack: Callable[[Any], by
 
 
 def unpack_hops(blob: bytes, sequence: int) -> list[HopRecord]:
-    """Raises Damaged unless these are hops of the stay ``sequence``, with the detail that whoever reads them takes for granted."""
+    """Raises Damaged unless these are hops of the entry ``sequence``, with the detail that whoever reads them takes for granted."""
     maps = unpack(blob)
     if not isinstance(maps, list):
         raise Damaged("has hops that are no list")
@@ -107,13 +107,13 @@ def unpack_hops(blob: bytes, sequence: int) -> list[HopRecord]:
         behind = detail.pop("behind", None)
         ended = detail.pop("sequence", None) if behind is None else sequence - behind if type(behind) is int else None
         if type(ended) is not int or not 0 <= ended < sequence:
-            raise Damaged(f"has hop {len(hops)} of a stay that cannot have been")
+            raise Damaged(f"has hop {len(hops)} of an entry that cannot have been")
         hops.append((ended, cast(HopDetail, detail)))
     return hops
 
 
 def hops_unpacker() -> Callable[[bytes, int], list[HopRecord]]:
-    """``unpack_hops`` for a page of stays: many moved together, and what is said of these is read once, and is one."""
+    """``unpack_hops`` for a page of entries: many moved together, and what is said of these is read once, and is one."""
     known: dict[bytes, tuple[int, list[HopRecord]]] = {}
 
     def unpack_next(blob: bytes, sequence: int) -> list[HopRecord]:

@@ -18,13 +18,13 @@ from ..commit.writer_state import WriterState
 from ..contract import QueueStat
 from ..options import JournalOptions
 from ..store.commits import commit
-from ..store.history_rows import VALID_STAYS
+from ..store.history_rows import VALID_ENTRIES
 from ..store.sqlite import PAGE_BYTES
 from . import leftovers
 from .tombstones import THERE
 
 _STEP_ROWS = 4_096
-#: The same of tables failure and outcome, whose rows are of up to a thousand stays.
+#: The same of tables failure and outcome, whose rows are of up to a thousand entries.
 _HISTORY_ROWS = 256
 _PERIOD_S = 60.0
 _MINUTE_MS = 60_000
@@ -51,11 +51,11 @@ _FOLD = (
 #: From when on the history is whole: it only ever grows.
 _HISTORY_FROM = "INSERT INTO meta VALUES ('history_from_ms', ?) ON CONFLICT (key) DO UPDATE SET value = max(value, excluded.value)"
 
-#: A stay of table failure whose message is in a queue.
+#: An entry of table failure whose message is in a queue.
 _ALIVE = (
-    f"(EXISTS (SELECT 1 FROM reference r WHERE r.sequence = json_extract(stay.value, '$[1]') AND {THERE})"
+    f"(EXISTS (SELECT 1 FROM reference r WHERE r.sequence = json_extract(entry.value, '$[1]') AND {THERE})"
     " OR EXISTS (SELECT 1 FROM reference r INDEXED BY reference_message"
-    f" WHERE r.message_id = json_extract(stay.value, '$[0]') AND (r.overlay_blob IS NOT NULL OR r.message_blob IS NULL) AND {THERE}))"
+    f" WHERE r.message_id = json_extract(entry.value, '$[0]') AND (r.overlay_blob IS NOT NULL OR r.message_blob IS NULL) AND {THERE}))"
 )
 
 
@@ -137,7 +137,7 @@ class Retention:
         """Attempts past the cursor that are older than the cutoff go; returns how many of the next ones did, and whether there are more."""
         past = self._cursor or (-1, 0)
         chunk = (
-            f"SELECT at_ms, failure_id, json_array_length({VALID_STAYS}) AS number FROM failure"
+            f"SELECT at_ms, failure_id, json_array_length({VALID_ENTRIES}) AS number FROM failure"
             f" WHERE (at_ms, failure_id) > (?, ?) AND at_ms < ? ORDER BY at_ms, failure_id LIMIT {_HISTORY_ROWS}"
         )
         # Not more attempts than a step has rows, but for those of its first failure.
@@ -148,8 +148,8 @@ class Retention:
             return 0, False
         last = connection.execute(f"SELECT at_ms, failure_id {step} LIMIT 1 OFFSET ?", (*past, cutoff_ms, failures - 1)).fetchone()
         span = "(at_ms, failure_id) > (?, ?) AND (at_ms, failure_id) <= (?, ?)"
-        alive = f"(SELECT json_group_array(json(stay.value)) FROM json_each({VALID_STAYS}) AS stay WHERE {_ALIVE})"
-        size = f"SELECT {FAILURE_BYTES}, coalesce(sum(json_array_length({VALID_STAYS})), 0) FROM failure WHERE {span}"
+        alive = f"(SELECT json_group_array(json(entry.value)) FROM json_each({VALID_ENTRIES}) AS entry WHERE {_ALIVE})"
+        size = f"SELECT {FAILURE_BYTES}, coalesce(sum(json_array_length({VALID_ENTRIES})), 0) FROM failure WHERE {span}"
         bytes_before, before = connection.execute(size, (*past, *last)).fetchone()
         connection.execute(f"UPDATE failure SET stays = {alive} WHERE {span} AND stays != {alive}", (*past, *last))
         connection.execute(f"DELETE FROM failure WHERE {span} AND stays = '[]'", (*past, *last))
@@ -217,7 +217,7 @@ def _remove(
 
     Returns how many attempts or outcomes that were, and whether there may be more.
     """
-    bytes_and_number = f"length(stays) + length({table}_blob) AS bytes, json_array_length({VALID_STAYS}) AS number"
+    bytes_and_number = f"length(stays) + length({table}_blob) AS bytes, json_array_length({VALID_ENTRIES}) AS number"
     chosen = f"SELECT {table}_id AS id, {bytes_and_number} FROM {table} WHERE {where} ORDER BY at_ms LIMIT {_HISTORY_ROWS}"
     if most_bytes is not None:
         running = "sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) - bytes AS passed"

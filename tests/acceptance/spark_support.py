@@ -59,7 +59,7 @@ def as_of(dump: Path, out: Path, at: datetime, *, forget_before: datetime | None
     rows["deliveries_by_minute"] = [row for row in table(dump, "deliveries_by_minute") if row["minute"] < at]
     rows["attempts"] = [row for row in rows["attempts"] if row["at"] < at]
     rows["dead_letters"] = [row for row in rows["dead_letters"] if row["died_at"] < at]
-    rows["messages"] = [_stay_at(row, at) for row in rows["messages"] if row["entered_at"] < at]
+    rows["messages"] = [_entry_at(row, at) for row in rows["messages"] if row["entered_at"] < at]
     if forget_before is not None:
         rows["deliveries_by_minute"] = _by_the_hour(rows["deliveries_by_minute"], forget_before.replace(minute=0))
         for name in ("attempts", "dead_letters"):
@@ -87,7 +87,7 @@ def _by_the_hour(rows: list[Row], before: datetime) -> list[Row]:
     return list(kept.values())
 
 
-def _stay_at(row: Row, at: datetime) -> Row:
+def _entry_at(row: Row, at: datetime) -> Row:
     if row["settled_at"] is None or row["settled_at"] < at:
         return row
     return row | {"state": "ready", "outcome": None, "settled_at": None, "reason": None, "target_queues": None}

@@ -142,8 +142,8 @@ async def test_an_auto_created_queue_goes_when_nobody_uses_it(connection: Connec
             return "queue_id" not in await queue(connection, address)
 
         await until("the empty one is swept away", gone)
-        for stays in (declared, occupied, named):
-            assert "queue_id" in await queue(connection, stays)
+        for entries in (declared, occupied, named):
+            assert "queue_id" in await queue(connection, entries)
     await send(connection, address, 2)
     assert (await queue(connection, address))["queue_id"] > old, "made again, under a new number"
 
@@ -196,7 +196,7 @@ async def test_an_acknowledgement_names_a_delivery_not_a_message(connection: Con
 
 
 async def test_what_changes_lies_over_the_message(connection: Connection) -> None:
-    """Selectors and consumers see counts, expiry and provenance of this stay; the message keeps what it was sent with."""
+    """Selectors and consumers see counts, expiry and provenance of this entry; the message keeps what it was sent with."""
     address = name()
     await send(connection, address, 1, properties={"colour": "red"})
     async with consuming(connection, address) as consumer:

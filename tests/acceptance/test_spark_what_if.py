@@ -17,7 +17,7 @@ from homing.analytics.input.inputs import read_export
 from homing.analytics.synthetic import sample
 from homing.analytics.what_if.details import details_recorded, placed_by_key
 from homing.analytics.what_if.policy import parse_policies
-from homing.analytics.what_if.simulate import failed_stays, with_policy
+from homing.analytics.what_if.simulate import failed_entries, with_policy
 from homing.analytics.what_if.what_if import what_if
 from tests.acceptance.spark_support import rows_of, session
 
@@ -83,8 +83,10 @@ def test_order_is_told_of_neighbours_of_one_key(spark: SparkSession, tmp_path: P
     export = read_export(spark, str(tmp_path / "dump"))
 
     def recorded(messages: DataFrame, attempts: DataFrame) -> int:
-        stays = with_policy(failed_stays(messages, attempts), parse_policies({"#": {"max-delivery-attempts": 2}}))
-        return {row["queue"]: int(row["out_of_order"]) for row in details_recorded(stays, placed_by_key(messages, stays)).collect()}["q"]
+        entries = with_policy(failed_entries(messages, attempts), parse_policies({"#": {"max-delivery-attempts": 2}}))
+        return {row["queue"]: int(row["out_of_order"]) for row in details_recorded(entries, placed_by_key(messages, entries)).collect()}[
+            "q"
+        ]
 
     # 1 and 3 are neighbours of key a, and 1 came after 3; 5 follows 3, and none of these two failed.
     assert recorded(export.messages, export.attempts) == 1
@@ -139,11 +141,11 @@ def test_what_nobody_tried_is_not_told(dump: Path, spark: SparkSession) -> None:
     """Under one attempt nothing is known of a second; that one attempt more changes nothing where it was not asked for is known."""
     export = read_export(spark, str(dump))
     once = export.attempts.where("attempt = 1"), export.messages.where("failed_attempts > 0")
-    stays = once[1].selectExpr("* EXCEPT (outcome, failed_attempts)", "'dead-lettered' AS outcome", "1 AS failed_attempts")
+    entries = once[1].selectExpr("* EXCEPT (outcome, failed_attempts)", "'dead-lettered' AS outcome", "1 AS failed_attempts")
 
     def ask(attempts: int) -> dict[tuple[str | None, str], Any]:
         policies = parse_policies({"#": {"max-delivery-attempts": attempts, "redelivery-delay": "1s"}})
-        rows = what_if(stays, once[0], policies, replicates=4, details=False, small=True).collect()
+        rows = what_if(entries, once[0], policies, replicates=4, details=False, small=True).collect()
         return {(row["queue"], row["figure"]): row for row in rows}
 
     more, same = ask(3)[None, "dead_letters"], ask(1)[None, "dead_letters"]
@@ -157,13 +159,13 @@ def test_nothing_is_tried_after_a_message_expired_or_the_record_ended(dump: Path
     export = read_export(spark, str(dump))
     began_us = export.attempts.agg(F.unix_micros(F.min("at"))).collect()[0][0]
     failed = export.messages.where("failed_attempts > 0")
-    stays = failed.count()
+    entries = failed.count()
     for messages, until_us in ((failed.withColumn("expires_at", F.col("sent_at")), None), (failed, began_us)):
         rows = what_if(
             messages, export.attempts, parse_policies(SAME), replicates=4, details=False, small=True, until_us=until_us
         ).collect()
         whole = {row["figure"]: row for row in rows if row["queue"] is None}
-        assert whole["deliveries"]["low"] == whole["deliveries"]["high"] == stays < whole["deliveries"]["recorded"]
+        assert whole["deliveries"]["low"] == whole["deliveries"]["high"] == entries < whole["deliveries"]["recorded"]
         assert whole["dead_letters"]["high"] == 0
 
 

@@ -59,8 +59,8 @@ class NoHost:
     def history(self, message_id: int) -> dict[str, Any] | None:
         return None
 
-    def last_attempts(self, stays: list[tuple[int, int]]) -> list[dict[str, Any] | None]:
-        return [None for _ in stays]
+    def last_attempts(self, entries: list[tuple[int, int]]) -> list[dict[str, Any] | None]:
+        return [None for _ in entries]
 
     def fault_lives(self) -> dict[int, dict[str, int]]:
         return {}

@@ -87,7 +87,7 @@ class QueueEntry:
 
 @dataclass
 class Account:
-    stays: list[QueueEntry] = field(default_factory=list)
+    entries: list[QueueEntry] = field(default_factory=list)
     #: number in the body -> the broker's number, as the clients were told; of what was edited since the first one
     ids: dict[int, int] = field(default_factory=dict)
     #: queue -> its limits one after the other, and from when on
@@ -98,18 +98,18 @@ class Account:
     began: Between = field(default_factory=lambda: Between(0, 0))
     exported_us: int = 0
 
-    #: message -> its stays; queue -> message -> the stay that is not over, and of these the ones that somebody will be given
+    #: message -> its entries; queue -> message -> the entry that is not over, and of these the ones that somebody will be given
     _of: dict[int, list[QueueEntry]] = field(default_factory=lambda: defaultdict(list))
     _here: dict[str, dict[int, QueueEntry]] = field(default_factory=lambda: defaultdict(dict))
     _ready: dict[str, dict[int, QueueEntry]] = field(default_factory=lambda: defaultdict(dict))
 
     def enter(self, message: int, queue: str, at: Between, came: str = "sent", *, edited: bool = False) -> QueueEntry:
         before = self._of[message]
-        stay = QueueEntry(message, queue, at, at if edited or not before else before[-1].sent, came)
-        self.stays.append(stay)
-        self._of[message].append(stay)
-        self._here[queue][message] = self._ready[queue][message] = stay
-        return stay
+        entry = QueueEntry(message, queue, at, at if edited or not before else before[-1].sent, came)
+        self.entries.append(entry)
+        self._of[message].append(entry)
+        self._here[queue][message] = self._ready[queue][message] = entry
+        return entry
 
     def here(self, queue: str) -> list[QueueEntry]:
         return list(self._here[queue].values())
@@ -125,35 +125,35 @@ class Account:
         """Where a client has just got it. Raises where it cannot be."""
         return self._ready[queue][message]
 
-    def stays_for_long(self, stay: QueueEntry, *, parked: bool) -> None:
-        stay.parked, stay.waits = parked, not parked
-        del self._ready[stay.queue][stay.message]
+    def stays_for_long(self, entry: QueueEntry, *, parked: bool) -> None:
+        entry.parked, entry.waits = parked, not parked
+        del self._ready[entry.queue][entry.message]
 
-    def comes_back(self, stay: QueueEntry) -> None:
+    def comes_back(self, entry: QueueEntry) -> None:
         """It waited for long, and does not any more."""
-        stay.waits = False
-        self._ready[stay.queue][stay.message] = stay
+        entry.waits = False
+        self._ready[entry.queue][entry.message] = entry
 
     def end(
-        self, stay: QueueEntry, outcome: str, at: Between, reason: str | None = None, target: str | None = None, by: Program | None = None
+        self, entry: QueueEntry, outcome: str, at: Between, reason: str | None = None, target: str | None = None, by: Program | None = None
     ) -> None:
-        stay.outcome, stay.ended, stay.reason, stay.target, stay.program = outcome, at, reason, target, by
-        del self._here[stay.queue][stay.message]
-        self._ready[stay.queue].pop(stay.message, None)
+        entry.outcome, entry.ended, entry.reason, entry.target, entry.program = outcome, at, reason, target, by
+        del self._here[entry.queue][entry.message]
+        self._ready[entry.queue].pop(entry.message, None)
         if target is not None:
-            self.enter(stay.message, target, at, "moved", edited=outcome == "edited")
+            self.enter(entry.message, target, at, "moved", edited=outcome == "edited")
 
 
 def reported(accounts: list[Account], exported_us: int) -> Account:
     """Says to each of which time the report is; returns all of them as one, for what is reported of all brokers together."""
-    entered = [stay.entered for account in accounts for stay in account.stays]
+    entered = [entry.entered for account in accounts for entry in account.entries]
     began = Between(min(each.low for each in entered), min(each.high for each in entered))
     for account in accounts:
         account.began, account.exported_us = began, exported_us
     whole = Account(began=accounts[0].began, exported_us=accounts[0].exported_us)
     for number, account in enumerate(accounts):
-        for stay in account.stays:
-            entry = replace(stay, message=number * 1_000_000 + stay.message)
-            whole.stays.append(entry)
-            whole.of(entry.message).append(entry)
+        for entry in account.entries:
+            copied = replace(entry, message=number * 1_000_000 + entry.message)
+            whole.entries.append(copied)
+            whole.of(copied.message).append(copied)
     return whole

@@ -34,15 +34,15 @@ ENDED |= dict.fromkeys(BY_HAND, "moved_out")
 
 def overview(account: Account) -> Rows:
     rows: Rows = {}
-    for queue, stays in by_queue(account).items():
-        ended = Counter(ENDED[stay.outcome] for stay in stays if stay.outcome)
-        failed = sum(len(stay.failures) for stay in stays)
+    for queue, entries in by_queue(account).items():
+        ended = Counter(ENDED[entry.outcome] for entry in entries if entry.outcome)
+        failed = sum(len(entry.failures) for entry in entries)
         row: Row = {name: ended[name] for name in ENDED.values()}
-        row |= {"sent": sum(stay.came == "sent" for stay in stays), "moved_in": sum(stay.came != "sent" for stay in stays)}
-        row |= {"failed": failed, "delivered": failed + row["succeeded"], "here": sum(stay.outcome is None for stay in stays)}
-        row |= {"parked": sum(stay.parked for stay in stays), "scheduled": sum(stay.waits for stay in stays)}
+        row |= {"sent": sum(entry.came == "sent" for entry in entries), "moved_in": sum(entry.came != "sent" for entry in entries)}
+        row |= {"failed": failed, "delivered": failed + row["succeeded"], "here": sum(entry.outcome is None for entry in entries)}
+        row |= {"parked": sum(entry.parked for entry in entries), "scheduled": sum(entry.waits for entry in entries)}
         row["ready"] = row["here"] - row["parked"] - row["scheduled"]
-        row["first_try"] = sum(stay.outcome == "succeeded" and not stay.failures for stay in stays)
+        row["first_try"] = sum(entry.outcome == "succeeded" and not entry.failures for entry in entries)
         own = [life for life in lives(account) if life.queue == queue]
         row |= {"came_home": sum(life.won for life in own), "waiting": sum(life.end.outcome is None for life in own)}
         row["given_up"] = len(own) - row["came_home"] - row["waiting"]
@@ -52,7 +52,7 @@ def overview(account: Account) -> Rows:
 
 
 def attempts_to_success(account: Account) -> Rows:
-    counts = Counter((stay.queue, len(stay.failures) + 1) for stay in account.stays if stay.outcome == "succeeded")
+    counts = Counter((entry.queue, len(entry.failures) + 1) for entry in account.entries if entry.outcome == "succeeded")
     rows: Rows = {}
     for (queue, attempts), count in counts.items():
         of_queue = {at: number for (name, at), number in counts.items() if name == queue}
@@ -73,7 +73,7 @@ def groups_of(found: list[Life]) -> dict[tuple[str | None, str | None], list[Lif
 def time_to_success(account: Account) -> Rows:
     rows: Rows = {}
     for key, group in groups_of([life for life in failed_lives(account) if life.won]).items():
-        times = [life.lasted(life.stays[0].entered) for life in group]
+        times = [life.lasted(life.entries[0].entered) for life in group]
         row: Row = {"messages": len(group), "max_attempts": max(life.tries for life in group)}
         row["mean_attempts"] = ratio(sum(life.tries for life in group), len(group))
         row |= {name: ranked(times, part) for name, part in (("p50_ms", 0.5), ("p90_ms", 0.9), ("p99_ms", 0.99), ("max_ms", 1.0))}
@@ -101,56 +101,56 @@ def survival(account: Account) -> Rows:
     return rows
 
 
-def kind_of(stay: QueueEntry) -> str | None:
+def kind_of(entry: QueueEntry) -> str | None:
     """What it died of: the last error where failing was the reason."""
-    record = on_record(stay)
-    return record[-1].error if stay.reason in FAILING and record else stay.reason
+    record = on_record(entry)
+    return record[-1].error if entry.reason in FAILING and record else entry.reason
 
 
 def deaths(account: Account) -> Rows:
     groups: dict[tuple[Any, ...], list[QueueEntry]] = defaultdict(list)
-    for stay in account.stays:
-        if stay.outcome in (*DEAD, "expired"):
-            groups[stay.queue, stay.outcome, stay.reason, kind_of(stay)].append(stay)
+    for entry in account.entries:
+        if entry.outcome in (*DEAD, "expired"):
+            groups[entry.queue, entry.outcome, entry.reason, kind_of(entry)].append(entry)
     rows: Rows = {}
-    for key, stays in groups.items():
-        row: Row = {"deaths": len(stays), "remaining": remaining(account, key[1], stays), "age": "under 1 hour", "age_rank": 0}
-        rows[key] = row | died_when(stays)
+    for key, entries in groups.items():
+        row: Row = {"deaths": len(entries), "remaining": remaining(account, key[1], entries), "age": "under 1 hour", "age_rank": 0}
+        rows[key] = row | died_when(entries)
     return rows
 
 
-def died_when(stays: list[QueueEntry]) -> Row:
-    times = [died_at(stay) for stay in stays]
+def died_when(entries: list[QueueEntry]) -> Row:
+    times = [died_at(entry) for entry in entries]
     return {"first_died_at": first(times), "last_died_at": last(times)}
 
 
-def remaining(account: Account, outcome: str, stays: list[QueueEntry]) -> int:
+def remaining(account: Account, outcome: str, entries: list[QueueEntry]) -> int:
     """What expired is no dead letter, wherever it lies."""
-    return sum(outcome == "dead-lettered" and stay.target is not None and lies(account, stay) for stay in stays)
+    return sum(outcome == "dead-lettered" and entry.target is not None and lies(account, entry) for entry in entries)
 
 
 def dead_letter_groups(account: Account) -> Rows:
     """By where they lie, died and came from, by reason and by fault, which is told by the first of its texts in the alphabet."""
     texts = texts_of(account)
     groups: dict[tuple[Any, ...], list[QueueEntry]] = defaultdict(list)
-    for stay in account.stays:
-        if stay.outcome in (*DEAD, "expired"):
-            record = on_record(stay) if stay.reason in FAILING else []
+    for entry in account.entries:
+        if entry.outcome in (*DEAD, "expired"):
+            record = on_record(entry) if entry.reason in FAILING else []
             fault = texts.get(record[-1].error) if record and record[-1].text is not None else None
-            source = None if counted_only(stay) else account.of(stay.message)[0].queue
-            groups[stay.target, stay.queue, source, stay.reason, kind_of(stay), fault].append(stay)
+            source = None if counted_only(entry) else account.of(entry.message)[0].queue
+            groups[entry.target, entry.queue, source, entry.reason, kind_of(entry), fault].append(entry)
     rows: Rows = {}
-    for key, stays in groups.items():
-        row: Row = {"deaths": len(stays), "under_hour": len(stays), "under_day": 0, "under_week": 0, "older": 0}
-        row["remaining"] = sum(remaining(account, str(stay.outcome), [stay]) for stay in stays)
-        rows[key] = row | died_when(stays)
+    for key, entries in groups.items():
+        row: Row = {"deaths": len(entries), "under_hour": len(entries), "under_day": 0, "under_week": 0, "older": 0}
+        row["remaining"] = sum(remaining(account, str(entry.outcome), [entry]) for entry in entries)
+        rows[key] = row | died_when(entries)
     return rows
 
 
 def texts_of(account: Account) -> dict[str, str]:
     """Error class -> the first of its texts: those of one class differ in numbers only."""
     found: dict[str, str] = {}
-    for failure in (each for stay in account.stays for each in on_record(stay)):
+    for failure in (each for entry in account.entries for each in on_record(entry)):
         if failure.text is not None:
             found[failure.error] = min(failure.text, found.get(failure.error, failure.text))
     return found
@@ -159,10 +159,10 @@ def texts_of(account: Account) -> dict[str, str]:
 def failed_most(account: Account) -> Rows:
     rows: Rows = {}
     for life in lives(account):
-        failures = [failure for stay in life.stays for failure in stay.failures]
+        failures = [failure for entry in life.entries for failure in entry.failures]
         if failures:
-            seen = [(stay.queue, failure) for stay in life.stays for failure in on_record(stay)]
-            end = life.stays[-1]
+            seen = [(entry.queue, failure) for entry in life.entries for failure in on_record(entry)]
+            end = life.entries[-1]
             row: Row = {"failed_attempts": len(failures), "queue": end.queue, "outcome": end.outcome, "address": life.queue}
             row["state"] = "settled" if end.outcome else "parked" if end.parked else "scheduled" if end.waits else "ready"
             row |= dict.fromkeys(("failed_in", "last_error_class", "last_error_text", "last_failed_at", "first_failed_at"))
@@ -206,7 +206,7 @@ def settings_in_force(account: Account) -> Rows:
     for (queue, rule, limit), group in groups.items():
         row = of_group(group) | settings_of(account, queue, rule, limit)
         row["died_share"] = ratio(row["died"], row["died"] + row["succeeded"])
-        decided_here = [each for stay in by_queue(account)[queue] for each in on_record(stay) if (each.rule, each.limit) == (rule, limit)]
+        decided_here = [each for entry in by_queue(account)[queue] for each in on_record(entry) if (each.rule, each.limit) == (rule, limit)]
         row["until"] = last(each.at for each in decided_here)
         # In force from when it was loaded, not from when something failed first; a limit may come twice.
         loads = [at for each, at in account.limits.get(queue, []) if each == limit or rule is not None]
@@ -280,16 +280,16 @@ def poison_clusters(account: Account) -> Rows:
     """By error class: the texts of one differ in numbers."""
     rows: Rows = {}
     for error, example in texts_of(account).items():
-        seen = [(stay, failure) for stay in account.stays for failure in on_record(stay) if failure.error == error]
+        seen = [(entry, failure) for entry in account.entries for failure in on_record(entry) if failure.error == error]
         dead = [
-            stay
-            for stay in account.stays
-            if stay.outcome in DEAD and stay.reason in FAILING and (record := on_record(stay)) and record[-1].error == error
+            entry
+            for entry in account.entries
+            if entry.outcome in DEAD and entry.reason in FAILING and (record := on_record(entry)) and record[-1].error == error
         ]
         row: Row = {"example": example, "texts": 1, "fingerprints": 1, "attempts": len(seen), "seen": None}
-        row |= {"queues": ", ".join(sorted({stay.queue for stay, _ in seen})[:5]), "messages": len({stay.message for stay, _ in seen})}
+        row |= {"queues": ", ".join(sorted({entry.queue for entry, _ in seen})[:5]), "messages": len({entry.message for entry, _ in seen})}
         row |= {"first_at": first(failure.at for _, failure in seen), "last_at": last(failure.at for _, failure in seen)}
-        row["deaths"] = dying = len({stay.message for stay in dead})
+        row["deaths"] = dying = len({entry.message for entry in dead})
         deadly, down = dying >= 5 and dying >= 0.5 * row["messages"], is_down(account, dead)
         row |= {"poison": deadly and (down if down is OPEN else not down), "outage": deadly and down}
         rows[error,] = row
@@ -300,14 +300,14 @@ def flow(account: Account) -> Rows:
     ways: dict[tuple[Any, ...], list[tuple[QueueEntry, bool]]] = defaultdict(list)
     for life in lives(account):
         before: set[tuple[str, str]] = set()
-        for stay in life.stays:
-            if stay.target is not None:
-                by_hand, way = stay.outcome in BY_HAND, (stay.queue, stay.target)
-                ways[stay.queue, stay.target, stay.outcome].append((stay, way in before and not by_hand))
+        for entry in life.entries:
+            if entry.target is not None:
+                by_hand, way = entry.outcome in BY_HAND, (entry.queue, entry.target)
+                ways[entry.queue, entry.target, entry.outcome].append((entry, way in before and not by_hand))
                 before = set() if by_hand else before | {way}
     rows: Rows = {}
     for key, moves in ways.items():
-        times = [stay.ended for stay, _ in moves if stay.ended]
+        times = [entry.ended for entry, _ in moves if entry.ended]
         row: Row = {"messages": len(moves), "circling": sum(again for _, again in moves)}
         rows[key] = row | {"first_at": first(times), "last_at": last(times)}
     return rows
@@ -316,9 +316,9 @@ def flow(account: Account) -> Rows:
 def journeys(account: Account) -> Rows:
     ways: Counter[tuple[str, int, bool]] = Counter()
     for life in lives(account):
-        moves = [stay for stay in life.stays if stay.target]
+        moves = [entry for entry in life.entries if entry.target]
         if moves:
-            way = life.queue + "".join((" ⇒ " if stay.outcome in BY_HAND else " → ") + str(stay.target) for stay in moves)
+            way = life.queue + "".join((" ⇒ " if entry.outcome in BY_HAND else " → ") + str(entry.target) for entry in moves)
             ways[way, len(moves), _circles(moves)] += 1
     return {(way, hops): {"messages": count, "circles": circles} for (way, hops, circles), count in ways.items()}
 
@@ -326,9 +326,9 @@ def journeys(account: Account) -> Rows:
 def _circles(moves: list[QueueEntry]) -> bool:
     """Whether they come to a queue again that they had left, with nobody sending them back since."""
     left: set[str] = set()
-    for stay in moves:
-        left = set() if stay.outcome in BY_HAND else left | {stay.queue}
-        if stay.target in left:
+    for entry in moves:
+        left = set() if entry.outcome in BY_HAND else left | {entry.queue}
+        if entry.target in left:
             return True
     return False
 
@@ -336,16 +336,16 @@ def _circles(moves: list[QueueEntry]) -> bool:
 def what_if(account: Account) -> Rows:
     """Of queue entries of which any attempt is on record: the figures of what was, and of what the policies in force predict."""
     rows: Rows = {}
-    for queue, stays in by_queue(account).items():
-        failed = [stay for stay in stays if on_record(stay)]
-        won = [stay for stay in failed if stay.outcome == "succeeded" and stay.ended]
-        figures: Row = {"deliveries": sum(len(stay.failures) for stay in failed) + len(won), "succeeded": len(won)}
-        figures["dead_letters"] = sum(stay.outcome in DEAD or stay.parked for stay in failed)
+    for queue, entries in by_queue(account).items():
+        failed = [entry for entry in entries if on_record(entry)]
+        won = [entry for entry in failed if entry.outcome == "succeeded" and entry.ended]
+        figures: Row = {"deliveries": sum(len(entry.failures) for entry in failed) + len(won), "succeeded": len(won)}
+        figures["dead_letters"] = sum(entry.outcome in DEAD or entry.parked for entry in failed)
         if won:
-            spans = [(stay.ended, stay.sent) for stay in won if stay.ended]
+            spans = [(entry.ended, entry.sent) for entry in won if entry.ended]
             low, high = (sum(each) / len(won) / 1000 for each in zip(*((e.low - s.high, e.high - s.low) for e, s in spans), strict=True))
             figures["time_to_success_ms"] = Within(low, high)
-        tried_again = any(len(stay.failures) + (stay.outcome == "succeeded") > 1 for stay in failed)
+        tried_again = any(len(entry.failures) + (entry.outcome == "succeeded") > 1 for entry in failed)
         observed = near(1.0) if tried_again else None
         if failed:
             figures["peak_per_s"] = _peak(failed)
@@ -353,29 +353,31 @@ def what_if(account: Account) -> Rows:
                 rows[queue, name] = dict.fromkeys(("recorded", "expected", "low", "high"), value) | {"observed_share": observed}
             # Which pairs there are is taken for a throw of the dice: only what was recorded is certain.
             order: Row = dict.fromkeys(("expected", "low", "high", "observed_share"), OPEN)
-            rows[queue, "out_of_order"] = order | {"recorded": _overtaken(stays)}
+            rows[queue, "out_of_order"] = order | {"recorded": _overtaken(entries)}
     return rows
 
 
 def _peak(failed: list[QueueEntry]) -> Any:
     """Most retries that ended in one second; where attempts have no record, the report takes them to lie evenly."""
-    if any(len(on_record(stay)) < len(stay.failures) for stay in failed):
+    if any(len(on_record(entry)) < len(entry.failures) for entry in failed):
         return OPEN
     retries = Counts(SECOND_US)
-    for stay in failed:
-        for failure in stay.failures[1:]:
+    for entry in failed:
+        for failure in entry.failures[1:]:
             retries.add("retries", failure.at)
-        if stay.outcome == "succeeded" and stay.ended:
-            retries.add("retries", stay.ended)
+        if entry.outcome == "succeeded" and entry.ended:
+            retries.add("retries", entry.ended)
     seconds = retries.parts()
     return Within(max((retries.least(each) for each in seconds), default=0), max((retries.most(each) for each in seconds), default=0))
 
 
-def _overtaken(stays: list[QueueEntry]) -> Within:
+def _overtaken(entries: list[QueueEntry]) -> Within:
     """Neighbours in the order in which they came, of those on record, one of which failed, and the later one succeeded first. What came
     from another queue is on record where it succeeded at once, too.
     """
-    known = [stay for stay in stays if on_record(stay) or (stay.came == "moved" and stay.outcome == "succeeded" and not stay.failures)]
+    known = [
+        entry for entry in entries if on_record(entry) or (entry.came == "moved" and entry.outcome == "succeeded" and not entry.failures)
+    ]
     if any(one.entered == other.entered and one.came == "moved" for one, other in pairwise(known)):
         return Within(0, len(known))  # of those that came together clients do not know which came first
     pairs = [(one, other) for one, other in pairwise(known) if one.failures or other.failures]

@@ -19,15 +19,15 @@ BY_HAND = ("redriven", "edited")
 class Life:
     """One message from its sending on: what it came to in its own queue, and what became of it when it died there."""
 
-    def __init__(self, stays: list[QueueEntry]) -> None:
-        self.stays = stays
-        self.queue = stays[0].queue
-        self.home = [stay for stay in stays if stay.queue == self.queue]
-        self.failures = [failure for stay in self.home for failure in stay.failures]
+    def __init__(self, entries: list[QueueEntry]) -> None:
+        self.entries = entries
+        self.queue = entries[0].queue
+        self.home = [entry for entry in entries if entry.queue == self.queue]
+        self.failures = [failure for entry in self.home for failure in entry.failures]
         self.end = self.home[-1]
         self.won = self.end.outcome == "succeeded"
         self.died = self.end.outcome in DEAD
-        self.tries = len(self.failures) + sum(stay.outcome == "succeeded" for stay in self.home)
+        self.tries = len(self.failures) + sum(entry.outcome == "succeeded" for entry in self.home)
 
     def lasted(self, since: Between) -> tuple[float, float]:
         """Milliseconds to its end, or to its last failure."""
@@ -36,8 +36,8 @@ class Life:
 
     @property
     def seen(self) -> list[Failure]:
-        """The failures at home of which the broker kept a record: of each stay the first tenth of so many, and the last."""
-        return [failure for stay in self.home for failure in on_record(stay)]
+        """The failures at home of which the broker kept a record: of each entry the first tenth of so many, and the last."""
+        return [failure for entry in self.home for failure in on_record(entry)]
 
     @property
     def error(self) -> str:
@@ -50,29 +50,29 @@ class Life:
         return self.lasted(self.seen[0].at)
 
 
-def on_record(stay: QueueEntry) -> list[Failure]:
-    if not stay.failures:
+def on_record(entry: QueueEntry) -> list[Failure]:
+    if not entry.failures:
         return []
-    most = stay.failures[0].records
+    most = entry.failures[0].records
     kept = most - most // 10
-    return [each for number, each in enumerate(stay.failures) if number < most // 10 or number >= len(stay.failures) - kept]
+    return [each for number, each in enumerate(entry.failures) if number < most // 10 or number >= len(entry.failures) - kept]
 
 
-def numbered(stay: QueueEntry) -> list[tuple[int, Failure]]:
+def numbered(entry: QueueEntry) -> list[tuple[int, Failure]]:
     """Those on record with their attempt, from 1."""
-    kept = {id(failure) for failure in on_record(stay)}
-    return [(number, failure) for number, failure in enumerate(stay.failures, 1) if id(failure) in kept]
+    kept = {id(failure) for failure in on_record(entry)}
+    return [(number, failure) for number, failure in enumerate(entry.failures, 1) if id(failure) in kept]
 
 
 def by_queue(account: Account) -> dict[str, list[QueueEntry]]:
     found: dict[str, list[QueueEntry]] = defaultdict(list)
-    for stay in account.stays:
-        found[stay.queue].append(stay)
+    for entry in account.entries:
+        found[entry.queue].append(entry)
     return found
 
 
 def lives(account: Account) -> list[Life]:
-    return [Life(account.of(message)) for message in dict.fromkeys(stay.message for stay in account.stays)]
+    return [Life(account.of(message)) for message in dict.fromkeys(entry.message for entry in account.entries)]
 
 
 def failed_lives(account: Account) -> list[Life]:
@@ -81,6 +81,6 @@ def failed_lives(account: Account) -> list[Life]:
 
 def lies(account: Account, death: QueueEntry) -> bool:
     """Whether the copy that died this death is still where it was put."""
-    stays = account.of(death.message)
-    after = stays[stays.index(death) + 1 :]
+    entries = account.of(death.message)
+    after = entries[entries.index(death) + 1 :]
     return bool(after) and after[0].outcome is None

@@ -34,23 +34,23 @@ class Maybe(dict[str, Any]):
     """A row that is there, or not."""
 
 
-def load_of(stays: list[QueueEntry], size_us: int = MINUTE_US) -> Counts:
+def load_of(entries: list[QueueEntry], size_us: int = MINUTE_US) -> Counts:
     counts = Counts(size_us)
-    for stay in stays:
-        for number, failure in enumerate(stay.failures):
+    for entry in entries:
+        for number, failure in enumerate(entry.failures):
             counts.add("failed_retry" if number else "failed_first", failure.at)
             counts.add("failed_ms", failure.at, max(failure.held_us / 1000 - 2, 0), (failure.at.high - failure.given.low) / 1000 + 1)
-        if stay.ended and stay.outcome == "succeeded":
-            counts.add("succeeded_retry" if stay.failures else "succeeded_first", stay.ended)
-        if stay.ended and stay.outcome in DEAD and len(stay.failures) > 1:
-            counts.add("wasted", stay.ended, len(stay.failures) - 1)
+        if entry.ended and entry.outcome == "succeeded":
+            counts.add("succeeded_retry" if entry.failures else "succeeded_first", entry.ended)
+        if entry.ended and entry.outcome in DEAD and len(entry.failures) > 1:
+            counts.add("wasted", entry.ended, len(entry.failures) - 1)
     return counts
 
 
 def retry_load(account: Account) -> Rows:
     rows: Rows = {}
-    for queue, stays in by_queue(account).items():
-        counts = load_of(stays)
+    for queue, entries in by_queue(account).items():
+        counts = load_of(entries)
         for minute in counts.parts():
             row: Row = {name: counts.of(minute, name) for name in (*LOAD, "wasted")}
             row |= {"retries": counts.of(minute, "succeeded_retry", "failed_retry")}
@@ -63,11 +63,11 @@ def retry_load(account: Account) -> Rows:
 def recent_load(account: Account) -> Rows:
     """Of what is on record by itself, of all brokers."""
     counts = Counts(SECOND_US)
-    for stay in account.stays:
-        for number, failure in numbered(stay):
+    for entry in account.entries:
+        for number, failure in numbered(entry):
             counts.add("failed_retry" if number > 1 else "failed_first", failure.at)
-        if stay.failures and stay.ended and stay.outcome == "succeeded":
-            counts.add("succeeded_retry", stay.ended)
+        if entry.failures and entry.ended and entry.outcome == "succeeded":
+            counts.add("succeeded_retry", entry.ended)
     since = account.exported_us - 600 * SECOND_US
     names = ("failed_first", "failed_retry", "succeeded_retry")
     rows: Rows = {}
@@ -81,8 +81,8 @@ def recent_load(account: Account) -> Rows:
 def retry_storms(account: Account) -> Rows:
     """30 retries a minute, and half of its deliveries; two minutes of calm do not end it."""
     rows: Rows = {}
-    for queue, stays in by_queue(account).items():
-        counts = load_of(stays)
+    for queue, entries in by_queue(account).items():
+        counts = load_of(entries)
         if not counts.is_sure(*LOAD, "wasted"):
             rows[queue, "open"] = {}
             continue
@@ -109,15 +109,15 @@ def retry_storms(account: Account) -> Rows:
 def thundering_herds(account: Account) -> Rows:
     """20 due in a second, and eight times what is usual."""
     rows: Rows = {}
-    for queue, stays in by_queue(account).items():
+    for queue, entries in by_queue(account).items():
         due = Counts(SECOND_US)
         behind: dict[int, list[Between]] = defaultdict(list)
-        for failure in (each for stay in stays for each in on_record(stay)):
+        for failure in (each for entry in entries for each in on_record(entry)):
             if failure.due:
                 due.add("due", failure.due)
                 for second in range(failure.due.low // SECOND_US, failure.due.high // SECOND_US + 1):
                     behind[second].append(failure.at)
-        total = sum(1 for stay in stays for each in on_record(stay) if each.due)
+        total = sum(1 for entry in entries for each in on_record(entry) if each.due)
         for second in due.parts():
             here = due.least(second), due.most(second)
             others = [each for each in due.parts() if each != second]
@@ -141,14 +141,14 @@ def outages(account: Account) -> Rows:
     """Runs of failures and of successes of messages that succeeded in the end, where nearly all of both stand in runs of five at least."""
     rows: Rows = {}
     groups: dict[tuple[str, str], list[QueueEntry]] = defaultdict(list)
-    for stay in account.stays:
-        if seen := on_record(stay):
-            groups[stay.queue, seen[0].error].append(stay)
-    for (queue, error), stays in groups.items():
+    for entry in account.entries:
+        if seen := on_record(entry):
+            groups[entry.queue, seen[0].error].append(entry)
+    for (queue, error), entries in groups.items():
         verdict = ("not-retryable", "rejected", "maxlen", "gone")
-        home = [stay for stay in stays if stay.outcome == "succeeded"]
-        lost = [stay for stay in stays if (stay.outcome in DEAD and stay.reason not in verdict) or stay.parked]
-        if any(len(on_record(stay)) < len(stay.failures) for stay in home + lost) or (runs := _runs(home)) is None:
+        home = [entry for entry in entries if entry.outcome == "succeeded"]
+        lost = [entry for entry in entries if (entry.outcome in DEAD and entry.reason not in verdict) or entry.parked]
+        if any(len(on_record(entry)) < len(entry.failures) for entry in home + lost) or (runs := _runs(home)) is None:
             rows[queue, "open"] = {}  # where attempts have no record the report takes them to lie evenly
             continue
         long = [[sum(len(run) for run in runs if run[0][1] == won and len(run) >= least) for least in (5, 0)] for won in (False, True)]
@@ -174,8 +174,8 @@ _Event = tuple[Between, bool, bool]
 
 def _runs(home: list[QueueEntry], victims: Sequence[QueueEntry] = ()) -> list[list[_Event]] | None:
     """(when, succeeded, first attempt) in order, cut where failures turn into successes or back; None: the order is not known."""
-    events: list[_Event] = [(each.at, False, number == 0) for stay in (*home, *victims) for number, each in enumerate(stay.failures)]
-    events += [(stay.ended, True, False) for stay in home if stay.ended]
+    events: list[_Event] = [(each.at, False, number == 0) for entry in (*home, *victims) for number, each in enumerate(entry.failures)]
+    events += [(entry.ended, True, False) for entry in home if entry.ended]
     events.sort(key=lambda event: event[0])
     runs: list[list[_Event]] = []
     for event in events:
@@ -194,11 +194,11 @@ BINS = {"within_10_ms": 10, "within_100_ms": 100, "within_1_s": 1_000, "within_1
 def due_error(account: Account) -> Rows:
     """How late retries were assigned that failed again, both attempts on record: no later than the program got them, and early by hand."""
     rows: Rows = {}
-    for queue, stays in by_queue(account).items():
+    for queue, entries in by_queue(account).items():
         late: list[tuple[float, float]] = []
         early = 0
-        for stay in stays:
-            seen = numbered(stay)
+        for entry in entries:
+            seen = numbered(entry)
             for (before, one), (after, other) in pairwise(seen):
                 if after == before + 1 and one.due and other.assigned.high < one.due.low:
                     early += 1
@@ -222,30 +222,30 @@ def due_error(account: Account) -> Rows:
 def deaths_of(account: Account) -> dict[str, list[QueueEntry]]:
     return {
         queue: dead
-        for queue, stays in by_queue(account).items()
-        if (dead := [stay for stay in stays if stay.outcome in (*DEAD, "expired")])
+        for queue, entries in by_queue(account).items()
+        if (dead := [entry for entry in entries if entry.outcome in (*DEAD, "expired")])
     }
 
 
-def counted_only(stay: QueueEntry) -> bool:
+def counted_only(entry: QueueEntry) -> bool:
     """Of what gave way without ever failing the broker keeps no record."""
-    return stay.reason == "maxlen" and stay.outcome == "dropped" and not stay.failures
+    return entry.reason == "maxlen" and entry.outcome == "dropped" and not entry.failures
 
 
-def died_at(stay: QueueEntry) -> Between:
+def died_at(entry: QueueEntry) -> Between:
     """Of what was removed without ever failing only the minute is kept."""
-    assert stay.ended is not None
-    if not counted_only(stay):
-        return stay.ended
-    return Between(stay.ended.low // MINUTE_US * MINUTE_US, stay.ended.high // MINUTE_US * MINUTE_US)
+    assert entry.ended is not None
+    if not counted_only(entry):
+        return entry.ended
+    return Between(entry.ended.low // MINUTE_US * MINUTE_US, entry.ended.high // MINUTE_US * MINUTE_US)
 
 
 def growth(account: Account) -> Rows:
     rows: Rows = {}
     for queue, dead in deaths_of(account).items():
         counts, before = Counts(HOUR_US), [0.0, 0.0]
-        for stay in dead:
-            counts.add("deaths", died_at(stay))
+        for entry in dead:
+            counts.add("deaths", died_at(entry))
         for hour in counts.parts():
             before = [before[0] + counts.least(hour), min(before[1] + counts.most(hour), len(dead))]
             row: Row = {"deaths": counts.of(hour), "so_far": Within(*before)}
@@ -261,7 +261,7 @@ def trend(account: Account) -> Rows:
         row |= dict.fromkeys(("hours", "per_day", "early", "late", "slope_per_day"), OPEN)
         if start is not None:
             whole_us = max(account.exported_us - start * MINUTE_US, 1)
-            parts = [{min(int((end - start * MINUTE_US) * 12 // whole_us), 11) for end in died_at(stay)} for stay in dead]
+            parts = [{min(int((end - start * MINUTE_US) * 12 // whole_us), 11) for end in died_at(entry)} for entry in dead]
             days = whole_us / 24 / HOUR_US
             row |= {"hours": near(days * 24), "per_day": near(len(dead) / days)}
             early = [sum(max(each) < 6 for each in parts), sum(min(each) < 6 for each in parts)]
@@ -314,14 +314,14 @@ class Served:
 
 def served(account: Account) -> dict[tuple[str, Program], Served]:
     found: dict[tuple[str, Program], Served] = defaultdict(Served)
-    for stay in account.stays:
-        kept = {id(failure) for failure in on_record(stay)}
-        for failure in stay.failures:
-            of = found[stay.queue, failure.program]
+    for entry in account.entries:
+        kept = {id(failure) for failure in on_record(entry)}
+        for failure in entry.failures:
+            of = found[entry.queue, failure.program]
             of.failures.append(failure)
             of.seen += [failure] if id(failure) in kept else []
-        if stay.outcome == "succeeded" and stay.program and stay.assigned and stay.ended:
-            found[stay.queue, stay.program].won.append((stay.assigned, stay.ended))
+        if entry.outcome == "succeeded" and entry.program and entry.assigned and entry.ended:
+            found[entry.queue, entry.program].won.append((entry.assigned, entry.ended))
     return found
 
 
@@ -401,10 +401,10 @@ def _lift(failed: int, n: int, others_failed: int, others: int) -> Row:
 def is_down(account: Account, deaths: list[QueueEntry]) -> Any:
     """Whether, in the minutes of these deaths, hardly anything succeeded of what came to their queues."""
     came = succeeded = expected = 0.0
-    minutes: set[tuple[str, int | None]] = {(stay.queue, part_of(died_at(stay), MINUTE_US)) for stay in deaths}
+    minutes: set[tuple[str, int | None]] = {(entry.queue, part_of(died_at(entry), MINUTE_US)) for entry in deaths}
     queues = by_queue(account)
     for queue, minute in minutes:
-        times = [stay.entered for stay in queues[queue]], [s.ended for s in queues[queue] if s.ended and s.outcome == "succeeded"]
+        times = [entry.entered for entry in queues[queue]], [s.ended for s in queues[queue] if s.ended and s.outcome == "succeeded"]
         in_minute = [[part_of(at, MINUTE_US) for at in each] for each in times]
         if minute is None or any(None in each for each in in_minute):
             return OPEN

@@ -164,16 +164,16 @@ class Play:
             self.account.end(oldest, "dead-lettered" if target else "dropped", at, "maxlen", target)
 
     async def _expire(self, queue: str) -> None:
-        mortal = [stay for stay in self.account.ready(queue).values() if stay.message in self._mortal]
+        mortal = [entry for entry in self.account.ready(queue).values() if entry.message in self._mortal]
         target = f"EXP.{queue}" if self._settings[queue].expired else None
         began = now_us()
         async with self._connect() as connection, connection.session() as session:
-            gone = {stay.message for stay in mortal}
+            gone = {entry.message for entry in mortal}
             # A look is as good as a sleep: it goes to the broker and back.
             while any([int(entry["body"]) in gone async for entry in session.browser(queue)]):
                 pass
-        for stay in mortal:
-            self.account.end(stay, "expired", Between(stay.entered.low, Between.since(began).high), "expired", target)
+        for entry in mortal:
+            self.account.end(entry, "expired", Between(entry.entered.low, Between.since(began).high), "expired", target)
 
     async def _retune(self, step: Retune) -> None:
         self._settings[step.queue] = settings = replace(self._settings[step.queue], limit=step.limit)
@@ -195,8 +195,8 @@ class Play:
             going = self.account.here(queue)[: -step.most]
             if going:
                 await asyncio.to_thread(self.server.logged, f"dead-letters-removed: queue {queue}: {len(going)} dead letter")
-            for stay in going:
-                self.account.end(stay, "dropped", Between.since(began), "dead-letter-quota")
+            for entry in going:
+                self.account.end(entry, "dropped", Between.since(began), "dead-letter-quota")
         await self._reload(step.queue, settings.as_yaml())
 
     async def _worker(self, queue: str, by: str, version: str, number: int = 0) -> Worker:
@@ -232,7 +232,7 @@ class Play:
             if delivery.number not in self.account.ready(queue):  # it has come back from where it waited
                 waited = self.account.of(delivery.number)[-1]
                 self.account.end(waited, "expired", Between(waited.entered.low, delivery.assigned.high), "expired", queue)
-        stays = [self.account.at(delivery.number, queue) for delivery in deliveries]
+        entries = [self.account.at(delivery.number, queue) for delivery in deliveries]
         plans = [self._left[delivery.number] for delivery in deliveries]
         for delivery in deliveries:
             self._left[delivery.number] = self._left[delivery.number][1:]
@@ -249,15 +249,15 @@ class Play:
         began = now_us()
         await worker.settle(deliveries, failing)
         at = Between.since(began)
-        for stay, delivery in zip(stays, deliveries, strict=True):
+        for entry, delivery in zip(entries, deliveries, strict=True):
             if failing is None:
-                stay.assigned = delivery.assigned
-                self.account.end(stay, "succeeded", at, by=worker.program)
+                entry.assigned = delivery.assigned
+                self.account.end(entry, "succeeded", at, by=worker.program)
             else:
                 error, text = worker.reported(failing, last=delivery is deliveries[-1])
                 given = Between(delivery.assigned.low, at.high if heard_us is None else heard_us + 1000)
                 failure = Failure(at, delivery.assigned, given, error, text, worker.program, 0, 0, None, held_us)
-                self._failed(stay, failure, failing, amqp=worker.amqp)
+                self._failed(entry, failure, failing, amqp=worker.amqp)
 
     def _failing(self, queue: str, worker: Worker, answer: str, number: int) -> Failing | None:
         if not answer:
@@ -271,37 +271,37 @@ class Play:
         kind, text = ERRORS.get(answer, ERRORS["T"])
         return Failing(kind(text.format(number)), delay_ms=LONG_MS if answer == WAIT and "delay" in worker.says else None)
 
-    def _failed(self, stay: QueueEntry, failure: Failure, failing: Failing | None, *, amqp: bool) -> None:
-        source, delay_ms, dies = self._settings.get(stay.queue, DEAD_LETTERS), 0, None
+    def _failed(self, entry: QueueEntry, failure: Failure, failing: Failing | None, *, amqp: bool) -> None:
+        source, delay_ms, dies = self._settings.get(entry.queue, DEAD_LETTERS), 0, None
         rule = failing.rule if failing else None
         if rule == "no":
             dies = "not-retryable"
         elif rule == "gone":
             dies = rule
         elif rule == "busy":
-            dies, delay_ms = ("delivery_limit", 0) if len(stay.failures) > 0 else (None, 15)
+            dies, delay_ms = ("delivery_limit", 0) if len(entry.failures) > 0 else (None, 15)
         elif failing is not None and failing.final:
             dies = "rejected" if amqp else "not-retryable"
-        elif 0 < source.limit <= len(stay.failures) + 1:
+        elif 0 < source.limit <= len(entry.failures) + 1:
             dies = "delivery_limit"
         elif failing is not None and failing.delay_ms:
             delay_ms = failing.delay_ms
-        elif stay.queue in self._settings or not amqp:  # what AMQP clients return comes back at once unless settings name a delay
+        elif entry.queue in self._settings or not amqp:  # what AMQP clients return comes back at once unless settings name a delay
             delay_ms = source.delay_ms
         due = failure.at.after(delay_ms) if delay_ms else None
-        stay.failures.append(
+        entry.failures.append(
             failure._replace(
                 limit={"no": 1, "gone": 1, "busy": 2}.get(rule or "", source.limit), records=source.records, due=due, rule=rule
             )
         )
         if dies == "gone":
-            self.account.end(stay, "dropped", failure.at, dies)
+            self.account.end(entry, "dropped", failure.at, dies)
         elif dies and source.keeps_dead:
-            self.account.end(stay, "dead-lettered", failure.at, dies, source.target(stay.queue))
+            self.account.end(entry, "dead-lettered", failure.at, dies, source.target(entry.queue))
         elif dies and source.dead == "drop":
-            self.account.end(stay, "dropped", failure.at, dies)
+            self.account.end(entry, "dropped", failure.at, dies)
         elif dies or delay_ms == LONG_MS:
-            self.account.stays_for_long(stay, parked=bool(dies))
+            self.account.stays_for_long(entry, parked=bool(dies))
 
     async def _circle(self, step: Circle) -> None:
         there, back = ({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": name} for name in (step.waiting, step.queue))
@@ -346,9 +346,9 @@ class Play:
             else:
                 await connection.call("redrive", queue=step.queue, message_ids=None)
             at = Between.since(began)
-        for stay in dead:
-            home = self.account.of(stay.message)[0].queue
-            self.account.end(stay, "redriven", at, target=home)
+        for entry in dead:
+            home = self.account.of(entry.message)[0].queue
+            self.account.end(entry, "redriven", at, target=home)
             self._trim(home, at)
 
     async def _edit(self, step: Edit) -> None:
@@ -356,31 +356,31 @@ class Play:
             return
         found = await self._learn(step.queue)
         async with self._connect() as connection:
-            for stay in dead:
-                home, number = self.account.of(stay.message)[0].queue, len(self._left) if step.keep else stay.message
+            for entry in dead:
+                home, number = self.account.of(entry.message)[0].queue, len(self._left) if step.keep else entry.message
                 began = now_us()
-                self._left.setdefault(number, self._left[stay.message])
+                self._left.setdefault(number, self._left[entry.message])
                 body, said = b"%d" % number, {"edited": True}
-                edited = await connection.edit(found[stay.message], queue=step.queue, body=body, properties=said, keep_original=step.keep)
+                edited = await connection.edit(found[entry.message], queue=step.queue, body=body, properties=said, keep_original=step.keep)
                 at = Between.since(began)
                 if step.keep:
                     self.account.ids[number] = edited
                     self.account.enter(number, home, at, "moved")
                 else:
-                    self.account.end(stay, "edited", at, target=home)
+                    self.account.end(entry, "edited", at, target=home)
                 self._trim(home, at)
 
     async def _retry(self, step: Retry) -> None:
-        waiting = [stay for stay in self.account.here(step.queue) if stay.waits]
+        waiting = [entry for entry in self.account.here(step.queue) if entry.waits]
         async with self._connect() as connection:
             for how in ("hold", "release") if step.how == "release" else (step.how,):
                 other: dict[str, Any] = {"at_ms": now_us() // 1000 + 20} if how == "at" else {how: True}
                 assert await connection.retry(step.queue, **other) == len(waiting)
         if step.how != "hold":
-            for stay in waiting:
-                self.account.comes_back(stay)
+            for entry in waiting:
+                self.account.comes_back(entry)
 
     async def _look(self) -> None:
         """What is left lies where the account has it."""
-        for queue in {stay.queue for stay in self.account.stays}:
-            assert sorted(await self._learn(queue)) == sorted(stay.message for stay in self.account.here(queue)), queue
+        for queue in {entry.queue for entry in self.account.entries}:
+            assert sorted(await self._learn(queue)) == sorted(entry.message for entry in self.account.here(queue)), queue

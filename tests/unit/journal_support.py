@@ -54,7 +54,7 @@ def reference(sequence: int, queue_id: int = 1, of: MessageRecord | None = None,
 
 
 def hop(sequence: int, **detail: Any) -> HopRecord:
-    """One that ended the stay ``sequence``."""
+    """One that ended the entry ``sequence``."""
     known = {"reason": "rejected", "queue": "q1", "address": "q1", "routing_type": "anycast", "at_ms": NOW_MS, "attempts": 1}
     return sequence, cast(HopDetail, {**known, "delivery_count": 1, "expires_at_ms": None, **detail})
 
@@ -72,8 +72,8 @@ def attempt(message_id: int, sequence: int, number: int, at_ms: int = NOW_MS, **
 
 
 def outcome(message_id: int, sequence: int, at_ms: int = NOW_MS, **fields: Any) -> Outcomes:
-    stays = [(message_id, sequence)]
-    return Outcomes(1, at_ms, "succeeded", OutcomeDetail("orders", None, None, 1, 1), stays)._replace(**fields)
+    entries = [(message_id, sequence)]
+    return Outcomes(1, at_ms, "succeeded", OutcomeDetail("orders", None, None, 1, 1), entries)._replace(**fields)
 
 
 def send(journal: Journal, sequence: int, queue_id: int = 1, **fields: Any) -> ReferenceRecord:

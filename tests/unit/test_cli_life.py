@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from homing.broker.cli.output import clock
-from homing.broker.cli.timeline import Event, address_of, life, sent_at_ms, stays, verdict
+from homing.broker.cli.timeline import Event, address_of, entries, life, sent_at_ms, verdict
 from homing.broker.core.amqp.origin import packed
 from homing.broker.core.message import AMQP_ORIGIN
 from homing.broker.protocols.amqp091.codec_properties import ContentProperties, write_properties
@@ -57,7 +57,7 @@ def test_a_life_is_told_stay_by_stay() -> None:
         "entered queue DLQ.orders",
         "is in DLQ.orders, since 9 s",
     ]
-    assert (stays(reported), address_of(reported), sent_at_ms(reported)) == ([5, 9], "orders", NOW_MS - 60_000)
+    assert (entries(reported), address_of(reported), sent_at_ms(reported)) == ([5, 9], "orders", NOW_MS - 60_000)
 
 
 def test_attempts_that_are_not_kept_are_counted() -> None:

@@ -95,8 +95,8 @@ def add_attempt(
         policy="p1",
         fault=cast(Fault, fault) if fault else None,
     )
-    stays = [(message_id, sequence), *together]
-    values = (ORDERS, attempt, at_ms, message_id, max(stays)[0], as_json(stays), pack(detail._asdict()))
+    entries = [(message_id, sequence), *together]
+    values = (ORDERS, attempt, at_ms, message_id, max(entries)[0], as_json(entries), pack(detail._asdict()))
     journal.execute("INSERT INTO failure VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", values)
 
 
@@ -109,8 +109,8 @@ def add_outcome(
     journal: sqlite3.Connection, message_id: int, sequence: int, outcome: str, at_ms: int, together: QueueEntries = (), **detail: Any
 ) -> None:
     blob = pack({"address": "orders", "sent_at_ms": T0, "entered_at_ms": T0, "attempts": 1, "delivery_count": 1} | detail)
-    stays = [(message_id, sequence), *together]
-    values = (ORDERS, at_ms, outcome, message_id, max(stays)[0], as_json(stays), blob)
+    entries = [(message_id, sequence), *together]
+    values = (ORDERS, at_ms, outcome, message_id, max(entries)[0], as_json(entries), blob)
     journal.execute("INSERT INTO outcome VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", values)
 
 

@@ -217,7 +217,7 @@ async def test_what_changes_alike_is_changed_in_runs_and_nothing_between_them(tm
 
 async def test_attempts_that_are_alike_are_a_row_each_and_one_deleted_before_it_was_written_is_not(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
-        several = attempt(1, 1, 1)._replace(stays=[(number, number) for number in range(1, 6)])
+        several = attempt(1, 1, 1)._replace(entries=[(number, number) for number in range(1, 6)])
         journal.batch.delete_attempt(5, 5, 1)  # what is said after it counts
         journal.batch.attempt(several)
         journal.batch.delete_attempt(2, 2, 1)
@@ -633,9 +633,9 @@ async def test_hops_that_are_none_are_damage(tmp_path: Path) -> None:
         send(journal, 8, hops=[hop(3)])
     with closing(sqlite3.connect(tmp_path / "homing.db", isolation_level=None)) as connection:
         detail = hop(3)[1]
-        stays: list[dict[str, Any]] = [{"behind": behind} for behind in (0, -1, 9, (1 << 64) - 1, -(1 << 63), True, 1.0, "1", [1])]
-        stays += [{"sequence": sequence} for sequence in (8, -1, True, "3", None)]
-        wrong: list[Any] = [detail | stay for stay in ({}, *stays)]
+        entries: list[dict[str, Any]] = [{"behind": behind} for behind in (0, -1, 9, (1 << 64) - 1, -(1 << 63), True, 1.0, "1", [1])]
+        entries += [{"sequence": sequence} for sequence in (8, -1, True, "3", None)]
+        wrong: list[Any] = [detail | entry for entry in ({}, *entries)]
         wrong += [{"behind": 1}, "q1", *(detail | {"behind": 1, name: value} for name, value in FOREIGN.items())]
         for blob in (5, "", {}, *([each] for each in wrong), [detail | {"behind": 5}, detail]):
             connection.execute("UPDATE reference SET overlay_blob = ?", (pack(blob),))

@@ -18,7 +18,7 @@ from tests.unit.journal_support import NOW_MS, attempt, hop, message, opened, ou
 
 
 async def _a_life(journal: Journal) -> None:
-    """Message 1 failed twice in q1 and went to the dead-letter queue 2 as stay 10; message 2 waits untouched; message 3 is shared."""
+    """Message 1 failed twice in q1 and went to the dead-letter queue 2 as entry 10; message 2 waits untouched; message 3 is shared."""
     journal.batch.queue(queue(1, name="orders"))
     journal.batch.queue(queue(2, name="DLQ.orders"))
     send(journal, 1)

@@ -73,7 +73,7 @@ async def test_what_attempts_share_goes_with_the_last_of_them(tmp_path: Path) ->
         journal.batch.queue(queue())
         send(journal, 1_000)
         together = [*range(1, 31), 1_000]
-        journal.batch.attempt(attempt(0, 0, 1)._replace(stays=[(number, number) for number in together]))
+        journal.batch.attempt(attempt(0, 0, 1)._replace(entries=[(number, number) for number in together]))
         journal.batch.clock(NOW_MS + 7 * DAY_MS + 1)
         await journal.flush()
         await _sweep(journal)
@@ -90,8 +90,8 @@ async def test_what_attempts_share_goes_with_the_last_of_them(tmp_path: Path) ->
 async def test_shared_history_above_its_size_goes_in_steps(tmp_path: Path) -> None:
     async with opened(tmp_path, history_max_bytes=3_000) as (journal, _):
         for at in range(1, 5):
-            stays = [(number, number) for number in range(100 * at, 100 * at + 35)]
-            journal.batch.attempt(attempt(0, 0, 1, NOW_MS + at)._replace(stays=stays))
+            entries = [(number, number) for number in range(100 * at, 100 * at + 35)]
+            journal.batch.attempt(attempt(0, 0, 1, NOW_MS + at)._replace(entries=entries))
         await journal.flush()
         await _sweep(journal)
         kept, counted = _history_bytes(tmp_path)
@@ -136,12 +136,12 @@ async def test_attempts_that_share_a_row_are_deleted_one_by_one(tmp_path: Path) 
     far = [1, 2, 1_500, 1_501, 9_000]
     async with opened(tmp_path) as (journal, _):
         for number in (1, 2):
-            journal.batch.attempt(attempt(0, 0, number)._replace(stays=[(message_id, 7 * message_id) for message_id in far]))
+            journal.batch.attempt(attempt(0, 0, number)._replace(entries=[(message_id, 7 * message_id) for message_id in far]))
         await journal.flush()
         assert query(tmp_path, "SELECT first_message, last_message FROM failure WHERE attempt = 2") == [(1, 2), (1500, 1501), (9000, 9000)]
         for message_id in (2, 1_500, 1_501, 9_000):
             journal.batch.delete_attempt(message_id, 7 * message_id, 1)
-        journal.batch.delete_attempt(1, 8, 1)  # another stay of that message
+        journal.batch.delete_attempt(1, 8, 1)  # another entry of that message
         await journal.flush()
         assert query(tmp_path, "SELECT message_id, sequence FROM attempts WHERE attempt = 1") == [(1, 7)]
         assert query(tmp_path, "SELECT count(*) FROM attempts WHERE attempt = 2") == [(5,)]
@@ -153,12 +153,12 @@ async def test_attempts_that_share_a_row_are_deleted_one_by_one(tmp_path: Path) 
 async def test_a_damaged_row_of_history_hurts_nobody(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
         for number in (1, 2):
-            journal.batch.attempt(attempt(0, 0, number)._replace(stays=[(1, 1), (2, 2)]))
+            journal.batch.attempt(attempt(0, 0, number)._replace(entries=[(1, 1), (2, 2)]))
         journal.batch.outcome(outcome(1, 1))
         await journal.flush()
-        for table, stays in (("failure", "[[1,1],[2"), ("outcome", "{")):
+        for table, entries in (("failure", "[[1,1],[2"), ("outcome", "{")):
             sql = f"UPDATE {table} SET stays = ? WHERE {table}_id = 1"
-            await journal._store.run(lambda connection, sql=sql, stays=stays: connection.execute(sql, (stays,)))  # type: ignore[misc]
+            await journal._store.run(lambda connection, sql=sql, entries=entries: connection.execute(sql, (entries,)))  # type: ignore[misc]
         journal.batch.delete_attempt(1, 1, 1)
         journal.batch.delete_attempt(1, 1, 2)
         await journal.flush()

@@ -25,7 +25,7 @@ from tests.unit.test_journal_paging import sequences as on_page
 EVERY = 10
 NUMBER = 4_000
 LEFT = set(range(1, NUMBER + 1, EVERY))
-STAY = [n for n in range(1, NUMBER + 1) if n not in LEFT]
+ENTRY = [n for n in range(1, NUMBER + 1) if n not in LEFT]
 
 
 async def fill(journal: Journal) -> None:
@@ -85,17 +85,17 @@ async def test_what_left_far_apart_is_gone_for_every_reader_and_its_rows_stay(tm
         assert journal.statistics.references_deleted == len(LEFT)
         assert journal.statistics.references_not_found == 0
         found = await page(journal, Wanted(1, "due", until_ms=NOW_MS + NUMBER, rows=500))
-        assert on_page(found) == STAY[:500]
+        assert on_page(found) == ENTRY[:500]
         assert on_page(await page(journal, Wanted(1, "due", until_ms=NOW_MS + 1))) == []
         assert (await page(journal, Wanted(1, "due", after_ms=NOW_MS, after=0, until_ms=NOW_MS))).next_ms == NOW_MS + 2
-        assert on_page(await page(journal, Wanted(1, "all", 4, rows=20))) == STAY[:20]
+        assert on_page(await page(journal, Wanted(1, "all", 4, rows=20))) == ENTRY[:20]
         with JournalReader(tmp_path) as reader:
             (here,) = reader.queues()
-            assert (here["messages"], here["scheduled"]) == (len(STAY), len(STAY))
+            assert (here["messages"], here["scheduled"]) == (len(ENTRY), len(ENTRY))
             assert reader.history(1) is None
             assert reader.history(2) is not None
         report = check(tmp_path)
-        assert (report.problems, report.rows["reference"]) == ([], len(STAY))
+        assert (report.problems, report.rows["reference"]) == ([], len(ENTRY))
 
 
 @pytest.mark.parametrize("load_limit", [NUMBER, 10])
@@ -104,17 +104,17 @@ async def test_a_start_brings_nothing_back(tmp_path: Path, load_limit: int) -> N
         await fill(journal)
     async with opened(tmp_path, load_limit=load_limit) as (journal, recovered):
         if load_limit == NUMBER:
-            assert [record.sequence for record in recovered.references] == STAY
+            assert [record.sequence for record in recovered.references] == ENTRY
         else:
             (on_disk,) = recovered.on_disk
-            assert (on_disk.due, on_disk.first_due_ms, on_disk.ready) == (len(STAY), NOW_MS + 2, {})
+            assert (on_disk.due, on_disk.first_due_ms, on_disk.ready) == (len(ENTRY), NOW_MS + 2, {})
         # More of them leave, close together; those rows go at once, and others are still only gone.
         for n in range(2, 10):
             settle(journal, n)
         await journal.flush()
         assert (rows(tmp_path), bits(tmp_path)) == (NUMBER - 8, len(LEFT))
         await clear(journal)
-        assert (rows(tmp_path), bits(tmp_path)) == (len(STAY) - 8, 0)
+        assert (rows(tmp_path), bits(tmp_path)) == (len(ENTRY) - 8, 0)
     assert check(tmp_path).problems == []
 
 
@@ -140,10 +140,10 @@ async def test_rows_go_when_there_is_time_in_the_order_in_which_they_lie(tmp_pat
         await journal._store.run(journal._writer_thread.upkeep, True)
         assert query(tmp_path, "SELECT min(block) FROM gone") == [(0,)]
         await clear(journal)
-        assert (rows(tmp_path), bits(tmp_path)) == (len(STAY) - 1, 0)
+        assert (rows(tmp_path), bits(tmp_path)) == (len(ENTRY) - 1, 0)
         assert journal.statistics.references_cleared == len(LEFT) + 1
         state = journal._writer_thread.writer.state
-        assert (state.references, state.tombstones) == (len(STAY) - 1, 0)
+        assert (state.references, state.tombstones) == (len(ENTRY) - 1, 0)
 
 
 async def test_what_leaves_twice_through_a_fault_of_the_caller_does_no_harm(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -158,7 +158,7 @@ async def test_what_leaves_twice_through_a_fault_of_the_caller_does_no_harm(tmp_
         await journal.flush()
         await clear(journal)
         state = journal._writer_thread.writer.state
-        assert (state.references, state.tombstones) == (rows(tmp_path), bits(tmp_path)) == (len(STAY), 0)
+        assert (state.references, state.tombstones) == (rows(tmp_path), bits(tmp_path)) == (len(ENTRY), 0)
         assert journal.statistics.references_not_found == len(LEFT)
         assert "rows of messages that had left were not there" in caplog.text
     assert check(tmp_path).problems == []
@@ -244,7 +244,7 @@ async def test_a_deleted_queue_purges_what_was_still_there(tmp_path: Path) -> No
         journal.batch.queue(queue(deleted_at_ms=NOW_MS))
         await journal.flush()
         await clear(journal)
-        assert query(tmp_path, "SELECT sum(purged), sum(succeeded) FROM minute") == [(len(STAY), len(LEFT))]
+        assert query(tmp_path, "SELECT sum(purged), sum(succeeded) FROM minute") == [(len(ENTRY), len(LEFT))]
         assert (rows(tmp_path), bits(tmp_path)) == (0, 0)
     assert check(tmp_path).problems == []
 
@@ -273,7 +273,7 @@ async def test_a_shared_body_goes_with_the_last_that_left(tmp_path: Path) -> Non
 async def test_an_export_holds_only_what_is_there(tmp_path: Path) -> None:
     async with opened(tmp_path / "data") as (journal, _):
         await fill(journal)
-        assert export(tmp_path / "data", tmp_path / "out").rows["messages"] == len(STAY)
+        assert export(tmp_path / "data", tmp_path / "out").rows["messages"] == len(ENTRY)
 
 
 async def test_a_bit_without_a_row_is_found(tmp_path: Path) -> None:

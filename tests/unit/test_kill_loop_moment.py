@@ -43,13 +43,13 @@ def export(out: Path, here: list[int], settled: list[int], sent: int, tokens: in
 
 def story(number: int, sent: float, acked: float) -> list[Row]:
     """One message: confirmed 10 ms after it was sent, delivered 20 ms after, its acknowledgement known to be on disk after 10 ms."""
-    key, stay = f"k{number}", {"id": number, "queue": WORK}
+    key, entry = f"k{number}", {"id": number, "queue": WORK}
     events = [
         {"t": sent, "e": "send", "key": key, "queue": WORK},
         {"t": sent + 10, "e": "sent", "key": key, "outcome": "ok"},
-        {"t": sent + 20, "e": "deliver", "key": key, "count": 1, "mode": "CLIENT", **stay},
-        {"t": acked, "e": "ack", **stay},
-        {"t": acked + 10, "e": "acked", "outcome": "ok", **stay},
+        {"t": sent + 20, "e": "deliver", "key": key, "count": 1, "mode": "CLIENT", **entry},
+        {"t": acked, "e": "ack", **entry},
+        {"t": acked + 10, "e": "acked", "outcome": "ok", **entry},
     ]
     return [{"w": event["t"], "c": "c"} | event for event in events]
 

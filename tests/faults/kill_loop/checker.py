@@ -164,8 +164,8 @@ def _duplicated(history: History, snapshots: Sequence[Snapshot], rules: Rules) -
                 )
     for snapshot in snapshots:
         for entry in snapshot.entries:
-            stay = history.lives.get((entry.id, entry.queue))
-            ack = stay.confirmed_ack if stay is not None else None
+            ended = history.lives.get((entry.id, entry.queue))
+            ack = ended.confirmed_ack if ended is not None else None
             if ack is not None and ack.ok_t < snapshot.t:
                 yield Violation(
                     Kind.DUPLICATED, f"{entry.key} stands in {entry.queue} at {snapshot.name}, though its acknowledgement was confirmed"

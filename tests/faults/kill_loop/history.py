@@ -146,10 +146,10 @@ class History:
                 self.ids.setdefault(life.key, set()).add(life.id)
 
     def _life(self, event: Event) -> Life:
-        stay = (event["id"], event["queue"])
-        life = self.lives.get(stay)
+        entry = (event["id"], event["queue"])
+        life = self.lives.get(entry)
         if life is None:
-            life = self.lives[stay] = Life(*stay)
+            life = self.lives[entry] = Life(*entry)
             self.lives_of.setdefault(life.id, []).append(life)
         return life
 

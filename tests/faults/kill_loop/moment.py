@@ -63,7 +63,7 @@ def moment(taken: Taken, history: History, rules: Rules) -> Moment:
     rows = _rows(taken.directory)
     found = Moment(taken, account_of(taken.directory, rules, _possible(taken, history, rules)))
     for life in history.lives.values():
-        _judge_stay(found, life, rows.get((life.id, life.queue)), history)
+        _judge_entry(found, life, rows.get((life.id, life.queue)), history)
     _judge_attempts(found, history)
     tokens = sum(row["state"] != "settled" and queue.startswith("tokens.") for (_, queue), each in rows.items() for row in each)
     if tokens != rules.tokens:
@@ -78,7 +78,7 @@ def _rows(directory: Path) -> dict[tuple[int, str], list[_Row]]:
     return found
 
 
-def _judge_stay(found: Moment, life: Life, rows: list[_Row] | None, history: History) -> None:
+def _judge_entry(found: Moment, life: Life, rows: list[_Row] | None, history: History) -> None:
     send = history.sends.get(life.key) if len(history.ids.get(life.key, ())) == 1 else None
     acks = [ack.t for ack in life.acks if ack.outcome not in (FAIL, VOID)]
     reported = life.confirmed_ack
