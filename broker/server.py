@@ -266,7 +266,7 @@ class Server:
         """In a thread: see JournalReader."""
         return self._journal_reader().failures(since_ms, most)
 
-    def count_chosen(self, queue_id: int, which: Any) -> dict[int, int]:
+    def count_chosen(self, queue_id: int, which: Any) -> dict[tuple[int, str | None], int]:
         """In a thread: see JournalReader."""
         return self._journal_reader().count_chosen(queue_id, which)
 

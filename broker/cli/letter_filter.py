@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import json
 import re
+import shlex
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import nullcontext
@@ -62,6 +64,9 @@ OPTIONS: Final[dict[str, Any]] = {
 }
 
 
+#: Those that have another name than their key.
+_NAMES: Final = {"since_ms": "--since", "until_ms": "--until", "message_ids": "--id", "properties": "--property"}
+
 #: Of what is not dead.
 OF_WAITING: Final = {name: option for name, option in OPTIONS.items() if name not in ("reason", "from_queue")}
 
@@ -83,6 +88,22 @@ def filtered(command: Callable[..., None], options: dict[str, Any] = OPTIONS) ->
 
     with_options.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return with_options
+
+
+def words(wanted: Filter) -> list[str]:
+    """The options that it stands for, as typed."""
+    found = []
+    for key, value in wanted.items():
+        texts = list(value) if isinstance(value, list) else [value]
+        if key in ("since_ms", "until_ms"):
+            texts = [datetime.fromtimestamp(value / 1000).isoformat(timespec="milliseconds")]
+        elif key == "properties":
+            texts = [f"{name}={each}" if isinstance(each, str) else f"{name}:={json.dumps(each)}" for name, each in value.items()]
+        elif isinstance(value, bytes):
+            texts = [value.decode(errors="replace")]
+        option = _NAMES.get(key) or f"--{key.replace('_', '-')}"
+        found += [f"{option} {shlex.quote(str(text))}" for text in texts]
+    return found
 
 
 def _place(text: str) -> str:

@@ -9,11 +9,12 @@ import typer
 from rich.console import RenderableType
 from rich.table import Table
 
+from ..core.redrive_job import STOP_ABOVE
 from ..core.settings.units import counted
 from . import letter_filter as of
 from .completion import queue_argument
 from .or_list import OrList
-from .output import DEFAULT_URL, ExitCode, Json, Url, clock, escape, print_json, progress_bar, span_since, stdout
+from .output import DEFAULT_URL, ExitCode, Json, Url, clock, escape, note, print_json, progress_bar, span_since, stdout
 from .watch import Watch, show
 
 app = typer.Typer(cls=OrList, help="Jobs that send dead letters back: [bold]start[/], list, status, pause, resume, cancel.")
@@ -40,6 +41,7 @@ _BOUNCES: Final = {
     "never-succeeded-since": "nothing that failed so has succeeded since",
 }
 _LOOK_S: Final = 0.2
+_HOW: Final = (("target", "to"), ("rate", "rate"), ("limit", "limit"), ("canary", "canary"))
 
 
 @app.command()
@@ -52,7 +54,7 @@ def start(
     limit: Annotated[int, typer.Option("--limit", min=0, help="At most so many in all.", show_default="all")] = 0,
     newest_first: Annotated[bool, typer.Option("--newest-first", help="In the other order.")] = False,
     canary: Canary = 0,
-    stop_above: StopAbove = 20,
+    stop_above: StopAbove = STOP_ABOVE,
     no_stop: NoStop = False,
     dry_run: DryRun = False,
     wait: Wait = False,
@@ -78,6 +80,8 @@ def start(
         print_json(job)
     else:
         stdout.print(sentence(job))
+        if not wait:
+            note(f"homing redrives status {job['job_id']} shows how it fares")
     if wait and job["state"] != "done":
         raise typer.Exit(ExitCode.FAILED)
 
@@ -95,16 +99,17 @@ async def ended(connection: Any, job: dict[str, Any]) -> dict[str, Any]:
 
 def show_plan(plan: dict[str, Any]) -> None:
     about = "" if plan["exact"] else "at most "
+    of_each = "" if plan["exact"] and plan["messages"] == sum(each["messages"] for each in plan["to"]) else "at most "
     stdout.print(f"{about}[bold]{counted(plan['messages'], 'message')}[/] of [bold]{escape(plan['queue'])}[/] would be sent")
     for each in plan["to"]:
         to = escape(each["queue"]) if each["queue"] else "where each died"
-        stdout.print(f"  {each['messages']:,} to {to}" + (f", dead of {each['fault']}" if each["fault"] else ""))
+        stdout.print(f"  {of_each}{each['messages']:,} to {to}" + (f", dead of {each['fault']}" if each["fault"] else ""))
     for each in plan["samples"]:
         why = f", {each['reason']} {span_since(each['entered_at_ms'])} ago" if each["reason"] else ""
         stdout.print(f"  [dim]such as[/] {each['message_id']} to {escape(each['to'])}{why}")
     for each in plan["would_bounce"]:
         which = ", ".join(escape(each[name]) for name in ("queue", "fault") if each[name])
-        stdout.print(f"  [yellow]{each['messages']:,} may come back[/]: {_BOUNCES.get(each['code'], each['code'])} ({which})")
+        stdout.print(f"  [yellow]{of_each}{each['messages']:,} may come back[/]: {_BOUNCES.get(each['code'], each['code'])} ({which})")
 
 
 @app.command("list")
@@ -122,14 +127,15 @@ def _draw(found: list[dict[str, Any]]) -> RenderableType:
     if not found:
         return "[dim]there was no redrive yet[/]"
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("redrive", "queue", "state", "started"):
+    for heading in ("redrive", "queue", "which, and how", "state", "started"):
         table.add_column(heading)
-    for heading in ("sent", "succeeded", "waiting", "dead again", "left"):
+    for heading in ("sent", "succeeded", "not settled", "dead again", "left"):
         table.add_column(heading, justify="right")
     for job in found:
         numbers = [f"{job[name]:,}" if job[name] else "[dim]·[/]" for name in ("sent", "succeeded", "waiting", "died", "left")]
         state = escape(job["state"] + (f": {job['why']}" if job["why"] else ""))
-        table.add_row(str(job["job_id"]), f"[bold]{escape(job['queue'])}[/]", state, f"{span_since(job['started_ms'])} ago", *numbers)
+        started = f"{span_since(job['started_ms'])} ago"
+        table.add_row(str(job["job_id"]), f"[bold]{escape(job['queue'])}[/]", escape(_meant(job)), state, started, *numbers)
     return table
 
 
@@ -174,7 +180,17 @@ def sentence(job: dict[str, Any]) -> str:
         if job["ended_ms"] is None
         else f", from {clock(job['started_ms'])} to {clock(job['ended_ms'])}"
     )
-    return f"redrive [bold]{job['job_id']}[/] of [bold]{escape(job['queue'])}[/] is {job['state']}{why}{when}\n  {_progress(job)}"
+    meant = f" ({escape(_meant(job))})" if _meant(job) else ""
+    return f"redrive [bold]{job['job_id']}[/] of [bold]{escape(job['queue'])}[/]{meant} is {job['state']}{why}{when}\n  {_progress(job)}"
+
+
+def _meant(job: dict[str, Any]) -> str:
+    """Which messages, and how: the options that it was started with."""
+    how = [f"--{name} {job[key]}" for key, name in _HOW if job[key]]
+    how += ["--newest-first"] if job["newest_first"] else []
+    if job["stop_above"] != STOP_ABOVE:
+        how.append("--no-stop" if job["stop_above"] is None else f"--stop-above {job['stop_above']}")
+    return " ".join(of.words(job["wanted"]) + how)
 
 
 def _progress(job: dict[str, Any]) -> str:

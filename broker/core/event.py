@@ -54,17 +54,17 @@ KINDS: Final = {
     ),
     MANY_DEAD: Kind(
         "they come to dead-letters-threshold there",
-        "{dead_in} holds {number} messages, which is dead-letters-threshold of queue {queue} or more",
+        "{dead_in} has come to {number}, which is dead-letters-threshold of queue {queue} or more",
         "homing faults {queue}",
     ),
     DEAD_REMOVED: Kind(
         "dead letters were removed by dead-letter-retention or dead-letter-quota",
-        "{number} dead letters of queue {queue} were removed from {dead_in} by {why}",
+        "dead letters of queue {queue} were removed from {dead_in} by {why}: {number}",
         "homing explain {queue}",
     ),
     REDRIVE_DONE: Kind(
         "a job has sent back all that it was to",
-        "redrive {redrive} of queue {queue} is done: {sent} messages sent back",
+        "redrive {redrive} of queue {queue} is done, {sent} sent",
         _STATUS,
         10,
     ),
@@ -76,7 +76,7 @@ KINDS: Final = {
     ),
     QUEUE_FULL: Kind(
         "what is sent to a queue is refused, or its producers wait, for it is full",
-        "queue {queue} is full ({number} messages): what is sent is refused, or producers wait",
+        "queue {queue} is full, with {number} ready: what is sent is refused, or producers wait",
         "homing consumers {queue}",
     ),
     DISK_LOW: Kind(

@@ -50,6 +50,8 @@ class Redriving:
         self.ended: Callable[[RedriveJob], None] = lambda job: None
         #: Pages that jobs wait for.
         self._reading: dict[int, Asked] = {}
+        #: Jobs that did not take all of their last page.
+        self._unfinished: set[int] = set()
         #: Jobs that wait for their rate.
         self._next_ms: int | None = None
 
@@ -78,6 +80,8 @@ class Redriving:
     def cancel(self, job: RedriveJob) -> None:
         """What it has sent stays where it went."""
         self._change(job, CANCELLED)
+        self._unfinished.discard(job.job_id)
+        self._reading.pop(job.job_id, None)
         job.ended_ms = self._state.now_ms()
         self._tally.note(job)
 
@@ -88,6 +92,7 @@ class Redriving:
         self._tally.note(job)
 
     def _end(self, job: RedriveJob, state: str, why: str = "") -> None:
+        self._unfinished.discard(job.job_id)
         job.state, job.why, job.ended_ms = state, why, self._state.now_ms()
         self._tally.note(job)
         self.ended(job)
@@ -127,7 +132,7 @@ class Redriving:
             if not asked.came:
                 return
             del self._reading[job.job_id]
-            if not asked.more() and job.active:
+            if not asked.more() and job.job_id not in self._unfinished and job.active:
                 self._end(job, DONE)
         if job.state != RUNNING:
             return
@@ -143,7 +148,7 @@ class Redriving:
         now_ms = self._state.now_ms()
         most = job.allowance(now_ms)
         if not most:
-            if job.rate and not job.in_canary:
+            if job.rate and not (job.in_canary and job.sent >= job.canary):
                 self._next_ms = min(self._next_ms or now_ms + _EVERY_MS, now_ms + _EVERY_MS)
             return
         queue = self._state.post_office.queues.get(job.queue)
@@ -163,6 +168,8 @@ class Redriving:
 
     def _send(self, job: RedriveJob, queue: Queue, wanted: Filter, most: int, records: list[ReferenceRecord], last: int) -> bool:
         """Whether it wants more of what there is."""
+        if job.active:
+            self._unfinished.add(job.job_id)
         if job.state != RUNNING:
             return True
         going: dict[Queue, list[ReferenceRecord]] = {}
@@ -170,6 +177,7 @@ class Redriving:
             self._choose(job, queue, wanted, most, records, going)
             if not records or job.after == records[-1].sequence:
                 job.after = last or job.after
+                self._unfinished.discard(job.job_id)
         finally:
             for home, chosen in going.items():
                 sent = self._office.send_back(queue, chosen, home, job.job_id)

@@ -104,7 +104,8 @@ def _read(broker: Broker, who: Who, arguments: dict[str, Any]) -> tuple[Queue, Q
 async def reckon(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any]:
     """What a job would do: how many, from where to where, some of them, and what would most likely come back, by why. Nothing is changed.
 
-    Where each message has to be looked at, ``messages`` is how many there are to look at, and ``exact`` false.
+    Where each message has to be looked at, ``messages`` is how many there are to look at, and ``exact`` false. With a limit each of the
+    parts is at most that.
     """
     queue, target, job = _read(broker, who, arguments)
     wanted = read_filter(broker, arguments)
@@ -114,20 +115,21 @@ async def reckon(broker: Broker, who: Who, arguments: dict[str, Any], *, host: H
     groups = {each.fault_id: each for each in broker.faults(who)}
     parts: Counter[tuple[str | None, str | None]] = Counter()
     bounces: Counter[tuple[str, str | None, str | None]] = Counter()
-    for fault_id, number in counts.items():
+    for (fault_id, died_in), number in counts.items():
         group = groups.get(fault_id)
-        # Groups that were folded into one have no queue, and what died before there were groups has none.
-        home = target.name if target is not None else group.queue or None if group is not None else None
+        home = target.name if target is not None else died_in
         fault = group.fingerprint if group is not None else None
+        number = min(number, job.limit or number)
         parts[home, fault] += number
         reasons = _in_the_way(broker, who, home) if home is not None else []
         if group is not None and group.muted:
             reasons.append("fault-muted")
-        if group is not None and not (lives.get(fault_id) or {"succeeded": 0})["succeeded"]:
+        # Of those that were folded into one it is not known of each.
+        if group is not None and group.queue and not (lives.get(fault_id) or {"succeeded": 0})["succeeded"]:
             reasons.append("never-succeeded-since")
         for reason in reasons:
             bounces[reason, home, fault] += number
-    found, _, _ = await in_turns(broker.browse_chosen(who, queue, wanted, 0, _SAMPLES, job.newest_first))
+    found, _, _ = await in_turns(broker.browse_chosen(who, queue, wanted, 0, min(_SAMPLES, job.limit or _SAMPLES), job.newest_first))
     total = sum(counts.values())
     return {
         "queue": queue.name,

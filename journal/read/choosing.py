@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from ..contract import DEATH_BITS, fault_of
+from ..contract import DEATH_BITS, OTHER_FAULT, fault_of
 from ..upkeep.tombstones import THERE
 from .faults import source_of
 
@@ -128,8 +128,9 @@ def _place_of(connection: sqlite3.Connection, at_ms: int) -> int:
     return int(low)
 
 
-def count(connection: sqlite3.Connection, queue_id: int, choice: Choice) -> dict[int, int]:
-    """fault_id -> how many are chosen; 0: of what is not dead. From indexes alone where they say it."""
+def count(connection: sqlite3.Connection, queue_id: int, choice: Choice) -> dict[tuple[int, str | None], int]:
+    """How many are chosen of each fault, by fault_id (0: of what is not dead, OTHER_FAULT: its group was folded) and where it was, None
+    where that is not known. From indexes alone where they have it."""
     low, high = _bounds(connection, choice)
     there = THERE if connection.execute("SELECT EXISTS (SELECT 1 FROM gone)").fetchone()[0] else "true"
     found: Counter[int] = Counter()
@@ -139,7 +140,7 @@ def count(connection: sqlite3.Connection, queue_id: int, choice: Choice) -> dict
         grouped = f" GROUP BY {cause}" if cause == _CAUSE else ""
         sql = f"SELECT {cause}, count(*) FROM {rows} AND r.sequence > ? AND r.sequence < ? AND {there}{grouped}"
         for number_of, number in connection.execute(sql, (*values, low, high)):
-            found[fault_of(number_of or 0) if (number_of or 0) & DEATH_BITS else 0] += number
+            found[number_of if (number_of or 0) & DEATH_BITS else 0] += number
         return found.total()
 
     if choice.takes is None and choice.key is None and choice.message_ids is None:
@@ -148,7 +149,19 @@ def count(connection: sqlite3.Connection, queue_id: int, choice: Choice) -> dict
             total = add(rows, values, "0")
         found.clear()
         found[0] += total - add(_DEAD, (queue_id,), _CAUSE)
-        return {fault_id: number for fault_id, number in found.items() if number}
-    for rows, values in _streams(connection, queue_id, choice):
-        add(rows, values, str(values[1]) if rows is _BY_CAUSE else _CAUSE)
-    return {fault_id: number for fault_id, number in found.items() if number}
+    else:
+        for rows, values in _streams(connection, queue_id, choice):
+            add(rows, values, str(values[1]) if rows is _BY_CAUSE else _CAUSE)
+    return _by_fault(connection, queue_id, found)
+
+
+def _by_fault(connection: sqlite3.Connection, queue_id: int, causes: Counter[int]) -> dict[tuple[int, str | None], int]:
+    queues = dict(connection.execute("SELECT fault_id, queue FROM fault"))
+    found: Counter[tuple[int, str | None]] = Counter()
+    for cause, number in causes.items():
+        queue = queues.get(fault_of(cause)) if cause else None
+        if cause and not queue:
+            found[OTHER_FAULT, source_of(connection, queue_id, cause)] += number
+        else:
+            found[fault_of(cause), queue] += number
+    return {fault: number for fault, number in found.items() if number}

@@ -203,7 +203,7 @@ class JournalReader:
             rows = (connection.execute(sql, (sequence,)).fetchone() for sequence in sequences)
             return dict(row for row in rows if row is not None)
 
-    def count_chosen(self, queue_id: int, choice: Choice) -> dict[int, int]:
+    def count_chosen(self, queue_id: int, choice: Choice) -> dict[tuple[int, str | None], int]:
         """See choosing.count."""
         with self._snapshot() as connection:
             return count(connection, queue_id, choice)

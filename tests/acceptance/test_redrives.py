@@ -69,10 +69,13 @@ async def comes_to(connection: Connection, job: dict[str, Any], **numbers: Any) 
     return found
 
 
-async def test_a_canary_that_fares_well_lets_the_others_follow(connection: Connection) -> None:
+@pytest.mark.parametrize(
+    "more", [{}, {"where": "AMQSize < 3"}, {"where": "AMQSize < 3", "rate": 200}], ids=["all", "looked at", "at a rate"]
+)
+async def test_a_canary_that_fares_well_lets_the_others_follow(connection: Connection, more: dict[str, Any]) -> None:
     queue = name()
     dead = await die(connection, queue)
-    job = await connection.redrive(dead, canary=10)
+    job = await connection.redrive(dead, canary=10, **more)
     await comes_to(connection, job, sent=10, state="running", waiting=10)
     async with consumed(connection, queue, lambda number: None):
         await comes_to(connection, job, state="done", sent=COUNT, succeeded=COUNT, waiting=0, died=0, bounced=0)
@@ -231,6 +234,9 @@ async def test_a_dry_run_tells_what_would_come_back(connection: Connection) -> N
         plan = await connection.call("reckon-redrive", queue=dead, **more)
         return {each["code"]: each["messages"] for each in plan["would_bounce"]}
 
+    plan = await connection.call("reckon-redrive", queue=dead, limit=2)
+    assert [each["messages"] for each in (plan, *plan["to"], *plan["would_bounce"])] == [2, 2, 2, 2]
+    assert ([each["queue"] for each in plan["to"]], len(plan["samples"])) == ([queue], 2)
     unproven = {"never-succeeded-since": 3}
     async with consumed(connection, queue, lambda number: None):
         assert await codes() == unproven

@@ -71,7 +71,7 @@ class NoHost:
     def fault_counts(self) -> dict[str, Any]:
         return {"faults": {}, "dead": [], "queues": {}}
 
-    def count_chosen(self, queue_id: int, which: Any) -> dict[int, int]:
+    def count_chosen(self, queue_id: int, which: Any) -> dict[tuple[int, str | None], int]:
         return {}
 
     def first_and_last(self, queue_ids: list[int]) -> dict[int, tuple[int, int]]:
