@@ -146,10 +146,10 @@ def _start(
 
 def _import_everything() -> None:
     from homing import client  # noqa: F401
-    from homing.broker import server  # noqa: F401
     from homing.broker.cli.main import command_tree
     from homing.broker.config import config
     from homing.broker.core.selector import compile_selector
+    from homing.broker.process import run  # noqa: F401
     from tests import transitions
 
     transitions.watch()

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from ..errors import Refused
-from ..logs import visible
+from ..logs.writer import visible
 from .login_queue import Login, LoginQueue
 from .passwords import MAX_PASSWORD_BYTES, check_login
 

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from ..core.settings.units import counted
-from ..safe_text import safe_json
+from ..logs.safe_text import safe_json
 from . import letter_filter as of
 from .completion import queue_argument
 from .dead_letters import deaths_of

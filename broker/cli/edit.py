@@ -12,7 +12,7 @@ import typer
 from rich.text import Text
 
 from ..core.settings.units import counted
-from ..safe_text import safe
+from ..logs.safe_text import safe
 from . import letter_filter as of
 from .output import (
     DEFAULT_URL,

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..core.settings.units import counted
-from ..safe_text import safe
+from ..logs.safe_text import safe
 from .letter_filter import done
 from .or_list import OrList
 from .output import (

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..core.settings.units import counted
-from ..safe_text import safe
+from ..logs.safe_text import safe
 from . import letter_filter as of
 from . import timeline as cli_life
 from .output import (

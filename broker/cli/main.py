@@ -90,7 +90,7 @@ def serve(
 ) -> None:
     """Run the broker until SIGTERM or Ctrl-C. Prints one ready line with its ports and its pid."""
     loaded = cli_settings.load_config(config, data=data, insecure=insecure)
-    from ..server import run_server
+    from ..process.run import run_server
 
     raise typer.Exit(run_server(loaded, json_ready=as_json))
 

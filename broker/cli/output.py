@@ -23,7 +23,7 @@ from rich.markup import escape as without_markup
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
 
-from ..safe_text import safe, safe_json
+from ..logs.safe_text import safe, safe_json
 
 
 class SafeConsole(Console):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from ..safe_text import safe
+from ..logs.safe_text import safe
 from .output import DEFAULT_URL, Json, Url, escape, print_json, stdout
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def config_check(file: Annotated[Path, typer.Argument(help="The file to check.")
     Also about what [bold]homing settings[/] has set in the journal of its data directory and contradicts the file.
     """
     from ..config.config import check, load
-    from ..start_notes import contradicted
+    from ..process.start_notes import contradicted
 
     config = load(file)
     warnings = check(config) + contradicted(config)

@@ -51,7 +51,7 @@ def _ask(url: str, data: Path | None, verb: str, **arguments: Any) -> Any:
         from .client import call
 
         return call(url, verb, **arguments)
-    from .. import stopped
+    from ..process import stopped
     from .settings import load_config
 
     return stopped.call(load_config(None, data=data, only=stopped.SECTIONS), verb, **arguments)

@@ -8,9 +8,9 @@ import asyncio
 import sys
 from unittest.mock import patch
 
-from homing.broker import preload, server, shutdown
 from homing.broker.cli.main import main
 from homing.broker.config.config import Config
+from homing.broker.process import preload, run, shutdown
 
 _load, _until_stopped = preload.load, shutdown.until_stopped
 _before: set[str] = set()
@@ -21,7 +21,7 @@ def _load_and_note(config: Config) -> None:
     _before.update(sys.modules)
 
 
-async def _stopped_and_told(*arguments: object) -> int:
+async def _stopped_and_shown(*arguments: object) -> int:
     (stop,) = [each for each in arguments if isinstance(each, asyncio.Event)]
     await stop.wait()
     print("loaded late:", *sorted(sys.modules.keys() - _before), file=sys.stderr)
@@ -29,5 +29,5 @@ async def _stopped_and_told(*arguments: object) -> int:
 
 
 if __name__ == "__main__":
-    with patch.object(preload, "load", _load_and_note), patch.object(server, "until_stopped", _stopped_and_told):
+    with patch.object(preload, "load", _load_and_note), patch.object(run, "until_stopped", _stopped_and_shown):
         main()

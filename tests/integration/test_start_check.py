@@ -16,9 +16,9 @@ import pytest
 import homing
 from homing.broker.clock import BrokerClock
 from homing.broker.config.config import parse
-from homing.broker.logs import LogWriter
+from homing.broker.logs.writer import LogWriter
+from homing.broker.process.start_check import StartCheck
 from homing.broker.server import Server as Broker
-from homing.broker.start_check import StartCheck
 from homing.journal.journal import Journal
 from homing.journal.read.check import Stop, check
 from tests.process import Server, wait_until
@@ -111,7 +111,7 @@ async def _fill(journal: Journal) -> None:
 @pytest.fixture
 async def endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[StartCheck]:
     """A check under way that at its pace would take days."""
-    monkeypatch.setattr("homing.broker.start_check._REST", 1e6)
+    monkeypatch.setattr("homing.broker.process.start_check._REST", 1e6)
     async with opened(tmp_path) as (journal, _):
         await _fill(journal)
         looking = StartCheck(tmp_path)
@@ -138,7 +138,7 @@ async def test_a_disk_that_is_nearly_full_has_no_room_for_it(endless: StartCheck
 async def test_a_log_that_grows_to_its_limit_ends_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("homing.broker.start_check._REST", 1e6)
+    monkeypatch.setattr("homing.broker.process.start_check._REST", 1e6)
     async with opened(tmp_path, wal_limit_bytes=2 << 20) as (journal, _):
         await _fill(journal)
         broker = Broker(parse(f"data-directory: {tmp_path}", tmp_path / "broker.yaml"), journal, BrokerClock(0), cast(LogWriter, None))

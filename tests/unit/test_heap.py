@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from homing.broker import heap
+from homing.broker.process import heap
 
 MIB = 1 << 20
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from homing.broker.logs import EVENT, Lines, LogOptions, LogWriter, Sparing, _Descriptor, open_sink, visible
+from homing.broker.logs.writer import EVENT, Lines, LogOptions, LogWriter, Sparing, _Descriptor, open_sink, visible
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -9,9 +9,9 @@ import pytest
 from homing.broker.auth.passwords import hash_password
 from homing.broker.config.changes import check_reload
 from homing.broker.config.config import Config, ConfigError, load, parse
-from homing.broker.declarations import problems
 from homing.broker.errors import Refused
-from homing.broker.reload import read_again, take_up
+from homing.broker.process.declarations import problems
+from homing.broker.process.reload import read_again, take_up
 from tests.model.world import World
 
 HASH = hash_password("a password of ann")

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from homing.broker import shutdown
+from homing.broker.process import shutdown
 from tests.model.world import World
 from tests.unit.test_amqp_session import Peer
 from tests.unit.test_expiries import bodies, publish

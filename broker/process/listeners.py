@@ -11,28 +11,28 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from . import __version__
-from .auth.logins import Answer, Logins
-from .broker import Broker
-from .config.config import Config
-from .config.models import Listener, ShareSection, is_loopback
-from .core.memory import Kind
-from .errors import Refused
-from .logs import visible
-from .protocols.amqp091.message_mapping import rewritten
-from .protocols.amqp091.options import AmqpOptions
-from .protocols.amqp091.session import AmqpSession
-from .protocols.amqp091.transport import AmqpTransport
-from .protocols.codec_foreign import answer, describe
-from .protocols.codec_spoken import spoken
-from .protocols.codec_tls import TlsTransport
-from .protocols.gathering import Gathering
-from .protocols.handshakes import Admission, AdmissionLimits
-from .protocols.native.fields import largest_message
-from .protocols.native.session import Call, NativeOptions, NativeSession
-from .protocols.transport import NativeTransport, SocketTransport, TransportLimits
-from .shares import Allowance, Shares
-from .tls.certificate import Certificate
+from .. import __version__
+from ..auth.logins import Answer, Logins
+from ..broker import Broker
+from ..config.config import Config
+from ..config.models import Listener, ShareSection, is_loopback
+from ..core.memory import Kind
+from ..errors import Refused
+from ..logs.writer import visible
+from ..protocols.amqp091.message_mapping import rewritten
+from ..protocols.amqp091.options import AmqpOptions
+from ..protocols.amqp091.session import AmqpSession
+from ..protocols.amqp091.transport import AmqpTransport
+from ..protocols.codec_foreign import answer, describe
+from ..protocols.codec_spoken import spoken
+from ..protocols.codec_tls import TlsTransport
+from ..protocols.gathering import Gathering
+from ..protocols.handshakes import Admission, AdmissionLimits
+from ..protocols.native.fields import largest_message
+from ..protocols.native.session import Call, NativeOptions, NativeSession
+from ..protocols.transport import NativeTransport, SocketTransport, TransportLimits
+from ..shares import Allowance, Shares
+from ..tls.certificate import Certificate
 
 log = logging.getLogger("homing")
 

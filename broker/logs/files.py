@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ..config.config import Config
+from ..errors import Refused
 from . import audit
-from .config.config import Config
-from .errors import Refused
-from .logs import LogOptions, LogWriter, Sink, open_sink, start_logging
+from .writer import LogOptions, LogWriter, Sink, open_sink, start_logging
 
 
 def log_options(config: Config) -> LogOptions:

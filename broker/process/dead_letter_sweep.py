@@ -13,14 +13,14 @@ from typing import Final
 from homing.journal.errors import JournalError
 from homing.journal.read.queries import JournalReader
 
-from .broker import Broker
-from .core.dead_letter_life import Excess, excess, limits_anything
-from .core.letter_filter import Filter
-from .core.message import Where
-from .core.queue import Queue
-from .core.settings.units import counted
-from .delivery import chosen
-from .management.host import in_turns
+from ..broker import Broker
+from ..core.dead_letter_life import Excess, excess, limits_anything
+from ..core.letter_filter import Filter
+from ..core.message import Where
+from ..core.queue import Queue
+from ..core.settings.units import counted
+from ..delivery import chosen
+from ..management.host import in_turns
 
 log = logging.getLogger("homing")
 

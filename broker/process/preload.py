@@ -10,9 +10,9 @@ import resource
 import traceback
 from typing import Final
 
-from .auth.passwords import hash_password
-from .config.config import Config
-from .core.selector import compile_selector
+from ..auth.passwords import hash_password
+from ..config.config import Config
+from ..core.selector import compile_selector
 
 log = logging.getLogger("homing")
 

@@ -6,12 +6,12 @@ import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from .auth.users import User
-from .broker import Broker
-from .config.config import Config, ConfigProblem
-from .core.amqp.vhost import prefix_of
-from .core.routing import RoutingTypes
-from .errors import Refused
+from ..auth.users import User
+from ..broker import Broker
+from ..config.config import Config, ConfigProblem
+from ..core.amqp.vhost import prefix_of
+from ..core.routing import RoutingTypes
+from ..errors import Refused
 
 log = logging.getLogger("homing")
 T = TypeVar("T")

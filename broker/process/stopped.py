@@ -11,13 +11,13 @@ from homing.journal.contract import DeclarationRecord
 from homing.journal.journal import Journal
 from homing.journal.options import JournalOptions
 
-from . import audit, log_files
-from .auth.users import USER, Users, contents
-from .clock import BrokerClock
-from .config.config import Config
-from .core.rights import read_grant
+from ..auth.users import USER, Users, contents
+from ..clock import BrokerClock
+from ..config.config import Config
+from ..core.rights import read_grant
+from ..errors import Refused
+from ..logs import audit, files
 from .declarations import users
-from .errors import Refused
 
 #: All that is read of broker.yaml.
 SECTIONS: Final = frozenset({"audit", "journal", "log", "users"})
@@ -43,7 +43,7 @@ def call(config: Config, verb: str, **arguments: Any) -> Any:
 
     Raises JournalError, also where the broker runs, Refused and GrantError.
     """
-    with log_files.opened(config):
+    with files.opened(config):
         return asyncio.run(_call(config, verb, arguments))
 
 

@@ -6,12 +6,12 @@ import logging
 from pathlib import Path
 from typing import Final
 
-from .broker import Broker
-from .config.changes import Change, check_reload, reloaded
-from .config.checks import layer_problems
-from .config.config import Config, ConfigError, load
+from ..broker import Broker
+from ..config.changes import Change, check_reload, reloaded
+from ..config.checks import layer_problems
+from ..config.config import Config, ConfigError, load
+from ..errors import Refused
 from .declarations import declare, problems
-from .errors import Refused
 
 log = logging.getLogger("homing")
 

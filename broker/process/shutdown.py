@@ -11,8 +11,8 @@ from typing import Any, Final, Protocol
 from homing.journal.errors import JournalError
 from homing.journal.journal import Journal
 
-from .broker import Broker
-from .http.health import Health
+from ..broker import Broker
+from ..http.health import Health
 from .service_manager import ServiceManager
 
 log = logging.getLogger("homing")

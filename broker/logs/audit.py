@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from .errors import Refused
-from .logs import AUDIT, Lines, LogOptions, LogWriter, open_sink
+from ..errors import Refused
+from .writer import AUDIT, Lines, LogOptions, LogWriter, open_sink
 
 _logger = logging.getLogger(AUDIT)
 #: Whatever the level of the log.

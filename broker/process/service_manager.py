@@ -10,7 +10,7 @@ from asyncio import AbstractEventLoop, TimerHandle
 from collections.abc import MutableMapping
 from typing import Final
 
-from .logs import visible
+from ..logs.writer import visible
 
 log = logging.getLogger("homing")
 

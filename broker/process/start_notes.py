@@ -12,28 +12,28 @@ from typing import Any, Final, NamedTuple
 from homing.journal.read.queries import JournalReader
 from homing.journal.store.directory import DATABASE_NAME
 
-from .config.checks import layer_problems
-from .config.config import Config, check
-from .core import dead_letter
-from .core.amqp.declared import AMQP, arguments_of
-from .core.amqp.policy import DELAYED_RETRY_KEYS
-from .core.dead_letter import DELIVERY_LIMIT, MAX_LENGTH
-from .core.queue import Queue
-from .core.redelivery import delay_cap_ms, delays_returns
-from .core.settings.address_settings import (
+from ..config.checks import layer_problems
+from ..config.config import Config, check
+from ..core import dead_letter
+from ..core.amqp.declared import AMQP, arguments_of
+from ..core.amqp.policy import DELAYED_RETRY_KEYS
+from ..core.dead_letter import DELIVERY_LIMIT, MAX_LENGTH
+from ..core.queue import Queue
+from ..core.redelivery import delay_cap_ms, delays_returns
+from ..core.settings.address_settings import (
     DEFAULTS,
     AddressSettings,
     AddressSettingsRepository,
     built_in,
     read_setting,
 )
-from .core.settings.units import format_duration_ms
-from .core.settings.values import SettingError
-from .core.settings.wildcard import pattern_problem
-from .errors import Refused
-from .topology.amqp.policies import dead_letter_exchange
-from .topology.commanded_settings import KIND, read_layers
-from .topology.resources import settings_for
+from ..core.settings.units import format_duration_ms
+from ..core.settings.values import SettingError
+from ..core.settings.wildcard import pattern_problem
+from ..errors import Refused
+from ..topology.amqp.policies import dead_letter_exchange
+from ..topology.commanded_settings import KIND, read_layers
+from ..topology.resources import settings_for
 
 log = logging.getLogger("homing")
 

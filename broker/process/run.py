@@ -1,0 +1,124 @@
+"""The process of a broker: its log, its loop, its signals, and its exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Final
+
+from homing.journal.journal import Journal
+
+from .. import __version__
+from ..clock import BrokerClock
+from ..config.config import Config
+from ..http.health import Health
+from ..logs.files import opened
+from ..logs.writer import LogWriter
+from ..recording.old_deaths import are_left
+from ..server import Server, journal_options
+from ..tls.certificate import Certificate
+from . import preload
+from .listeners import listen, place
+from .shutdown import close_in_time, until_stopped
+
+if TYPE_CHECKING:
+    from ..http.listener import HttpListener
+
+log = logging.getLogger("homing")
+
+#: The writer's thread must win the interpreter's lock back often: the default of 5 ms starves it beside a busy loop
+#: (docs/performance-budget.md).
+_SWITCH_INTERVAL_S: Final = 0.0002
+#: A disk that has not answered for this long is named by the probes.
+_DISK_HANGS_S: Final = 5.0
+
+
+async def serve(config: Config, json_ready: bool, log_writer: LogWriter) -> int:
+    """Runs until SIGTERM or SIGINT (0) or until the journal fails (its exit code)."""
+    health = Health()
+    certificate = None if config.tls is None else Certificate(config.tls)
+    if config.http is None:
+        return await _serve(config, json_ready, log_writer, certificate, health, None, {})
+    # Half of what a broker imports: not for one that has no such port.
+    from ..http.listener import HttpListener
+
+    http = HttpListener(health)
+    listening = await listen("http", config.http, http.make, certificate)
+    try:
+        return await _serve(config, json_ready, log_writer, certificate, health, http, listening)
+    finally:
+        for each in listening.values():
+            each.close()
+        http.close()
+
+
+async def _serve(
+    config: Config,
+    json_ready: bool,
+    log_writer: LogWriter,
+    certificate: Certificate | None,
+    health: Health,
+    http: HttpListener | None,
+    listening_for_http: dict[str, asyncio.Server],
+) -> int:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    journal, recovered = await Journal.open(config.data_directory, journal_options(config), BrokerClock().now_ms())
+    clock = BrokerClock(recovered.clock_ms)
+    if clock.behind_ms:
+        log.warning("clock-behind: the clock is %d s behind the journal's last entry; the clock is believed", clock.behind_ms // 1000)
+    server = Server(config, journal, clock, log_writer, certificate)
+    try:
+        listening = await server.start(recovered)
+        clean_stop, old_deaths = recovered.clean_stop, are_left(recovered.declarations)
+        del recovered  # every message as it was read; the broker has its own by now
+        server.listeners.watch_certificate()
+        loop.add_signal_handler(signal.SIGHUP, server.reload_on_signal)
+        places = {name: place(each) for name, each in (listening | listening_for_http).items()}
+        print(_ready_line(config, places, json_ready), flush=True)
+        if http is not None:
+            server.show_metrics(http)
+        health.disk_degraded = lambda: journal.space_low or journal.waits_s > _DISK_HANGS_S
+        health.state = "ready"
+        server.manager.ready(_ready_line(config, places, False))
+        server.manager.feed_watchdog(loop)
+        server.sweep.start()
+        # Whoever connects meanwhile waits for it: this takes a fifth of a second, and is not to happen in the middle of a settlement.
+        preload.load(config)
+        if not clean_stop:
+            server.look_for_damage()
+        if old_deaths:
+            server.name_old_deaths()
+        return await until_stopped(server, journal, list(listening.values()), stop, health)
+    finally:
+        server.close()
+        await close_in_time(journal)
+        server.manager.close()
+
+
+def _ready_line(config: Config, places: dict[str, str], as_json: bool) -> str:
+    if as_json:
+        return json.dumps({"ready": True, **places, "pid": os.getpid(), "data": str(config.data_directory), "version": __version__})
+    shown = " ".join(f"{name}={place}" for name, place in places.items())
+    return f"homing ready {shown} data={config.data_directory} pid={os.getpid()}"
+
+
+def run_server(config: Config, *, json_ready: bool = False) -> int:
+    """The process: logging to stderr, uvloop, and the exit code. Raises JournalError or Refused when it cannot start."""
+    import uvloop
+
+    with opened(config) as writer:
+        sys.setswitchinterval(_SWITCH_INTERVAL_S)
+        preload.raise_file_limit(config)
+        # Messages are freed by their counts, not by the collector: let it look at what is new only seldom, and at the program never.
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 50)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(serve(config, json_ready, writer))
