@@ -122,13 +122,13 @@ class Broker(Administration):
 
     @needs((Right.SEND, at_address), (Right.CREATE, at_new_address))
     def open_producer(self, connection: Connection, number: int, address: str) -> Producer:
-        """The producer with its mark. Answer it through ``when_safe``; credit follows with ``give_credit``."""
+        """The producer with its high watermark. Answer it through ``when_safe``; credit follows with ``give_credit``."""
         if number in connection.producers:
             raise Refused("producer-exists", f"producer {number} is open already", "choose another number")
         self.state.declared.check("producers")
         self.resources.check_producer(address)
         client = connection.client_id or connection.name
-        producer = Producer(client, number, address, self.marks.mark(client, number), connection.front_end, connection.bounds)
+        producer = Producer(client, number, address, self.high_watermarks.of(client, number), connection.front_end, connection.bounds)
         connection.producers[number] = producer
         self.resources.named[address] = self.resources.named.get(address, 0) + 1
         return producer
@@ -139,7 +139,7 @@ class Broker(Administration):
             return
         self.flow.close(producer)
         if producer.used_at_ms:
-            self.marks.keep(producer.client, number, producer.high_watermark, producer.used_at_ms)
+            self.high_watermarks.keep(producer.client, number, producer.high_watermark, producer.used_at_ms)
         named = self.resources.named
         named[producer.address] -= 1
         if not named[producer.address]:
@@ -174,8 +174,8 @@ class Broker(Administration):
     def send(self, producer: Producer, first: int, messages: list[Message]) -> tuple[int, Refused] | None:
         """Stores messages numbered from ``first``; repeats are passed over. Returns (number, why) of a refused one, which ends the frame.
 
-        A frame that does not begin where the numbering stands (what followed a refused message) is ignored: the mark does not move.
-        One of which the mark passes only a part is to be sent again in a later turn (throttle.py), with nothing of it sent in between.
+        A frame that does not begin where the numbering stands (what followed a refused message) is ignored.
+        One of which the high watermark passes a part is to be sent again in a later turn (throttle.py), with nothing of it sent in between.
         """
         if not producer.settled_first:
             producer.settled_first = True
@@ -189,7 +189,7 @@ class Broker(Administration):
         producer.high_watermark += stored
         if stored:
             producer.used_at_ms = now_ms = self.now_ms()
-            # A mark on disk may stand for nothing that a crash takes away.
+            # A high watermark on disk may stand for nothing that a crash takes away.
             if any(message.durable for message in fresh[:stored]):
                 self.recorder.batch.producer_high_watermark(producer.key, producer.high_watermark, now_ms)
         return None if refused is None else (producer.high_watermark + 1, refused)

@@ -18,7 +18,7 @@ from .connection import Connection
 from .core.amqp.vhost import DEFAULT
 from .core.consumer import Consumer
 from .core.dead_letter import EXPIRED
-from .core.marks import Marks
+from .core.high_watermarks import HighWatermarks
 from .core.memory import Memory
 from .core.message import MessageReference, Where
 from .core.queue import Queue
@@ -120,7 +120,7 @@ class Engine:
         self.by_client: dict[str, Connection] = {}
         self.next_connection = 1
         #: Kept for journal.marks-retention beyond the connection.
-        self.marks = Marks()
+        self.high_watermarks = HighWatermarks()
         self.pulls = Pulls()
         #: Long work that is under way; each returns whether there is more to do.
         self.work = Work(wake)
@@ -197,8 +197,8 @@ class Engine:
             "consumers": len(consumers),
             "selectors": sum([len(each.selector.text) for each in consumers if each.selector is not None]),
             "producers": sum([len(each.producers) for each in connections]),
-            "marks": self.marks.count,
-            "clients with marks": self.marks.clients,
+            "high watermarks": self.high_watermarks.count,
+            "clients with high watermarks": self.high_watermarks.clients,
             "bindings": sum([len(exchange.bindings) for exchange in exchanges]),
             "duplicate ids": self.intake.duplicate_ids,
             "characters of duplicate ids": self.intake.duplicate_characters,
@@ -222,7 +222,7 @@ class Engine:
             self._next_parked_ms = now_ms + self.limits.parked_retry_ms
             self.office.retry_parked()
             still_open = {(producer.client, producer.number) for producer in self.flow.producers}
-            for client, number in self.marks.forget(now_ms - self.limits.marks_retention_ms, still_open):
+            for client, number in self.high_watermarks.forget(now_ms - self.limits.marks_retention_ms, still_open):
                 self.recorder.batch.forget_producer(f"{client}/{number}")
             self.recorder.faults.forget(now_ms - self.limits.history_retention_ms, self.state.post_office.queues)
         if self.flow.waiting:

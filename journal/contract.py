@@ -448,7 +448,7 @@ class Recovered(NamedTuple):
     next_queue_id: int
     #: In (queue, priority, sequence) order: all, or, where ``on_disk`` has the rest, those that are parked or suspect.
     references: list[ReferenceRecord]
-    #: producer -> (mark, at_ms)
+    #: producer -> (high watermark, at_ms)
     producers: dict[str, tuple[int, int]]
     #: address -> duplicate ids, oldest first
     duplicates: dict[str, list[str]]

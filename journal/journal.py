@@ -26,7 +26,7 @@ from .options import JournalOptions
 from .read.pages import Page, Wanted, read_alone
 from .read.recovery import recover
 from .read.turns import Read, Turns
-from .store.commits import Mark, MarkFile, commit, nothing_missing
+from .store.commits import LastCommit, LastCommitFile, commit, nothing_missing
 from .store.directory import DATABASE_NAME, DirectoryLock, Disk, check_header, damaged, prepare_directory
 from .store.sqlite import Store, WalMeter, open_store
 
@@ -132,29 +132,29 @@ class Journal:
 
     @classmethod
     async def _open(cls, directory: Path, options: JournalOptions, now_ms: int, lock: DirectoryLock) -> tuple[Journal, Recovered]:
-        with nothing_missing(directory, options.on_damage == "quarantine") as mark:
-            return await cls._open_whole(directory, options, now_ms, lock, mark)
+        with nothing_missing(directory, options.on_damage == "quarantine") as last_commit:
+            return await cls._open_whole(directory, options, now_ms, lock, last_commit)
 
     @classmethod
     async def _open_whole(
-        cls, directory: Path, options: JournalOptions, now_ms: int, lock: DirectoryLock, mark: Mark | None
+        cls, directory: Path, options: JournalOptions, now_ms: int, lock: DirectoryLock, last_commit: LastCommit | None
     ) -> tuple[Journal, Recovered]:
         store = await open_store(directory / DATABASE_NAME, options.cache_bytes)
         try:
             await store.run(bring_up)
-            recovered, state, first_id, mark_file = await store.run(
+            recovered, state, first_id, kept = await store.run(
                 recover,
                 now_ms,
                 options.id_block,
                 options.duplicate_ids_per_address,
                 options.on_damage == "quarantine",
                 options.load_limit,
-                mark,
+                last_commit,
             )
             disk = Disk(directory, options.disk_reserve_bytes)
             disk.take_reserve()
             writer = BatchWriter(state, options.duplicate_ids_per_address)
-            writer_thread = WriterThread(writer, disk, WalMeter(directory / DATABASE_NAME), MarkFile(directory, mark_file), options)
+            writer_thread = WriterThread(writer, disk, WalMeter(directory / DATABASE_NAME), LastCommitFile(directory, kept), options)
             standing = await store.run(writer_thread.upkeep, False)
         except BaseException:
             await store.close()
@@ -315,7 +315,7 @@ class Journal:
 
     async def _close_cleanly(self) -> None:
         try:
-            self._writer_thread.mark.advance(await self._store.run(_mark_clean_stop, self._next_id), self._next_id)
+            self._writer_thread.last_commit.advance(await self._store.run(_mark_clean_stop, self._next_id), self._next_id)
         except sqlite3.Error as error:
             if is_full(error):
                 log.warning("stop-unmarked: the disk is full: the stop is not marked as clean, and the next start will recover")

@@ -1,6 +1,6 @@
 """Producer: whose messages they are, which of them came already, and how many more it may send.
 
-A producer's messages are numbered without gaps; the highest stored number is its *mark*.
+A producer's messages are numbered without gaps; the highest stored number is its *high watermark*.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Producer:
         "waiting",
     )
 
-    def __init__(self, client: str, number: int, address: str, mark: int, sink: CreditSink, shares: Sequence[Bound] = ()) -> None:
+    def __init__(self, client: str, number: int, address: str, high_watermark: int, sink: CreditSink, shares: Sequence[Bound] = ()) -> None:
         self.client = client
         self.key = f"{client}/{number}"
         #: What people and exports are shown: a client_id is the client's secret.
@@ -53,7 +53,7 @@ class Producer:
         self.number = number
         self.address = address
         #: The highest number stored for this identity.
-        self.high_watermark = mark
+        self.high_watermark = high_watermark
         #: When it stored anything last; 0: not since it was opened.
         self.used_at_ms = 0
         self.sink = sink

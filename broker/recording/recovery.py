@@ -1,4 +1,4 @@
-"""From what the journal kept to a broker that goes on: addresses, queues, references, marks and outcomes."""
+"""From what the journal kept to a broker that goes on: addresses, queues, references, high watermarks and outcomes."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def recover(broker: Engine, recovered: Recovered) -> None:
         queue = post_office.queues_by_id[counted.queue_id]
         times = (counted.first_due_ms, counted.first_expiry_ms)
         broker.state.pager.restore(queue, counted.ready, counted.due, *times, counted.mean_bytes, counted.on_hold)
-    for key, (mark, at_ms) in recovered.producers.items():
+    for key, (high_watermark, at_ms) in recovered.producers.items():
         client, _, number = key.rpartition("/")
-        broker.marks.keep(client, int(number), mark, at_ms)
+        broker.high_watermarks.keep(client, int(number), high_watermark, at_ms)
     for address, duplicate_ids in recovered.duplicates.items():
         broker.intake.remember(address, duplicate_ids)
     for sentence in recovered.quarantined:

@@ -18,8 +18,8 @@ WEIGHTS: Final = {
     "consumers": 800,
     "selectors": 100,
     "producers": 450,
-    "marks": 25,
-    "clients with marks": 320,
+    "high watermarks": 25,
+    "clients with high watermarks": 320,
     "duplicate ids": 130,
     "characters of duplicate ids": 1,
 }

@@ -26,7 +26,7 @@ from ..commit.writer_thread import says_damaged
 from ..errors import JournalError
 from ..migrations import bring_up
 from ..store.building import building
-from ..store.commits import Mark, commit, missing_commits, read_mark
+from ..store.commits import LastCommit, commit, missing_commits, read_last_commit
 from ..store.directory import DATABASE_NAME, DirectoryLock, check_header, damaged, make_directory, no_broker, sync_names
 from .copy import Copied, Copy
 from .watch import BackupWatch
@@ -149,10 +149,10 @@ def make_of_stopped(directory: Path, place: Path, name: str) -> dict[str, Any]:
         check_header(directory / DATABASE_NAME)
         with _failures(place):
             target = _target(place, name)
-            mark = read_mark(directory)
+            last_commit = read_last_commit(directory)
             with building(target, "*") as half_made:
                 copy = _copy_whole(directory, half_made)
-                copied = copy.finish(0 if mark is None else mark.commits)
+                copied = copy.finish(0 if last_commit is None else last_commit.commits)
                 _name(half_made, target)
         return {"path": str(target), **copied._asdict()}
     finally:
@@ -177,11 +177,11 @@ def restore(backup: Path, directory: Path) -> dict[str, Any]:
         raise JournalError("restore-exists", f"{directory} is there already and not an empty directory.", "Name a new data directory.")
     with _failures(directory.parent), no_broker(backup):
         make_directory(directory.parent)
-        mark = read_mark(backup)
+        last_commit = read_last_commit(backup)
         with building(directory, glob.escape(directory.name)) as half_made:
             copy = _copy_whole(backup, half_made)
             check_header(half_made / DATABASE_NAME)
-            previous = _renewed(half_made / DATABASE_NAME, mark)
+            previous = _renewed(half_made / DATABASE_NAME, last_commit)
             copied = copy.finish()
             _name(half_made, directory)
     return {"path": str(directory), "previous_broker_id": previous, **copied._asdict()}
@@ -194,10 +194,10 @@ def _copy_whole(source: Path, target: Path) -> Copy:
     return copy
 
 
-def _renewed(database: Path, mark: Mark | None) -> str:
+def _renewed(database: Path, last_commit: LastCommit | None) -> str:
     """Give the journal in ``database`` another broker_id and leave out a block of ids; returns the id that it had."""
     with closing(sqlite3.connect(database, isolation_level=None)) as connection:
-        missing = missing_commits(connection, mark)
+        missing = missing_commits(connection, last_commit)
         if missing is not None:
             raise damaged(missing)
         bring_up(connection)

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from ..errors import JournalError
 from ..read.check import check
-from ..store.commits import Mark, MarkFile, missing_commits
+from ..store.commits import LastCommit, LastCommitFile, missing_commits
 from ..store.directory import DATABASE_NAME, damaged
 from ..store.sqlite import PAGE_BYTES
 
@@ -78,7 +78,7 @@ class Copy:
         """Fold the log into the database, check everything, make it durable. Raises JournalError ``journal-damaged``."""
         with closing(sqlite3.connect(self._target / DATABASE_NAME, isolation_level=None)) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            missing = missing_commits(connection, Mark(least_commits, 0))
+            missing = missing_commits(connection, LastCommit(least_commits, 0))
             if missing is not None:
                 raise damaged(f"of the copy, {missing}")
             meta = dict(connection.execute("SELECT key, value FROM meta"))
@@ -90,7 +90,7 @@ class Copy:
             (self._target / name).unlink(missing_ok=True)
         with (self._target / DATABASE_NAME).open("rb") as file:
             os.fsync(file.fileno())
-        MarkFile(self._target, Mark(commits, int(meta.get("reserved_up_to", 1)))).close()
+        LastCommitFile(self._target, LastCommit(commits, int(meta.get("reserved_up_to", 1)))).close()
         size = (self._target / DATABASE_NAME).stat().st_size
         return Copied(str(meta["broker_id"]), commits, report.rows.get("reference", 0), size)
 

@@ -18,7 +18,7 @@ from typing import Any
 from ..backup.watch import BackupWatch
 from ..errors import JournalError, io_failure
 from ..options import JournalOptions
-from ..store.commits import MarkFile
+from ..store.commits import LastCommitFile
 from ..store.directory import Disk, damaged
 from ..store.sqlite import PAGE_BYTES, WalMeter
 from ..upkeep.deleted_queues import Sweep
@@ -93,7 +93,7 @@ class WriterThread:
     writer: BatchWriter
     disk: Disk
     meter: WalMeter
-    mark: MarkFile
+    last_commit: LastCommitFile
     options: JournalOptions
     statistics: Statistics = field(default_factory=Statistics)
     #: Called on the store's thread as soon as a batch is on disk, where something else is looked at before ``commit`` returns.
@@ -127,7 +127,7 @@ class WriterThread:
         """
         started = time.perf_counter()
         written = self._attempt(connection, batch, reserve_up_to)
-        self.mark.advance(written.commits, reserve_up_to)
+        self.last_commit.advance(written.commits, reserve_up_to)
         looks = self._looks_after(written) or bool(batch.queues)
         if looks:
             self.on_disk(batch)
@@ -147,7 +147,7 @@ class WriterThread:
 
     def close(self) -> None:
         self.meter.close()
-        self.mark.close()
+        self.last_commit.close()
 
     def _attempt(self, connection: sqlite3.Connection, batch: WriteBatch, reserve_up_to: int | None) -> Written:
         try:

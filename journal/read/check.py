@@ -17,7 +17,7 @@ from typing import Any
 from ..errors import JournalError
 from ..migrations import version_of
 from ..store import returned
-from ..store.commits import missing_commits, read_mark
+from ..store.commits import missing_commits, read_last_commit
 from ..store.directory import DATABASE_NAME
 from ..store.history_rows import OUTCOMES, VALID_ENTRIES
 from ..store.packing import FIRST_RANK, Damaged, check_counts, unpack, unpack_hops, unpack_message
@@ -90,7 +90,7 @@ def check(directory: Path, progress: Progress = _silent, *, quick: bool = False,
     Raises JournalError ``journal-missing`` or ``journal-newer``; damage of any kind is a finding, not an exception.
     """
     report = CheckReport(directory)
-    mark = read_mark(directory)
+    last_commit = read_last_commit(directory)
     try:
         connection = open_read_only(directory)
     except JournalError as error:
@@ -100,7 +100,7 @@ def check(directory: Path, progress: Progress = _silent, *, quick: bool = False,
         return report
     stop = stop or Stop()
     try:
-        missing = missing_commits(connection, mark)
+        missing = missing_commits(connection, last_commit)
         if missing is not None:
             report.problems.append(f"{missing}.")
         report.version = version_of(connection)

@@ -30,7 +30,7 @@ from ..contract import (
 )
 from ..store import returned
 from ..store.bulk_statements import delete_integers
-from ..store.commits import Mark, commit
+from ..store.commits import LastCommit, commit
 from ..store.directory import damaged
 from ..store.packing import FIRST_RANK, Damaged, check_counts, unpack, unpack_hops, unpack_message
 from ..store.sqlite import PAGE_BYTES
@@ -57,8 +57,8 @@ def recover(
     duplicate_limit: int,
     quarantine: bool,
     load_limit: int = sys.maxsize,
-    mark: Mark | None = None,
-) -> tuple[Recovered, WriterState, int, Mark]:
+    last_commit: LastCommit | None = None,
+) -> tuple[Recovered, WriterState, int, LastCommit]:
     """Recovered, the writer's state, the first id that may be handed out, and what is to be noted beside the database from now on.
 
     Reserves two blocks of ids, sweeps bodies that no reference needs any more, and marks the journal as in use, in one transaction.
@@ -66,17 +66,23 @@ def recover(
     """
     connection.execute("BEGIN IMMEDIATE")
     try:
-        recovered, state, first_id = _recover(connection, now_ms, id_block, duplicate_limit, quarantine, load_limit, mark)
+        recovered, state, first_id = _recover(connection, now_ms, id_block, duplicate_limit, quarantine, load_limit, last_commit)
         number = commit(connection)
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
-    return recovered, state, first_id, Mark(number, first_id + 2 * id_block)
+    return recovered, state, first_id, LastCommit(number, first_id + 2 * id_block)
 
 
 def _recover(
-    connection: sqlite3.Connection, now_ms: int, id_block: int, duplicate_limit: int, quarantine: bool, load_limit: int, mark: Mark | None
+    connection: sqlite3.Connection,
+    now_ms: int,
+    id_block: int,
+    duplicate_limit: int,
+    quarantine: bool,
+    load_limit: int,
+    last_commit: LastCommit | None,
 ) -> tuple[Recovered, WriterState, int]:
     meta = dict(connection.execute("SELECT key, value FROM meta"))
     reader = _References(connection, quarantine, now_ms)
@@ -115,9 +121,9 @@ def _recover(
         on_disk=[] if whole else _on_disk(connection, {key: n for key, n in counted.items() if key[0] in live}, references, left),
     )
     first_id, commits = _number(meta, "reserved_up_to", 1), _number(meta, "commits", 0)
-    if mark is not None:
+    if last_commit is not None:
         # Where commits are missing: what they reserved and counted stays so.
-        first_id, commits = max(first_id, mark.reserved_up_to), max(commits, mark.commits)
+        first_id, commits = max(first_id, last_commit.reserved_up_to), max(commits, last_commit.commits)
     fresh = {"broker_id": recovered.broker_id, "clean_stop": 0, "reserved_up_to": first_id + 2 * id_block, "commits": commits}
     if "created_at_ms" not in meta:
         fresh |= {"created_at_ms": now_ms, "next_queue_id": 1, "clock_ms": 0, "history_bytes": 0}

@@ -28,7 +28,7 @@ from .sqlite import Writing
 
 log = logging.getLogger("homing.journal")
 
-MARK_NAME: Final = f"{DATABASE_NAME}-commits"
+LAST_COMMIT_NAME: Final = f"{DATABASE_NAME}-commits"
 #: To be a part of each transaction.
 COUNT: Final = "UPDATE meta SET value = value + 1 WHERE key = 'commits'"
 #: Two slots, in sectors of their own: what names the format, the number, the ids reserved, and a checksum of these.
@@ -50,41 +50,41 @@ def commit(connection: sqlite3.Connection) -> int:
     return number
 
 
-class Mark(NamedTuple):
+class LastCommit(NamedTuple):
     """What the file says: how many commits it knows of, and below which number ids may be in use."""
 
     commits: int
     reserved_up_to: int
 
 
-def read_mark(directory: Path) -> Mark | None:
+def read_last_commit(directory: Path) -> LastCommit | None:
     """None where there is no such file, as in a journal of an earlier version, or nothing of it is readable."""
     try:
-        content = (directory / MARK_NAME).read_bytes()
+        content = (directory / LAST_COMMIT_NAME).read_bytes()
     except FileNotFoundError:
         return None
     found = [_slot(content[start : start + _SLOT.size]) for start in (0, _SLOT_BYTES)]
-    return max((mark for mark in found if mark is not None), default=None)
+    return max((last_commit for last_commit in found if last_commit is not None), default=None)
 
 
-def _slot(content: bytes) -> Mark | None:
+def _slot(content: bytes) -> LastCommit | None:
     if len(content) < _SLOT.size or crc32(content[:-4]) != int.from_bytes(content[-4:], "little") or not content.startswith(_FORMAT):
         return None
     _, commits, reserved_up_to, _ = _SLOT.unpack(content)
-    return Mark(commits, reserved_up_to)
+    return LastCommit(commits, reserved_up_to)
 
 
-class MarkFile:
+class LastCommitFile:
     """Writes it. On the store's thread, but for ``close``."""
 
-    def __init__(self, directory: Path, mark: Mark) -> None:
-        """Make the file durable with this mark in it."""
-        self._reserved_up_to = mark.reserved_up_to
-        self._descriptor = os.open(directory / MARK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
+    def __init__(self, directory: Path, last_commit: LastCommit) -> None:
+        """Make the file durable with this in it."""
+        self._reserved_up_to = last_commit.reserved_up_to
+        self._descriptor = os.open(directory / LAST_COMMIT_NAME, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             if os.fstat(self._descriptor).st_size < 2 * _SLOT_BYTES:
                 os.pwrite(self._descriptor, bytes(2 * _SLOT_BYTES), 0)
-            self._write(mark.commits)
+            self._write(last_commit.commits)
             os.fsync(self._descriptor)
             sync_names(directory)
         except BaseException:
@@ -102,8 +102,8 @@ class MarkFile:
         except OSError as error:
             # An old number does no harm, and the journal's own writes will find the same.
             log.warning(
-                "commit-mark-unwritable: %s cannot be written (%s): missing commits will not be found out until the next start",
-                MARK_NAME,
+                "last-commit-unwritable: %s cannot be written (%s): missing commits will not be found out until the next start",
+                LAST_COMMIT_NAME,
                 error.strerror,
             )
             self.close()
@@ -119,40 +119,40 @@ class MarkFile:
 
 
 @contextmanager
-def nothing_missing(directory: Path, go_on: bool) -> Iterator[Mark | None]:
-    """Look before the journal is opened for writing, and yield the mark: JournalError ``journal-damaged`` where commits are missing.
+def nothing_missing(directory: Path, go_on: bool) -> Iterator[LastCommit | None]:
+    """Look before the journal is opened for writing; yields what the file says. JournalError ``journal-damaged`` where commits are missing.
 
     ``go_on``: say so and take what is there. While this lasts a reader has the database open: should the writer be refused it is not the
     last to close it, and the write-ahead log, the damaged part of it too, stays as it was found.
     """
-    mark = read_mark(directory)
+    last_commit = read_last_commit(directory)
     database = directory / DATABASE_NAME
     if not _size(database):
-        if mark is not None or _size(directory / f"{DATABASE_NAME}-wal"):
-            raise _no_database(mark)
+        if last_commit is not None or _size(directory / f"{DATABASE_NAME}-wal"):
+            raise _no_database(last_commit)
         yield None
-    elif mark is None:
+    elif last_commit is None:
         yield None
     else:
         with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)) as connection:
-            missing = missing_commits(connection, mark)
+            missing = missing_commits(connection, last_commit)
             if missing is not None:
                 # Where there is not even a table there is nothing to go on with; a copy of an earlier version counted nothing.
                 if not go_on or not _has_meta(connection):
                     raise damaged(missing)
                 log.error("commits-missing: %s: the broker goes on with what is there, as on-damage says", missing)
-            yield mark
+            yield last_commit
 
 
-def missing_commits(connection: sqlite3.Connection, mark: Mark | None) -> str | None:
-    """What is not there, as a sentence without its end; None when nothing is known to be missing. The mark was read before."""
-    if mark is None:
+def missing_commits(connection: sqlite3.Connection, last_commit: LastCommit | None) -> str | None:
+    """What is not there, as a sentence without its end; None when nothing is known to be missing. The file was read before."""
+    if last_commit is None:
         return None
     number = counted(connection)
-    if number >= mark.commits:
+    if number >= last_commit.commits:
         return None
     return (
-        f"{mark.commits - number} of {mark.commits} commits are missing, all since number {number}; the write-ahead log"
+        f"{last_commit.commits - number} of {last_commit.commits} commits are missing, all since number {number}; the write-ahead log"
         f" ({DATABASE_NAME}-wal) is damaged or missing, or {DATABASE_NAME} is an older copy"
     )
 
@@ -169,8 +169,8 @@ def _has_meta(connection: sqlite3.Connection) -> bool:
     return connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").fetchone() is not None
 
 
-def _no_database(mark: Mark | None) -> JournalError:
-    what = "its write-ahead log is there" if mark is None else f"it had {mark.commits} commits"
+def _no_database(last_commit: LastCommit | None) -> JournalError:
+    what = "its write-ahead log is there" if last_commit is None else f"it had {last_commit.commits} commits"
     return JournalError(
         "journal-damaged",
         f"The journal is damaged: {DATABASE_NAME} is missing or empty, and {what}.",

@@ -16,7 +16,7 @@ import pytest
 
 from homing.broker.protocols.native.codec import Op
 from homing.journal.backup.backup import SKIPPED_IDS
-from homing.journal.store.commits import read_mark
+from homing.journal.store.commits import read_last_commit
 from tests.faults.hostile import Raw
 from tests.process import HomingCommand, Server
 
@@ -151,7 +151,7 @@ def test_backups_have_plain_names_and_nothing_takes_the_place_of_anything(server
     assert made.returncode == 0, made.stderr
     one, two = (server.data / "backups" / name for name in ("one", "two"))
     assert sorted(path.name for path in one.parent.iterdir()) == ["one", "two"]
-    assert read_mark(two) is not None
+    assert read_last_commit(two) is not None
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "file").touch()
     assert refused(homing, "journal", "restore", two, "--data", tmp_path / "taken")["code"] == "restore-exists"

@@ -16,7 +16,7 @@ import pytest
 
 from homing.broker.protocols.native.codec import Op
 from homing.journal.migrations import VERSION
-from homing.journal.store.commits import read_mark
+from homing.journal.store.commits import read_last_commit
 from tests import fork_server
 from tests.faults.hostile import ANSWER_S, Raw
 from tests.process import ROOT, Server
@@ -236,7 +236,7 @@ def test_what_is_left_of_a_damaged_log_is_served_where_the_operator_says_so(kill
     log.write_bytes(content)
     code, said, _ = run(tmp_path)
     check_refused(code, said, "a flipped bit")
-    reserved = read_mark(tmp_path / "data")
+    reserved = read_last_commit(tmp_path / "data")
     assert reserved is not None
     server = Server(tmp_path, {"journal": {"on-damage": "quarantine"}}).start()
     try:

@@ -71,13 +71,13 @@ def test_the_mark_of_a_producer_that_is_gone_is_kept_for_as_long_as_the_settings
         world.broker.give_credit(producer)
         world.send(producer, [Message(0, "orders", b"x")])
     world.broker.disconnect(gone, lost=True)
-    marks = world.broker.marks
-    assert (marks.mark("gone", 1), marks.count) == (1, 1)
+    marks = world.broker.high_watermarks
+    assert (marks.of("gone", 1), marks.count) == (1, 1)
     world.broker.close_producer(here, 1)
     world.broker.give_credit(world.broker.open_producer(here, 1, "orders"))
     for after_ms, left in ((59_000, (1, 1)), (2_000, (0, 1))):
         world.time_ms += after_ms
         world.turn()
         world.commit()
-        assert (marks.mark("gone", 1), marks.mark("here", 1)) == left
+        assert (marks.of("gone", 1), marks.of("here", 1)) == left
     assert (marks.count, marks.clients) == (1, 1)

@@ -241,12 +241,12 @@ def open_producer(world: World, connection: Connection, number: int) -> None:
 
 
 def leave_mark(world: World, connection: Connection, number: int) -> None:
-    world.broker.marks.keep(f"{number:032x}", 1, number + 1000, number + 10**12)
+    world.broker.high_watermarks.keep(f"{number:032x}", 1, number + 1000, number + 10**12)
 
 
 def leave_mark_of_one_client(world: World, connection: Connection, number: int) -> None:
     for at in range(1, 60):
-        world.broker.marks.keep("one", number * 100 + at, number + 1000, number + 10**12)
+        world.broker.high_watermarks.keep("one", number * 100 + at, number + 1000, number + 10**12)
 
 
 def declare_exchange(world: World, connection: Connection, number: int) -> None:
@@ -302,7 +302,7 @@ def test_what_is_declared_is_charged_what_it_takes_and_refused_past_half_of_the_
     declare_queue(world, connection, 1)
     bind(world, connection, 1)
     broker.disconnect(connection, lost=False)
-    broker.marks.forget(10**13, ())
+    broker.high_watermarks.forget(10**13, ())
     for name in broker.list_virtual_hosts():
         if name != "/":
             at_once(broker.delete_virtual_host(ANYBODY, name))

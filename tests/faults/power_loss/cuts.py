@@ -15,14 +15,14 @@ from homing.journal.contract import Recovered
 from homing.journal.errors import JournalError
 from homing.journal.journal import Journal, JournalOptions
 from homing.journal.read.check import check
-from homing.journal.store.commits import MARK_NAME
+from homing.journal.store.commits import LAST_COMMIT_NAME
 from tests.faults.power_loss.claims import Fact, Ledger
 from tests.faults.power_loss.disk import Disk, Loss
 from tests.faults.power_loss.recording import Record, Recording
 
 DATABASE = "homing.db"
 #: What is read back; the lock and the reserve hold nothing.
-_KEPT = (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-journal", MARK_NAME)
+_KEPT = (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-journal", LAST_COMMIT_NAME)
 _OPTIONS = JournalOptions(disk_reserve_bytes=0, id_block=64)
 
 
