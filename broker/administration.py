@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from . import places
-from .auth.access import Who, at_queue, everywhere, home_place, needs
+from .auth.access import Who, at_queue, everywhere, needs, place_named
 from .auth.users import User
 from .connection import Connection
 from .core.amqp.exchange import Destination
@@ -135,8 +135,8 @@ class Administration(Engine):
     def redrive(self, who: Who, queue: Queue, message_ids: set[int] | None) -> Steps[int]:
         """See DeadLetterOffice.redrive; the right to send is asked of each queue that something goes back to."""
 
-        def check(home: str, address: str) -> None:
-            self.check(who, Right.SEND, home_place(home, address), verb="redrive")
+        def check(target: str, address: str) -> None:
+            self.check(who, Right.SEND, place_named(target, address), verb="redrive")
 
         return self.office.redrive(queue, message_ids, check)
 
@@ -228,8 +228,8 @@ class Administration(Engine):
     def edit(self, who: Who, queue: Queue, edits: Edits) -> Steps[dict[int, int | Refused]]:
         """See Editing.edit; the right to send is asked of each queue that something goes back to."""
 
-        def check(home: str, address: str) -> None:
-            self.check(who, Right.SEND, home_place(home, address), verb="edit")
+        def check(target: str, address: str) -> None:
+            self.check(who, Right.SEND, place_named(target, address), verb="edit")
 
         return self.editing.edit(queue, edits, check)
 
@@ -237,9 +237,9 @@ class Administration(Engine):
         """What indexes know of the filter, for a count in another thread."""
         return choice(self.state, wanted, self.recorder.next_id())
 
-    def in_the_way(self, home: str) -> list[str]:
+    def in_the_way(self, target: str) -> list[str]:
         """See Redriving.in_the_way."""
-        return self.redriving.in_the_way(home)
+        return self.redriving.in_the_way(target)
 
     def knows_fault(self, name: str) -> bool:
         """Whether a fault's fingerprint is this or begins so."""

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from homing.journal.contract import DeclarationRecord
 
-from .auth.access import Access, Who, home_place, queue_place
+from .auth.access import Access, Who, place_named, queue_place
 from .auth.users import USER, Users, contents
 from .connection import Connection
 from .core.amqp.vhost import DEFAULT
@@ -245,7 +245,7 @@ class Engine:
 
     def may_send_back(self, job: RedriveJob, queue: str, address: str) -> None:
         """The same of a queue that a message goes back to."""
-        self.access.check(_Starter.of(job), Right.SEND, home_place(queue, address), verb="redrive")
+        self.access.check(_Starter.of(job), Right.SEND, place_named(queue, address), verb="redrive")
 
     # -- users -------------------------------------------------------------------------------------------------------
 

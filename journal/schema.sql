@@ -84,12 +84,12 @@ CREATE TABLE returned (
   last_redrive INTEGER
 ) STRICT;
 
--- References that left while their rows stay until they are removed in the order in which they lie (gone.py): bit n of bits stands for
+-- References that left while their rows stay until they are removed in the order in which they lie (tombstones.py): bit n of bits stands for
 -- sequence 32 * block + n.
 CREATE TABLE gone (
   block    INTEGER PRIMARY KEY,
   bits     INTEGER NOT NULL,
-  checksum INTEGER NOT NULL                -- of both (gone.py)
+  checksum INTEGER NOT NULL                -- of both (tombstones.py)
 ) STRICT;
 
 -- Bodies that several queues share, and large ones.

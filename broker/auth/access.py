@@ -237,7 +237,7 @@ def queue_place(queue: Queue) -> Place:
     return Place("queue", names)
 
 
-def home_place(name: str, address: str) -> Place:
+def place_named(name: str, address: str) -> Place:
     """Of a queue that may be gone."""
     return Place("queue", (name, address) if split(name)[1] != split(address)[1] else (name,))
 

@@ -93,7 +93,7 @@ def _from_journal(data: Path, message_id: int) -> _Life:
             "first-try successes leave only counts, and history ends after history-retention; history: full keeps everything",
             code="no-such-message",
         )
-    return found, _homes(found)
+    return found, _sources(found)
 
 
 def _from_broker(url: str, message_id: int) -> _Life:
@@ -124,17 +124,17 @@ async def _explained(connection: homing.Connection, found: dict[str, Any]) -> li
     """Where it would go back to, and how it would fare there."""
     import homing
 
-    homes = _homes(found)
-    for home in homes:
+    sources = _sources(found)
+    for source in sources:
         try:
-            home |= _prospect((await connection.call("explain", address=home["address"]))["settings"])
+            source |= _prospect((await connection.call("explain", address=source["address"]))["settings"])
         except homing.HomingError as error:
             if as_command_error(error) is None or error.connection_lost:
                 raise
-    return homes
+    return sources
 
 
-def _homes(found: dict[str, Any]) -> list[dict[str, Any]]:
+def _sources(found: dict[str, Any]) -> list[dict[str, Any]]:
     """For each place it lies in as a dead letter: the queue and address it would be sent back to."""
     return [
         {"lies_in": reference["queue"], "queue": reference["hops"][-1]["queue"], "address": reference["hops"][-1]["address"]}
@@ -194,20 +194,20 @@ def _outlook(found: dict[str, Any], prospects: list[dict[str, Any]]) -> list[str
     judged = cli_life.verdict(found) if prospects else None
     if judged:
         lines.append(escape(judged))
-    for home in prospects:
-        command = escape(f"homing redrive {home['lies_in']} --id {found['message_id']}")
-        queue = escape(home["queue"])
+    for source in prospects:
+        command = escape(f"homing redrive {source['lies_in']} --id {found['message_id']}")
+        queue = escape(source["queue"])
         text = f"[bold]If it is sent back[/] ([cyan]{command}[/]) it goes to queue [bold]{queue}[/], its failures at 0 again"
-        lines.append(text + _chances(home))
+        lines.append(text + _chances(source))
     return lines
 
 
-def _chances(home: dict[str, Any]) -> str:
-    if "attempts" not in home:
-        return f"; homing explain {escape(home['address'])} shows how it is tried there."
-    if home["attempts"] is None:
+def _chances(source: dict[str, Any]) -> str:
+    if "attempts" not in source:
+        return f"; homing explain {escape(source['address'])} shows how it is tried there."
+    if source["attempts"] is None:
         return ", and is tried without end."
-    life = home["life_ms"]
-    times = counted(home["attempts"], "attempt")
+    life = source["life_ms"]
+    times = counted(source["attempts"], "attempt")
     within = "without any wait between them" if not life or not life[1] else f"over {span(life[1])} at most"
     return f", and has {times} there, {within}."

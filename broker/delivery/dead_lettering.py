@@ -95,7 +95,7 @@ class DeadLetterOffice:
                 self.dead_letter_all(queue, [reference for reference, _ in moved[number:]], reason)
             else:
                 for reference, _ in moved[number:]:
-                    self._park(reference, reason, on_the_books=reference in parked)
+                    self._park(reference, reason, counted=reference in parked)
             if going:
                 self.dying(queue, queues, number, reason)
                 leaving = [reference for reference, _ in going]
@@ -279,10 +279,10 @@ class DeadLetterOffice:
 
     # -- parked ------------------------------------------------------------------------------------------------------
 
-    def _park(self, reference: MessageReference, reason: str, on_the_books: bool) -> None:
+    def _park(self, reference: MessageReference, reason: str, counted: bool) -> None:
         reference.due_at_ms = None
         self.keep_parked(reference, reason)
-        if not on_the_books:
+        if not counted:
             self._state.recorder.changed((reference,))
 
     def keep_parked(self, reference: MessageReference, reason: str) -> None:
@@ -341,7 +341,7 @@ class DeadLetterOffice:
             self._bindings_seen = version
             self.retry_parked()
 
-    # -- home again --------------------------------------------------------------------------------------------------
+    # -- redriven ----------------------------------------------------------------------------------------------------
 
     def redrive(self, queue: Queue, message_ids: set[int] | None, check: Callable[[str, str], None]) -> Steps[int]:
         """Sends dead letters back to the queue of their first death, failed count at 0, in steps; returns how many went.
@@ -354,15 +354,15 @@ class DeadLetterOffice:
             if number and number % STEP == 0:
                 yield
             if reference.where not in (Where.DELIVERING, Where.IN_COMMIT, Where.GONE):
-                sent += self._send_home(reference, message_ids, sent, check)
+                sent += self._redrive_one(reference, message_ids, sent, check)
 
-        def send_home(records: list[ReferenceRecord]) -> bool:
+        def redrive_page(records: list[ReferenceRecord]) -> bool:
             nonlocal sent
             for record in records:
                 if message_ids is None or record.message.message_id in message_ids:
                     reference, went = self._state.pager.adopt(queue, record), False
                     try:
-                        went = self._send_home(reference, message_ids, sent, check)
+                        went = self._redrive_one(reference, message_ids, sent, check)
                     finally:
                         if went:
                             sent += 1
@@ -370,79 +370,79 @@ class DeadLetterOffice:
                             self._state.place((reference,))
             return True
 
-        yield from self._state.pager.on_disk(queue, send_home, up_to)
+        yield from self._state.pager.on_disk(queue, redrive_page, up_to)
         return sent
 
-    def _send_home(self, reference: MessageReference, message_ids: set[int] | None, sent: int, check: Callable[[str, str], None]) -> bool:
+    def _redrive_one(self, reference: MessageReference, message_ids: set[int] | None, sent: int, check: Callable[[str, str], None]) -> bool:
         """Whether it went, after ``sent`` others: it is asked for, and there is a home with room for it."""
         if message_ids is not None and reference.message.message_id not in message_ids:
             return False
-        return self._send(reference, self.home(reference.queue, reference.hops, sent, check))
+        return self._send(reference, self.redrive_target(reference.queue, reference.hops, sent, check))
 
-    def send_back(self, queue: Queue, records: list[ReferenceRecord], home: Queue, job_id: int) -> int:
+    def send_back(self, queue: Queue, records: list[ReferenceRecord], target: Queue, job_id: int) -> int:
         """The same of many of one queue that go to one, for a redrive job; returns how many did. What nobody needs in memory does not come
         there."""
-        if not self._goes_by_disk(queue, records, home):
-            return self._send_back(queue, records, home, job_id)
+        if not self._goes_by_disk(queue, records, target):
+            return self._send_back(queue, records, target, job_id)
         state = self._state
-        arrived = move_back(state.recorder, queue, records, home, job_id, state.now_ms())
-        state.pager.moved(queue, records, home, arrived)
-        state.mark_ready(home)
+        arrived = move_back(state.recorder, queue, records, target, job_id, state.now_ms())
+        state.pager.moved(queue, records, target, arrived)
+        state.mark_ready(target)
         return len(records)
 
-    def _goes_by_disk(self, queue: Queue, records: list[ReferenceRecord], home: Queue) -> bool:
+    def _goes_by_disk(self, queue: Queue, records: list[ReferenceRecord], target: Queue) -> bool:
         """Whether they are on disk only, and would be where they go."""
-        if home is queue or not home.durable or home.settings.limited or expires_when_moved(home, 0) is not None:
+        if target is queue or not target.durable or target.settings.limited or expires_when_moved(target, 0) is not None:
             return False
         there = queue.references
         if any(record.sequence in there or not can_move(record) for record in records):
             return False
         priorities = {record.message.priority for record in records}
-        return not any(self._state.pager.keeps(home, home.priority_of(priority)) for priority in priorities)
+        return not any(self._state.pager.keeps(target, target.priority_of(priority)) for priority in priorities)
 
-    def _send_back(self, queue: Queue, records: list[ReferenceRecord], home: Queue, job_id: int) -> int:
+    def _send_back(self, queue: Queue, records: list[ReferenceRecord], target: Queue, job_id: int) -> int:
         state = self._state
         found = [in_place(state, queue, record) for record in records]
         there = [reference for reference in found if reference is not None]
-        number = self._expected([(reference, reference.hops or []) for reference in there], [home])
+        number = self._expected([(reference, reference.hops or []) for reference in there], [target])
         going, faults = there[:number], state.recorder.faults
 
         def back(old: MessageReference, new: MessageReference) -> None:
             new.hops = old.hops
             new.cause = faults.goes_on(old, back=True)
             new.redrive = job_id
-            new.delivery_count = deliveries_at(old.hops, home) if old.hops else 0
+            new.delivery_count = deliveries_at(old.hops, target) if old.hops else 0
 
         if going:
             for reference in going:
                 queue.withdraw(reference, IN_COMMIT)
-            arrived = state.references.move([home], [(reference, reference.hops or []) for reference in going], back)
-            state.references.leave_all(queue, going, "redriven", targets=(home,))
+            arrived = state.references.move([target], [(reference, reference.hops or []) for reference in going], back)
+            state.references.leave_all(queue, going, "redriven", targets=(target,))
             state.arrive_when_safe(arrived)
-            self.trim_when_safe([home])
+            self.trim_when_safe([target])
         state.place(there[number:])
         return number
 
-    def home(self, queue: Queue, hops: Sequence[HopRecord] | None, sent: int, check: Callable[[str, str], None]) -> Queue | None:
+    def redrive_target(self, queue: Queue, hops: Sequence[HopRecord] | None, sent: int, check: Callable[[str, str], None]) -> Queue | None:
         """Where one with these hops, after so many others, goes back to; made again where it is gone. Raises Refused."""
         if not hops:
             return queue
         first = hops[-1][1]
         check(first["queue"], first["address"])
-        home = self._state.post_office.queues.get(first["queue"])
-        if home is not None:
-            return home
+        target = self._state.post_office.queues.get(first["queue"])
+        if target is not None:
+            return target
         try:
             return self._resources.make_queue_for(first["queue"], first["address"], first["routing_type"])
         except Refused as refusal:
             why = f"after {sent} messages: queue {first['queue']} is gone and cannot be made again ({refusal.message})"
             raise Refused(refusal.code, why, f"{refusal.fix}, then redrive what is left") from None
 
-    def _send(self, reference: MessageReference, home: Queue | None) -> bool:
-        if home is None or self._resources.full(home):
+    def _send(self, reference: MessageReference, target: Queue | None) -> bool:
+        if target is None or self._resources.full(target):
             return False
-        count = reference.delivery_count if home is reference.queue else deliveries_at(reference.hops, home) if reference.hops else 0
-        self._move(reference, home, "redriven", count, back=True)
+        count = reference.delivery_count if target is reference.queue else deliveries_at(reference.hops, target) if reference.hops else 0
+        self._move(reference, target, "redriven", count, back=True)
         return True
 
     def move(self, reference: MessageReference, target: Queue) -> None:

@@ -77,7 +77,7 @@ class Editing:
             fix = "see that whoever checks it does not mind, then edit it with --yes (signed)"
             raise Refused("message-signed", f"message {original.message_id} carries {', '.join(named)}, a signature", fix)
         copy = self._copy(original, edits.by_number[original.message_id])
-        target = edits.target or self._office.home(reference.queue, reference.hops, 0, check)
+        target = edits.target or self._office.redrive_target(reference.queue, reference.hops, 0, check)
         if target is None or self._resources.full(target):
             raise Refused("queue-full", f"queue {target.name if target else '?'} is full", "make room in it, or raise its max-length")
         copy.message_id = state.recorder.next_id()

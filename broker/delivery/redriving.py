@@ -97,11 +97,11 @@ class Redriving:
         self._tally.note(job)
         self.ended(job)
 
-    def in_the_way(self, home: str) -> list[str]:
+    def in_the_way(self, target: str) -> list[str]:
         """What would keep messages sent back to the queue of this name from being dealt with there (codes: docs/protocol.md, 2.7)."""
-        queue = self._state.post_office.queues.get(home)
+        queue = self._state.post_office.queues.get(target)
         if queue is None:
-            return ["queue-gone" if self._resources.may_make_queues(home) else "no-such-address"]
+            return ["queue-gone" if self._resources.may_make_queues(target) else "no-such-address"]
         codes = {
             "queue-paused": queue.paused,
             "no-consumer": not queue.consumers,
@@ -179,8 +179,8 @@ class Redriving:
                 job.after = last or job.after
                 self._unfinished.discard(job.job_id)
         finally:
-            for home, chosen in going.items():
-                sent = self._office.send_back(queue, chosen, home, job.job_id)
+            for target, chosen in going.items():
+                sent = self._office.send_back(queue, chosen, target, job.job_id)
                 job.sent += sent
                 job.left += len(chosen) - sent
             self._tally.note(job)
@@ -196,29 +196,33 @@ class Redriving:
         going: dict[Queue, list[ReferenceRecord]],
     ) -> None:
         """Up to ``most`` of them join ``going``, by where they go. Raises Refused where one may not."""
-        homes: dict[tuple[str, str], Queue | None] = {}
+        targets: dict[tuple[str, str], Queue | None] = {}
         number = 0
         for record in records:
             if number >= most:
                 return
             if not wanted.scans or wanted.takes(at_hand(queue, record)):
-                home = self._home(job, queue, record, homes)
-                if home is None:
+                target = self._target_of(job, queue, record, targets)
+                if target is None:
                     job.left += 1
                 else:
-                    going.setdefault(home, []).append(record)
+                    going.setdefault(target, []).append(record)
                     number += 1
             job.after = record.sequence
 
-    def _home(self, job: RedriveJob, queue: Queue, record: ReferenceRecord, homes: dict[tuple[str, str], Queue | None]) -> Queue | None:
-        """``homes``: those of this page, by the queue and address of the first death. Raises Refused where there can be none."""
+    def _target_of(
+        self, job: RedriveJob, queue: Queue, record: ReferenceRecord, targets: dict[tuple[str, str], Queue | None]
+    ) -> Queue | None:
+        """``targets``: those of this page, by the queue and address of the first death. Raises Refused where there can be none."""
         first = record.hops[-1][1] if record.hops else None
         key = (first["queue"], first["address"]) if first is not None and job.target is None else ("", "")
-        if key not in homes:
-            homes[key] = (
-                self._target(job) if job.target is not None else self._office.home(queue, record.hops, job.sent, self._may_send(job))
+        if key not in targets:
+            targets[key] = (
+                self._target(job)
+                if job.target is not None
+                else self._office.redrive_target(queue, record.hops, job.sent, self._may_send(job))
             )
-        return homes[key]
+        return targets[key]
 
     def _target(self, job: RedriveJob) -> Queue:
         found = self._state.post_office.find_queue(job.target or "")

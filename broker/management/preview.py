@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from ..auth.access import Who, home_place, needs
+from ..auth.access import Who, needs, place_named
 from ..broker import Broker
 from ..core.redelivery import Action, ConsumerPolicy, Terms, attempts_allowed, foreseen, under
 from ..core.rights import Right
@@ -75,7 +75,7 @@ async def preview(broker: Broker, who: Who, arguments: dict[str, Any], *, host: 
     since_ms = broker.now_ms() - _DAY_MS
     account = _Account(held, lambda address: would.resolve(address) if meant(address) else None)
     looked_at = await in_thread(lambda: account.count(host.failures(since_ms, _MOST)))
-    rows = [each for each in account.rows.values() if broker.may(who, Right.BROWSE, home_place(each.queue, each.address))]
+    rows = [each for each in account.rows.values() if broker.may(who, Right.BROWSE, place_named(each.queue, each.address))]
     rows = sorted(rows, key=lambda each: (-each.failures, each.queue, each.error_class))
     return {
         "since_ms": since_ms,

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
-from ..auth.access import Who, asks, home_place, needs, shown_only
+from ..auth.access import Who, asks, needs, place_named, shown_only
 from ..broker import Broker
 from ..core.fault import FaultGroup
 from ..core.message import MessageReference
@@ -117,28 +117,28 @@ async def reckon(broker: Broker, who: Who, arguments: dict[str, Any], *, host: H
     bounces: Counter[tuple[str, str | None, str | None]] = Counter()
     for (fault_id, died_in), number in counts.items():
         group = groups.get(fault_id)
-        home = target.name if target is not None else died_in
+        to = target.name if target is not None else died_in
         fault = group.fingerprint if group is not None else None
         number = min(number, job.limit or number)
-        parts[home, fault] += number
-        reasons = _in_the_way(broker, who, home) if home is not None else []
+        parts[to, fault] += number
+        reasons = _in_the_way(broker, who, to) if to is not None else []
         if group is not None and group.muted:
             reasons.append("fault-muted")
         # Of those that were folded into one it is not known of each.
         if group is not None and group.queue and not (lives.get(fault_id) or {"succeeded": 0})["succeeded"]:
             reasons.append("never-succeeded-since")
         for reason in reasons:
-            bounces[reason, home, fault] += number
+            bounces[reason, to, fault] += number
     found, _, _ = await in_turns(broker.browse_chosen(who, queue, wanted, 0, min(_SAMPLES, job.limit or _SAMPLES), job.newest_first))
     total = sum(counts.values())
     return {
         "queue": queue.name,
         "messages": min(total, job.limit) if job.limit else total,
         "exact": not wanted.scans,
-        "to": [{"queue": home, "fault": fault, "messages": number} for (home, fault), number in parts.most_common()],
+        "to": [{"queue": to, "fault": fault, "messages": number} for (to, fault), number in parts.most_common()],
         "samples": [_sample(each, target, broker.fault_group(each)) for each in found],
         "would_bounce": [
-            {"code": code, "queue": home, "fault": fault, "messages": number} for (code, home, fault), number in bounces.most_common()
+            {"code": code, "queue": to, "fault": fault, "messages": number} for (code, to, fault), number in bounces.most_common()
         ],
     }
 
@@ -156,7 +156,7 @@ def _sample(reference: MessageReference, target: Queue | None, group: FaultGroup
     }
 
 
-def _in_the_way(broker: Broker, who: Who, home: str) -> list[str]:
-    queue = broker.find_queue(home)
-    allowed = broker.may(who, Right.SEND, home_place(home, queue.address if queue is not None else home))
-    return broker.in_the_way(home) + ([] if allowed else ["access-refused"])
+def _in_the_way(broker: Broker, who: Who, target: str) -> list[str]:
+    queue = broker.find_queue(target)
+    allowed = broker.may(who, Right.SEND, place_named(target, queue.address if queue is not None else target))
+    return broker.in_the_way(target) + ([] if allowed else ["access-refused"])

@@ -115,7 +115,7 @@ class Pager:
         queue.pending.left_on_disk(priority, sequence, size)
         self._expires(queue, expires_at_ms)
 
-    def moved(self, queue: Queue, left: list[ReferenceRecord], home: Queue, came: list[ReferenceRecord]) -> None:
+    def moved(self, queue: Queue, left: list[ReferenceRecord], target: Queue, came: list[ReferenceRecord]) -> None:
         """Messages that were only on disk, without a time, are so in another queue: in the open batch and nowhere else."""
         alike: dict[tuple[int, int], list[ReferenceRecord]] = {}
         for old, new in zip(left, came, strict=True):
@@ -123,8 +123,8 @@ class Pager:
         for (before, priority), records in alike.items():
             size = sum([size_on_disk(record.message) for record in records])
             queue.pending.come_from_disk(before, len(records), size)
-            home.pending.left_on_disk(priority, records[0].sequence, size)
-            home.pending.found_on_disk(priority, len(records) - 1, 0, records[-1].sequence)
+            target.pending.left_on_disk(priority, records[0].sequence, size)
+            target.pending.found_on_disk(priority, len(records) - 1, 0, records[-1].sequence)
 
     def leave(self, reference: MessageReference) -> bool:
         """A fresh reference that is recorded and about to be ready is forgotten if it has no place in memory; whether it was."""

@@ -25,15 +25,15 @@ def can_move(record: ReferenceRecord) -> bool:
     return plain and bool(hops) and (not cause or cause & DEATH_BITS > 0)
 
 
-def deliveries_at(hops: Sequence[HopRecord], home: Queue) -> int:
+def deliveries_at(hops: Sequence[HopRecord], target: Queue) -> int:
     """The delivery count that one with these hops had when it died in the queue last; where it never did, when it died first."""
-    return next((detail for _, detail in hops if detail["queue"] == home.name), hops[-1][1])["delivery_count"]
+    return next((detail for _, detail in hops if detail["queue"] == target.name), hops[-1][1])["delivery_count"]
 
 
 def move_back(
-    recorder: Recorder, queue: Queue, records: list[ReferenceRecord], home: Queue, job_id: int, now_ms: int
+    recorder: Recorder, queue: Queue, records: list[ReferenceRecord], target: Queue, job_id: int, now_ms: int
 ) -> list[ReferenceRecord]:
-    """Those of ``queue`` (``can_move``) that a job sends back to ``home``; returns them as they are there.
+    """Those of ``queue`` (``can_move``) that a job sends back to ``target``; returns them as they are there.
 
     All of it is in the open batch; what the queues count of messages on disk is the caller's.
     """
@@ -48,28 +48,28 @@ def move_back(
         # Most in a row are alike, and what follows from that is worked out once.
         alike = (*record[9:12], record.delivery_count, message.priority, message.address, message.sent_at_ms, message.producer, hops[0][1])
         if alike != before or len(hops) > 1 or key_name is not None:
-            before, priority, deliveries = alike, home.priority_of(message.priority), deliveries_at(hops, home)
+            before, priority, deliveries = alike, target.priority_of(message.priority), deliveries_at(hops, target)
             cause = cause_when_back(record.cause)
-            detail = _outcome(record, queue, home, key_in(message.properties, key_name))
+            detail = _outcome(record, queue, target, key_in(message.properties, key_name))
             if detail not in by_detail:
                 by_detail[detail] = []
                 batch.outcome(Outcomes(queue.queue_id, now_ms, _OUTCOME, detail, by_detail[detail]))
             entries = by_detail[detail]
-        values = (home.queue_id, priority, sequence, deliveries, 0, 0, 0, None, None, cause, job_id, now_ms, hops, message, False)
+        values = (target.queue_id, priority, sequence, deliveries, 0, 0, 0, None, None, cause, job_id, now_ms, hops, message, False)
         moved[sequence] = make(ReferenceRecord, values)
         entries.append((message.message_id, record.sequence))
     left = [record.sequence for record in records]
     recorder.faults.sent_back(Counter([record.cause for record in records]))
     batch.add_fresh(moved, sum([record.message.weight for record in records]), dict(zip(moved, left, strict=True)))
     batch.delete_all(left)
-    home.counts[MOVED_IN] += number
+    target.counts[MOVED_IN] += number
     queue.counts[COUNT_OF_OUTCOME[_OUTCOME]] += number
-    batch.counts(home.queue_id, minute)[QueueStat.MOVED_IN] += number
+    batch.counts(target.queue_id, minute)[QueueStat.MOVED_IN] += number
     batch.counts(queue.queue_id, minute)[QueueStat.MOVED_OUT] += number
     return list(moved.values())
 
 
-def _outcome(record: ReferenceRecord, queue: Queue, home: Queue, key: str | None) -> OutcomeDetail:
+def _outcome(record: ReferenceRecord, queue: Queue, target: Queue, key: str | None) -> OutcomeDetail:
     """How its entry ended."""
     message, died_in = record.message, (record.hops or ())[-1][1]["queue"]
     return OutcomeDetail(
@@ -79,7 +79,7 @@ def _outcome(record: ReferenceRecord, queue: Queue, home: Queue, key: str | None
         0,
         record.delivery_count,
         None,
-        (home.name,),
+        (target.name,),
         key,
         None,
         message.producer or None,
