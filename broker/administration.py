@@ -10,29 +10,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from . import places
-from .auth.access import Who, at_queue, everywhere, needs, place_named
+from .auth.access import Who, at_queue, everywhere, needs
 from .auth.users import User
 from .connection import Connection
 from .core.amqp.exchange import Destination
 from .core.amqp.policy import Policy
 from .core.consumer import Consumer
+from .core.counts import Figures
 from .core.dead_letter import DELETED
-from .core.edit import Edits
-from .core.fault import FaultGroup
-from .core.letter_filter import Filter
 from .core.memory import Cache, Kind, Owner
 from .core.message import MessageReference
 from .core.queue import Queue
-from .core.redrive_job import RedriveJob
 from .core.rights import Grant, Place, Right
 from .core.selector import Selector
 from .core.settings.address_settings import AddressSettings, AddressSettingsRepository
-from .delivery import chosen, retrying
 from .engine import Engine
-from .errors import Refused
-from .paging import browsing, waiting
+from .paging import browsing
 from .paging.by_number import QueueEntry, act_on, find
-from .paging.choosing import choice
 from .steps import Steps
 from .topology.amqp.exchanges import Exchanges
 from .topology.commanded_settings import Layers
@@ -44,11 +38,9 @@ T = TypeVar("T")
 FREE: Final[Mapping[str, str]] = {
     "the answer to who may what": "may check",
     "answers to a front end, which asks before it shows them": "queues when_queue_goes find_queue queues_of find_message consumers_of"
-    " dead_letter_queues"
-    " list_policies settings commanded_settings settings_with touched_by in_force settings_of explain"
-    " answer_bytes list_virtual_hosts open_connections",
+    " read_selector list_policies settings commanded_settings settings_with touched_by in_force settings_of explain"
+    " answer_bytes list_virtual_hosts open_connections figures",
     "whoever has logged in may know what is there, as with RabbitMQ": "queue look_up_queue check_reply_queue find_exchange",
-    "shows what may be browsed, or nothing": "faults fault_group redrives knows_fault choice_of in_the_way read_selector",
     "of what was asked for before": "in_steps cache owner check_delete consumers_gone delete_exclusive",
 }
 
@@ -131,15 +123,6 @@ class Administration(Engine):
         """Removes all messages that nobody holds; returns how many went."""
         return self.resources.purge_steps(queue)
 
-    @needs((Right.CONSUME, at_queue), audited=True)
-    def redrive(self, who: Who, queue: Queue, message_ids: set[int] | None) -> Steps[int]:
-        """See DeadLetterOffice.redrive; the right to send is asked of each queue that something goes back to."""
-
-        def check(target: str, address: str) -> None:
-            self.check(who, Right.SEND, place_named(target, address), verb="redrive")
-
-        return self.office.redrive(queue, message_ids, check)
-
     @needs((Right.BROWSE, at_queue), audited=True)
     def browse(self, who: Who, queue: Queue, after: tuple[int, int], count: int) -> Steps[list[browsing.Place]]:
         """See browsing.browse."""
@@ -162,115 +145,9 @@ class Administration(Engine):
         """The same into another queue, failed count at 0. Raises Refused where that is full."""
         return act_on(self.state, place, lambda reference: self.office.move(reference, target))
 
-    def dead_letter_queues(self) -> set[Queue]:
-        """Those of dead-letter addresses, and those that dead-letter exchanges lead to and no further."""
-        queues = self.state.post_office.queues.values()
-        addresses = {address for queue in queues for address in queue.settings.dead_letter_addresses}
-        return {queue for queue in queues if queue.address in addresses} | self.office.exchanges.targets()
-
-    # -- dead letters --------------------------------------------------------------------------------------------------
-
-    @needs((Right.BROWSE, at_queue), audited=True)
-    def browse_chosen(
-        self, who: Who, queue: Queue, wanted: Filter, after: int, limit: int, newest_first: bool
-    ) -> Steps[tuple[list[MessageReference], int, int | None]]:
-        """See chosen.shown."""
-        return chosen.shown(self.state, queue, wanted, after, limit, newest_first, self.answer_bytes)
-
-    @needs((Right.MANAGE, at_queue), audited=True)
-    def delete_chosen(self, who: Who, queue: Queue, wanted: Filter, after: int) -> Steps[chosen.Done]:
-        """See chosen.delete."""
-        return chosen.delete(self.state, queue, wanted, after)
-
-    @needs((Right.CONSUME, at_queue), (Right.SEND, places.chosen_to), audited=True)
-    def move_chosen(self, who: Who, queue: Queue, target: Queue, wanted: Filter, after: int) -> Steps[chosen.Done]:
-        """See chosen.move."""
-        return chosen.move(self.state, self.office, queue, target, wanted, after)
-
-    def redrives(self, who: Who) -> list[RedriveJob]:
-        """The jobs on queues that whoever asks may browse, by their numbers."""
-        jobs = self.recorder.redrives.jobs.values()
-        return [each for each in jobs if all(self.may(who, Right.BROWSE, place) for place in places.at_job(self, who, each))]
-
-    @needs((Right.CONSUME, at_queue), (Right.SEND, places.job_target), audited=True)
-    def start_redrive(self, who: Who, queue: Queue, target: Queue | None, job: RedriveJob) -> RedriveJob:
-        """See Redriving.start."""
-        return self.redriving.start(job)
-
-    @needs((Right.CONSUME, places.at_job), audited=True)
-    def pause_redrive(self, who: Who, job: RedriveJob) -> None:
-        """See Redriving.pause."""
-        self.redriving.pause(job)
-
-    @needs((Right.CONSUME, places.at_job), audited=True)
-    def resume_redrive(self, who: Who, job: RedriveJob) -> None:
-        """See Redriving.resume."""
-        self.redriving.resume(job)
-
-    @needs((Right.CONSUME, places.at_job), audited=True)
-    def cancel_redrive(self, who: Who, job: RedriveJob) -> None:
-        """See Redriving.cancel."""
-        self.redriving.cancel(job)
-
-    @needs((Right.BROWSE, at_queue), audited=True)
-    def browse_retrying(
-        self, who: Who, queue: Queue, wanted: Filter, after: waiting.Place, limit: int
-    ) -> Steps[tuple[list[tuple[MessageReference, FaultGroup | None]], int, waiting.Place | None]]:
-        """See retrying.shown."""
-        return retrying.shown(self.state, queue, wanted, after, limit)
-
-    @needs((Right.MANAGE, at_queue), audited=True)
-    def retry(self, who: Who, queue: Queue, wanted: Filter, due_at_ms: int, release: bool, after: waiting.Place) -> Steps[retrying.Done]:
-        """See retrying.retry."""
-        return retrying.retry(self.state, queue, wanted, due_at_ms, release, after)
-
-    @needs((Right.CONSUME, at_queue), (Right.SEND, places.edited_to), audited=True)
-    def edit(self, who: Who, queue: Queue, edits: Edits) -> Steps[dict[int, int | Refused]]:
-        """See Editing.edit; the right to send is asked of each queue that something goes back to."""
-
-        def check(target: str, address: str) -> None:
-            self.check(who, Right.SEND, place_named(target, address), verb="edit")
-
-        return self.editing.edit(queue, edits, check)
-
-    def choice_of(self, wanted: Filter) -> Any:
-        """What indexes know of the filter, for a count in another thread."""
-        return choice(self.state, wanted, self.recorder.next_id())
-
-    def in_the_way(self, target: str) -> list[str]:
-        """See Redriving.in_the_way."""
-        return self.redriving.in_the_way(target)
-
-    def knows_fault(self, name: str) -> bool:
-        """Whether a fault's fingerprint is this or begins so."""
-        return any(each.is_called(name) for each in self.recorder.faults.by_id.values())
-
     def read_selector(self, text: str) -> Selector | None:
         """Compiled. Raises Refused."""
         return self.resources.read_selector(text)
-
-    # -- faults ------------------------------------------------------------------------------------------------------
-
-    def faults(self, who: Who) -> list[FaultGroup]:
-        """Those of queues that whoever asks may browse, or might if they were there."""
-        groups = self.recorder.faults.by_id.values()
-        return [each for each in groups if self.may(who, Right.BROWSE, places.of_fault(self, each))]
-
-    def fault_group(self, reference: MessageReference) -> FaultGroup | None:
-        """The one that a message is in, if it is known."""
-        return self.recorder.faults.group_of(reference.cause)
-
-    @needs((Right.MANAGE, places.at_faults), audited=True)
-    def mute_fault(self, who: Who, groups: Sequence[FaultGroup], muted: bool) -> None:
-        """See FaultGroups.mute."""
-        for group in groups:
-            self.recorder.faults.mute(group, muted)
-
-    @needs((Right.MANAGE, places.at_faults), audited=True)
-    def fault_fixed(self, who: Who, groups: Sequence[FaultGroup], version: str | None) -> None:
-        """See FaultGroups.fixed."""
-        for group in groups:
-            self.recorder.faults.fixed(group, version)
 
     def consumers_of(self, queue: Queue) -> list[Consumer]:
         """The open ones, those that stand by included."""
@@ -456,6 +333,18 @@ class Administration(Engine):
     def answer_bytes(self) -> int:
         """What one answer to a call may take."""
         return self.limits.answer_bytes
+
+    def figures(self) -> Figures:
+        """What was counted since the start, for metrics."""
+        state, recorder = self.state, self.recorder
+        return Figures(
+            self.memory.limit,
+            recorder.dead_lettered,
+            recorder.attempts,
+            state.lateness_ms,
+            self.events.describe(),
+            state.schedule.next_ms(),
+        )
 
     # -- virtual hosts and connections -------------------------------------------------------------------------------
 

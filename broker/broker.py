@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from .administration import Administration
 from .auth.access import needs
 from .connection import Connection, FrontEnd
 from .core.consumer import NOBODY, Client, Consumer, SharedWindow
@@ -23,6 +22,7 @@ from .core.rights import Right
 from .core.routing import Route
 from .core.settings.units import counted
 from .core.transaction import Send, Transaction
+from .dead_letters import DeadLetters
 from .errors import Refused
 from .places import at_address, at_new_address, at_new_queue, at_queue_of_name, consumed, published_to, same_queue, same_route
 from .shares import Share
@@ -42,7 +42,7 @@ FREE: Final[Mapping[str, str]] = {
 }
 
 
-class Broker(Administration):
+class Broker(DeadLetters):
     # -- connections -------------------------------------------------------------------------------------------------
 
     def connect(

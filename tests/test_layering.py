@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-from homing.broker import administration, broker
+from homing.broker import administration, broker, dead_letters
 from homing.broker.auth import access
 from homing.broker.broker import Broker
 from homing.broker.management.calls import VERBS
@@ -64,9 +64,10 @@ ALLOWED: dict[str, set[str]] = {
     "broker/recording": _ENGINE | {"broker/engine", "journal/commit", "journal/contract", "journal/fingerprint", "journal/read"},
     "broker/engine": _ENGINE | {"broker/auth", "journal/contract"},
     "broker/administration": _ENGINE | {"broker/auth", "broker/engine", "broker/places"},
+    "broker/dead_letters": _ENGINE | {"broker/administration", "broker/auth", "broker/places"},
     "broker/broker": {
         "broker/shares",
-        "broker/administration",
+        "broker/dead_letters",
         "broker/auth",
         "broker/connection",
         "broker/core",
@@ -197,9 +198,9 @@ def test_imports_run_one_way() -> None:
 
 
 def verbs() -> set[str]:
-    """What a front end may ask of the broker: the public functions of these two classes, and the time."""
+    """What a front end may ask of the broker: the public functions of these three classes, and the time."""
     found = {"now_ms"}
-    for name in ("administration", "broker"):
+    for name in ("administration", "dead_letters", "broker"):
         (owner,) = [node for node in ast.parse((ROOT / "broker" / f"{name}.py").read_text()).body if isinstance(node, ast.ClassDef)]
         found |= {node.name for node in owner.body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")}
     return found
@@ -207,7 +208,7 @@ def verbs() -> set[str]:
 
 def test_front_ends_see_the_verbs_of_the_broker_and_nothing_behind_them() -> None:
     known, wrong = verbs(), []
-    for path in [*(ROOT / "broker" / "protocols").rglob("*.py"), *(ROOT / "broker" / "management").rglob("*.py")]:
+    for path in [path for room in ("protocols", "management", "http") for path in (ROOT / "broker" / room).rglob("*.py")]:
         for node in nodes(path):
             if (
                 isinstance(node, ast.Attribute)
@@ -226,7 +227,7 @@ def test_the_page_of_verbs_has_them_all() -> None:
 
 def test_every_verb_says_which_right_it_asks_for_or_why_it_asks_for_none() -> None:
     asking = {name for name in dir(Broker) if access.declared(getattr(Broker, name)) is not None}
-    free = [name for module in (administration, broker) for names in module.FREE.values() for name in names.split()]
+    free = [name for module in (administration, dead_letters, broker) for names in module.FREE.values() for name in names.split()]
     assert sorted([*asking, *free]) == sorted(verbs() - {"now_ms"})
     for verb, handler in VERBS.items():
         found = access.declared(handler)

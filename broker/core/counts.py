@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 #: In the order in which they stand in ``Queue.counts``; shown under these names. ``retried``: of those that failed, tried again;
 #: ``edited``: of those that were moved out, replaced by another.
@@ -43,6 +44,18 @@ class Histogram:
     def add(self, value: float) -> None:
         self.numbers[bisect_left(self.bounds, value)] += 1
         self.total += value
+
+
+class Figures(NamedTuple):
+    """Of the whole broker. ``attempts``: of messages that succeeded, but not at once; ``events``: event -> outcome -> number;
+    ``next_due_ms``: of the scheduled messages in memory."""
+
+    memory_limit: int
+    dead_lettered: Mapping[str, int]
+    attempts: Histogram
+    lateness_ms: Histogram
+    events: Mapping[str, Mapping[str, int]]
+    next_due_ms: int | None
 
 
 def none_yet() -> list[int]:

@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from ..broker import Broker
-from ..core.counts import COUNTED, Histogram
+from ..core.counts import COUNTED, Figures, Histogram
 from ..core.queue import Queue
 from ..management.statistics import Meter, states
 
@@ -87,27 +87,27 @@ class BrokerCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield _gauge("homing_build_info", "The version that runs.", 1, version=self._version)
-        messages, statistics = self._meter.messages(), self._statistics()
-        yield from self._messages(messages)
+        messages, statistics, figures = self._meter.messages(), self._statistics(), self._broker.figures()
+        yield from self._messages(messages, figures)
         yield from self._queues()
-        yield from self._times(messages)
+        yield from self._times(messages, figures)
         for name, number in self._meter.open().items():
             yield _gauge(f"homing_{name}", f"How many {name} there are.", number)
         yield _counter("homing_logins_refused", "Logins that were refused.", self._refused())
-        yield self._events()
+        yield _events(figures)
         yield from _memory(statistics)
-        yield _gauge("homing_memory_limit_bytes", "At which producers wait.", self._broker.memory.limit)
+        yield _gauge("homing_memory_limit_bytes", "At which producers wait.", figures.memory_limit)
         yield from _journal(statistics["journal"])
         yield _gauge("homing_disk_low", "1 while the disk's reserve is all that is left.", int(self._disk_low()))
         yield _gauge("homing_disk_waits_seconds", "How long the disk has not answered what it was asked.", self._disk_waits_s())
         if (ends_s := self._certificate_ends_s()) is not None:
             yield _gauge("homing_certificate_end_timestamp_seconds", "When the certificate of TLS ends.", ends_s)
 
-    def _messages(self, messages: dict[str, Any]) -> Iterator[Metric]:
+    def _messages(self, messages: dict[str, Any], figures: Figures) -> Iterator[Metric]:
         for name, (shown, help_text) in _MESSAGES.items():
             yield _counter(f"homing_messages_{shown}", help_text, messages[name])
         family = CounterMetricFamily("homing_messages_dead_lettered", "Messages that were dead-lettered.", labels=["reason"])
-        for reason, number in self._broker.recorder.dead_lettered.items():
+        for reason, number in figures.dead_lettered.items():
             family.add_metric([reason], number)
         yield family
 
@@ -143,13 +143,6 @@ class BrokerCollector(Collector):
                 info.add_metric([queue.name, queue.settings.owner or "", queue.settings.runbook or ""], 1)
         yield info
 
-    def _events(self) -> Metric:
-        family = CounterMetricFamily("homing_events", "Events, and what became of them.", labels=["event", "outcome"])
-        for event, outcomes in self._broker.events.describe().items():
-            for outcome, number in outcomes.items():
-                family.add_metric([event, outcome], number)
-        return family
-
     def _held_since(self) -> dict[Queue, int]:
         """When the oldest delivery that is not settled was made, of queues that have one."""
         since: dict[Queue, int] = {}
@@ -160,21 +153,28 @@ class BrokerCollector(Collector):
                     break
         return since
 
-    def _times(self, messages: dict[str, Any]) -> Iterator[Metric]:
-        state = self._broker.state
-        attempts = self._broker.recorder.attempts
+    def _times(self, messages: dict[str, Any], figures: Figures) -> Iterator[Metric]:
+        attempts = figures.attempts
         # Those that succeeded at once are counted anyway.
         first_tries = messages["succeeded"] - sum(attempts.numbers)
         yield _histogram("homing_attempts_to_success", "Attempts of messages that succeeded.", attempts, at_once=first_tries)
         late = "How long after its due time a message was ready to go."
-        yield _histogram("homing_due_lateness_seconds", late, state.lateness_ms, factor=0.001)
+        yield _histogram("homing_due_lateness_seconds", late, figures.lateness_ms, factor=0.001)
         yield _histogram("homing_loop_lag_seconds", "How late the loop came to what was to be done at a time.", self._loop_lag)
         queues = [queue for queue in self._broker.queues().values() if queue.due_on_disk > queue.on_hold_on_disk]
         times = [queue.first_due_ms for queue in queues if queue.first_due_ms is not None]
-        if (next_ms := min((at for at in (state.schedule.next_ms(), *times) if at is not None), default=None)) is not None:
+        if (next_ms := min((at for at in (figures.next_due_ms, *times) if at is not None), default=None)) is not None:
             yield _gauge(
                 "homing_next_due_seconds", "Until when the next scheduled message waits.", (next_ms - self._broker.now_ms()) / 1000
             )
+
+
+def _events(figures: Figures) -> Metric:
+    family = CounterMetricFamily("homing_events", "Events, and what became of them.", labels=["event", "outcome"])
+    for event, outcomes in figures.events.items():
+        for outcome, number in outcomes.items():
+            family.add_metric([event, outcome], number)
+    return family
 
 
 def _memory(statistics: dict[str, Any]) -> Iterator[Metric]:
