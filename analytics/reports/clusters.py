@@ -1,12 +1,13 @@
 """Faults that are one fault: error texts that differ in numbers, names and a few words, put together by near-duplicate text.
 
-Texts are made plain (numbers become #), counted, and the most frequent KINDS of them compared by MinHash over their words, so that no
-pair of texts is looked at that does not share a hash. What hangs together is one cluster.
+Texts are made plain (numbers become #), counted, and the most frequent KINDS of them compared by their words, all with all. What
+hangs together is one cluster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Hashable, Sequence, Set
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,10 +15,10 @@ if TYPE_CHECKING:
 
 #: Different texts that are compared.
 KINDS = 2_000
-#: Texts whose sets of words differ by no more than this part (Jaccard distance) are near duplicates.
+#: Texts whose sets of words differ by less than this part (Jaccard distance) are near duplicates.
 DISTANCE = 0.4
-#: Of a text with more near duplicates than this, so many are followed: they are near duplicates of the others.
-NEIGHBOURS = 32
+#: What of a plain text is compared.
+WORD = re.compile("[a-z_#]+")
 #: A cluster of which so many messages died, and this part of all, is poison.
 DEATHS, DEADLY = 5, 0.5
 #: Unless in the minutes of those deaths less than this part of what is usual succeeded of what was sent to the queue: then it was down,
@@ -54,33 +55,34 @@ def _of_kind() -> tuple[Column, Column]:
 
 
 def faults(kinds: DataFrame) -> DataFrame:
-    """``error_kinds``, each with its ``cluster``: the number of the fault that it is a form of."""
-    from pyspark.ml.feature import HashingTF, MinHashLSH, RegexTokenizer
-    from pyspark.sql import functions as F
+    """``error_kinds``, each with its ``cluster``: the number of the fault that it is a form of. At most KINDS rows, here."""
+    import pyarrow as pa
 
-    words = RegexTokenizer(inputCol="plain", outputCol="words", pattern=r"[^a-z_#]+").transform(kinds)
-    hashed = HashingTF(inputCol="words", outputCol="set", numFeatures=1 << 18, binary=True).transform(words.where("size(words) > 0"))
-    kept = hashed.select("kind", "broker_id", "error_class", "set")
-    if kept.count() < 2:
-        return kinds.withColumn("cluster", F.col("kind"))
-    model = MinHashLSH(inputCol="set", outputCol="hashes", numHashTables=6, seed=7).fit(kept)
-    near = model.approxSimilarityJoin(kept, kept, DISTANCE, distCol="distance")
-    some = F.slice(F.sort_array(F.collect_set("datasetB.kind")), 1, NEIGHBOURS)
-    # At most KINDS rows of NEIGHBOURS numbers, whatever the size of the input.
-    pairs = (
-        near.where(
-            "datasetA.broker_id = datasetB.broker_id AND datasetA.error_class = datasetB.error_class AND datasetA.kind <> datasetB.kind"
-        )
-        .groupBy("datasetA.kind")
-        .agg(some.alias("others"))
-        .collect()
-    )
-    least = components((row["kind"], other) for row in pairs for other in row["others"])
-    if not least:
-        return kinds.withColumn("cluster", F.col("kind"))
-    labels = kinds.sparkSession.createDataFrame(sorted(least.items()), "kind bigint, least bigint")
-    joined = kinds.join(F.broadcast(labels), "kind", "left")
-    return joined.withColumn("cluster", F.coalesce("least", "kind")).drop("least")
+    table = kinds.toArrow()
+    number = table["kind"].to_pylist()
+    texts = zip(table["broker_id"].to_pylist(), table["error_class"].to_pylist(), table["plain"].to_pylist(), strict=True)
+    group = near_duplicates([{(broker, error, word) for word in WORD.findall(plain.lower())} for broker, error, plain in texts])
+    least: dict[int, int] = {}
+    for one, kind in zip(group, number, strict=True):
+        least[one] = min(kind, least.get(one, kind))
+    return kinds.sparkSession.createDataFrame(table.append_column("cluster", pa.array([least[one] for one in group], pa.int64())))
+
+
+def near_duplicates(sets: Sequence[Set[Hashable]]) -> list[int]:
+    """The number of the group of each: what differs by less than DISTANCE is in one group, and what that hangs together with."""
+    import numpy as np
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
+    column: dict[Hashable, int] = {}
+    sizes = np.array([len(each) for each in sets], int)
+    columns = [column.setdefault(one, len(column)) for each in sets for one in each]
+    rows = np.repeat(np.arange(len(sets)), sizes)
+    holds = csr_array((np.ones(len(columns), int), (rows, columns)), (len(sets), len(column)))
+    both = (holds @ holds.T).tocoo()
+    near = 1 - both.data / (sizes[both.row] + sizes[both.col] - both.data) < DISTANCE
+    pairs = csr_array((near[near], (both.row[near], both.col[near])), (len(sets), len(sets)))
+    return list(map(int, connected_components(pairs, directed=False)[1]))
 
 
 def poison_clusters(faults: DataFrame, attempts: DataFrame, deaths: DataFrame, deliveries_by_minute: DataFrame) -> DataFrame:
@@ -195,19 +197,3 @@ def plain_text(text: Column) -> Column:
     from pyspark.sql import functions as F
 
     return F.regexp_replace(F.lower(F.coalesce(text, F.lit(""))), r"\b(0x)?[0-9a-f]*\d[0-9a-f-]*\b", "#")
-
-
-def components(pairs: Iterable[tuple[int, int]]) -> dict[int, int]:
-    """number -> the least number that it hangs together with, for every number that is in a pair."""
-    leader: dict[int, int] = {}
-
-    def find(number: int) -> int:
-        while leader.setdefault(number, number) != number:
-            leader[number] = leader[leader[number]]
-            number = leader[number]
-        return number
-
-    for one, other in pairs:
-        low, high = sorted((find(one), find(other)))
-        leader[high] = low
-    return {number: find(number) for number in list(leader)}

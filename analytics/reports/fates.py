@@ -89,7 +89,7 @@ class Shared:
 
     def __init__(self, export: Export) -> None:
         self._export = export
-        self._locks = {name: Lock() for name in ("fates", "entries", "load", "deaths", "kinds", "faults")}
+        self._locks = {name: Lock() for name in ("fates", "entries", "load", "deaths", "faults")}
         self._kept: dict[str, DataFrame] = {}
 
     def fates(self) -> DataFrame:
@@ -117,8 +117,7 @@ class Shared:
     def faults(self) -> DataFrame:
         from .clusters import error_kinds, faults
 
-        kinds = self._once("kinds", lambda: error_kinds(self._export.attempts))
-        return self._once("faults", lambda: faults(kinds))
+        return self._once("faults", lambda: faults(error_kinds(self._export.attempts)))
 
     def release(self) -> None:
         for frame in self._kept.values():

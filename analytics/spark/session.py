@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from ..errors import AnalyticsError
@@ -24,6 +25,9 @@ _SMALL = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.ui.explainMode": "simple",
+    # Checks of what the optimizer does, and where a column was written down: for those who work on Spark.
+    "spark.sql.lightweightPlanChangeValidation": "false",
+    "spark.sql.dataFrameQueryContext.enabled": "false",
 }
 #: What is kept stays as it was put together (fates.in_order), so that nothing is moved or sorted again to read it.
 _LARGE = {"spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "false"}
@@ -86,7 +90,6 @@ def suited_to(spark: SparkSession, small: bool) -> AbstractContextManager[None]:
 def _start(master: str | None, ui: bool, small: bool, memory: str | None) -> SparkSession:
     from pyspark.sql import SparkSession
 
-    _import_quietly()
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     builder = SparkSession.builder.appName("homing analyze").config(map={**_settings(master, ui, small, submitted, memory)})
     variables = {}
@@ -94,7 +97,9 @@ def _start(master: str | None, ui: bool, small: bool, memory: str | None) -> Spa
         java = find_java()
         variables = _variables(java, master)
         builder = builder.config("spark.driver.extraJavaOptions", _java_options(java, small, memory))
+    importing = Thread(target=_import_quietly, daemon=True)
     with _environment(variables):
+        importing.start()  # while Java starts
         try:
             session = builder.getOrCreate()
         except Exception as error:  # py4j, pyspark and the launcher each raise their own
@@ -102,7 +107,11 @@ def _start(master: str | None, ui: bool, small: bool, memory: str | None) -> Spa
                 raise no_memory("Spark did not start with so little memory.") from error
             first_line = (str(error).strip() or repr(error)).splitlines()[0]
             raise AnalyticsError("spark-start", f"Spark did not start: {first_line}", "See the lines above; check --master.") from error
+    importing.join()
     _remember_functions(session)
+    if small:  # a third of what is said to Java is that it may forget something
+        gateway: Any = session.sparkContext._gateway
+        gateway.gateway_property.enable_memory_management = False
     # What goes wrong is raised here and reported once, in a sentence, instead of once for each task that it stopped.
     session.sparkContext.setLogLevel("FATAL")
     if submitted and _is_local(session.sparkContext.master) and not session.sparkContext.getConf().contains(_PARTITIONS):

@@ -24,7 +24,7 @@ from homing.analytics.page.flow_chart import drawn_flow
 from homing.analytics.page.line_chart import Curve, count_axis, falling, time_axis
 from homing.analytics.page.ranking import Finding, headlines, ranked
 from homing.analytics.page.simulate_report import simulate_page
-from homing.analytics.reports.clusters import components
+from homing.analytics.reports.clusters import near_duplicates
 from homing.analytics.what_if.policy import parse_policies
 from homing.analytics.words import NB
 
@@ -151,9 +151,11 @@ def test_settings_of_another_kind_are_left_out_of_the_sentence() -> None:
 
 
 def test_what_hangs_together_is_one() -> None:
-    assert components([(5, 9), (9, 2), (7, 8)]) == {5: 2, 9: 2, 2: 2, 7: 7, 8: 7}
-    chain = dict.fromkeys(range(500), 0)
-    assert components((n, n + 1) for n in range(499)) == chain
+    few, chain = [set("abcd"), set("xy"), set("abcde"), set("bcdef"), set(), set()], [set(range(n, n + 9)) for n in range(0, 1_000, 2)]
+    assert near_duplicates(few) == [0, 1, 0, 0, 2, 3]
+    assert near_duplicates(chain) == [0] * len(chain)
+    assert near_duplicates([{1, 2}, {2, 3}]) == [0, 1]
+    assert near_duplicates([]) == []
 
 
 def test_the_page_of_a_what_if() -> None:
