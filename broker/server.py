@@ -125,7 +125,8 @@ class Server:
         )
         self.broker.access.audit = audit.write
         self.sweep = DeadLetterSweep(self.broker, config.data_directory, config.journal.archive_directory, self._journal_reader)
-        self._heap = Heap(lambda: self.broker.memory.bytes, self._loop.time)
+        self._heap = Heap(lambda: self.broker.memory.bytes, self._loop.time, self._release_memory)
+        self._releasing: asyncio.Task[None] | None = None
         self._calls = Calls(self.broker, self)
         self.listeners = Listeners(config, self.broker, self._logins, certificate, self._calls.run)
 
@@ -180,6 +181,9 @@ class Server:
         self._loop_lag.add(max(0.0, time.monotonic() - self._ring_at))
         self._armed_for_ms = 0
         self._turn()
+
+    def _release_memory(self) -> None:
+        self._releasing = self._loop.create_task(self._journal.release_memory())
 
     def _fail(self, error: Exception) -> None:
         """A fault in the broker's own turn leaves its state in doubt: answer nobody, stop, and recover from the journal."""
@@ -376,8 +380,9 @@ class Server:
             self._reader.close()
         if self._start_check is not None:
             self._start_check.close()
-        if self._old_deaths is not None:
-            self._old_deaths.cancel()
+        for task in (self._old_deaths, self._releasing):
+            if task is not None:
+                task.cancel()
 
 
 def journal_options(config: Config) -> JournalOptions:

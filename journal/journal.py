@@ -26,7 +26,8 @@ from .options import JournalOptions
 from .read.pages import Page, Wanted, read_alone
 from .read.recovery import recover
 from .read.turns import Read, Turns
-from .store.commits import LastCommit, LastCommitFile, commit, nothing_missing
+from .store.bulk_statements import release_memory
+from .store.commits import LastCommit, LastCommitFile, commit_clean_stop, nothing_missing
 from .store.directory import DATABASE_NAME, DirectoryLock, Disk, check_header, damaged, prepare_directory
 from .store.sqlite import Store, WalMeter, open_store
 
@@ -287,6 +288,11 @@ class Journal:
         finally:
             self._flushes.discard(flushed)
 
+    async def release_memory(self) -> None:
+        """Gives back what is kept to be faster: pages of the file that were read, and statements."""
+        if not self.failed.done():
+            await self._store.run(release_memory)
+
     async def close(self, *, clean: bool = True) -> None:
         """Flush, mark a clean stop, empty the WAL, release the directory. After a failure: release what can be, touch nothing.
 
@@ -315,7 +321,7 @@ class Journal:
 
     async def _close_cleanly(self) -> None:
         try:
-            self._writer_thread.last_commit.advance(await self._store.run(_mark_clean_stop, self._next_id), self._next_id)
+            self._writer_thread.last_commit.advance(await self._store.run(commit_clean_stop, self._next_id), self._next_id)
         except sqlite3.Error as error:
             if is_full(error):
                 log.warning("stop-unmarked: the disk is full: the stop is not marked as clean, and the next start will recover")
@@ -490,11 +496,3 @@ class Journal:
         for flushed in self._flushes:
             if not flushed.done():
                 flushed.set_exception(error or asyncio.CancelledError())
-
-
-def _mark_clean_stop(connection: sqlite3.Connection, next_id: int) -> int:
-    connection.execute("BEGIN IMMEDIATE")
-    connection.execute("INSERT OR REPLACE INTO meta VALUES ('clean_stop', 1), ('reserved_up_to', ?)", (next_id,))
-    number = commit(connection)
-    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    return number

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from .sqlite import MAX_VARIABLES
+from .sqlite import CACHED_STATEMENTS, MAX_VARIABLES
 
 _MOST_ROWS = 2048
 #: From this length on, consecutive keys go as one range.
@@ -56,6 +56,15 @@ def run_keys(connection: sqlite3.Connection, sql: str, width: int, keys: Sequenc
         flat.extend(part[-1] * (size - len(part)))
         written += connection.execute(_statement(sql, width, size), flat).rowcount
     return written
+
+
+def release_memory(connection: sqlite3.Connection) -> None:
+    """Forget pages and statements of the connection: made one by one among messages, each keeps a MiB of theirs from the system."""
+    connection.execute("PRAGMA shrink_memory")
+    _statement.cache_clear()
+    for number in range(CACHED_STATEMENTS):
+        # The module has no other way to let go of statements.
+        connection.execute(f"SELECT {number}").fetchall()
 
 
 def delete_integers(connection: sqlite3.Connection, table: str, column: str, keys: Iterable[int]) -> int:

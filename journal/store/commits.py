@@ -50,6 +50,15 @@ def commit(connection: sqlite3.Connection) -> int:
     return number
 
 
+def commit_clean_stop(connection: sqlite3.Connection, next_id: int) -> int:
+    """Mark a clean stop, with what is reserved from then on, and empty the write-ahead log; returns the commit's number."""
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("INSERT OR REPLACE INTO meta VALUES ('clean_stop', 1), ('reserved_up_to', ?)", (next_id,))
+    number = commit(connection)
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    return number
+
+
 class LastCommit(NamedTuple):
     """What the file says: how many commits it knows of, and below which number ids may be in use."""
 

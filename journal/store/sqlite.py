@@ -32,6 +32,7 @@ APPLICATION_ID = 0x486F6D69
 #: SQLite's own limit; Debian's build allows more and would hide a statement that is too large elsewhere.
 MAX_VARIABLES = 32_766
 _BUSY_S = 5.0
+CACHED_STATEMENTS = 256
 _WAL_HEADER_BYTES = 32
 _FRAME_HEADER_BYTES = 24
 
@@ -106,7 +107,7 @@ class Writing(sqlite3.Connection):
 
 def _connect(path: Path, cache_bytes: int) -> sqlite3.Connection:
     connection = sqlite3.connect(
-        path, timeout=_BUSY_S, isolation_level=None, cached_statements=256, check_same_thread=False, factory=Writing
+        path, timeout=_BUSY_S, isolation_level=None, cached_statements=CACHED_STATEMENTS, check_same_thread=False, factory=Writing
     )
     try:
         _configure(connection, path, cache_bytes)

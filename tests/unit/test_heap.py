@@ -22,7 +22,7 @@ def test_what_is_let_go_after_the_account_had_it_back_goes_back_to_the_system_to
     monkeypatch.setattr(heap, "resident_bytes", lambda: process["rss"])
     monkeypatch.setattr("ctypes.CDLL", lambda _: SimpleNamespace(malloc_trim=trim))
     now_s = [0.0]
-    watched = heap.Heap(lambda: process["charged"], lambda: now_s[0])
+    watched = heap.Heap(lambda: process["charged"], lambda: now_s[0], lambda: None)
 
     def look(times: int) -> None:
         for _ in range(times):
@@ -44,3 +44,26 @@ def test_what_is_let_go_after_the_account_had_it_back_goes_back_to_the_system_to
     before = process["trims"]
     look(20)
     assert process["trims"] == before
+
+
+def test_what_can_be_made_again_is_released_where_nothing_is_in_use_and_trimmed_when_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = {"rss": 50 * MIB, "charged": 0}
+    done: list[str] = []
+    monkeypatch.setattr(heap, "resident_bytes", lambda: process["rss"])
+    monkeypatch.setattr("ctypes.CDLL", lambda _: SimpleNamespace(malloc_trim=lambda _: done.append("trim")))
+    now_s = [0.0]
+    watched = heap.Heap(lambda: process["charged"], lambda: now_s[0], lambda: done.append("release"))
+
+    def looked(times: int) -> list[str]:
+        done.clear()
+        for _ in range(times):
+            now_s[0] += 5
+            watched.look()
+        return done
+
+    process |= {"rss": 300 * MIB, "charged": 200 * MIB}
+    assert looked(1) == ["trim"]
+    process["charged"] = 0
+    assert looked(1) == ["release", "trim"]
+    process["rss"] = 60 * MIB
+    assert looked(3) == ["trim"]

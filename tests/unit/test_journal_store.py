@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import sys
 import threading
 from importlib import metadata
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import aiosqlite
 import pytest
 
-from homing.journal.store.bulk_statements import delete_integers, run_keys, run_values
+from homing.journal.store.bulk_statements import delete_integers, release_memory, run_keys, run_values
 from homing.journal.store.sqlite import APPLICATION_ID, MAX_VARIABLES, PAGE_BYTES, Store, WalMeter, open_store
 
 
@@ -151,3 +152,14 @@ def test_statements_are_few_whatever_the_number_of_rows() -> None:
         run_keys(connection, "DELETE FROM t WHERE k IN (VALUES {values})", 1, [(key,) for key in range(rows)])
     assert len(connection.statements) <= 1 + 2 * 12, "of 1 to 2,048 rows, doubled each time"
     connection.close()
+
+
+async def test_statements_that_are_remembered_are_forgotten(tmp_path: Path) -> None:
+    store = await open_store(tmp_path / "x.db")
+    sql = " ".join(["SELECT", "1 AS one"])
+    unknown = sys.getrefcount(sql)
+    await store.run(lambda connection: connection.execute(sql).fetchall())
+    assert sys.getrefcount(sql) > unknown
+    await store.run(release_memory)
+    assert sys.getrefcount(sql) == unknown
+    await store.close()

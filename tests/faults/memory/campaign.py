@@ -141,17 +141,22 @@ def neighbour(server: Server) -> Iterator[list[float]]:
 
 
 def drained(server: Server, watcher: Raw, start: int, seconds: float) -> tuple[int, int]:
-    """RSS and the account when everything was purged and nobody is there, after so long at most."""
+    """RSS and the account so long at most after everything was purged and nobody is there."""
+    purge(watcher)
     end = time.monotonic() + seconds
     while True:
-        for queue in queues(watcher):
-            if queue["pending"]:
-                watcher.send(Op.CALL, 7, "purge", {"queue": queue["name"]})
-                watcher.next(120)
-        left, said = resident(server), statistics(watcher)["memory_bytes"]
+        left, memory_bytes = resident(server), statistics(watcher)["memory_bytes"]
         if left <= start + LEFT_MIB * MIB or time.monotonic() > end:
-            return left, said
+            return left, memory_bytes
         time.sleep(1.0)
+        purge(watcher)
+
+
+def purge(watcher: Raw) -> None:
+    for queue in queues(watcher):
+        if queue["pending"]:
+            watcher.send(Op.CALL, 7, "purge", {"queue": queue["name"]})
+            watcher.next(120)
 
 
 def queues(watcher: Raw) -> Iterator[dict[str, Any]]:
