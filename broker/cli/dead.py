@@ -142,15 +142,8 @@ def delete(
 ) -> None:
     """Delete the messages of a queue that the filter takes and no consumer holds."""
     if not yes:
-        confirm(f"{_how_many(url, queue, wanted)} of queue {queue} go for good", yes)
+        confirm(f"{of.how_many(url, queue, wanted)} of queue {queue} go for good", yes)
     _done(url, as_json, f"removed from [bold]{escape(queue)}[/]", "delete-dead-letters", after, queue=queue, filter=wanted)
-
-
-def _how_many(url: str, queue: str, wanted: of.Filter) -> str:
-    from .client import call
-
-    found = call(url, "reckon-redrive", queue=queue, filter=wanted)
-    return f"{'' if found['exact'] else 'at most '}{counted(found['messages'], 'message')}"
 
 
 @app.command()

@@ -60,12 +60,18 @@ class _Change(NamedTuple):
         return {"message_id": message["message_id"], "set": self.set, "unset": self.unset, **changed}
 
     def difference(self, message: dict[str, Any]) -> list[str]:
-        """Line by line, as diff shows it, without what stays but for some lines around."""
+        """Line by line, as diff shows it, without what stays but for some lines around; or that the patch does not fit."""
+        from homing.client import UsageError
+
+        try:
+            body = self.body_of(message)
+        except UsageError as error:
+            return [f"({error.message})"]
         properties = message["properties"]
         after = {name: value for name, value in {**properties, **self.set}.items() if name in self.set or name not in self.unset}
         lines = [f"-{name}: {value}" for name, value in properties.items() if name not in after or after[name] != value]
         lines += [f"+{name}: {value}" for name, value in after.items() if name not in properties or properties[name] != value]
-        bodies = (_lines(message["body"]), _lines(self.body_of(message)))
+        bodies = (_lines(message["body"]), _lines(body))
         return lines + list(difflib.unified_diff(*bodies, lineterm=""))[2:]
 
 
@@ -120,8 +126,9 @@ def edit(
         if as_json:
             print_json([{"message_id": number, "difference": lines} for number, lines in shown])
         return
-    what = f"Message {message_id}" if message_id is not None else "What the filter takes"
-    confirm(f"{what} of queue {queue} is sent again so" + ("" if keep_original else ", and the original ends"), yes)
+    if not yes:
+        what = f"message {message_id}" if message_id is not None else of.how_many(url, queue, wanted)
+        confirm(f"{what} of queue {queue}: edited and sent again" + ("" if keep_original else ", and the original ends"), yes)
     arguments = {"queue": queue, "to": to, "keep_original": keep_original, "signed": yes}
     edited, refused = talk(url, lambda connection: _edit_all(connection, wanted, after, change, arguments))
     if as_json:
@@ -158,7 +165,17 @@ def _patch(file: Path | None) -> Any:
 
 
 async def _where(connection: Any, message_id: int) -> str:
-    found = (await connection.call("history", message_id=message_id))["references"]
+    from homing.client import CallError
+
+    try:
+        found = (await connection.call("history", message_id=message_id))["references"]
+    except CallError as error:
+        if error.code != "no-such-message":
+            raise
+        said = f"no durable message {message_id} is in any queue"
+        raise CommandError(
+            ExitCode.NOT_FOUND, said, f"homing why {message_id} shows others, which cannot be edited", code=error.code
+        ) from None
     if len(found) == 1:
         return str(found[0]["queue"])
     where = ", ".join(each["queue"] for each in found) or "no queue any more"
@@ -173,7 +190,12 @@ async def _samples(
     async for page in scan:
         if page["messages"]:
             return [(each["message_id"], change.difference(each)) for each in page["messages"]]
-    raise CommandError(ExitCode.NOT_FOUND, f"no durable message of {queue} fits", "homing peek shows what is there", code="no-such-message")
+    raise CommandError(
+        ExitCode.NOT_FOUND,
+        f"no durable message of {queue} fits",
+        "homing peek shows what is there; others cannot be edited",
+        code="no-such-message",
+    )
 
 
 def _draw(number: int, lines: list[str]) -> None:

@@ -125,7 +125,9 @@ def _attempts(explained: Explained, shown: int, failure: ReportedFailure | None,
         settings = under(rule, settings, None).settings
     allowed = attempts_allowed(settings, None)
     rows = schedule(settings, None, max(shown, allowed or 0) if (allowed or 0) <= _MOST_ATTEMPTS else shown)
-    return Attempts(settings, allowed, rows, lifetime_ms(settings, None), lifetime_warning(settings, None), rule)
+    # Who says by a rule that it ends at once means it.
+    warning = lifetime_warning(settings, None) if rule is None or rule.action == REDELIVER else None
+    return Attempts(settings, allowed, rows, lifetime_ms(settings, None), warning, rule)
 
 
 def _as_json(explained: Explained, found: Attempts) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from .output import (
     clock,
     confirm,
     escape,
+    note,
     print_json,
     span_since,
     stdout,
@@ -117,6 +118,8 @@ def _group(each: dict[str, Any]) -> RenderableType:
     counts = ", ".join(f"{each[key]:,} {name}" for key, name in _COUNTS if each[key])
     lines = [Text.assemble(("queue ", "dim"), (safe(each["queue"] or "–"), "bold"), f"  {counts}")]
     lines.append(Text(f"  first {clock(each['first_ms'], date=True)}, last {clock(each['last_ms'], date=True)}"))
+    if said := _said_of(each):
+        lines.append(Text(safe(f"  {said}")))
     if each["dead_in"]:
         lines.append(Text(safe(f"  dead in {', '.join(each['dead_in'])}")))
     for program in each["programs"]:
@@ -127,6 +130,16 @@ def _group(each: dict[str, Any]) -> RenderableType:
     if each["message_ids"]:
         lines.append(Text(f"  such as {', '.join(map(str, each['message_ids'][-5:]))} (homing history ID)"))
     return Group(*lines)
+
+
+def _said_of(each: dict[str, Any]) -> str:
+    said = ["muted"] if each["muted"] else []
+    if each["fixed_in"] is not None:
+        version = f" in {each['fixed_in']}" if each["fixed_in"] else ""
+        said.append(f"said to be fixed{version} at {clock(each['fixed_ms'], date=True)}")
+    if each["regressed_ms"] is not None:
+        said.append(f"back since {clock(each['regressed_ms'], date=True)}")
+    return ", ".join(said)
 
 
 _COUNTS: Final = (
@@ -171,6 +184,8 @@ def redrive(
             show_plan(each) if dry_run else stdout.print(sentence(each))
         if not answers:
             stdout.print("[dim]nothing is dead of it[/]")
+        elif not dry_run and not wait:
+            note("homing redrives shows how they fare")
     if wait and any(job.get("state", "done") != "done" for job in answers):
         raise typer.Exit(ExitCode.FAILED)
 

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Final, Self, TypeVar
 
 import typer
 
+from ..core.settings.units import counted
 from .output import note, progress_bar
 from .values import property_given
 
@@ -123,6 +124,14 @@ After = Annotated[
         rich_help_panel="Which messages",
     ),
 ]
+
+
+def how_many(url: str, queue: str, wanted: Filter) -> str:
+    """How many messages of a queue fit, for who is asked whether it may be."""
+    from .client import call
+
+    found = call(url, "reckon-redrive", queue=queue, filter=wanted)
+    return f"{'' if found['exact'] else 'at most '}{counted(found['messages'], 'message')}"
 
 
 class Scan:

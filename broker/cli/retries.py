@@ -177,7 +177,7 @@ def _draw_calendar(found: dict[str, Any]) -> RenderableType:
     most = max((each["messages"] for each in found["due"]), default=1)
     for each in found["due"]:
         bar = "█" * max(1, round(_BAR * each["messages"] / most))
-        begins = clock(each["from_ms"]).removesuffix(".000")
+        begins = clock(each["from_ms"]).replace(".000", "")
         table.add_row(begins, span(each["until_ms"] - each["from_ms"]), f"{each['messages']:,}", f"[magenta]{bar}[/]")
     if found["on_hold"]:
         table.add_row("on hold", "", f"{found['on_hold']:,}", "")

@@ -35,7 +35,7 @@ ENDINGS: Final = {
 REASONS: Final = {
     "delivery_limit": "its attempts are used up",
     "poison": "the consumer called it poison",
-    "not-retryable": "the consumer said that trying again is of no use",
+    "not-retryable": "it is not to be tried again, says its consumer or a rule",
     "expired": "its time to live ran out",
     "maxlen": "the queue was full",
     "rejected": "it was rejected",

@@ -201,6 +201,16 @@ async def test_the_command_line(connection: Connection, server: Server, tmp_path
     await holds(connection, dead, messages=COUNT - 20)
     bodies = [json.loads(each["body"]) for each in await look(connection, queue)]
     assert sorted((each["n"], each["total"], "of" in each) for each in bodies) == [(0, 6, True), *((n, 7, False) for n in range(1, 20))]
+    # What does not fit stays as it was, also the first of the samples.
+    (tmp_path / "fits.json").write_text('[{"op": "test", "path": "/n", "value": 21}, {"op": "replace", "path": "/total", "value": 8}]')
+    fits = command("edit", "--queue", dead, "--where", "n < 22", "--patch", tmp_path / "fits.json", "--to", dead, "--yes", url=server.url)
+    assert (fits.returncode, "1 message of" in fits.stdout) == (1, True)
+    assert f"{numbers[20]}\n  (the patch does not fit this body" in fits.stdout
+    assert f"{numbers[20]} is as it was" in fits.stderr
+    await send(connection, f"{queue}.held", b"{}", durable=False)
+    (held,) = await look(connection, f"{queue}.held")
+    not_durable = command("edit", str(held["message_id"]), "--set", "a=b", "--yes", url=server.url)
+    assert (not_durable.returncode, "no durable message" in not_durable.stderr) == (4, True)
     # Those that stay in the same queue are not met again.
     here = command.json("edit", "--queue", dead, "--where", "n >= 20", "--set", "region=us", "--to", dead, "--yes", url=server.url)
     assert len(here["edited"]) == COUNT - 20

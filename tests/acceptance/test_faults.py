@@ -85,6 +85,9 @@ async def test_a_fault_is_shown_muted_fixed_and_back(connection: Connection, ser
         (group,) = (await connection.call("fault", fault=number))["groups"]
         assert (group["regressed_ms"] is not None) is back
     assert {each["version"] for each in group["programs"]} >= {"1.4.9", "1.10"}
+    text = command("faults", "show", number, url=server.url).stdout
+    assert "  muted, said to be fixed in 1.5 at 2" in text
+    assert ", back since 2" in text
     with pytest.raises(homing.HomingError, match="no fault"):
         await connection.call("fault", fault="2-nothing")
 

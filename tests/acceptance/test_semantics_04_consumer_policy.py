@@ -246,6 +246,8 @@ async def test_rules_change_while_it_runs_and_are_tried_out_before(connection: C
     command.json("settings", "set", address, "--file", str(file), url=server.url)
     explained = command.json("explain", address, "--error", "ConnectionResetError", url=server.url)
     assert (explained["rule"], explained["attempts"][1]["min_delay_ms"]) == ("1", 3_600_000)
+    dropped = command.json("explain", address, "--error", "KeyError", url=server.url)
+    assert (dropped["rule"], dropped["warning"]) == ("gone", None), "it ends at once because a rule says so"
     assert await recorded_delay(connection, await failing(connection, address, ConnectionResetError())) == 3_600_000
     shown = command("history", str(await failing(connection, address, ConnectionResetError())), url=server.url).stdout
     assert "by rule 1" in shown
