@@ -72,7 +72,7 @@ class References:
             if message.durable:
                 message.shared = True
                 record = message_record(message)
-                self._recorder.batch.add_message(record)
+                self._recorder.batch.add_message(record, message.weight)
             records.append(record)
         return records, weight
 

@@ -324,13 +324,13 @@ class WriteBatch:
             row[:4] = map(sum, zip(row[:4], served[:4], strict=True))
             row[4], row[5] = min(row[4], served[4]), max(row[5], served[5])
 
-    def add_message(self, message: MessageRecord) -> None:
-        """A body that several references share (or a large one)."""
+    def add_message(self, message: MessageRecord, weight: int | None = None) -> None:
+        """A body that several references share (or a large one). ``weight``: what it weighs, where that is known."""
         if not self.touched:
             self.touch()
         self.messages_deleted.discard(message.message_id)
         self.messages[message.message_id] = message
-        self.size += message.weight
+        self.size += message.weight if weight is None else weight
 
     def delete_message(self, message_id: int) -> None:
         """Nothing in memory needs this body any more. The writer keeps it where a reference on disk does (batch_writer.py)."""
