@@ -23,8 +23,9 @@ WINDOW_BYTES: Final = 4 * 1024 * 1024
 FIRST_WINDOW_BYTES: Final = 64 * 1024
 #: Even on a full house the first grant after a wait is not smaller than this.
 LEAST_WINDOW_BYTES: Final = 4 * 1024
-#: Producers wait while so many bytes, or a quarter of memory-limit, are on their way to the disk, until half of that is left.
-MOST_UNWRITTEN_BYTES: Final = 64 * 1024 * 1024
+#: Producers wait while so many bytes, or a quarter of memory-limit, are on their way to the disk, until half of that is left: whoever wants
+#: a confirm waits for all of it.
+MOST_UNWRITTEN_BYTES: Final = 8 * 1024 * 1024
 #: Grants resume when this part of a limit is free again.
 _HYSTERESIS: Final = 0.95
 #: A limit that has held nobody back for so long does so no more.
@@ -43,7 +44,7 @@ class FlowControl:
     ) -> None:
         self._state = state
         self._memory = state.memory
-        self._most_unwritten = min(MOST_UNWRITTEN_BYTES, max(state.memory.limit // 4, 4 * WINDOW_BYTES))
+        self._most_unwritten = min(MOST_UNWRITTEN_BYTES, max(state.memory.limit // 4, WINDOW_BYTES))
         self._store_limit = store_limit
         self._temp_limit = temp_limit
         self._disk_low = disk_low

@@ -7,6 +7,7 @@ import errno
 import logging
 import os
 import resource
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
@@ -30,7 +31,9 @@ from ..protocols.gathering import Gathering
 from ..protocols.handshakes import Admission, AdmissionLimits
 from ..protocols.native.fields import largest_message
 from ..protocols.native.session import Call, NativeOptions, NativeSession
-from ..protocols.transport import NativeTransport, SocketTransport, TransportLimits
+from ..protocols.native.transport import NativeTransport
+from ..protocols.transport import SocketTransport, TransportLimits
+from ..protocols.turns import Turns
 from ..shares import Allowance, Shares
 from ..tls.certificate import Certificate
 
@@ -61,6 +64,7 @@ class Listeners:
         self._watching: asyncio.Task[None] | None = None
         self.transports: set[SocketTransport] = set()
         self.gathering = Gathering(broker.memory, self._loop.time)
+        self._turns = Turns(self._loop.call_soon, time.monotonic)
         limits = config.limits
         self._admission = Admission(
             AdmissionLimits(limits.max_connections, limits.max_connections_per_peer, limits.max_handshakes, limits.max_handshakes_per_peer),
@@ -109,7 +113,7 @@ class Listeners:
             authenticate = self._authenticator(transport, self._logins.check)
             return NativeSession(self._broker, transport, options, authenticate, self._run_call)
 
-        return lambda: NativeTransport(session, transport_limits, self.transports, self._admission, self.gathering)
+        return lambda: NativeTransport(session, transport_limits, self.transports, self._admission, self.gathering, self._turns)
 
     def _amqp(self, product: str, version: str) -> MakeProtocol:
         limits, transport_limits = self._config.limits, self._transport_limits()
@@ -127,7 +131,7 @@ class Listeners:
             authenticate = self._authenticator(transport, self._check_amqp)
             return AmqpSession(self._broker, transport, options, authenticate, lambda: self._certified(transport) is not None)
 
-        return lambda: AmqpTransport(session, transport_limits, self.transports, self._admission, self.gathering)
+        return lambda: AmqpTransport(session, transport_limits, self.transports, self._admission, self.gathering, self._turns)
 
     # -- logins ------------------------------------------------------------------------------------------------------
 

@@ -31,3 +31,13 @@ class PausableOutput(Output, Protocol):
     def pause_reading(self) -> None: ...
 
     def resume_reading(self) -> None: ...
+
+
+class PatientOutput(PausableOutput, Protocol):
+    """Who has much to do has it done in several turns of the loop."""
+
+    def late(self) -> bool:
+        """Whether this turn has taken long enough: what is left waits for another."""
+
+    def wait_turn(self) -> None:
+        """The session's ``have_turn`` is called in it."""

@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, Protocol, cast
 
@@ -20,8 +19,7 @@ from .codec_spoken import spoken
 from .codec_tls import why
 from .gathering import Gathering
 from .handshakes import Admission
-from .native.codec import Frame, FrameDecoder, Op, ProtocolError
-from .native.session import NativeSession
+from .turns import Turns
 
 log = logging.getLogger("homing")
 
@@ -29,14 +27,12 @@ log = logging.getLogger("homing")
 _FLUSH_ABOVE: Final = 256 * 1024
 #: Connections with a heartbeat below this look after it themselves.
 _SELDOM_S: Final = 2.5
-#: When a turn of the loop has taken this long, a connection with more frames goes on in the next: others have something to say too.
-_TURN_S: Final = 0.005
+#: A read of no more bytes than this is acted on at once.
+_LITTLE: Final = 4096
 #: So long a peer has to hang up after a goodbye, as with RabbitMQ.
 _TO_HANG_UP_S: Final = 30.0
 #: What a connection takes by itself, about.
 CONNECTION_BYTES: Final = 16 * 1024
-#: After a read of this size the loop reads the same socket again, up to 32 times, before it looks at any other.
-_FULL_READ: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +52,9 @@ class Session(Protocol):
     """Any protocol's session, as far as every transport talks to it."""
 
     def lost(self) -> None: ...
+
+    def broken(self, error: Exception) -> None:
+        """What the peer sent cannot be acted on."""
 
     def heartbeat(self) -> None: ...
 
@@ -82,11 +81,13 @@ class SocketTransport(asyncio.Protocol):
         connections: set[SocketTransport],
         admission: Admission,
         gathering: Gathering,
+        turns: Turns,
     ) -> None:
         self._limits = limits
         self._connections = connections
         self._admission = admission
         self._gathering = gathering
+        self._turns = turns
         #: What it makes us hold beside what the broker knows of: frames that are not whole, and what the peer has not read.
         self.memory = gathering.owner()
         self._held = self._unsent = 0
@@ -94,6 +95,9 @@ class SocketTransport(asyncio.Protocol):
         self._stinted = False
         #: There is no room for its frame now.
         self._waits_for_room = False
+        #: It waits for its turn, with what came and is not looked at yet.
+        self._in_line = False
+        self._unread = b""
         #: The address it comes from, and the same with the port, for people.
         self.peer = self.place = ""
         #: Its password is being checked.
@@ -105,6 +109,8 @@ class SocketTransport(asyncio.Protocol):
         self._out_bytes = 0
         self._paused = False
         self._not_reading = False
+        #: The session has asked for that.
+        self._held_back = False
         self._received_before_login = 0
         self._logged_in = False
         self._deadline: asyncio.TimerHandle | None = None
@@ -149,6 +155,53 @@ class SocketTransport(asyncio.Protocol):
         self.end()
         return True
 
+    def data_received(self, data: bytes) -> None:
+        self._last_in = self._loop.time()
+        much = len(data) > _LITTLE
+        if self._unread or (much and self._turns.full() and not self._gathering.short):
+            self._unread += data
+            self._charge()
+            self.wait_turn()
+            return
+        try:
+            self._take_in(data)
+        except Exception as error:
+            self._any_session.broken(error)
+        if much:
+            self._turns.late()
+
+    def _take_in(self, data: bytes) -> None:
+        """Acts on what came."""
+        raise NotImplementedError
+
+    def _go_on(self) -> None:
+        """With what came before and had to wait."""
+
+    def late(self) -> bool:
+        """This turn of the loop has been long enough."""
+        return self._turns.late()
+
+    def wait_turn(self) -> None:
+        """What is left waits for another turn, and nothing is read meanwhile."""
+        if not self._in_line:
+            self._in_line = True
+            self._stop_reading()
+            self._turns.wait(self._have_turn)
+
+    def _have_turn(self) -> None:
+        self._in_line = False
+        if self._transport is None or self._transport.is_closing():
+            return
+        try:
+            self._go_on()
+            if self._unread and not self._in_line:
+                data, self._unread = self._unread, b""
+                self._charge()
+                self._take_in(data)
+        except Exception as error:
+            self._any_session.broken(error)
+        self._read_on()
+
     def pause_writing(self) -> None:
         self._paused = True
 
@@ -165,6 +218,7 @@ class SocketTransport(asyncio.Protocol):
         self._gathering.forget(self)
         # It does not wait for the collector.
         self._drop_input()
+        self._unread = b""
         self.memory.close()
         if isinstance(error, ssl.SSLError):
             log.warning("tls-failed: %s: %s", self.place, why(error))
@@ -214,8 +268,8 @@ class SocketTransport(asyncio.Protocol):
         log.warning("connection-refused: %s gave way to another: %s", self.place, refusal)
         self._hurried = True
         self._drop_input()
-        self._held, self._waits_for_room = 0, False
-        self.memory.hold(CONNECTION_BYTES + self._unsent)
+        self._held, self._waits_for_room, self._unread = 0, False, b""
+        self._charge()
         self._any_session.end(refusal.code, refusal.message, refusal.fix)
         if self._transport is not None:
             self.flush()
@@ -225,27 +279,30 @@ class SocketTransport(asyncio.Protocol):
         """What was half sent is let go."""
         raise NotImplementedError
 
+    def _charge(self) -> None:
+        self.memory.hold(CONNECTION_BYTES + self._held + self._unsent + len(self._unread))
+
     def _note_held(self, held: int, wanted: int, whole: bool) -> None:
         """Of frames that are not whole ``held`` bytes are here, of ``wanted``. ``whole``: what came before them is."""
         self._held = held
-        self.memory.hold(CONNECTION_BYTES + held + self._unsent)
+        self._charge()
         self._gathering.note(self, held, wanted, whole)
 
     def _note_unsent(self, unsent: int) -> None:
         self._unsent = unsent
-        self.memory.hold(CONNECTION_BYTES + self._held + unsent)
+        self._charge()
         if unsent and not self._stinted and self._transport is not None and self._gathering.short:
             # It is handed nothing more until it has read all of it.
             self._stinted = True
             self._transport.set_write_buffer_limits(high=0)
 
     def wait_for_room(self) -> None:
-        self.pause_reading()
         self._waits_for_room = True
+        self._stop_reading()
 
     def go_on(self) -> None:
         self._waits_for_room = False
-        self.resume_reading()
+        self._read_on()
 
     # -- Output: the session speaks ----------------------------------------------------------------------------------
 
@@ -333,17 +390,31 @@ class SocketTransport(asyncio.Protocol):
 
     def pause_reading(self) -> None:
         """What the peer sends waits in the socket from here on."""
+        self._held_back = True
+        self._stop_reading()
+
+    def resume_reading(self) -> None:
+        self._held_back = False
+        self._read_on()
+
+    def _stop_reading(self) -> None:
         if not self._not_reading and self._transport is not None:
             self._not_reading = True
             self._transport.pause_reading()
 
-    def resume_reading(self) -> None:
-        if self._waits_for_room and not (self._leaving or self._ending):
+    def _read_on(self) -> None:
+        """Unless something speaks against it; what comes after a goodbye is read in any case, and thrown away."""
+        if (self._waits or self._held_back) and not (self._leaving or self._ending):
             return
         if self._not_reading and self._transport is not None and not self._transport.is_closing():
             self._not_reading = False
             self._last_in = self._loop.time()
             self._transport.resume_reading()
+
+    @property
+    def _waits(self) -> bool:
+        """For its turn, or for room."""
+        return self._in_line or self._waits_for_room
 
     # -- once a heartbeat's time -------------------------------------------------------------------------------------
 
@@ -385,96 +456,3 @@ class SocketTransport(asyncio.Protocol):
 
     def goodbye(self, code: str, message: str, fix: str) -> None:
         self._any_session.end(code, message, fix)
-
-
-class NativeTransport(SocketTransport):
-    """A socket on which the native protocol is spoken."""
-
-    refuses_at_once: ClassVar[bool] = True
-    protocol: ClassVar[str] = "native"
-
-    def __init__(
-        self,
-        make_session: Callable[[SocketTransport], NativeSession],
-        limits: TransportLimits,
-        connections: set[SocketTransport],
-        admission: Admission,
-        gathering: Gathering,
-    ) -> None:
-        self._session = make_session(self)
-        super().__init__(self._session, limits, connections, admission, gathering)
-        self._decoder = FrameDecoder(limits.max_bytes_before_login)
-        #: Frames whose turn has not come yet; the socket is not read meanwhile.
-        self._postponed: list[Frame] = []
-
-    def resume_reading(self) -> None:
-        if self._leaving or self._ending or not (self._postponed or self._session.full):
-            super().resume_reading()
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        if self._postponed:
-            self._go_on()
-
-    def opened(self, heartbeat_ms: int) -> None:
-        super().opened(heartbeat_ms)
-        self._decoder.limit = self._limits.max_frame_bytes
-
-    def data_received(self, data: bytes) -> None:
-        self._last_in = self._loop.time()
-        if self._leaving or self._ending:
-            return
-        try:
-            if not self._logged_in:
-                if not self._received_before_login and self._is_foreign(data):
-                    return
-                self._received_before_login += len(data)
-                if self._received_before_login > self._limits.max_bytes_before_login:
-                    raise ProtocolError(
-                        "login-expected", "too much was sent before the login was done", "wait for WELCOME before sending more"
-                    )
-            decoder = self._decoder
-            frames = decoder.feed(data)
-            if decoder.buffered or self._held:
-                self._note_held(decoder.buffered, decoder.wanted, whole=bool(frames))
-            self._act_on(frames, len(data) >= _FULL_READ)
-        except Exception as error:
-            self._session.broken(error)
-
-    def _drop_input(self) -> None:
-        self._decoder, self._postponed = FrameDecoder(0), []
-
-    def _act_on(self, frames: list[Frame], more: bool = False) -> None:
-        """``more``: the socket has more to read, and would be read in this same turn."""
-        if self._postponed:
-            self._postponed += frames
-            return
-        if len(frames) < 2 and not more and not self._paused:
-            self._session.receive(frames)
-            return
-        # The loop's own time stands still during a turn.
-        until = self._loop.time() + _TURN_S
-        for number, frame in enumerate(frames):
-            if self._paused and frame[0] == Op.CALL:
-                # Who asks faster than it reads the answers is asked no more of us: it is heard again when it has read.
-                self._postponed = frames[number:]
-                self.pause_reading()
-                return
-            self._session.receive([frame])
-            if time.monotonic() > until and (more or number + 1 < len(frames)) and self._transport is not None:
-                self._postponed = frames[number + 1 :]
-                self.pause_reading()
-                self._loop.call_soon(self._go_on)
-                return
-
-    def _go_on(self) -> None:
-        """The next turn for frames that were too much for one."""
-        frames, self._postponed = self._postponed, []
-        transport = self._transport
-        if transport is None or transport.is_closing() or self._leaving or self._ending:
-            return
-        try:
-            self._act_on(frames)
-        except Exception as error:
-            self._session.broken(error)
-        self.resume_reading()

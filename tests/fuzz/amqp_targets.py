@@ -204,6 +204,11 @@ class Socket:
 
     def resume_reading(self) -> None: ...
 
+    def late(self) -> bool:
+        return False
+
+    def wait_turn(self) -> None: ...
+
 
 class Attack:
     """A broker, a good client's messages in it, and two hostile connections that come and go."""

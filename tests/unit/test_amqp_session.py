@@ -33,6 +33,8 @@ class Peer:
         self.reading = True
         self.heartbeat_ms: int | None = None
         self.writable = True
+        #: The loop's turn has taken long; how often the session waited for another.
+        self.is_late, self.waits = False, 0
         self.place = "127.0.0.1:4000"
         self.session = AmqpSession(
             world.broker, self, AmqpOptions("RabbitMQ", "3.13.7", broker_version="0.1", **options), self._authenticate
@@ -60,6 +62,12 @@ class Peer:
 
     def resume_reading(self) -> None:
         self.reading = True
+
+    def late(self) -> bool:
+        return self.is_late
+
+    def wait_turn(self) -> None:
+        self.waits += 1
 
     # -- the client
 
@@ -399,6 +407,24 @@ def test_without_credit_a_publisher_is_not_read_and_told_why(world: World) -> No
     world.broker.flow.relieve()
     assert [name for name, _ in peer.methods()] == ["connection.unblocked"]
     assert peer.reading
+
+
+def test_methods_that_take_long_are_acted_on_in_several_turns(world: World) -> None:
+    peer = Peer(world)
+    peer.log_in()
+    peer.call(1, "channel.open", "")
+    peer.is_late = True
+    declared = b"".join([method_frame(1, "queue.declare", 0, name, False, False, False, False, False, {}) for name in "abc"])
+    assert [values[0] for _, values in peer.send(declared)] == ["a"]
+    assert (peer.reading, peer.waits) == (False, 1)
+    peer.session.have_turn()
+    assert [values[0] for _, values in peer.methods()] == ["b"]
+    peer.is_late = False
+    peer.session.have_turn()
+    assert [values[0] for _, values in peer.methods()] == ["c"]
+    assert (peer.reading, peer.waits) == (True, 2)
+    peer.session.have_turn()
+    assert peer.methods() == []
 
 
 # -- anything at all ---------------------------------------------------------------------------------------------------

@@ -17,7 +17,9 @@ from homing.broker.protocols.gathering import Gathering
 from homing.broker.protocols.handshakes import Admission, AdmissionLimits
 from homing.broker.protocols.native.codec import Op, encode
 from homing.broker.protocols.native.session import NativeOptions, NativeSession
-from homing.broker.protocols.transport import NativeTransport, SocketTransport, TransportLimits
+from homing.broker.protocols.native.transport import NativeTransport
+from homing.broker.protocols.transport import SocketTransport, TransportLimits
+from homing.broker.protocols.turns import Turns
 from tests.model.world import World
 
 LIMITS = TransportLimits(login_timeout_ms=10_000)
@@ -42,11 +44,16 @@ class Loop(asyncio.SelectorEventLoop):
 Sockets = set[SocketTransport]
 
 
+def _shared(world: World) -> tuple[Admission, Gathering, Turns]:
+    loop = asyncio.get_running_loop()
+    return Admission(AdmissionLimits()), Gathering(world.broker.memory, loop.time), Turns(loop.call_soon, loop.time)
+
+
 def _amqp(world: World, sockets: Sockets) -> AmqpTransport:
     def make(output: Any) -> AmqpSession:
         return AmqpSession(world.broker, output, AmqpOptions("RabbitMQ", "3.13.7"), lambda user, password, done: done(user))
 
-    return AmqpTransport(make, LIMITS, sockets, Admission(AdmissionLimits()), Gathering(world.broker.memory, lambda: 0.0))
+    return AmqpTransport(make, LIMITS, sockets, *_shared(world))
 
 
 def _native(world: World, sockets: Sockets) -> NativeTransport:
@@ -54,7 +61,7 @@ def _native(world: World, sockets: Sockets) -> NativeTransport:
         options = NativeOptions("model", "test")
         return NativeSession(world.broker, output, options, lambda user, password, done: done(""), lambda *call: False)
 
-    return NativeTransport(make, LIMITS, sockets, Admission(AdmissionLimits()), Gathering(world.broker.memory, lambda: 0.0))
+    return NativeTransport(make, LIMITS, sockets, *_shared(world))
 
 
 PROTOCOLS: dict[str, tuple[Callable[[World, Sockets], SocketTransport], bytes, bytes]] = {

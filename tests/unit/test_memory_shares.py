@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,9 @@ from homing.broker.protocols.gathering import Gathering
 from homing.broker.protocols.handshakes import Admission, AdmissionLimits
 from homing.broker.protocols.native.codec import Op
 from homing.broker.protocols.native.session import NativeOptions, NativeSession
-from homing.broker.protocols.transport import NativeTransport, TransportLimits
+from homing.broker.protocols.native.transport import NativeTransport
+from homing.broker.protocols.transport import TransportLimits
+from homing.broker.protocols.turns import Turns
 from homing.broker.steps import at_once
 from tests.model.test_throttle import Client, crowd, sender
 from tests.model.world import World
@@ -153,7 +156,10 @@ async def test_who_does_not_read_gets_nothing_more_where_only_messages_have_room
         return NativeSession(world.broker, output, NativeOptions("b", "test"), lambda user, password, done: done(""), lambda *call: False)
 
     limits = TransportLimits(max_unread_bytes=100_000)
-    transport = NativeTransport(make, limits, set(), Admission(AdmissionLimits()), Gathering(memory, lambda: 0.0))
+    loop = asyncio.get_running_loop()
+    transport = NativeTransport(
+        make, limits, set(), Admission(AdmissionLimits()), Gathering(memory, loop.time), Turns(loop.call_soon, loop.time)
+    )
     transport.connection_made(socket)  # type: ignore[arg-type]
     assert socket.high == 100_000
     before = memory.by_kind[Kind.CONNECTIONS]

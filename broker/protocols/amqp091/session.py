@@ -16,7 +16,7 @@ from ...core.message import MessageReference
 from ...core.producer import Producer
 from ...errors import Refused
 from ...shares import Share, least
-from ..output import PausableOutput
+from ..output import PatientOutput
 from .channels import Channels
 from .codec import (
     HEARTBEAT_FRAME,
@@ -65,7 +65,7 @@ class AmqpSession(AmqpConnection):
     def __init__(
         self,
         broker: Broker,
-        output: PausableOutput,
+        output: PatientOutput,
         options: AmqpOptions,
         authenticate: Authenticate,
         has_certificate: Callable[[], bool] = lambda: False,
@@ -87,6 +87,8 @@ class AmqpSession(AmqpConnection):
         #: How often deliveries were given back that are not on disk yet, and whether a method waits for that.
         self._giving_back = 0
         self._waits_for_returns = False
+        #: What is left waits for another turn of the loop.
+        self._waits_for_turn = False
         self._notifies_blocked = False
         #: We have sent connection.close: the answer to it is all that counts now.
         self._closed_by_us = False
@@ -158,6 +160,12 @@ class AmqpSession(AmqpConnection):
             self.receive(data)
         if not self.postponed and not self.producer.waiting:
             self._output.resume_reading()
+
+    def have_turn(self) -> None:
+        """The turn that it waited for, if it did."""
+        if self._waits_for_turn:
+            self._waits_for_turn = False
+            self.go_on()
 
     @property
     def postponed(self) -> bool:
@@ -238,6 +246,11 @@ class AmqpSession(AmqpConnection):
             if handler is None:
                 raise AmqpError(503, f"COMMAND_INVALID - {METHODS[number].name} is not for a client to send here", number)
             handler(channel, event.values)
+        if self._deferred is None and self._output.late():
+            # A read may hold very many of these.
+            self.defer()
+            self._waits_for_turn = True
+            self._output.wait_turn()
 
     # -- the connection's life ---------------------------------------------------------------------------------------
 
