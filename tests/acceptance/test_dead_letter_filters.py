@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +16,15 @@ import pytest
 
 import homing
 from homing.client import AckMode, Connection
-from tests.acceptance.semantics_support import holds, name, receive, running, send
+from tests.acceptance.semantics_support import holds, name, receive, send
 from tests.process import ROOT, HomingCommand, Server
 
 COUNT = 60
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    settings = {"#": {"max-delivery-attempts": 1, "message-key-property": "customer"}}
-    # Few stay in memory: the filter finds the others on disk.
-    with running(tmp_path_factory.mktemp("filters"), settings, limits={"window-messages": 10}) as started:
-        yield started
+SETTINGS: dict[str, Any] = {"#": {"max-delivery-attempts": 1, "message-key-property": "customer"}}
+# Few stay in memory: the filter finds the others on disk.
+OPTIONS: dict[str, Any] = {"limits": {"window-messages": 10}}
 
 
 async def die(connection: Connection, queue: str) -> None:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 import homing
 from homing.analytics.input.inputs import parse_manifest
 from homing.client import AckMode, Connection
 from homing.journal.read.queries import JournalReader
-from tests.acceptance.semantics_support import history, holds, name, receive, running, send, until
+from tests.acceptance.semantics_support import history, holds, name, receive, send, until
 from tests.process import HomingCommand, Server
 
 SETTINGS: dict[str, Any] = {
@@ -23,12 +20,6 @@ SETTINGS: dict[str, Any] = {
     "kept.#": {"dead-letter-retention": 1},
     "many.#": {"dead-letter-quota": 10},
 }
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("life"), SETTINGS) as started:
-        yield started
 
 
 async def die(connection: Connection, queue: str, number: int) -> list[int]:

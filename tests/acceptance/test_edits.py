@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,10 @@ from tests.amqp_support import AMQP, amqp_port
 from tests.process import HomingCommand, Server
 
 COUNT = 30
-DEAD = {"#": {"max-delivery-attempts": 1, "signature-properties": ["signature"]}}
+SETTINGS = {"#": {"max-delivery-attempts": 1, "signature-properties": ["signature"]}}
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("edits"), DEAD, limits={"window-messages": 10}, **AMQP) as started:
-        yield started
+OPTIONS: dict[str, Any] = {"limits": {"window-messages": 10}} | AMQP
 
 
 async def die(connection: Connection, queue: str, count: int = COUNT, **properties: Any) -> list[int]:
@@ -219,7 +215,7 @@ async def test_the_command_line(connection: Connection, server: Server, tmp_path
 
 
 async def test_edits_survive_a_kill(tmp_path: Path) -> None:
-    with running(tmp_path, DEAD, limits={"window-messages": 5}) as server:
+    with running(tmp_path, SETTINGS, limits={"window-messages": 5}) as server:
         async with homing.connect(server.url) as connection:
             numbers = await die(connection, "q", 12)
             copies = [await connection.edit(number, properties={"region": "us"}) for number in numbers[:6]]

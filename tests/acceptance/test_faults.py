@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,7 @@ from homing.journal.store.directory import DATABASE_NAME
 from tests.acceptance.semantics_support import holds, name, receive, running, send, until
 from tests.process import HomingCommand, Server
 
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("faults"), {"#": {"max-delivery-attempts": 2}, "later.#": {"redelivery-delay": "1h"}}) as started:
-        yield started
+SETTINGS: dict[str, Any] = {"#": {"max-delivery-attempts": 2}, "later.#": {"redelivery-delay": "1h"}}
 
 
 async def groups(connection: Connection, queue: str) -> dict[str, dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,8 @@ from tests.process import HomingCommand, Server
 COUNT = 50
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    settings = {"#": {"max-delivery-attempts": 1}, "twice.#": {"max-delivery-attempts": 2}}
-    with running(tmp_path_factory.mktemp("redrives"), settings, limits={"window-messages": 10}) as started:
-        yield started
+SETTINGS: dict[str, Any] = {"#": {"max-delivery-attempts": 1}, "twice.#": {"max-delivery-attempts": 2}}
+OPTIONS: dict[str, Any] = {"limits": {"window-messages": 10}}
 
 
 async def die(connection: Connection, queue: str, count: int = COUNT) -> str:

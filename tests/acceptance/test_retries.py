@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,9 @@ COUNT = 40
 HOUR_MS = 3_600_000
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    settings = {"#": {"redelivery-delay": "2h", "max-delivery-attempts": 5, "message-key-property": "customer"}}
-    # Most of what waits is on disk only.
-    with running(tmp_path_factory.mktemp("retries"), settings, limits={"window-messages": 10, "window-scheduled": 10}) as started:
-        yield started
+SETTINGS: dict[str, Any] = {"#": {"redelivery-delay": "2h", "max-delivery-attempts": 5, "message-key-property": "customer"}}
+# Most of what waits is on disk only.
+OPTIONS: dict[str, Any] = {"limits": {"window-messages": 10, "window-scheduled": 10}}
 
 
 async def fail(connection: Connection, queue: str, **options: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +35,6 @@ SETTINGS: dict[str, Any] = {
     "brief.#": {"auto-delete-queues-delay": 200},
     "news.#": {"default-address-routing-type": "multicast"},
 }
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("addresses"), SETTINGS) as started:
-        yield started
 
 
 async def declare(connection: Connection, **arguments: Any) -> dict[str, Any]:

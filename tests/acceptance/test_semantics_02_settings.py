@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +13,13 @@ from homing.client import CallError, Connection
 from tests.acceptance.semantics_support import fail, history, holds, look, name, queue, running, send, settled
 from tests.process import HomingCommand, Server
 
-LAYERS: dict[str, Any] = {
+SETTINGS: dict[str, Any] = {
     "#": {"redelivery-delay": "1h", "max-delivery-attempts": 2},
     "orders.#": {"max-delivery-attempts": 3},
     "orders.*": {"max-delivery-attempts": 4},
     "*.eu": {"max-delivery-attempts": 5, "max-redelivery-records": 7},
     "orders.eu.paris": {"max-delivery-attempts": 6},
 }
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("settings"), LAYERS) as started:
-        yield started
 
 
 async def setting(connection: Connection, address: str, key: str) -> tuple[Any, str]:
@@ -91,7 +84,7 @@ def change(server: Server, settings: dict[str, Any]) -> None:
 
 
 async def test_a_reload_moves_no_due_time_and_applies_at_the_next_failure(tmp_path: Path) -> None:
-    with running(tmp_path, LAYERS) as server:
+    with running(tmp_path, SETTINGS) as server:
         async with client.connect(server.url) as connection:
             await send(connection, "orders", 1, 2)
             await fail(connection, "orders", 1)
@@ -110,7 +103,7 @@ async def test_a_reload_moves_no_due_time_and_applies_at_the_next_failure(tmp_pa
 
 
 async def test_a_reload_is_all_or_nothing(tmp_path: Path) -> None:
-    with running(tmp_path, LAYERS) as server:
+    with running(tmp_path, SETTINGS) as server:
         async with client.connect(server.url) as connection:
             change(server, {"orders.#": {"max-delivery-attempts": 77}, "bad": {"redelivery-delay": "soon"}})
             with pytest.raises(CallError) as refused:
@@ -122,7 +115,7 @@ async def test_a_reload_is_all_or_nothing(tmp_path: Path) -> None:
 async def test_a_reload_trims_and_frees_what_is_parked(tmp_path: Path) -> None:
     lost = {"dead-letter-address": "absent", "auto-create-dead-letter-resources": False, "max-delivery-attempts": 1}
     nowhere = {"dead-letter-address": None, "max-delivery-attempts": 1}
-    with running(tmp_path, {**LAYERS, "lost": lost, "nowhere": nowhere}) as server:
+    with running(tmp_path, {**SETTINGS, "lost": lost, "nowhere": nowhere}) as server:
         async with client.connect(server.url) as connection:
             for address in ("lost", "nowhere"):
                 await send(connection, address, 1)
@@ -139,7 +132,7 @@ async def test_a_reload_trims_and_frees_what_is_parked(tmp_path: Path) -> None:
 
 
 async def test_what_only_a_restart_can_change_stays(tmp_path: Path) -> None:
-    with running(tmp_path, LAYERS) as server:
+    with running(tmp_path, SETTINGS) as server:
         async with client.connect(server.url) as connection:
             before = await connection.call("settings")
             server.config |= {"native": {"port": 1}, "broker": {"memory-limit": "1GiB"}, "limits": {"max-queues": 7, "window-messages": 77}}

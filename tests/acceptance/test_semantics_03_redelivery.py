@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +46,6 @@ SETTINGS: dict[str, Any] = {
     "at-once.#": {"redelivery-delay": 0},
     "long.#": {"max-delivery-attempts": 3, "redelivery-delay": "1m"},
 }
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("redelivery"), SETTINGS) as started:
-        yield started
 
 
 @pytest.mark.parametrize(

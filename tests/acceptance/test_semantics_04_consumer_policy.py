@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from tests.acceptance.semantics_support import (
     receive,
     receive_all,
     recorded_delay,
-    running,
     send,
     settled,
 )
@@ -43,12 +41,6 @@ SETTINGS: dict[str, Any] = {
     },
 }
 FOR_EVER = {"maximum_redeliveries": -1}
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("policies"), SETTINGS) as started:
-        yield started
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +39,6 @@ SETTINGS: dict[str, Any] = {
     "hasty.#": {"consumer-timeout": 300, "redelivery-delay": 60_000},
     "persisted.#": {"persist-delivery-count-before-delivery": True},
 }
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("counters"), SETTINGS) as started:
-        yield started
 
 
 async def counts(connection: Connection, address: str, messages: int = 1) -> list[tuple[int, int]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +34,6 @@ from tests.process import Server
 
 SETTINGS: dict[str, Any] = {"slow.#": {"redelivery-delay": 60_000}, "capped.#": {"max-nack-delay": "1h"}}
 AN_HOUR_MS = 3_600_000
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("modes"), SETTINGS) as started:
-        yield started
 
 
 @pytest.fixture

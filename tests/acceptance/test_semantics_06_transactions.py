@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +38,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("transactions"), SETTINGS, limits={"max-transaction-operations": 50}) as started:
-        yield started
+OPTIONS: dict[str, Any] = {"limits": {"max-transaction-operations": 50}}
 
 
 def texts(entries: list[dict[str, Any]]) -> list[bytes]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,7 +21,6 @@ from tests.acceptance.semantics_support import (
     queue,
     receive,
     receive_all,
-    running,
     send,
     settled,
     until,
@@ -36,12 +34,6 @@ SETTINGS: dict[str, Any] = {
     "mortal.#": {"expiry-address": "EXPIRED", "auto-create-expiry-resources": True},
     "narrow.#": {"consumer-prefetch": 7},
 }
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("windows"), SETTINGS) as started:
-        yield started
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +24,6 @@ SETTINGS: dict[str, Any] = {
     "secret.#": {"traceback-redactions": ["password=\\S+", "[0-9a-f-]{20}KEY"], "max-traceback-bytes": 2000},
     "silent.#": {"keep-tracebacks": False},
 }
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("reasons"), SETTINGS) as started:
-        yield started
 
 
 async def attempts_of(connection: Connection, message_id: int) -> list[dict[str, Any]]:

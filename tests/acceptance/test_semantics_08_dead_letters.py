@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +48,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("letters"), SETTINGS, broker={"max-hops": 4, "parked-retry": "300ms"}) as started:
-        yield started
+OPTIONS: dict[str, Any] = {"broker": {"max-hops": 4, "parked-retry": "300ms"}}
 
 
 async def dead_letter(connection: Connection, address: str, **options: Any) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,12 +38,6 @@ SETTINGS: dict[str, Any] = {
     "full.#": {"max-length": 3, "overflow": "reject-publish"},
     "persisted.#": {"persist-delivery-count-before-delivery": True},
 }
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("survival"), SETTINGS) as started:
-        yield started
 
 
 async def _is(value: bool) -> bool:

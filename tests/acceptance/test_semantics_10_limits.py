@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,12 +48,6 @@ SETTINGS: dict[str, Any] = {
     "bytes.#": {"max-length-bytes": 1000, "overflow": "reject-publish"},
     "plain.mortal": {},
 }
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("limits"), SETTINGS) as started:
-        yield started
 
 
 # -- expiry ----------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +29,6 @@ SETTINGS: dict[str, Any] = {
     "#": {"max-delivery-attempts": 2},
     "nowhere.#": {"dead-letter-address": None, "without-dead-letter-address": "drop"},
 }
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("history"), SETTINGS) as started:
-        yield started
 
 
 @tried_again

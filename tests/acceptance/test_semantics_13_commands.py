@@ -9,7 +9,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -20,12 +19,6 @@ from homing.client import blocking
 from homing.journal.store.directory import DATABASE_NAME
 from tests.acceptance.semantics_support import running
 from tests.process import ROOT, HomingCommand, Server
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("commands")) as started:
-        yield started
 
 
 def serve(directory: Path, *arguments: str) -> subprocess.Popen[str]:

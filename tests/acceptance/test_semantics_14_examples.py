@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +51,6 @@ SETTINGS: dict[str, Any] = {
     "five.endless.#": {"max-delivery-attempts": -1},
     "eight.persisted.#": {"persist-delivery-count-before-delivery": True},
 }
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("examples"), SETTINGS) as started:
-        yield started
 
 
 async def test_example_1_a_delay_that_doubles_up_to_its_cap(connection: Connection) -> None:

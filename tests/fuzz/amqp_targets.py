@@ -27,6 +27,7 @@ from homing.broker.protocols.amqp091.options import AmqpOptions
 from homing.broker.protocols.amqp091.session import AmqpSession
 from tests.fuzz.journal_words import check_batch
 from tests.model.world import World
+from tests.session_support import Transport
 
 Item = TypeVar("Item")
 _PUBLISH: Final = METHODS[NUMBER["basic.publish"]]
@@ -180,34 +181,14 @@ class Hostile:
         return {self.chance.choice(FIELDS): self.chance.choice(ODD) for _ in range(self.chance.choice((0, 0, 1, 2, 4)))}
 
 
-class Socket:
+class Socket(Transport):
     """The transport's side: counts, and remembers whether it ended."""
 
     def __init__(self) -> None:
         self.written = 0
-        self.ended = False
-        self.writable = True
-        self.place = ""
 
     def write(self, data: bytes) -> None:
         self.written += len(data)
-
-    def end(self) -> None:
-        self.ended = True
-
-    leave = end
-
-    def opened(self, heartbeat_ms: int) -> None:
-        assert heartbeat_ms >= 0
-
-    def pause_reading(self) -> None: ...
-
-    def resume_reading(self) -> None: ...
-
-    def late(self) -> bool:
-        return False
-
-    def wait_turn(self) -> None: ...
 
 
 class Attack:

@@ -10,13 +10,9 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
 
 from homing.broker.broker import Broker
-from homing.broker.config.changes import Change
 from homing.broker.core.settings.address_settings import AddressSettingsRepository
-from homing.broker.errors import Refused
 from homing.broker.management.calls import Calls
 from homing.broker.protocols.native.codec import FrameDecoder, Op, ProtocolError, encode
 from homing.broker.protocols.native.session import NativeOptions, NativeSession
@@ -24,84 +20,10 @@ from tests.faults.hostile import check_words
 from tests.fuzz.journal_words import check_batch
 from tests.fuzz.native_frames import Frames
 from tests.model.world import DictJournal
+from tests.session_support import FrameTransport, NoHost
 
 SECONDS = float(os.environ.get("HOMING_FUZZ_SECONDS", "4"))
 SEED = int(os.environ.get("HOMING_SEED", "20261121"))
-
-
-class Socket:
-    """The transport's side: keeps what is written as frames, and whether it ended."""
-
-    def __init__(self) -> None:
-        self.decoder = FrameDecoder(1 << 30)
-        self.frames: list[list[Any]] = []
-        self.ended = False
-        self.writable = True
-        self.place = ""
-
-    def write(self, data: bytes) -> None:
-        self.frames += self.decoder.feed(data)
-
-    def end(self) -> None:
-        self.ended = True
-
-    leave = end
-
-    def opened(self, heartbeat_ms: int) -> None:
-        assert heartbeat_ms >= 0
-
-    def pause_reading(self) -> None: ...
-
-    def resume_reading(self) -> None: ...
-
-
-class NoHost:
-    def history(self, message_id: int) -> dict[str, Any] | None:
-        return None
-
-    def last_attempts(self, entries: list[tuple[int, int]]) -> list[dict[str, Any] | None]:
-        return [None for _ in entries]
-
-    def fault_lives(self) -> dict[int, dict[str, int]]:
-        return {}
-
-    def failures(self, since_ms: int, most: int) -> Iterator[Any]:
-        return iter(())
-
-    def fault_counts(self) -> dict[str, Any]:
-        return {"faults": {}, "dead": [], "queues": {}}
-
-    def count_chosen(self, queue_id: int, which: Any) -> dict[tuple[int, str | None], int]:
-        return {}
-
-    def first_and_last(self, queue_ids: list[int]) -> dict[int, tuple[int, int]]:
-        return {}
-
-    def calendar(self, queue_ids: list[int], now_ms: int, parts: Sequence[tuple[int, int]]) -> dict[int, int]:
-        return {}
-
-    def describe_fault(self, fault_ids: list[int]) -> dict[str, Any]:
-        return {"text": "", "traceback": "", "hours": [0] * 24}
-
-    def committed(self, transaction_id: str) -> bool:
-        return False
-
-    def settings_in_force(self) -> dict[str, Any]:
-        return {}
-
-    def record_settings(self) -> None: ...
-
-    def statistics(self) -> dict[str, Any]:
-        return {}
-
-    def sockets(self) -> dict[object, Any]:
-        return {}
-
-    async def reload(self) -> list[Change]:
-        raise Refused("no-config-file", "there is none", "none is needed")
-
-    async def backup(self, name: str) -> dict[str, Any]:
-        raise Refused("backup-name", "there is no journal", "none is needed")
 
 
 class House:
@@ -123,8 +45,8 @@ class House:
         assert [Op.CONFIRM, 1, 20] in socket.frames
         self.hostile, self.socket = self.session()
 
-    def session(self) -> tuple[NativeSession, Socket]:
-        socket = Socket()
+    def session(self) -> tuple[NativeSession, FrameTransport]:
+        socket = FrameTransport()
         session = NativeSession(self.broker, socket, NativeOptions("id", "fuzz"), lambda user, password, done: done(""), self.calls.run)
         session.receive(
             [[Op.HELLO, "homing", 1, {"client_id": f"c{self.chance.randrange(1 << 60)}", "joins_bodies": self.chance.random() < 0.5}]]

@@ -2,97 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
 
 import pytest
 
 from homing.broker.broker import Broker
-from homing.broker.config.changes import Change
 from homing.broker.core.settings.address_settings import AddressSettingsRepository
-from homing.broker.errors import Refused
 from homing.broker.limits import BrokerLimits
 from homing.broker.management.calls import Calls
 from homing.broker.protocols.native.codec import FrameDecoder, Op, ProtocolError, encode
 from homing.broker.protocols.native.fields import largest_message
 from homing.broker.protocols.native.session import NativeOptions, NativeSession
 from tests.model.world import DictJournal
+from tests.session_support import FrameTransport, NoHost
 
 MAX_FRAME = 1024 * 1024
-
-
-class Socket:
-    def __init__(self, limit: int) -> None:
-        self.decoder = FrameDecoder(limit)  # refuses what a client would refuse
-        self.frames: list[list[Any]] = []
-        self.writable = True
-        self.place = "127.0.0.1:4000"
-
-    def write(self, data: bytes) -> None:
-        self.frames += self.decoder.feed(data)
-
-    def end(self) -> None: ...
-
-    def leave(self) -> None: ...
-
-    def opened(self, heartbeat_ms: int) -> None: ...
-
-    def of(self, op: Op) -> list[list[Any]]:
-        return [frame for frame in self.frames if frame[0] == op]
-
-    def pause_reading(self) -> None: ...
-
-    def resume_reading(self) -> None: ...
-
-
-class NoHost:
-    def history(self, message_id: int) -> dict[str, Any] | None:
-        return None
-
-    def last_attempts(self, entries: list[tuple[int, int]]) -> list[dict[str, Any] | None]:
-        return [None for _ in entries]
-
-    def fault_lives(self) -> dict[int, dict[str, int]]:
-        return {}
-
-    def failures(self, since_ms: int, most: int) -> Iterator[Any]:
-        return iter(())
-
-    def fault_counts(self) -> dict[str, Any]:
-        return {"faults": {}, "dead": [], "queues": {}}
-
-    def count_chosen(self, queue_id: int, which: Any) -> dict[tuple[int, str | None], int]:
-        return {}
-
-    def first_and_last(self, queue_ids: list[int]) -> dict[int, tuple[int, int]]:
-        return {}
-
-    def calendar(self, queue_ids: list[int], now_ms: int, parts: Sequence[tuple[int, int]]) -> dict[int, int]:
-        return {}
-
-    def describe_fault(self, fault_ids: list[int]) -> dict[str, Any]:
-        return {"text": "", "traceback": "", "hours": [0] * 24}
-
-    def committed(self, transaction_id: str) -> bool:
-        return False
-
-    def record_settings(self) -> None: ...
-
-    def statistics(self) -> dict[str, Any]:
-        return {}
-
-    def sockets(self) -> dict[object, Any]:
-        return {}
-
-    def settings_in_force(self) -> dict[str, Any]:
-        return {}
-
-    async def reload(self) -> list[Change]:
-        raise Refused("no-config-file", "there is none", "none is needed")
-
-    async def backup(self, name: str) -> dict[str, Any]:
-        raise Refused("backup-name", "there is no journal", "none is needed")
 
 
 class House:
@@ -102,8 +27,8 @@ class House:
         self.broker = Broker(self.journal, AddressSettingsRepository({}), lambda: self.now_ms, Random(1), lambda: None, limits)
         self.calls = Calls(self.broker, NoHost())
 
-    def session(self, client_id: str, limit: int = MAX_FRAME, **more: Any) -> tuple[NativeSession, Socket]:
-        socket = Socket(limit)
+    def session(self, client_id: str, limit: int = MAX_FRAME, **more: Any) -> tuple[NativeSession, FrameTransport]:
+        socket = FrameTransport(limit)
         options = NativeOptions("id", "test", max_frame_bytes=limit)
         session = NativeSession(self.broker, socket, options, lambda user, password, done: done(""), self.calls.run)
         session.receive([[Op.HELLO, "homing", 1, {"client_id": client_id, **more}]])
@@ -129,7 +54,7 @@ def test_small_messages_in_front_of_a_large_one_do_not_make_a_frame_that_no_clie
     assert sum(len(frame[3]) for frame in socket.of(Op.DELIVER)) == 201
 
 
-def _handed_over(socket: Socket) -> list[tuple[Any, ...]]:
+def _handed_over(socket: FrameTransport) -> list[tuple[Any, ...]]:
     """(tag, everything DELIVER says of the message, with its defaults), whichever frame it came in."""
     found: list[tuple[Any, ...]] = []
     for frame in socket.frames:
@@ -188,7 +113,7 @@ def test_what_are_no_bodies(fields: list[Any]) -> None:
     assert caught.value.code == "malformed-frame"
 
 
-def _conversation(seed: int, joins: bool) -> Socket:
+def _conversation(seed: int, joins: bool) -> FrameTransport:
     """What a consumer is sent that fails some of what it got, while messages of many kinds come."""
     rng, house = Random(seed), House()
     session, socket = house.session("one", joins_bodies=joins)

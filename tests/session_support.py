@@ -1,0 +1,96 @@
+"""What stands on both sides of a session without a socket and a server: what it writes is kept, and calls find nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from homing.broker.config.changes import Change
+from homing.broker.errors import Refused
+from homing.broker.protocols.native.codec import FrameDecoder
+
+
+class Transport:
+    writable = True
+    place = "127.0.0.1:4000"
+    ended = False
+
+    def end(self) -> None:
+        self.ended = True
+
+    leave = end
+
+    def opened(self, heartbeat_ms: int) -> None:
+        assert heartbeat_ms >= 0
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def late(self) -> bool:
+        return False
+
+    def wait_turn(self) -> None: ...
+
+
+class FrameTransport(Transport):
+    """Keeps frames; refuses what a client with this ``limit`` would refuse."""
+
+    def __init__(self, limit: int = 1 << 30) -> None:
+        self.decoder = FrameDecoder(limit)
+        self.frames: list[list[Any]] = []
+
+    def write(self, data: bytes) -> None:
+        self.frames += self.decoder.feed(data)
+
+    def of(self, op: int) -> list[list[Any]]:
+        return [frame for frame in self.frames if frame[0] == op]
+
+
+class NoHost:
+    def history(self, message_id: int) -> dict[str, Any] | None:
+        return None
+
+    def last_attempts(self, entries: list[tuple[int, int]]) -> list[dict[str, Any] | None]:
+        return [None for _ in entries]
+
+    def fault_lives(self) -> dict[int, dict[str, int]]:
+        return {}
+
+    def failures(self, since_ms: int, most: int) -> Iterator[Any]:
+        return iter(())
+
+    def fault_counts(self) -> dict[str, Any]:
+        return {"faults": {}, "dead": [], "queues": {}}
+
+    def count_chosen(self, queue_id: int, which: Any) -> dict[tuple[int, str | None], int]:
+        return {}
+
+    def first_and_last(self, queue_ids: list[int]) -> dict[int, tuple[int, int]]:
+        return {}
+
+    def calendar(self, queue_ids: list[int], now_ms: int, parts: Sequence[tuple[int, int]]) -> dict[int, int]:
+        return {}
+
+    def describe_fault(self, fault_ids: list[int]) -> dict[str, Any]:
+        return {"text": "", "traceback": "", "hours": [0] * 24}
+
+    def committed(self, transaction_id: str) -> bool:
+        return False
+
+    def record_settings(self) -> None: ...
+
+    def statistics(self) -> dict[str, Any]:
+        return {}
+
+    def sockets(self) -> dict[object, Any]:
+        return {}
+
+    def settings_in_force(self) -> dict[str, Any]:
+        return {}
+
+    async def reload(self) -> list[Change]:
+        raise Refused("no-config-file", "there is none", "none is needed")
+
+    async def backup(self, name: str) -> dict[str, Any]:
+        raise Refused("backup-name", "there is no journal", "none is needed")
