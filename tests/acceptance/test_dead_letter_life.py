@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -62,8 +63,8 @@ async def test_beyond_its_quota_the_oldest_of_a_source_are_archived_and_go(conne
     assert bodies == [(number, str(at).encode(), '{"k": 1}') for at, number in enumerate(died[:5])]
     reported = (await history(connection, died[0]))["outcomes"][-1]
     assert (reported["queue"], reported["outcome"], reported["reason"]) == (f"DLQ.{few}", "dropped", "dead-letter-quota")
-    log = server.log_path.read_text()
-    assert f" of {few} (owner team-few, runbook https://wiki.example/few), the oldest, by dead-letter-quota; archived in" in log
+    whose = f" of {few} (owner team-few, runbook https://wiki.example/few)"
+    await asyncio.to_thread(server.logged, f"{whose}, the oldest, by dead-letter-quota; archived in")
     assert (await connection.call("queue", queue=f"DLQ.{few}"))["dropped"] == 5
     command = HomingCommand(tmp_path)
     lying = {each["queue"]: each for each in command.json("dead", "list", url=server.url)}
