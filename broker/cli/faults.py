@@ -63,7 +63,7 @@ def list_faults(
 
 def _draw(found: list[dict[str, Any]]) -> RenderableType:
     if not found:
-        return "[dim]nothing has failed[/]"
+        return "[dim]there is no fault[/]"
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("fault", "queue", "error"):
         table.add_column(heading)

@@ -90,10 +90,14 @@ async def ended(connection: Any, job: dict[str, Any]) -> dict[str, Any]:
     """Its map then; a terminal shows how far it is meanwhile."""
     with progress_bar(counted=False) as progress:
         task = progress.add_task("", total=None)
-        while job["state"] in ("running", "paused"):
-            progress.update(task, description=_progress(job))
-            await asyncio.sleep(_LOOK_S)
-            job = await connection.call("redrive-status", redrive=job["job_id"])
+        try:
+            while job["state"] in ("running", "paused"):
+                progress.update(task, description=_progress(job))
+                await asyncio.sleep(_LOOK_S)
+                job = await connection.call("redrive-status", redrive=job["job_id"])
+        except asyncio.CancelledError:
+            note(f"redrive {job['job_id']} goes on by itself; homing redrives cancel {job['job_id']} ends it")
+            raise
     return job
 
 

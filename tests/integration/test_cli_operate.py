@@ -195,6 +195,16 @@ def test_what_is_watched_is_shown_again_until_ctrl_c(broker: Server) -> None:
     assert (code, shown.count("unsettled") >= 2) == (0, True)
 
 
+def test_who_waits_for_a_redrive_may_leave_it(shell: HomingCommand, broker: Server) -> None:
+    shell("send", "left.alone", "--body", "x", "--count", "2")
+    shell("receive", "left.alone", "--count", "4", "--fail", "no", "--timeout", "5s")
+    wait_until("both are dead", lambda: queue(shell, "DLQ.left.alone").get("messages") == 2)
+    code, shown = on_a_terminal(broker.url, ["redrives", "start", "DLQ.left.alone", "--canary", "1", "--wait"], until="1 sent")
+    (job,) = [each for each in shell.json("redrives") if each["queue"] == "DLQ.left.alone"]
+    assert (code, f"redrive {job['job_id']} goes on by itself" in shown, job["state"]) == (130, True, "running")
+    assert shell.json("redrives", "cancel", str(job["job_id"]))["state"] == "cancelled"
+
+
 def test_watched_as_json_is_one_document_a_line(broker: Server) -> None:
     command = [sys.executable, "-m", "homing", "statistics", "--watch", "--json", "--url", broker.url]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
