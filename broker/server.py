@@ -25,6 +25,7 @@ from .clock import BrokerClock
 from .config.changes import Change, changes
 from .config.config import Config
 from .core.counts import Histogram
+from .core.memory import Kind, Owner
 from .errors import Refused
 from .limits import BrokerLimits
 from .logs import audit
@@ -40,6 +41,7 @@ from .process.reload import log_changes, read_again, take_up
 from .process.service_manager import ServiceManager
 from .process.shutdown import drain
 from .process.start_check import StartCheck
+from .protocols.amqp091.codec_cache import SHARED
 from .protocols.transport import SocketTransport
 from .recording.old_deaths import find_causes
 from .recording.recovery import recover
@@ -53,6 +55,8 @@ log = logging.getLogger("homing")
 #: The part of memory-limit that the journal's page cache takes at most, and what it has in any case.
 _CACHE_SHARE: Final = 16
 _LEAST_CACHE_BYTES: Final = 2 << 20
+#: The part of it that what all AMQP connections remember together takes at most.
+_SHARE_OF_SHARED_CACHE: Final = 64
 #: A page of an answer, where frames are not smaller.
 _ANSWER_BYTES: Final = 512 * 1024
 _LAGS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -127,6 +131,7 @@ class Server:
         self.sweep = DeadLetterSweep(self.broker, config.data_directory, config.journal.archive_directory, self._journal_reader)
         self._heap = Heap(lambda: self.broker.memory.bytes, self._loop.time, self._release_memory)
         self._releasing: asyncio.Task[None] | None = None
+        self._shared_cache = Owner(self.broker.memory, Kind.CACHES)
         self._calls = Calls(self.broker, self)
         self.listeners = Listeners(config, self.broker, self._logins, certificate, self._calls.run)
 
@@ -163,6 +168,8 @@ class Server:
             self._last_beat = now
             self._calls.meter.sample()
             self.broker.weigh_declared()
+            SHARED.most_bytes = self.broker.memory.limit // _SHARE_OF_SHARED_CACHE
+            self._shared_cache.hold(SHARED.bytes)
             for transport in list(self.listeners.transports):
                 transport.beat()
             self.listeners.gathering.look()
@@ -183,6 +190,7 @@ class Server:
         self._turn()
 
     def _release_memory(self) -> None:
+        SHARED.clear()
         self._releasing = self._loop.create_task(self._journal.release_memory())
 
     def _fail(self, error: Exception) -> None:

@@ -88,7 +88,7 @@ ALLOWED: dict[str, set[str]] = {
     "broker/server": {
         *_ENGINE,
         *("broker", "broker/auth", "broker/broker", "broker/clock", "broker/config", "broker/http", "broker/logs", "broker/management"),
-        *("broker/process", "broker/protocols", "broker/tls"),
+        *("broker/process", "broker/protocols", "broker/tls", "codec"),
         *("journal", "journal/contract", "journal/errors", "journal/options", "journal/read"),
     },
     "broker/cli": {

@@ -23,6 +23,7 @@ from homing.broker.limits import BrokerLimits
 from homing.broker.properties import extra_of, size_of
 from homing.broker.protocols.amqp091 import channel, codec, message_mapping
 from homing.broker.protocols.amqp091.codec import FrameReader, PublishEvent, content_frames
+from homing.broker.protocols.amqp091.codec_cache import SHARED
 from homing.broker.protocols.amqp091.codec_methods import METHODS, NUMBER, short_string, write_arguments
 from homing.broker.protocols.native.answers import result_frame
 from homing.broker.protocols.native.codec import PROPERTY_OVERHEAD_BYTES, FrameDecoder, properties_cost
@@ -329,8 +330,8 @@ REFUSED: dict[str, Callable[[World, Connection, int], object]] = {
 }
 
 
-def test_what_all_amqp_connections_remember_together_is_bounded_though_it_is_charged_to_nobody() -> None:
-    text = {number: f"{number:0255d}" for number in range(5000)}
+def test_what_all_amqp_connections_remember_together_is_charged_what_it_takes_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = {number: f"{number:0255d}" for number in range(3000)}
 
     def target(number: int) -> bytes:
         return short_string(text[number]) * 2
@@ -351,9 +352,14 @@ def test_what_all_amqp_connections_remember_together_is_bounded_though_it_is_cha
             for number in text:
                 remember(number)
 
-    for cache in caches.values():
-        cache.cache_clear()
+    SHARED.clear()
+    monkeypatch.setattr(SHARED, "most_bytes", 1 << 30)
     size = taken(fill)
-    for cache in caches.values():
-        cache.cache_clear()
-    assert 4 << 20 < size < 24 << 20
+    # What two of them share is charged to both.
+    assert size * 0.8 <= SHARED.bytes <= size * 2, f"{SHARED.bytes} B are charged for {size} B"
+    SHARED.clear()
+    monkeypatch.setattr(SHARED, "most_bytes", 2 << 20)
+    assert taken(fill) <= 2.5 * (1 << 20)
+    assert 0 < SHARED.bytes <= 2 << 20
+    SHARED.clear()
+    assert SHARED.bytes == 0

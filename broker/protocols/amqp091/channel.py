@@ -9,7 +9,6 @@ from __future__ import annotations
 import secrets
 import struct
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Any, Final
 
 from ...core.amqp.declared import counts_deliveries
@@ -33,6 +32,7 @@ from .codec import (
     content_frames,
     method_frame,
 )
+from .codec_cache import SHARED
 from .codec_methods import NUMBER, short_string
 from .connection import AmqpConnection, Subscriber
 from .errors import not_implemented, precondition_failed
@@ -46,8 +46,7 @@ _DELIVERY: Final = struct.Struct(">QB")
 _REPLY_TO: Final = REPLY_TO.encode()
 _SIZE: Final = struct.Struct(">Q")
 _FRAME: Final = struct.Struct(">BHI")
-#: Shapes of deliveries that are remembered, of all consumers, and the longest properties that one has.
-_REMEMBERED: Final = 2048
+#: The longest properties of a delivery whose shape is remembered.
 _SHORT: Final = 512
 _DELIVER: Final = NUMBER["basic.deliver"].to_bytes(4, "big")
 _RETURN: Final = NUMBER["basic.return"].to_bytes(4, "big")
@@ -472,7 +471,7 @@ def _new_shape(channel: int, prefix: bytes, target: bytes, properties: bytes) ->
     )
 
 
-_shape = lru_cache(maxsize=_REMEMBERED)(_new_shape)
+_shape = SHARED.remembers(_new_shape)
 
 
 def _check(transaction: Transaction[PublishEvent]) -> None:

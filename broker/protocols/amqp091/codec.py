@@ -8,9 +8,9 @@ still counts.
 from __future__ import annotations
 
 import struct
-from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
+from .codec_cache import SHARED
 from .codec_methods import METHODS, NUMBER, read_arguments, write_arguments
 from .codec_tables import TableError
 
@@ -37,8 +37,6 @@ RESOURCE_ERROR: Final = 506
 
 #: What one connection may have half sent, in messages of the largest size.
 _MOST_GATHERED: Final = 4
-#: Publish arguments that are remembered, of all connections: programs repeat themselves.
-_REMEMBERED: Final = 4096
 _FRAME: Final = struct.Struct(">BHI")
 _ACK_FRAME: Final = struct.Struct(">QB")
 _HEADER: Final = struct.Struct(">HHQ")
@@ -391,7 +389,7 @@ class FrameReader:
             raise AmqpError(UNEXPECTED_FRAME, f"UNEXPECTED_FRAME - a {what} frame on channel 0")
 
 
-@lru_cache(maxsize=_REMEMBERED)
+@SHARED.remembers
 def _target(arguments: bytes) -> _Target:
     """(exchange, routing key, mandatory, immediate) of a publish."""
     try:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from typing import Any, Final
 
 from ...core.amqp.origin import MOST_KEYS, Way, last_way, packed, unpacked
@@ -18,6 +17,7 @@ from ...core.message import AMQP_ORIGIN as ORIGIN
 from ...core.message import DEFAULT_PRIORITY, Message, MessageReference, Properties, PropertyValue, overlay
 from ...core.settings.units import MAX_DURATION_MS
 from ...properties import RESERVED
+from .codec_cache import SHARED
 from .codec_methods import short_string
 from .codec_properties import ContentProperties, read_properties, write_properties
 from .codec_tables import Timestamp, join_table, long_value, read_value, split_table, write_value
@@ -174,10 +174,10 @@ def _with_count(target: bytes, raw: bytes, failed: int) -> tuple[bytes, bytes]:
     return target, write_properties(properties._replace(headers=join_table(fields)))
 
 
-_counted = lru_cache(maxsize=2048)(_with_count)
+_counted = SHARED.remembers(_with_count)
 
 
-@lru_cache(maxsize=2048)
+@SHARED.remembers
 def _plain_wire(address: str, durable: bool, priority: int, failed: int) -> tuple[bytes, bytes]:
     target, raw = b"\x00" + short_string(local_name(address)), _plain(durable, priority)
     return _counted(target, raw, failed) if failed else (target, raw)
@@ -191,7 +191,7 @@ def _cut(origin: bytes) -> tuple[bytes, bytes]:
     return origin[:end], origin[end + 1 :]
 
 
-_wire_of_origin = lru_cache(maxsize=4096)(_cut)
+_wire_of_origin = SHARED.remembers(_cut)
 
 
 def _plain(durable: bool, priority: int) -> bytes:
