@@ -22,6 +22,8 @@ from typing import IO, Any, Final
 
 _ROOT: Final = Path(__file__).parent.parent
 _REQUEST_BYTES: Final = 1 << 20
+#: In the environment of what is started: by how many seconds its clock is ahead of this machine's.
+AHEAD: Final = "HOMING_TEST_CLOCK_AHEAD_S"
 
 
 class Forked:
@@ -98,9 +100,11 @@ def _fork_server() -> ForkServer:
     return server
 
 
-def start(arguments: list[str], directory: Path, *, stdin: IO[Any] | int, stdout: IO[Any] | None, stderr: IO[Any]) -> Forked:
-    """Starts ``homing`` with this process's environment. ``stdout`` None: a pipe."""
-    return _start(arguments, directory, dict(os.environ), stdin, stdout, stderr)
+def start(
+    arguments: list[str], directory: Path, *, stdin: IO[Any] | int, stdout: IO[Any] | None, stderr: IO[Any], ahead_s: float = 0
+) -> Forked:
+    """Starts ``homing`` with this process's environment. ``stdout`` None: a pipe. ``ahead_s``: of this machine's clock."""
+    return _start(arguments, directory, {**os.environ, AHEAD: str(ahead_s)}, stdin, stdout, stderr)
 
 
 def run(
@@ -185,12 +189,25 @@ def _serve(requests: socket.socket) -> list[str] | None:
         requests.send(str(pid).encode())
 
 
+def _set_clock(ahead_s: float) -> None:
+    """As if the machine had another time."""
+    from homing.broker.clock import BrokerClock
+
+    wall, wall_ns = time.time, time.time_ns
+    time.time = lambda: wall() + ahead_s
+    time.time_ns = lambda: wall_ns() + int(ahead_s * 1e9)
+    # Its defaults were bound when it was imported.
+    BrokerClock.__init__.__defaults__ = (0, time.time, time.monotonic)
+
+
 def _main() -> None:
     _import_everything()
     arguments = _serve(socket.socket(fileno=int(sys.argv[1])))
     if arguments is not None:
         from homing.broker.cli.main import main
 
+        if ahead_s := float(os.environ.get(AHEAD, 0)):
+            _set_clock(ahead_s)
         sys.argv[:] = ["homing", *arguments]
         try:
             main()

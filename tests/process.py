@@ -37,6 +37,8 @@ class Server:
             "address-settings": {"#": {"redelivery-delay": 0}},
             **(config or {}),
         }
+        #: By how much its clock is ahead of this machine's from the next start on, where that forks (tests.fork_server).
+        self.ahead_s = 0.0
         #: What is run, and what runs it; anything but the broker by itself is started from nothing.
         self.module, self.runner = "homing", list[str]()
         self.process: subprocess.Popen[str] | fork_server.Forked | None = None
@@ -92,7 +94,7 @@ class Server:
 
     def _run(self, arguments: list[str], log: IO[str]) -> subprocess.Popen[str] | fork_server.Forked:
         if self.module == "homing" and not self.runner:
-            return fork_server.start(arguments, ROOT, stdin=subprocess.DEVNULL, stdout=None, stderr=log)
+            return fork_server.start(arguments, ROOT, stdin=subprocess.DEVNULL, stdout=None, stderr=log, ahead_s=self.ahead_s)
         command = [*self.runner, sys.executable, "-m", self.module, *arguments]
         return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True)
 

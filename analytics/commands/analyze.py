@@ -22,7 +22,7 @@ from .limits import Limit, did_you_mean, parse_limit
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ..input.inputs import Export, Skipped
+    from ..input.export import Export, Skipped
     from ..page.outputs import Output
     from ..page.ranking import Finding
 
@@ -210,7 +210,7 @@ def reports(export: Export, shared: Shared) -> dict[str, Callable[[], DataFrame]
     return {
         "poison_clusters": lambda: poison_clusters(shared.faults(), attempts, shared.deaths(), minutes),  # the longest first
         "survival": lambda: survival(shared.fates()),
-        "overview": lambda: overview(messages, minutes, export.before, copies=export.copies(), cut=export.until_us is not None),
+        "overview": lambda: overview(messages, minutes, export.before, cut=export.until_us is not None),
         "attempts_to_success": lambda: attempts_to_success(messages, minutes),
         "time_to_success": lambda: time_to_success(shared.fates()),
         "retry_load": shared.retry_load,

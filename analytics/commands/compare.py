@@ -13,7 +13,7 @@ from ..input.window import Window
 from ..words import plural
 
 if TYPE_CHECKING:
-    from ..input.inputs import Export
+    from ..input.export import Export
 
 #: Queues and error classes on the page; all of them are in the tables.
 QUEUES, CLASSES = 60, 40

@@ -9,57 +9,31 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import AnalyticsError
 from . import schema
+from .export import Export, Manifest, Skipped
 from .files import Files, Footer
 from .merge import merged
-from .schema import MANIFEST_NAME, SCHEMA_VERSION, SPARK_TYPES, TABLES
-from .window import WHOLE, Window, covered_from
+from .schema import MANIFEST_NAME, SPARK_TYPES, TABLES
+from .window import WHOLE, Taken, Window, covered_from, latest_of, within
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: Below this many rows a run is over before Java has warmed up.
-SMALL_ROWS = 1_000_000
 #: Without these there is nothing to report.
 NEEDED = ("messages", "attempts", "dead_letters", "deliveries_by_minute")
 #: How a path begins that names its file system.
 SCHEME = re.compile("[A-Za-z][A-Za-z0-9+.-]*:")
 #: Exports may lie this deep below the directory that is named.
 DEPTH = 4
-_HOUR_US = 3_600_000_000
 #: Footers read at the same time.
 READERS = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    broker_id: str
-    exported_at_us: int
-    #: table -> rows
-    rows: dict[str, int]
-    schema_version: int = SCHEMA_VERSION
-    #: Attempts and outcomes before it may be gone; None: none is.
-    history_from_us: int | None = None
-
-    @property
-    def is_small(self) -> bool:
-        return 0 < sum(self.rows.values()) < SMALL_ROWS
-
-
-@dataclass(frozen=True, slots=True)
-class Skipped:
-    """Something in the input that was left out, and why."""
-
-    path: str
-    code: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,33 +53,9 @@ class Found:
         """Names an export for good: its broker and its moment."""
         return self.manifest.broker_id, self.manifest.exported_at_us
 
-
-@dataclass(frozen=True, slots=True)
-class Export:
-    """All exports read as one. ``manifest``: of one export its own; of many the latest time, the rows before merging."""
-
-    manifest: Manifest
-    messages: DataFrame
-    attempts: DataFrame
-    dead_letters: DataFrame
-    deliveries_by_minute: DataFrame
-    queues: DataFrame
-    settings: DataFrame
-    policies: DataFrame
-    deliveries_by_consumer: DataFrame
-    edits: DataFrame
-    brokers: tuple[str, ...] = ()
-    exports: int = 1
-    skipped: tuple[Skipped, ...] = field(default=())
-    #: broker -> where its window begins, of those where that is not with the broker (window.py), and the counts before that.
-    begins: dict[str, int] = field(default_factory=dict)
-    before: DataFrame | None = None
-    #: Where all of it ends before it was exported (window.py).
-    until_us: int | None = None
-
-    def copies(self) -> DataFrame | None:
-        """The edits that made another message, since the original was kept; None: nothing was edited."""
-        return self.edits.where("first_id IS NULL") if self.manifest.rows.get("edits") else None
+    @property
+    def taken(self) -> Taken:
+        return Taken(*self.key, self.manifest.history_from_us, self.manifest.is_archive)
 
 
 def check_local(dump: str) -> Manifest | None:
@@ -130,6 +80,19 @@ def check_local(dump: str) -> Manifest | None:
     return manifest
 
 
+def check_all_local(dumps: Sequence[str]) -> list[Manifest | None]:
+    """check_local of each; an empty one beside others is left out later."""
+    found = []
+    for dump in dumps:
+        try:
+            found.append(check_local(dump))
+        except AnalyticsError as error:
+            if error.code != "export-empty" or len(dumps) == 1:
+                raise
+            found.append(None)
+    return found
+
+
 def is_small(dumps: Sequence[str], skip: bool) -> bool:
     """Whether these are single exports here of less than SMALL_ROWS each, so that Spark can be started for little.
 
@@ -137,7 +100,7 @@ def is_small(dumps: Sequence[str], skip: bool) -> bool:
     """
     if skip:
         return False
-    manifests = [check_local(dump) for dump in dumps]
+    manifests = check_all_local(dumps)
     return all(manifest is not None and manifest.is_small for manifest in manifests)
 
 
@@ -263,105 +226,25 @@ def _check_columns(dump: str, table: str, version: int, footers: Sequence[Footer
 def read_export(spark: SparkSession, dump: str | Sequence[str], *, skip: bool = False) -> Export:
     """Open exports on any file system that Spark knows, as one. Raises as find_exports does."""
     dumps = [dump] if isinstance(dump, str) else list(dump)
-    for each in dumps:
-        if not skip:
-            check_local(each)
+    if not skip:
+        check_all_local(dumps)
     found, skipped = find_exports(spark, dumps, skip=skip)
     return open_exports(spark, found, skipped)
 
 
 def open_exports(spark: SparkSession, found: Sequence[Found], skipped: Sequence[Skipped], window: Window = WHOLE) -> Export:
     brokers = sorted({each.manifest.broker_id for each in found})
-    tables = {table: merged(table, read_table(spark, found, table), [each.key for each in found]) for table in TABLES}
+    taken = [each.taken for each in found]
+    latest = latest_of(taken)
+    once = len(latest) == len(found)
+    frames = {table: read_table(spark, found, table) for table in TABLES}
+    tables = {table: frame.drop("exported_at_us") if once else merged(table, frame, latest) for table, frame in frames.items()}
     rows = {table: sum(each.manifest.rows.get(table, 0) for each in found) for table in TABLES}
-    latest = max(each.manifest.exported_at_us for each in found)
-    manifest = Manifest(brokers[0], latest, rows)
+    manifest = Manifest(brokers[0], max(latest.values()), rows)
     export = Export(
         manifest, **tables, brokers=tuple(brokers), exports=len(found), skipped=tuple(skipped), begins={}, before=None, until_us=None
     )
-    return within(export, window, covered_from((*each.key, each.manifest.history_from_us) for each in found))
-
-
-def within(export: Export, window: Window, covered: Mapping[str, int]) -> Export:
-    """What of the export is in the window. ``covered``: from when on history is whole, by broker."""
-    return _until(_since(_edited(export), window.begins(covered, export.brokers)), window.until_us)
-
-
-def _edited(export: Export) -> Export:
-    """The export with each message under the number it was first sent with, whatever it was edited to."""
-    from pyspark.sql import functions as F
-
-    if not export.manifest.rows.get("edits"):
-        return export
-    key = ["broker_id", "message_id"]
-    first = F.broadcast(export.edits.where("first_id IS NOT NULL").select(*key, "first_id"))
-
-    def renamed(frame: DataFrame) -> DataFrame:
-        return frame.join(first, key, "left").withColumn("message_id", F.coalesce("first_id", "message_id")).drop("first_id")
-
-    messages, attempts, dead_letters = (renamed(table) for table in (export.messages, export.attempts, export.dead_letters))
-    return replace(export, messages=messages, attempts=attempts, dead_letters=dead_letters)
-
-
-def _until(export: Export, until_us: int | None) -> Export:
-    """The export as it would have been then: what ended later is still here, and what succeeded at once later is not known by itself."""
-    from pyspark.sql import functions as F
-
-    if until_us is None or until_us >= export.manifest.exported_at_us:
-        return export
-    until = F.timestamp_micros(F.lit(until_us))
-    attempts = export.attempts.where(F.col("at") < until)
-    so_far = attempts.groupBy("broker_id", "sequence").agg(F.max("attempt").alias("so_far"))
-    later = F.coalesce(F.col("settled_at") >= until, F.lit(False))
-    entered = export.messages.where(F.col("entered_at") < until).join(so_far, ["broker_id", "sequence"], "left").withColumn("later", later)
-    is_here = F.col("later") | F.col("settled_at").isNull()
-    ended = ("outcome", "reason", "settled_at", "target_queues")
-    counted = F.when(is_here, F.coalesce("so_far", F.lit(0)))
-    messages = entered.withColumns(
-        {name: F.when(~F.col("later"), F.col(name)) for name in ended}
-        | {"state": F.when(F.col("later"), F.lit("ready")).otherwise(F.col("state"))}
-        | {name: F.coalesce(counted, F.col(name)) for name in ("attempts", "failed_attempts")}
-    )
-    return replace(
-        export,
-        manifest=replace(export.manifest, exported_at_us=until_us),
-        messages=messages.drop("so_far", "later"),
-        attempts=attempts,
-        dead_letters=export.dead_letters.where(F.col("died_at") < until),
-        deliveries_by_minute=export.deliveries_by_minute.where(F.col("minute") < until),
-        deliveries_by_consumer=export.deliveries_by_consumer.where(F.col("hour") < F.date_trunc("hour", until)),
-        settings=export.settings.where(F.col("from_at") < until),
-        policies=export.policies.where(F.col("from_at") < until),
-        edits=export.edits.where(F.col("at") < until),
-        until_us=until_us,
-    )
-
-
-def _since(export: Export, begins: Mapping[str, int]) -> Export:
-    """The export from ``begins`` on (broker -> microseconds; brokers that are not in it: whole). What came before is in ``before``."""
-    from pyspark.sql import functions as F
-
-    if not begins:
-        return export
-    of_broker = F.create_map(*(F.lit(value) for pair in sorted(begins.items()) for value in pair))
-    begin = F.coalesce(F.element_at(of_broker, F.col("broker_id")), F.lit(0))
-
-    def since(frame: DataFrame, column: str) -> DataFrame:
-        return frame.where(F.unix_micros(column) >= begin)
-
-    whole_hour = F.ceil(begin / _HOUR_US) * _HOUR_US
-    minutes = export.deliveries_by_minute
-    return replace(
-        export,
-        messages=export.messages.where(F.col("settled_at").isNull() | (F.unix_micros("settled_at") >= begin)),
-        attempts=since(export.attempts, "at"),
-        dead_letters=since(export.dead_letters, "died_at"),
-        deliveries_by_minute=since(minutes, "minute"),
-        deliveries_by_consumer=export.deliveries_by_consumer.where(F.unix_micros("hour") >= whole_hour),
-        edits=since(export.edits, "at"),
-        before=minutes.where(F.unix_micros("minute") < begin),
-        begins=dict(begins),
-    )
+    return within(export, window, covered_from(taken))
 
 
 def read_table(spark: SparkSession, found: Sequence[Found], table: str) -> DataFrame:
@@ -441,7 +324,8 @@ def parse_manifest(dump: str, text: str) -> Manifest:
                 "Analyse it with the homing that made it, or a newer one.",
             )
         rows = {table: int(count) for table, count in manifest["rows"].items()}
-        parsed = Manifest(str(manifest["broker_id"]), int(manifest["exported_at_us"]), rows, int(version), manifest.get("history_from_us"))
+        of_all = str(manifest["broker_id"]), int(manifest["exported_at_us"]), rows, int(version), manifest.get("history_from_us")
+        parsed = Manifest(*of_all, is_archive="bodies" in rows)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _not_an_export(dump) from error
     if not any(rows.get(table) for table in NEEDED):

@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .schema import KEYS, TABLES
@@ -21,16 +20,8 @@ if TYPE_CHECKING:
 _DAY_US = 86_400_000_000
 
 
-def merged(table: str, frame: DataFrame, exports: Sequence[tuple[str, int]]) -> DataFrame:
-    """``frame`` with ``exported_at_us`` (inputs.read_table), each key once, without that column.
-
-    ``exports``: (broker, when it was made in microseconds) of each.
-    """
-    latest = dict.fromkeys((broker for broker, _ in exports), 0)
-    if len(latest) == len(exports):
-        return frame.drop("exported_at_us")
-    for broker, exported_at_us in exports:
-        latest[broker] = max(latest[broker], exported_at_us)
+def merged(table: str, frame: DataFrame, latest: dict[str, int]) -> DataFrame:
+    """``frame`` with ``exported_at_us`` (inputs.read_table), each key once, without that column. ``latest``: window.latest_of."""
     return as_of_latest(table, once(table, frame), latest)
 
 

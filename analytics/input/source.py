@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from ..errors import AnalyticsError
 from ..spark.memory import fault
 from ..words import number, plural
-from .inputs import Export, Found, Skipped, cause, check_local, find_exports, open_exports
+from .export import Export, Skipped
+from .inputs import Found, cause, check_all_local, find_exports, open_exports
 from .schema import TABLES
 from .window import WHOLE, Window
 
@@ -51,8 +52,7 @@ class Source:
         from pyspark.errors import PySparkException
 
         if not self._skip:
-            for dump in self._dumps:
-                check_local(dump)
+            check_all_local(self._dumps)
         known = self._kept().known if self._store is not None else ()
         try:
             self._found, self._skipped = find_exports(self._spark, self._dumps, skip=self._skip, known=known)

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 from ..errors import AnalyticsError
+from .export import Export, Manifest, Skipped
 from .files import Files
-from .inputs import Export, Found, Manifest, Skipped, read_table, within
+from .inputs import Found, read_table
 from .merge import as_of_latest, once
 from .schema import DAY_OF, SCHEMA_VERSION, TABLES, VERSIONS
-from .window import WHOLE, Window, covered_from
+from .window import WHOLE, Taken, Window, covered_from, latest_of, within
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,7 +43,7 @@ PARALLEL_TABLES = 4
 @dataclass(slots=True)
 class _State:
     number: int = 0
-    #: [broker_id, exported_at_us] of what is in it
+    #: of what is in it the fields of Taken
     exports: list[list[Any]] = field(default_factory=list)
     #: table -> day -> directory, relative to the store
     parts: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -118,7 +119,7 @@ class Store:
         with ThreadPoolExecutor(PARALLEL_TABLES) as pool:
             parts = dict(zip(TABLES, pool.map(lambda table: self._merge(table, fresh, run), TABLES), strict=True))
             rows = dict(zip(TABLES, pool.map(self._count, parts.values()), strict=True))
-        exports = sorted([*was.exports, *([*e.key, e.manifest.history_from_us] for e in fresh)], key=lambda each: each[:2])
+        exports = sorted([*was.exports, *(list(each.taken) for each in fresh)], key=lambda each: each[:2])
         return _State(was.number + 1, exports, _updated(was.parts, parts), _updated(was.rows, rows))
 
     def tidy(self) -> None:
@@ -166,9 +167,8 @@ class Store:
         """Everything in the store, as one export. Raises AnalyticsError store-empty."""
         if not self._state.exports:
             raise AnalyticsError("store-empty", f"{self._path} holds nothing yet.", "Name an export to add.")
-        latest: dict[str, int] = {}
-        for broker_id, at_us, *_ in self._state.exports:
-            latest[broker_id] = max(latest.get(broker_id, 0), at_us)
+        taken = [Taken(*each) for each in self._state.exports]
+        latest = latest_of(taken)
         tables = {table: as_of_latest(table, self._table(table), latest) for table in TABLES}
         rows = {table: sum(days.values()) for table, days in self._state.rows.items()}
         manifest = Manifest(min(latest), max(latest.values()), rows)
@@ -182,9 +182,7 @@ class Store:
             exports=len(self._state.exports),
             skipped=tuple(skipped),
         )
-        return within(
-            export, window, covered_from((broker, at_us, since[0] if since else None) for broker, at_us, *since in self._state.exports)
-        )
+        return within(export, window, covered_from(taken))
 
     def _table(self, table: str) -> DataFrame:
         return self._rows(table, [f"{self._path}/{place}" for place in self._state.parts.get(table, {}).values()])

@@ -7,21 +7,40 @@ ends where its latest export was taken, or earlier, where so it is asked for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from ..errors import AnalyticsError
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from .export import Export
+
 _MINUTE_US = 60_000_000
+_HOUR_US = 60 * _MINUTE_US
 
 
-def covered_from(exports: Iterable[tuple[str, int, int | None]]) -> dict[str, int]:
-    """From (broker_id, exported_at_us, history_from_us) of exports: broker -> from when on, without a gap, all of its history is in one of
-    them. A broker of which nothing is gone is not in it.
-    """
+class Taken(NamedTuple):
+    """When an export was taken, and since when all is in it (None: always), in microseconds since 1970."""
+
+    broker_id: str
+    at_us: int
+    from_us: int | None = None
+    #: Some dead letters, which tell nothing of any time.
+    is_archive: bool = False
+
+
+def latest_of(exports: Iterable[Taken]) -> dict[str, int]:
+    """Broker -> when its latest export was taken; of archives only where there is nothing else."""
+    return {each.broker_id: each.at_us for each in sorted(exports, key=lambda each: (not each.is_archive, each.at_us))}
+
+
+def covered_from(exports: Iterable[Taken]) -> dict[str, int]:
+    """Broker -> from when on, without a gap, all of its history is in its exports. A broker of which nothing is gone is not in it."""
     begins: dict[str, int | None] = {}
-    for broker_id, at_us, from_us in sorted(exports, key=lambda each: -each[1]):
+    for broker_id, at_us, from_us, _ in sorted((each for each in exports if not each.is_archive), key=lambda each: -each.at_us):
         if broker_id not in begins:
             begins[broker_id] = from_us
         else:
@@ -64,3 +83,100 @@ def _minute_us(name: str, text: str) -> int:
     except ValueError as error:
         raise AnalyticsError("bad-time", f"{name} {text} is no time.", "Write it as 2026-11-21T08:30, in UTC, or with +01:00.") from error
     return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()) // 60 * _MINUTE_US
+
+
+def within(export: Export, window: Window, covered: Mapping[str, int]) -> Export:
+    """What of the export is in the window. ``covered``: from when on history is whole, by broker."""
+    return _since(_until(_edited(export), window.until_us), window.begins(covered, export.brokers))
+
+
+def _edited(export: Export) -> Export:
+    """The export with each message under the number it was first sent with, whatever it was edited to."""
+    from pyspark.sql import functions as F
+
+    if not export.manifest.rows.get("edits"):
+        return export
+    key = ["broker_id", "message_id"]
+    first = F.broadcast(export.edits.where("first_id IS NOT NULL").select(*key, "first_id"))
+
+    def renamed(frame: DataFrame) -> DataFrame:
+        return frame.join(first, key, "left").withColumn("message_id", F.coalesce("first_id", "message_id")).drop("first_id")
+
+    messages, attempts, dead_letters = (renamed(table) for table in (export.messages, export.attempts, export.dead_letters))
+    return replace(export, messages=messages, attempts=attempts, dead_letters=dead_letters)
+
+
+def _until(export: Export, until_us: int | None) -> Export:
+    """The export as it would have been then: what ended later is still here, and what succeeded at once later is not known by itself."""
+    from pyspark.sql import functions as F
+
+    if until_us is None or until_us >= export.manifest.exported_at_us:
+        return export
+    until = F.timestamp_micros(F.lit(until_us))
+    entry = ["broker_id", "sequence"]
+    # Of those that failed later, too, at least the last has a record, unless the broker keeps none.
+    so_far = export.attempts.where(F.col("at") >= until).groupBy(*entry).agg((F.min("attempt") - 1).alias("so_far"))
+    later = F.coalesce(F.col("settled_at") >= until, F.lit(False))
+    entered = export.messages.where(F.col("entered_at") < until).join(so_far, entry, "left").withColumn("later", later)
+    ended = ("outcome", "reason", "settled_at", "target_queues")
+    counted = F.when(F.col("later") | F.col("settled_at").isNull(), F.coalesce("so_far", "failed_attempts"))
+    messages = entered.withColumns(
+        {name: F.when(~F.col("later"), F.col(name)) for name in ended}
+        | {"state": F.when(F.col("later") | F.col("so_far").isNotNull(), F.lit("ready")).otherwise(F.col("state"))}
+        | {name: F.coalesce(counted, F.col(name)) for name in ("attempts", "failed_attempts")}
+    )
+    return replace(
+        export,
+        manifest=replace(export.manifest, exported_at_us=until_us),
+        messages=messages.drop("so_far", "later"),
+        attempts=export.attempts.where(F.col("at") < until),
+        dead_letters=_lying(export.dead_letters.where(F.col("died_at") < until), messages),
+        deliveries_by_minute=export.deliveries_by_minute.where(F.col("minute") < until),
+        deliveries_by_consumer=export.deliveries_by_consumer.where(F.col("hour") < F.date_trunc("hour", until)),
+        settings=export.settings.where(F.col("from_at") < until),
+        edits=export.edits.where(F.col("at") < until),
+        until_us=until_us,
+    )
+
+
+def _lying(dead_letters: DataFrame, messages: DataFrame) -> DataFrame:
+    """``dead_letters`` with ``lies_in`` as of when ``messages`` are: where the copy is that came by this death."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    way = Window.partitionBy("broker_id", "message_id", "home_queue").orderBy("sequence")
+    here = (
+        messages.withColumn("death", F.lag("sequence").over(way))
+        .where("state <> 'settled' AND death IS NOT NULL")
+        .groupBy("broker_id", F.col("death").alias("sequence"))
+        .agg(F.collect_list("queue").alias("here"))
+    )
+    joined = dead_letters.join(here, ["broker_id", "sequence"], "left")
+    return joined.withColumn("lies_in", F.coalesce("here", F.array().cast("array<string>"))).drop("here")
+
+
+def _since(export: Export, begins: Mapping[str, int]) -> Export:
+    """The export from ``begins`` on (broker -> microseconds; brokers that are not in it: whole). What came before is in ``before``."""
+    from pyspark.sql import functions as F
+
+    if not begins:
+        return export
+    of_broker = F.create_map(*(F.lit(value) for pair in sorted(begins.items()) for value in pair))
+    begin = F.coalesce(F.element_at(of_broker, F.col("broker_id")), F.lit(0))
+
+    def since(frame: DataFrame, column: str) -> DataFrame:
+        return frame.where(F.unix_micros(column) >= begin)
+
+    whole_hour = F.ceil(begin / _HOUR_US) * _HOUR_US
+    minutes = export.deliveries_by_minute
+    return replace(
+        export,
+        messages=export.messages.where(F.col("settled_at").isNull() | (F.unix_micros("settled_at") >= begin)),
+        attempts=since(export.attempts, "at"),
+        dead_letters=since(export.dead_letters, "died_at"),
+        deliveries_by_minute=since(minutes, "minute"),
+        deliveries_by_consumer=export.deliveries_by_consumer.where(F.unix_micros("hour") >= whole_hour),
+        edits=since(export.edits, "at"),
+        before=minutes.where(F.unix_micros("minute") < begin),
+        begins=dict(begins),
+    )

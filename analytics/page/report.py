@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-    from ..input.inputs import Export
+    from ..input.export import Export
 
 FINDINGS = 8
 QUEUES = 24

@@ -9,7 +9,7 @@ from .fates import UNKNOWN
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from ..input.inputs import Export
+    from ..input.export import Export
     from .fates import Shared
 
 #: Changes of shares smaller than this many standard errors are noise.

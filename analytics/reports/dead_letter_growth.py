@@ -43,8 +43,8 @@ def dead_letter_trend(deaths: DataFrame, deliveries_by_minute: DataFrame, export
     """
     from pyspark.sql import functions as F
 
-    fine = F.broadcast(deliveries_by_minute.agg(fine_from(F.lit(True)).alias("fine_from")))
-    counted = deliveries_by_minute.crossJoin(fine).where(F.expr("minute >= fine_from") | is_recent(exported_at_us))
+    fine = F.broadcast(deliveries_by_minute.groupBy("broker_id").agg(fine_from(F.lit(True)).alias("fine_from")))
+    counted = deliveries_by_minute.join(fine, "broker_id").where(F.expr("minute >= fine_from") | is_recent(exported_at_us))
     began = counted.agg(F.unix_micros(F.min("minute")).alias("began_us"))
     first = deaths.agg(F.unix_micros(F.min("died_at")).alias("first_us"))
     start = first.crossJoin(F.broadcast(began)).select(F.coalesce("began_us", "first_us").alias("from_us"))

@@ -11,7 +11,7 @@ from ..spark.kept import kept
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from ..input.inputs import Export
+    from ..input.export import Export
 
 KEY = ("broker_id", "sequence")
 #: A message, and of one that went to several queues the copy of each: where it died it is the same, and so it is when it came back.

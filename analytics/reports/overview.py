@@ -12,25 +12,19 @@ COUNTS = (
     *("dead_lettered", "expired", "dropped", "purged", "moved_out"),
 )
 HERE = ("ready", "scheduled", "parked")
+ROWS = ("guests", "guests_succeeded", "waiting", "back")
 
 
-def overview(
-    messages: DataFrame,
-    deliveries_by_minute: DataFrame,
-    before: DataFrame | None = None,
-    *,
-    copies: DataFrame | None = None,
-    cut: bool = False,
-) -> DataFrame:
-    """One row for each broker and queue, most sent first: the counts of ``deliveries_by_minute`` summed, and
+def overview(messages: DataFrame, deliveries_by_minute: DataFrame, before: DataFrame | None = None, *, cut: bool = False) -> DataFrame:
+    """One row for each broker and queue in which anything was or happened, most sent first: the sums of ``deliveries_by_minute``, and
 
     - ``here_before``: messages that were here when the window began, from the counts ``before`` it; 0 where it began with the queue;
     - ``ready``, ``scheduled``, ``parked``, ``here``: messages still here;
     - ``succeeded_later``: succeeded after failing at least once;
     - ``difference``: sent + moved_in less everything that became of them; 0 unless the export is wrong. Where the window is ``cut`` before
       the export it is 0, for what is here is reckoned so: who succeeded at once later has no row;
-    - of the messages that were sent to this queue, and of the ``copies`` put there of what was edited and kept, wherever they went:
-      ``came_home``: succeeded here in the end; ``waiting``: they are here; ``given_up``: the rest (dead, expired, purged);
+    - of the messages that were sent to this queue, also before the window, and in it were here at any time: ``came_home``: succeeded here
+      in the end; ``waiting``: they are here; ``given_up``: the rest (dead, expired, purged), wherever they are;
     - ``success_share``: succeeded among the entries that are over; null where none is.
     """
     from pyspark.sql import functions as F
@@ -42,39 +36,42 @@ def overview(
         .agg(*(F.count_if(F.col("state") == name).alias(name) for name in HERE))
     )
     at_home = F.col("home_queue") == F.col("queue")
-    elsewhere = (
-        messages.where(~at_home & (F.col("outcome") == "succeeded")).groupBy("broker_id", "queue").agg(F.count(F.lit(1)).alias("guests"))
+    # Who came from another queue, or is back, has a row, also where it succeeded at once.
+    rows = messages.groupBy("broker_id", "queue").agg(
+        F.count_if(~at_home).alias("guests"),
+        F.count_if(~at_home & (F.col("outcome") == "succeeded")).alias("guests_succeeded"),
+        F.count_if(at_home & (F.col("state") != "settled")).alias("waiting"),
+        (F.count_if(at_home) - F.count_distinct(F.when(at_home, F.col("message_id")))).alias("back"),
     )
-    waiting = messages.where(at_home & (F.col("state") != "settled")).groupBy("broker_id", "queue").agg(F.count(F.lit(1)).alias("waiting"))
-    own = counts.join(elsewhere, ["broker_id", "queue"], "full")
-    if copies is None:
-        own = own.withColumn("copies", F.lit(0))
-    else:
-        own = own.join(copies.groupBy("broker_id", "queue").agg(F.count(F.lit(1)).alias("copies")), ["broker_id", "queue"], "full")
-    own = own.join(waiting, ["broker_id", "queue"], "full")
+    own = counts.join(rows, ["broker_id", "queue"], "full")
     own = own.join(_here_before(deliveries_by_minute if before is None else before, began=before is None), ["broker_id", "queue"], "full")
-    joined = own.join(still, ["broker_id", "queue"], "full").fillna(0, [*COUNTS, *HERE, "guests", "copies", "waiting", "here_before"])
+    joined = own.join(still, ["broker_id", "queue"], "full").fillna(0, [*COUNTS, *HERE, *ROWS, "here_before"])
     ended = F.col("succeeded") + F.col("dead_lettered") + F.col("expired") + F.col("dropped") + F.col("purged")
     if cut:
         counted = F.col("here_before") + F.col("sent") + F.col("moved_in") - ended - F.col("moved_out")
         without_row = counted - F.col("ready") - F.col("scheduled") - F.col("parked")
         joined = joined.withColumns({"ready": F.col("ready") + without_row, "waiting": F.col("waiting") + without_row})
     here = F.col("ready") + F.col("scheduled") + F.col("parked")
-    came_home = F.col("succeeded") - F.col("guests")
-    return joined.select(
-        "broker_id",
-        "queue",
-        *COUNTS,
-        "here_before",
-        *HERE,
-        here.alias("here"),
-        (F.col("succeeded") - F.col("first_try")).alias("succeeded_later"),
-        (F.col("here_before") + F.col("sent") + F.col("moved_in") - ended - F.col("moved_out") - here).alias("difference"),
-        came_home.alias("came_home"),
-        "waiting",
-        F.greatest(F.col("here_before") + F.col("sent") + F.col("copies") - came_home - F.col("waiting"), F.lit(0)).alias("given_up"),
-        F.when(ended > 0, F.col("succeeded") / ended).alias("success_share"),
-    ).orderBy(F.desc("sent"), "queue", "broker_id")
+    came_home = F.col("succeeded") - F.col("guests_succeeded")
+    came = F.col("here_before") + F.col("sent") + F.col("moved_in")
+    return (
+        joined.where(came > 0)
+        .select(
+            "broker_id",
+            "queue",
+            *COUNTS,
+            "here_before",
+            *HERE,
+            here.alias("here"),
+            (F.col("succeeded") - F.col("first_try")).alias("succeeded_later"),
+            (came - ended - F.col("moved_out") - here).alias("difference"),
+            came_home.alias("came_home"),
+            "waiting",
+            (came - F.col("guests") - F.col("back") - came_home - F.col("waiting")).alias("given_up"),
+            F.when(ended > 0, F.col("succeeded") / ended).alias("success_share"),
+        )
+        .orderBy(F.desc("sent"), "queue", "broker_id")
+    )
 
 
 def _here_before(counts: DataFrame, *, began: bool) -> DataFrame:

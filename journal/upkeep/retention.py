@@ -90,8 +90,10 @@ class Retention:
             aged_ms, marks_aged_ms = self._options.history_retention_ms, self._options.marks_retention_ms
             left_over, more_left_over = leftovers.step(connection, state, state.clock_ms - aged_ms, state.clock_ms - marks_aged_ms)
             removed += left_over
-            served = _served(connection, state.clock_ms - self._options.history_retention_ms)
+            served, served_to_ms = _served(connection, state.clock_ms - aged_ms)
             removed += served
+            if served:
+                self._forgot_to_ms = max(self._forgot_to_ms, served_to_ms)
             folding = self._fold(connection, state)
             fold_slots(connection, (state.clock_ms - _DAY_MS) // FAULT_SLOT_MS - 1)
             if state.history_bytes != before:
@@ -230,10 +232,13 @@ def _remove(
     return removed, rows == _HISTORY_ROWS
 
 
-def _served(connection: sqlite3.Connection, before_ms: int) -> int:
-    """Hours that began before ``before_ms``, and what is too much, the oldest first; one step at most."""
+def _served(connection: sqlite3.Connection, before_ms: int) -> tuple[int, int]:
+    """Hours that began before ``before_ms``, and what is too much, the oldest first; one step at most. Returns how many rows went, and the
+    latest time that lies in such an hour and is not after ``before_ms`` unless it was too much.
+    """
     hour = before_ms // (60 * _MINUTE_MS)
     excess = connection.execute("SELECT hour FROM served ORDER BY hour DESC LIMIT 1 OFFSET ?", (_SERVED_ROWS,)).fetchone()
     last = hour if excess is None else max(hour, excess[0])
     chosen = "SELECT hour, queue_id, consumer FROM served WHERE hour <= ? ORDER BY hour LIMIT ?"
-    return connection.execute(f"DELETE FROM served WHERE (hour, queue_id, consumer) IN ({chosen})", (last, _STEP_ROWS)).rowcount
+    removed = connection.execute(f"DELETE FROM served WHERE (hour, queue_id, consumer) IN ({chosen})", (last, _STEP_ROWS)).rowcount
+    return removed, max(before_ms - 1, last * 60 * _MINUTE_MS)

@@ -30,7 +30,8 @@ from tests.acceptance.spark_support import as_of, day, rows_of, session, table
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from homing.analytics.input.inputs import Export, Found
+    from homing.analytics.input.export import Export
+    from homing.analytics.input.inputs import Found
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from homing.analytics.input.inputs import Export, read_export
+from homing.analytics.input.export import Export
+from homing.analytics.input.inputs import read_export
 from homing.analytics.reports.clusters import error_kinds
 from homing.analytics.reports.deaths import deaths
 from homing.analytics.reports.due_error import due_error

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections import defaultdict
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from homing.analytics.commands.analyze import analyze
 from homing.analytics.commands.simulate import simulate
 from homing.analytics.input.schema import MANIFEST_NAME
 from homing.journal.export.export import export
+from tests.truth.bounds import HOUR_US, MINUTE_US
 from tests.truth.compared import compared
 from tests.truth.expected import TABLES
 from tests.truth.play import Play
@@ -23,9 +26,18 @@ from tests.truth.workload import Workload, drawn
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 
+def begins_us() -> list[int]:
+    """How far from now the three times of a workload that takes hours begin: a quarter past an hour, for of a count on the hour nobody
+    knows whether it is of a minute or of the hour.
+    """
+    past_hour_us = (time.time_ns() // 1000 - HOUR_US // 4) % HOUR_US
+    return [-12 * HOUR_US - past_hour_us, -5 * HOUR_US - past_hour_us, 0]
+
+
 async def play(workloads: list[Workload], directory: Path) -> list[Play]:
     """Two at a time, since starts and ends wait for a process."""
-    plays = [Play(workload, directory / f"broker-{number}") for number, workload in enumerate(workloads)]
+    begins = begins_us()
+    plays = [Play(workload, directory / f"broker-{number}", begins) for number, workload in enumerate(workloads)]
     turn = asyncio.Semaphore(2)
 
     async def one(each: Play) -> None:
@@ -44,17 +56,25 @@ async def play(workloads: list[Workload], directory: Path) -> list[Play]:
 def differing(workloads: list[Workload], directory: Path) -> list[str]:
     """What one report on all their brokers, and a what-if about the policies in force, tell otherwise than their clients know."""
     plays = asyncio.run(play(workloads, directory))
-    dumps = [directory / "exports" / each.server.directory.name for each in plays]
-    for each, dump in zip(plays, dumps, strict=True):
-        export(each.server.data, dump)
+    accounts, dumps = [each.account for each in plays], [[directory / "exports" / each.server.directory.name] for each in plays]
+    for each, of_one in zip(plays, dumps, strict=True):
+        export(each.server.data, of_one[0])
+        of_one += each.exports
+    sources = [*(dump for of_one in dumps for dump in of_one), *(archive for each in plays for archive in each.archives)]
     report = directory / "report"
-    analyze(directory / "exports", report)
+    analyze(sources, report)
     (directory / "in_force.yaml").write_text('{"#": {}}')
-    simulate(directory / "exports", directory / "in_force.yaml", report / "simulated", replicates=2)
+    simulate(sources, directory / "in_force.yaml", report / "simulated", replicates=2)
     (report / "simulated" / "parquet" / "what_if").rename(report / "parquet" / "what_if")
     assert {each.name for each in (report / "parquet").iterdir()} == TABLES.keys(), "every table is held against the account"
+    figures = compared(accounts, dumps, report)
+    # Of what takes hours, the second of its three times.
+    since_us, until_us = ((time.time_ns() // 1000 - hours * HOUR_US) // MINUTE_US * MINUTE_US for hours in (8, 2))
+    since, until = (datetime.fromtimestamp(at_us / 1e6, UTC).isoformat() for at_us in (since_us, until_us))
+    analyze(sources, directory / "part", since=since, until=until)
+    figures += compared(accounts, dumps, directory / "part", since_us, until_us)
     found: dict[int | None, list[str]] = defaultdict(list)
-    for figure in compared([each.account for each in plays], dumps, report):
+    for figure in figures:
         if not figure.agrees:
             found[figure.broker].append(str(figure))
     return [line for number, wrong in found.items() for line in ("all" if number is None else str(workloads[number]), *wrong)]

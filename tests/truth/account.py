@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -27,8 +28,12 @@ class Between(NamedTuple):
         return Between(self.low + ms * 1000, self.high + ms * 1000)
 
 
+#: By how much the clock of the machine that a task plays on, and what it starts, is ahead of this one's.
+AHEAD_US: ContextVar[int] = ContextVar("AHEAD_US", default=0)
+
+
 def now_us() -> int:
-    return time.time_ns() // 1000
+    return time.time_ns() // 1000 + AHEAD_US.get()
 
 
 class Program(NamedTuple):
@@ -83,6 +88,19 @@ class QueueEntry:
     parked: bool = False
     #: it stays, and is due long after the end
     waits: bool = False
+    #: until it is released by hand
+    held: bool = False
+    #: of its failures so many, the first ones, and whether it came, before the time that a report speaks of
+    before: int = 0
+    came_before: bool = False
+    #: it failed after that time, and of the first attempt that did the broker keeps no record: it may have been before
+    untold: bool = False
+    #: it is so old that the broker keeps its counts by the hour
+    coarse: bool = False
+
+    @property
+    def recent(self) -> list[Failure]:
+        return self.failures[self.before :]
 
 
 @dataclass
@@ -92,9 +110,13 @@ class Account:
     ids: dict[int, int] = field(default_factory=dict)
     #: queue -> its limits one after the other, and from when on
     limits: dict[str, list[tuple[int, Between]]] = field(default_factory=dict)
+    #: for how long the broker keeps its history; 0: for longer than any workload takes
+    history_us: int = 0
+    #: message -> the queue that it was sent to
+    homes: dict[int, str] = field(default_factory=dict)
     #: queue -> the delay after a failure, in milliseconds
     delays: dict[str, int] = field(default_factory=dict)
-    #: of all brokers of a report: when the first message was sent, and when the last export was taken, as it says itself
+    #: of all brokers of a report: when anything happened first, and when the last export was taken, as it says itself
     began: Between = field(default_factory=lambda: Between(0, 0))
     exported_us: int = 0
 
@@ -106,10 +128,14 @@ class Account:
     def enter(self, message: int, queue: str, at: Between, came: str = "sent", *, edited: bool = False) -> QueueEntry:
         before = self._of[message]
         entry = QueueEntry(message, queue, at, at if edited or not before else before[-1].sent, came)
-        self.entries.append(entry)
-        self._of[message].append(entry)
+        self.homes.setdefault(message, queue)
+        self.put(entry)
         self._here[queue][message] = self._ready[queue][message] = entry
         return entry
+
+    def put(self, entry: QueueEntry) -> None:
+        self.entries.append(entry)
+        self._of[entry.message].append(entry)
 
     def here(self, queue: str) -> list[QueueEntry]:
         return list(self._here[queue].values())
@@ -131,7 +157,7 @@ class Account:
 
     def comes_back(self, entry: QueueEntry) -> None:
         """It waited for long, and does not any more."""
-        entry.waits = False
+        entry.waits = entry.held = False
         self._ready[entry.queue][entry.message] = entry
 
     def end(
@@ -144,16 +170,46 @@ class Account:
             self.enter(entry.message, target, at, "moved", edited=outcome == "edited")
 
 
+def within(account: Account, since_us: int, until_us: int, fine_us: int) -> Account:
+    """What the clients would tell of that time alone: what ended before it is over, what ends after it is still there. ``fine_us``: from
+    then on the broker keeps counts by the minute.
+    """
+    limits = {queue: [load for load in loads if load[1].low < until_us] for queue, loads in account.limits.items()}
+    found = Account(ids=account.ids, homes=account.homes, limits=limits, delays=account.delays)
+    for entry in account.entries:
+        if entry.entered.low >= until_us or (entry.ended is not None and entry.ended.low < since_us):
+            continue
+        failures = [each for each in entry.failures if each.at.low < until_us]
+        before = sum(each.at.low < since_us for each in failures)
+        cut = replace(entry, failures=failures, before=before, came_before=entry.entered.low < since_us)
+        cut.coarse = any(at.low < fine_us for at in times_of(cut))
+        if entry.ended is not None and entry.ended.low >= until_us:
+            cut = replace(cut, outcome=None, reason=None, target=None, ended=None, program=None, assigned=None)
+        if len(failures) < len(entry.failures):
+            most, number = entry.failures[0].records, len(failures)
+            untold = most // 10 <= number < len(entry.failures) - (most - most // 10)
+            cut = replace(cut, parked=False, waits=False, untold=untold)
+        found.put(cut)
+    return found
+
+
 def reported(accounts: list[Account], exported_us: int) -> Account:
-    """Says to each of which time the report is; returns all of them as one, for what is reported of all brokers together."""
-    entered = [entry.entered for account in accounts for entry in account.entries]
-    began = Between(min(each.low for each in entered), min(each.high for each in entered))
+    """Says to each of which time the report is; returns all of them as one, for what is told of all brokers together."""
+    times = [at for account in accounts for entry in account.entries for at in times_of(entry)]
+    coarse = any(entry.coarse for account in accounts for entry in account.entries)
+    began = Between(0 if coarse else min(each.low for each in times), min(each.high for each in times))
     for account in accounts:
         account.began, account.exported_us = began, exported_us
     whole = Account(began=accounts[0].began, exported_us=accounts[0].exported_us)
     for number, account in enumerate(accounts):
         for entry in account.entries:
             copied = replace(entry, message=number * 1_000_000 + entry.message)
-            whole.entries.append(copied)
-            whole.of(copied.message).append(copied)
+            whole.homes[copied.message] = account.homes[entry.message]
+            whole.put(copied)
     return whole
+
+
+def times_of(entry: QueueEntry) -> list[Between]:
+    """When anything happened to it."""
+    came, ended = [] if entry.came_before else [entry.entered], [] if entry.ended is None else [entry.ended]
+    return [*came, *(each.at for each in entry.recent), *ended]

@@ -78,7 +78,7 @@ def ranked(values: list[tuple[float, float]], part: float, slack: float = 1) -> 
     return Within(low - slack, high)
 
 
-def decided(*answers: bool) -> Any:
+def decided(*answers: object) -> Any:
     """What all of them say, each for other ends of the bounds; OPEN where they differ."""
     return answers[0] if len(set(answers)) == 1 else OPEN
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +12,8 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 
 from homing.analytics.input.schema import MANIFEST_NAME
-from tests.truth.account import Account, reported
-from tests.truth.bounds import Within, near
+from tests.truth.account import Account, reported, within
+from tests.truth.bounds import MINUTE_US, Within, near
 from tests.truth.expected import LIMITED, TABLES, WHOLE, Table, ends_of, groups_of
 from tests.truth.lives import Row, Rows, failed_lives
 from tests.truth.over_time import Maybe
@@ -35,15 +36,33 @@ class Figure(NamedTuple):
         return f"{self.table} {self.row}: {self.name} is {self.reported}, not {self.true}"
 
 
-def compared(accounts: list[Account], dumps: list[Path], report: Path) -> list[Figure]:
-    """Of each broker and of all together; ``dumps``: what was exported, in the same order."""
+def whole_from(manifests: list[dict[str, Any]]) -> int:
+    """From when on, by the whole minute, all of a broker's history is in its exports together, as they say of themselves."""
+    latest, *earlier = sorted(manifests, key=lambda each: -each["exported_at_us"])
+    begin_us = latest["history_from_us"] or 0
+    for each in earlier:
+        if each["exported_at_us"] >= begin_us:
+            begin_us = min(begin_us, each["history_from_us"] or 0)
+    return -(-begin_us // MINUTE_US) * MINUTE_US
+
+
+def compared(
+    accounts: list[Account], dumps: list[list[Path]], report: Path, since_us: int = 0, until_us: int | None = None
+) -> list[Figure]:
+    """Of each broker and of all together; ``dumps``: what was exported of each, the last one first; and which time was asked for."""
     names = {each.name for each in (report / "parquet").iterdir()}
     assert names <= TABLES.keys(), f"nobody knows what {names - TABLES.keys()} should be"
     tables = {name: pq.read_table(report / "parquet" / name).to_pylist() for name in names}
-    manifests = [json.loads((dump / MANIFEST_NAME).read_text()) for dump in dumps]
-    whole = reported(accounts, max(each["exported_at_us"] for each in manifests))
+    manifests = [[json.loads((dump / MANIFEST_NAME).read_text()) for dump in each] for each in dumps]
+    exported_us = min(max(each["exported_at_us"] for each, *_ in manifests), until_us or sys.maxsize)
+    cut = []
+    for account, each in zip(accounts, manifests, strict=True):
+        begin_us, end_us = max(since_us, whole_from(each)), until_us or sys.maxsize
+        fine_us = each[0]["exported_at_us"] - account.history_us if account.history_us else 0
+        cut.append(within(account, begin_us, end_us, fine_us))
+    whole = reported(cut, exported_us)
     found = list(_of_one(None, None, whole, tables))
-    for number, (account, manifest) in enumerate(zip(accounts, manifests, strict=True)):
+    for number, (account, (manifest, *_)) in enumerate(zip(cut, manifests, strict=True)):
         found += _of_one(number, manifest["broker_id"], account, tables)
     return found
 

@@ -19,12 +19,13 @@ BY_HAND = ("redriven", "edited")
 class Life:
     """One message from its sending on: what it came to in its own queue, and what became of it when it died there."""
 
-    def __init__(self, entries: list[QueueEntry]) -> None:
+    def __init__(self, entries: list[QueueEntry], queue: str) -> None:
         self.entries = entries
-        self.queue = entries[0].queue
+        self.queue = queue
         self.home = [entry for entry in entries if entry.queue == self.queue]
         self.failures = [failure for entry in self.home for failure in entry.failures]
-        self.end = self.home[-1]
+        #: the latest where it was not at home at all
+        self.end = (self.home or entries)[-1]
         self.won = self.end.outcome == "succeeded"
         self.died = self.end.outcome in DEAD
         self.tries = len(self.failures) + sum(entry.outcome == "succeeded" for entry in self.home)
@@ -55,7 +56,8 @@ def on_record(entry: QueueEntry) -> list[Failure]:
         return []
     most = entry.failures[0].records
     kept = most - most // 10
-    return [each for number, each in enumerate(entry.failures) if number < most // 10 or number >= len(entry.failures) - kept]
+    first = most // 10
+    return [each for n, each in enumerate(entry.failures) if n >= entry.before and (n < first or n >= len(entry.failures) - kept)]
 
 
 def numbered(entry: QueueEntry) -> list[tuple[int, Failure]]:
@@ -72,7 +74,7 @@ def by_queue(account: Account) -> dict[str, list[QueueEntry]]:
 
 
 def lives(account: Account) -> list[Life]:
-    return [Life(account.of(message)) for message in dict.fromkeys(entry.message for entry in account.entries)]
+    return [Life(account.of(message), account.homes[message]) for message in dict.fromkeys(entry.message for entry in account.entries)]
 
 
 def failed_lives(account: Account) -> list[Life]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from tests.truth.account import Account, Between, Failure, Program, QueueEntry
+from tests.truth.account import Account, Between, Failure, Program, QueueEntry, times_of
 from tests.truth.bounds import (
     HOUR_US,
     MINUTE_US,
@@ -38,6 +38,8 @@ def load_of(entries: list[QueueEntry], size_us: int = MINUTE_US) -> Counts:
     counts = Counts(size_us)
     for entry in entries:
         for number, failure in enumerate(entry.failures):
+            if number < entry.before:
+                continue
             counts.add("failed_retry" if number else "failed_first", failure.at)
             counts.add("failed_ms", failure.at, max(failure.held_us / 1000 - 2, 0), (failure.at.high - failure.given.low) / 1000 + 1)
         if entry.ended and entry.outcome == "succeeded":
@@ -51,6 +53,9 @@ def retry_load(account: Account) -> Rows:
     rows: Rows = {}
     for queue, entries in by_queue(account).items():
         counts = load_of(entries)
+        if any(entry.coarse for entry in entries):
+            rows[queue, "open"] = {}
+            continue
         for minute in counts.parts():
             row: Row = {name: counts.of(minute, name) for name in (*LOAD, "wasted")}
             row |= {"retries": counts.of(minute, "succeeded_retry", "failed_retry")}
@@ -83,7 +88,7 @@ def retry_storms(account: Account) -> Rows:
     rows: Rows = {}
     for queue, entries in by_queue(account).items():
         counts = load_of(entries)
-        if not counts.is_sure(*LOAD, "wasted"):
+        if not counts.is_sure(*LOAD, "wasted") or any(entry.coarse for entry in entries):
             rows[queue, "open"] = {}
             continue
         stormy = []
@@ -188,6 +193,29 @@ def _runs(home: list[QueueEntry], victims: Sequence[QueueEntry] = ()) -> list[li
     return runs
 
 
+#: A record of an hour at least is looked at in so many parts; the last three are now, and three without are a pause.
+PARTS = 12
+
+
+def seen_when(account: Account, times: Sequence[Between]) -> Any:
+    """Whether a fault that was met at these times is new, gone, back or steady."""
+    minutes = [part_of(at, MINUTE_US) for entry in account.entries for at in times_of(entry)]
+    known = [minute for minute in minutes if minute is not None]
+    if len(known) < len(minutes) or any(entry.coarse for entry in account.entries):
+        return OPEN
+    long = max(known) - min(known) + 1
+    if long < 60:
+        return None
+    answers = []
+    for way in (0, 1):
+        parts = sorted({min(max((at[way] - min(known) * MINUTE_US) * PARTS // (long * MINUTE_US), 0), PARTS - 1) for at in times})
+        before = [part for part in parts if part < PARTS - 3]
+        now = [part for part in parts if part >= PARTS - 3]
+        pause = bool(before and now) and min(now) - max(before) > 3
+        answers.append("gone" if not now else "new" if not before else "back" if pause else "steady")
+    return decided(*answers)
+
+
 BINS = {"within_10_ms": 10, "within_100_ms": 100, "within_1_s": 1_000, "within_10_s": 10_000, "later": float("inf")}
 
 
@@ -233,11 +261,12 @@ def counted_only(entry: QueueEntry) -> bool:
 
 
 def died_at(entry: QueueEntry) -> Between:
-    """Of what was removed without ever failing only the minute is kept."""
+    """Of what was removed without ever failing only the minute is kept, and in the end the hour."""
     assert entry.ended is not None
     if not counted_only(entry):
         return entry.ended
-    return Between(entry.ended.low // MINUTE_US * MINUTE_US, entry.ended.high // MINUTE_US * MINUTE_US)
+    low_us = HOUR_US if entry.coarse else MINUTE_US
+    return Between(entry.ended.low // low_us * low_us, entry.ended.high // MINUTE_US * MINUTE_US)
 
 
 def growth(account: Account) -> Rows:
@@ -257,7 +286,7 @@ def trend(account: Account) -> Rows:
     rows: Rows = {}
     start = part_of(account.began, MINUTE_US)
     for queue, dead in deaths_of(account).items():
-        row: Row = {"deaths": len(dead), "verdict": "too-few" if len(dead) < 20 else OPEN}
+        row: Row = {"deaths": OPEN if start is None else len(dead), "verdict": "too-few" if len(dead) < 20 else OPEN}
         row |= dict.fromkeys(("hours", "per_day", "early", "late", "slope_per_day"), OPEN)
         if start is not None:
             whole_us = max(account.exported_us - start * MINUTE_US, 1)
@@ -316,7 +345,7 @@ def served(account: Account) -> dict[tuple[str, Program], Served]:
     found: dict[tuple[str, Program], Served] = defaultdict(Served)
     for entry in account.entries:
         kept = {id(failure) for failure in on_record(entry)}
-        for failure in entry.failures:
+        for failure in entry.recent:
             of = found[entry.queue, failure.program]
             of.failures.append(failure)
             of.seen += [failure] if id(failure) in kept else []
@@ -404,11 +433,14 @@ def is_down(account: Account, deaths: list[QueueEntry]) -> Any:
     minutes: set[tuple[str, int | None]] = {(entry.queue, part_of(died_at(entry), MINUTE_US)) for entry in deaths}
     queues = by_queue(account)
     for queue, minute in minutes:
-        times = [entry.entered for entry in queues[queue]], [s.ended for s in queues[queue] if s.ended and s.outcome == "succeeded"]
+        times = (
+            [entry.entered for entry in queues[queue] if not entry.came_before],
+            [s.ended for s in queues[queue] if s.ended and s.outcome == "succeeded"],
+        )
         in_minute = [[part_of(at, MINUTE_US) for at in each] for each in times]
-        if minute is None or any(None in each for each in in_minute):
+        if minute is None or any(None in each for each in in_minute) or any(entry.coarse for entry in queues[queue]):
             return OPEN
         came += in_minute[0].count(minute)
         succeeded += in_minute[1].count(minute)
-        expected += in_minute[0].count(minute) * len(times[1]) / len(times[0])
+        expected += in_minute[0].count(minute) * len(times[1]) / max(len(times[0]), 1)
     return came >= 20 and succeeded < 0.25 * expected

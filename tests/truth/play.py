@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +13,11 @@ import pika
 
 from homing import client
 from homing.client import AckMode, Connection
-from tests import amqp_support
-from tests.process import Server
-from tests.truth.account import Account, Between, Failure, Program, QueueEntry, now_us
+from homing.client.errors import HomingError
+from tests import amqp_support, fork_server
+from tests.process import Server, wait_until
+from tests.truth.account import AHEAD_US, Account, Between, Failure, Program, QueueEntry, now_us
+from tests.truth.bounds import HOUR_US
 from tests.truth.workers import HOST, KINDS, Delivery, Failing, Worker
 from tests.truth.workload import (
     ERRORS,
@@ -27,6 +30,7 @@ from tests.truth.workload import (
     Edit,
     Expire,
     Kill,
+    Pause,
     QueueSettings,
     Quota,
     Redrive,
@@ -43,12 +47,21 @@ LONG_MS = 3_600_000
 
 
 class Play:
-    def __init__(self, workload: Workload, directory: Path) -> None:
+    def __init__(self, workload: Workload, directory: Path, begins_us: Sequence[int] = (0, 0, 0)) -> None:
+        """``begins_us``: how far ahead of this machine's clock the broker's is from the start on, and after each pause."""
         self.workload = workload
+        self._begins_us = iter(begins_us if workload.takes_hours else (0,))
         settings = {name: queue.as_yaml() for name, queue in workload.queues.items()}
         everywhere = {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True, "redelivery-delay": "5ms"}
-        self.server = Server(directory, {**amqp_support.AMQP, "address-settings": {"#": everywhere, **settings}})
-        self.account = Account(delays={name: queue.delay_ms for name, queue in workload.queues.items()})
+        config = {**amqp_support.AMQP, "address-settings": {"#": everywhere, **settings}}
+        if workload.history_hours:
+            config["journal"] = {"history-retention": f"{workload.history_hours}h"}
+        self.server = Server(directory, config)
+        #: what was exported in between
+        self.exports: list[Path] = []
+        self.account = Account(
+            delays={name: queue.delay_ms for name, queue in workload.queues.items()}, history_us=workload.history_hours * HOUR_US
+        )
         #: of each message, the plan of its deliveries that is left
         self._left: dict[int, str] = {}
         #: of messages with a time to live
@@ -58,6 +71,7 @@ class Play:
         self._last_failed: dict[str, bool] = {}
 
     async def run(self) -> Account:
+        self._set_clock()
         began = now_us()
         self.server.start()
         for queue, settings in self._settings.items():
@@ -84,11 +98,50 @@ class Play:
                     await self._quota(step)
                 case Retry():
                     await self._retry(step)
+                case Pause():
+                    await self._pause(step)
                 case Restart():
                     self.server.kill() if step.kill else self.server.stop()
                     self.server.start()
         await self._look()
         return self.account
+
+    def _set_clock(self) -> None:
+        AHEAD_US.set(ahead_us := next(self._begins_us))
+        self.server.ahead_s = ahead_us / 1e6
+
+    async def _pause(self, step: Pause) -> None:
+        if step.export:
+            self.exports.append(self._export())
+        self.server.kill() if step.kill else self.server.stop()
+        self._set_clock()
+        began, logged = now_us(), len(self.server.log_path.read_text())
+        self.server.start()
+        for entry in self.account.entries:
+            if entry.outcome is None and entry.waits and not entry.held:
+                self.account.comes_back(entry)
+        for name, settings in self._settings.items():
+            for queue in (f"DLQ.{name}", f"EXP.{name}") if settings.dead_hours else ():
+                going = self.account.here(queue)
+                if going:
+                    await asyncio.to_thread(self._wait_for, f"dead-letters-removed: queue {queue}: {len(going)} dead letter", logged)
+                for entry in going:
+                    self.account.end(entry, "dropped", Between.since(began), "dead-letter-retention")
+
+    def _wait_for(self, line: str, after: int) -> None:
+        wait_until(f"the log tells {line}", lambda: line in self.server.log_path.read_text()[after:])
+
+    def _export(self) -> Path:
+        own, out = self.server.directory, self.server.directory / f"export-{len(self.exports)}"
+        arguments = ["journal", "export", "--data", str(self.server.data), "--out", str(out)]
+        environment = {**os.environ, fork_server.AHEAD: str(self.server.ahead_s)}
+        done = fork_server.run(arguments, own, environment, None, 60, own)
+        assert done.returncode == 0, done.stderr
+        return out
+
+    @property
+    def archives(self) -> list[Path]:
+        return sorted((self.server.data / "archive").glob("*"))
 
     def _connect(self) -> Connection:
         return client.connect(self.server.url)
@@ -108,7 +161,12 @@ class Play:
     async def _learn(self, queue: str) -> dict[int, int]:
         """The broker's numbers of the messages there, which AMQP clients are not told, by those in the bodies."""
         async with self._connect() as connection, connection.session() as session:
-            found = {int(entry["body"]): entry["message_id"] async for entry in session.browser(queue)}
+            try:
+                found = {int(entry["body"]): entry["message_id"] async for entry in session.browser(queue)}
+            except HomingError as error:
+                if error.code != "no-such-queue":  # it was empty for hours
+                    raise
+                found = {}
         self.account.ids = found | self.account.ids
         return found
 
@@ -376,7 +434,10 @@ class Play:
             for how in ("hold", "release") if step.how == "release" else (step.how,):
                 other: dict[str, Any] = {"at_ms": now_us() // 1000 + 20} if how == "at" else {how: True}
                 assert await connection.retry(step.queue, **other) == len(waiting)
-        if step.how != "hold":
+        if step.how == "hold":
+            for entry in waiting:
+                entry.held = True
+        else:
             for entry in waiting:
                 self.account.comes_back(entry)
 

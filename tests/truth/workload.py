@@ -109,6 +109,15 @@ class Restart:
 
 
 @dataclass(frozen=True)
+class Pause:
+    """The broker is down for hours: what it found old when it starts again, it has let go."""
+
+    kill: bool
+    #: an export was taken before
+    export: bool
+
+
+@dataclass(frozen=True)
 class Circle:
     """AMQP's retry loop, with queues of its own: what is rejected waits in another queue until it expires there and comes back."""
 
@@ -121,7 +130,7 @@ class Circle:
         return f"{self.queue}.wait"
 
 
-Step = Circle | Send | Expire | Consume | Retune | Kill | Redrive | Edit | Quota | Retry | Restart
+Step = Circle | Send | Expire | Consume | Retune | Kill | Redrive | Edit | Quota | Retry | Restart | Pause
 
 
 @dataclass(frozen=True)
@@ -133,6 +142,9 @@ class QueueSettings:
     dead: str
     #: 0: any number; else the oldest give way
     length: int = 0
+    #: what died so many hours ago is removed, and whether it is archived; 0: it stays
+    dead_hours: int = 0
+    archive: bool = False
     #: what expires is kept
     expired: bool = False
     #: the limit is the queue's own, which an AMQP client has declared it with
@@ -149,6 +161,8 @@ class QueueSettings:
         named: dict[str, Any] = {"redelivery-delay": f"{self.delay_ms}ms", "max-redelivery-records": self.records, "rules": RULES}
         if not self.declared:
             named["max-delivery-attempts"] = self.limit
+        if self.dead_hours:
+            named |= {"dead-letter-retention": f"{self.dead_hours}h", "dead-letter-archive": self.archive}
         if self.length:
             named |= {"max-length": self.length, "overflow": "drop-head"}
         if self.expired:
@@ -166,6 +180,12 @@ class QueueSettings:
 class Workload:
     queues: dict[str, QueueSettings]
     steps: tuple[Step, ...]
+    #: for how long the broker keeps its history; 0: for longer than any workload takes
+    history_hours: int = 0
+
+    @property
+    def takes_hours(self) -> bool:
+        return any(isinstance(step, Pause) for step in self.steps)
 
 
 PLANS = st.text(alphabet="TTTTTVVKK" + FINAL + WAIT + HOLD + "".join(RULED), max_size=6)
@@ -176,6 +196,8 @@ QUEUE_SETTINGS = st.builds(
     records=st.sampled_from([0, 2, 10]),
     dead=st.sampled_from(["keep", "keep", "keep", "drop", "park"]),
     length=st.sampled_from([0, 0, 3]),
+    dead_hours=st.sampled_from([0, 0, 2]),
+    archive=st.booleans(),
     expired=st.booleans(),
     declared=st.sampled_from([False, False, False, True]),
 )
@@ -186,12 +208,14 @@ BATCHES = st.lists(PLANS, min_size=3, max_size=12) | st.builds(
 VERSIONS = st.lists(st.sampled_from(["1.0", "1.1"]), min_size=1, max_size=3).map(tuple)
 BY = st.sampled_from(SPEECHES)
 ONE_BY_ONE = st.sampled_from([name for name in SPEECHES if name != "transacted"])
+#: Of workloads that take hours: what it did then lies in three times that are hours apart.
+PAUSES = 2
 #: What takes the time of a start.
 SELDOM = st.sampled_from([False, False, False, True])
 
 
 @st.composite
-def workloads(draw: st.DrawFn) -> Workload:
+def workloads(draw: st.DrawFn, *, takes_hours: bool) -> Workload:
     queues = draw(st.dictionaries(st.sampled_from(["orders", "mails", "stock.eu"]), QUEUE_SETTINGS, min_size=1, max_size=3))
     steps: list[Step] = []
     for queue, own in queues.items():
@@ -230,18 +254,31 @@ def workloads(draw: st.DrawFn) -> Workload:
             steps.append(Quota(queue, draw(st.integers(1, 3)), archive=draw(SELDOM)))
     if draw(st.booleans()):
         steps.append(Circle(tuple(draw(st.lists(st.integers(0, 3), min_size=1, max_size=6)))))
-    return Workload(queues, tuple(steps))
+    if not takes_hours:
+        return Workload(queues, tuple(steps))
+    # What expires soon does so before the broker is down.
+    places = [place for place, before in enumerate([None, *steps]) if not (isinstance(before, Send) and before.ttl_ms)]
+    for place in sorted(draw(st.lists(st.sampled_from(places), min_size=PAUSES, max_size=PAUSES)), reverse=True):
+        steps.insert(place, Pause(kill=draw(st.booleans()), export=draw(st.booleans())))
+    return Workload(queues, tuple(steps), history_hours=draw(st.sampled_from([2, 8, 2, 8, 0])))
 
 
 def drawn(count: int, number: int) -> list[Workload]:
-    """So many workloads, the same for the same ``number``."""
+    """So many workloads, half of which take hours, the same for the same ``number``."""
     found: list[Workload] = []
+    for takes_hours in (False, True):
 
-    @seed(number)
-    @settings(max_examples=count, database=None, deadline=None, phases=[Phase.generate], suppress_health_check=[HealthCheck.too_slow])
-    @given(workloads())
-    def collect(workload: Workload) -> None:
-        found.append(workload)
+        @seed(number)
+        @settings(
+            max_examples=(count + takes_hours) // 2,
+            database=None,
+            deadline=None,
+            phases=[Phase.generate],
+            suppress_health_check=[HealthCheck.too_slow],
+        )
+        @given(workloads(takes_hours=takes_hours))
+        def collect(workload: Workload) -> None:
+            found.append(workload)
 
-    collect()
+        collect()
     return found

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from homing.analytics.errors import AnalyticsError
-from homing.analytics.input.window import Window, covered_from
+from homing.analytics.input.window import Taken, Window, covered_from, latest_of
 
 MINUTE_US = 60_000_000
 
@@ -19,15 +21,23 @@ MINUTE_US = 60_000_000
         pytest.param([("a", 9, 5), ("a", 4, None)], {"a": 5}, id="what lies between them is in neither"),
         pytest.param([("a", 6, None), ("a", 9, 5)], {}, id="the first has all of the beginning"),
         pytest.param([("a", 9, 5), ("b", 9, None)], {"a": 5}, id="each broker has its own"),
+        pytest.param([("a", 9, 5), ("a", 6, None, True)], {"a": 5}, id="an archive has only what was removed"),
+        pytest.param([("a", 9, None), ("a", 12, 11, True)], {}, id="nor does a later one take anything away"),
+        pytest.param([("a", 9, 5, True)], {}, id="of archives alone all counts"),
     ],
 )
-def test_history_is_whole_from_here_on(exports: list[tuple[str, int, int | None]], begins: dict[str, int]) -> None:
-    in_us = [(broker, at * MINUTE_US, None if since is None else since * MINUTE_US) for broker, at, since in exports]
+def test_history_is_whole_from_here_on(exports: list[tuple[Any, ...]], begins: dict[str, int]) -> None:
+    taken = [Taken(*each) for each in exports]
+    in_us = [each._replace(at_us=each.at_us * MINUTE_US, from_us=each.from_us and each.from_us * MINUTE_US) for each in taken]
     assert covered_from(in_us) == {broker: since * MINUTE_US for broker, since in begins.items()}
 
 
 def test_it_begins_with_a_whole_minute() -> None:
-    assert covered_from([("a", 9 * MINUTE_US, 5 * MINUTE_US + 1)]) == {"a": 6 * MINUTE_US}
+    assert covered_from([Taken("a", 9 * MINUTE_US, 5 * MINUTE_US + 1)]) == {"a": 6 * MINUTE_US}
+
+
+def test_only_exports_tell_what_is_still_here() -> None:
+    assert latest_of([Taken("a", 9), Taken("a", 5), Taken("a", 12, None, True), Taken("b", 3, None, True)]) == {"a": 9, "b": 3}
 
 
 def test_a_window_is_of_whole_minutes_in_any_zone() -> None:

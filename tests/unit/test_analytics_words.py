@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 import pytest
 
 from homing.analytics import words
-from homing.analytics.input.inputs import Manifest, parse_manifest
+from homing.analytics.input.export import Manifest
+from homing.analytics.input.inputs import parse_manifest
 from homing.analytics.input.schema import TABLES
 from homing.analytics.page import charts, findings
 from homing.analytics.page.findings import Load

@@ -1,0 +1,64 @@
+"""What is read of exports, all of them as one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from .schema import SCHEMA_VERSION
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: Below this many rows a run is over before Java has warmed up.
+SMALL_ROWS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    broker_id: str
+    exported_at_us: int
+    #: table -> rows
+    rows: dict[str, int]
+    schema_version: int = SCHEMA_VERSION
+    #: What happened before it may be gone; None: nothing is.
+    history_from_us: int | None = None
+    #: Some dead letters and no more (docs/export-schema.md, archives).
+    is_archive: bool = False
+
+    @property
+    def is_small(self) -> bool:
+        return 0 < sum(self.rows.values()) < SMALL_ROWS
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Something in the input that was left out, and why."""
+
+    path: str
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """All exports read as one. ``manifest``: of one export its own; of many the latest time, the rows before merging."""
+
+    manifest: Manifest
+    messages: DataFrame
+    attempts: DataFrame
+    dead_letters: DataFrame
+    deliveries_by_minute: DataFrame
+    queues: DataFrame
+    settings: DataFrame
+    policies: DataFrame
+    deliveries_by_consumer: DataFrame
+    edits: DataFrame
+    brokers: tuple[str, ...] = ()
+    exports: int = 1
+    skipped: tuple[Skipped, ...] = field(default=())
+    #: broker -> where its window begins, of those where that is not with the broker (window.py), and the counts before that.
+    begins: dict[str, int] = field(default_factory=dict)
+    before: DataFrame | None = None
+    #: Where all of it ends before it was exported (window.py).
+    until_us: int | None = None
