@@ -173,7 +173,7 @@ class JournalSection(Section):
 
     disk_reserve_bytes: Size = Field(default=64 << 20, alias="disk-reserve")
     wal_limit_bytes: Size = Field(default=1 << 30, alias="wal-limit", ge=1 << 20)
-    checkpoint_every_bytes: Size = Field(default=64 << 20, alias="checkpoint-every", ge=64 << 10)
+    checkpoint_every_bytes: Size = Field(default=16 << 20, alias="checkpoint-every", ge=64 << 10)
     history_retention_ms: Duration = 7 * _DAY_MS
     history_max_bytes: Size = 1 << 30
     marks_retention_ms: Duration = Field(default=_DAY_MS, ge=1000)
