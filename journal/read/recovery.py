@@ -270,7 +270,8 @@ def _faults(connection: sqlite3.Connection) -> list[tuple[FaultRecord, str, bool
     for fault_id, fingerprint, queue, error_class, first_ms, last_ms, blob, text, died in rows(connection, sql):
         record = FaultRecord(fault_id, fingerprint, queue, error_class, first_ms, last_ms, [], [])
         try:
-            record = record._replace(**unpack(blob))
+            kept = record._replace(**unpack(blob))
+            record = kept._replace(programs=[(client, host, version, first, last) for client, host, version, first, last in kept.programs])
         except (Damaged, TypeError, ValueError):
             log.error(
                 "fault-group-damaged: fault group %s is not what was written: who met it and when it was fixed is left out", fingerprint

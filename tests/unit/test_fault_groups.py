@@ -31,6 +31,7 @@ def failed(groups: FaultGroups, kind: str, name: str = "q", now_ms: int = 1_000)
     return reference
 
 
+@pytest.mark.plain
 def test_the_least_recent_is_folded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fault_groups, "MOST", 3)
     batch = WriteBatch()
@@ -72,6 +73,7 @@ def test_groups_of_queues_that_are_gone_go_after_a_while() -> None:
     assert len(groups.by_id) == 5
 
 
+@pytest.mark.plain
 async def test_a_fault_may_come_again_in_the_batch_that_its_group_went_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(fault_groups, "MOST", 2)
     async with opened(tmp_path) as (journal, _):
@@ -93,6 +95,7 @@ async def test_a_fault_may_come_again_in_the_batch_that_its_group_went_in(monkey
         assert {each.error_class: each.died for each in restored.by_id.values()} == {"other": False, "a": False, "b": True}
 
 
+@pytest.mark.plain
 async def test_dead_letters_of_groups_that_were_folded_are_still_of_their_source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(fault_groups, "MOST", 2)
     async with opened(tmp_path) as (journal, _):
