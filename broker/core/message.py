@@ -155,6 +155,11 @@ class Message:
         return self.size - len(self.body)
 
 
+def size_of(messages: list[Message]) -> int:
+    """Of bodies and properties together, in bytes."""
+    return sum([message.size for message in messages])
+
+
 class MessageReference:
     """One message in one queue. ``sequence`` is its place: queue order within its priority."""
 

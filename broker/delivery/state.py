@@ -16,7 +16,7 @@ from homing.journal.contract import MessageRecord
 from ..core.consumer import Consumer
 from ..core.counts import SENT, Histogram
 from ..core.memory import Memory
-from ..core.message import IN_COMMIT, Message, MessageReference
+from ..core.message import IN_COMMIT, Message, MessageReference, size_of
 from ..core.queue import Queue
 from ..core.settings.address_settings import AddressSettingsRepository
 from ..paging.page_reads import Reader
@@ -50,7 +50,7 @@ class BrokerState(SharedState):
 
     def arrive(self, messages: list[Message], queue: Queue) -> None:
         """The plain case of sending, a frame at a time: messages that all go to one queue, and at once."""
-        pager, size = self.pager, _size_of(messages)
+        pager, size = self.pager, size_of(messages)
         queue.counts[SENT] += len(messages)
         self.mark_ready(queue)
         if not queue.durable or pager.room(queue, len(messages), size):
@@ -59,7 +59,7 @@ class BrokerState(SharedState):
         for kept, part in groupby(messages, lambda each: not each.durable or pager.keeps(queue, queue.priority_of(each.priority))):
             run = list(part)
             if kept:
-                size = _size_of(run)
+                size = size_of(run)
                 queue.append_all(self.references.arrive(queue, run, size), size)
             else:
                 self._arrive_on_disk(run, queue)
@@ -105,7 +105,7 @@ class BrokerState(SharedState):
                 back.append(reference)
         for queue, (new, back) in ready.items():
             queue.put_back(back)
-            room = self.pager.room(queue, len(new), sum([reference.message.size for reference in new]))
+            room = self.pager.room(queue, len(new), size_of([reference.message for reference in new]))
             for reference in new:
                 if room or not self.pager.leave(reference):
                     queue.append(reference)
@@ -149,7 +149,3 @@ class BrokerState(SharedState):
             self.place(references, fresh=True)
 
         self.recorder.when_safe(arrive)
-
-
-def _size_of(messages: list[Message]) -> int:
-    return sum([message.size for message in messages])
