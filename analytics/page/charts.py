@@ -43,7 +43,7 @@ def columns(bars: Sequence[Bar], classes: Sequence[str], title: str, *, gap: flo
                 anchor, at = "end", WIDTH - RIGHT
             label = Markup('<text class="axis" x="{}" y="{}" text-anchor="{}">{}</text>')
             parts.append(label.format(f"{at:.1f}", HEIGHT - 8, anchor, bar.label))
-    frame = Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>')
+    frame = Markup('<svg class="columns" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>')
     return frame.format(WIDTH, HEIGHT, title, Markup("").join(parts))
 
 

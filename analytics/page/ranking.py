@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -23,7 +23,8 @@ ENOUGH = 20
 class Finding:
     """``kind``: a word for it that stays. What it cost: ``messages`` lost or in trouble, ``retries`` that need not have been.
 
-    ``window``: the first and the last time it was seen; None: not on record. ``section``: of the page, where its details are.
+    ``window``: the first and the last time it was seen, or that its queue is on record; None: neither. ``section``: of the page, where its
+    details are.
     """
 
     kind: str
@@ -64,8 +65,15 @@ def ranked(tables: Tables, dump: str) -> list[Finding]:
     deadly = {each.fault for each in faults}
     advised = [each for each in advised if each.kind != "longer" or each.fault not in deadly]
     other = (*_imbalance(tables), *_new_faults(tables), *_growth(tables), *_load(tables), *_people(tables), *_ways(tables))
-    found = [*advised, *faults, *other]
+    times = _times(tables["retry_load"])
+    found = [each if each.window else replace(each, window=times.get(each.queue)) for each in (*advised, *faults, *other)]
     return sorted(found, key=lambda each: (each.kind != "imbalance", -each.messages, -each.retries, each.kind, each.queue))
+
+
+def _times(load: Any) -> dict[str, tuple[datetime, datetime]]:
+    """Queue -> the first and the last minute for which something is counted: when what is of the whole time was seen."""
+    ends = load.group_by("queue").aggregate([("minute", "min"), ("minute", "max")])
+    return {row["queue"]: (row["minute_min"], row["minute_max"]) for row in ends.to_pylist()}
 
 
 def _bare(queue: str) -> str:

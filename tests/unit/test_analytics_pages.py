@@ -202,6 +202,7 @@ def findings(**changed: list[Row]) -> list[Finding]:
         "settings_in_force": [{"queue": "pay", "policy": "p", "rule": None, "from_at": at, "until": later}],
         "advice": [advice],
         "dead_letter_trend": [{"queue": "pay", "verdict": "growing", "early": 5, "late": 25}],
+        "retry_load": [{"queue": "pay", "minute": at}, {"queue": "pay", "minute": later}, {"queue": "log", "minute": at}],
         "retry_storms": [storm],
         "thundering_herds": [],
         "due_error": [{"queue": "pay", "late": True, "p50_ms": 5_000, "retries": 9}],
@@ -223,6 +224,9 @@ def test_findings_come_by_what_they_cost() -> None:
     assert found[1].as_json()["last_seen"] == "2026-03-02T08:05:00+00:00"
     wrong = findings(overview=[{"queue": "log", "difference": 1, "dropped": 0}])
     assert (wrong[0].kind, wrong[0].queue) == ("imbalance", "log")
+    at, later = datetime(2026, 3, 2, 8, tzinfo=UTC), datetime(2026, 3, 2, 8, 5, tzinfo=UTC)
+    assert [each.window for each in found if each.kind == "late"] == [(at, later)]
+    assert wrong[0].window == (at, at)
 
 
 def test_a_fault_that_is_new_or_back_is_found() -> None:
