@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from pika import frame, spec
 
-from homing.broker.protocols.native.codec import Op, encode
+from homing.broker.protocols.native.codec import MESSAGE_OVERHEAD_BYTES, Frame, FrameDecoder, Op, encode
 from tests.amqp_wire import Wire
 from tests.faults.hostile import Raw
 from tests.process import Server
@@ -61,6 +61,49 @@ class Client:
                     self.over = True
             except ConnectionError:
                 self.over = True
+
+
+class Minding(Client):
+    """Sends so many messages of one byte, never more than it has credit for."""
+
+    def __init__(self, raw: Raw, messages: int) -> None:
+        super().__init__(raw, self._frames(messages))
+        self._decoder = FrameDecoder()
+        self._messages = self._bytes = 0
+        raw.send(Op.PRODUCER, 1, 1, "held")
+        raw.until(Op.RESULT)
+        self._granted(raw.until(Op.CREDIT))
+
+    def _granted(self, frame: Frame) -> None:
+        self._messages += frame[2]
+        self._bytes += frame[3]
+
+    @property
+    def _credit(self) -> int:
+        return min(self._messages, self._bytes // (MESSAGE_OVERHEAD_BYTES + 1))
+
+    def _frames(self, messages: int) -> Sending:
+        first = 1
+        while first <= messages:
+            count = min(self._credit, 500, messages + 1 - first)
+            self._messages -= count
+            self._bytes -= count * (MESSAGE_OVERHEAD_BYTES + 1)
+            yield encode([int(Op.SEND), 1, first, [[b"x"]] * count])
+            first += count
+
+    def write(self) -> int:
+        if not self._data and self._credit <= 0:
+            time.sleep(0.001)
+            return 0
+        return super().write()
+
+    def read(self) -> None:
+        with suppress(BlockingIOError):
+            data = self.socket.recv(1 << 18)
+            self.over = not data
+            for frame in self._decoder.feed(data):
+                if frame[0] == Op.CREDIT:
+                    self._granted(frame)
 
 
 def pump(clients: list[Client], seconds: float, most_bytes: int, alive: Callable[[], bool]) -> int:
@@ -245,8 +288,13 @@ def marks(server: Server, limit: int) -> list[Client]:
 
 
 def tiny(server: Server, limit: int) -> list[Client]:
-    """A million durable messages of one byte."""
+    """Durable messages of one byte, beyond all credit."""
     return _native(server, [[b"x"]] * 2000, 4)
+
+
+def million(server: Server, limit: int) -> list[Client]:
+    """A million of them, within it."""
+    return [Minding(Raw(server.url), 250_000) for _ in range(4)]
 
 
 def connections(server: Server, limit: int) -> list[Client]:
@@ -318,6 +366,7 @@ ATTACKS: Final[dict[str, Attack]] = {
     "marks": Attack(marks),
     "transient": Attack(transient, 4.0),
     "tiny": Attack(tiny, 0.2),
+    "million": Attack(million),
     "connections": Attack(connections, 12.0),
     "never-read": Attack(never_read),
     "slow-queues": Attack(many_queues, 40.0),
