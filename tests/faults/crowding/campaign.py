@@ -51,11 +51,11 @@ class Neighbour:
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == "ready\n", "the neighbour did not start"
 
-    def end(self) -> list[float]:
-        """How long each confirm took, in milliseconds; the last may not have come."""
+    def end(self, since_s: float = 0.0) -> list[float]:
+        """How long each confirm took that came after this (monotonic clock), in milliseconds; the last may not have come."""
         out, _ = self._process.communicate("\n", timeout=60)
-        times: list[float] = json.loads(out)
-        return times
+        times: list[tuple[float, float]] = json.loads(out)
+        return [took_ms for began_s, took_ms in times if began_s + took_ms / 1000 >= since_s]
 
 
 def crowd(attack: Attack, seconds: float, directory: Path, config: dict[str, Any] | None = None) -> Seen:

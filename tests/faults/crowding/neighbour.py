@@ -1,6 +1,6 @@
 """One good client: a durable message, its confirm, a short rest, again. ``python -m tests.faults.crowding.neighbour URL``.
 
-Says ``ready``; ends with the first line on stdin and says how long each confirm took, in milliseconds.
+Says ``ready``; ends with the first line on stdin and says of each send when it began (monotonic clock, s) and what its confirm took (ms).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import homing
 _REST_S = 0.005
 
 
-async def run(url: str) -> list[float]:
+async def run(url: str) -> list[tuple[float, float]]:
     ended = asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
-    times: list[float] = []
+    times: list[tuple[float, float]] = []
     async with homing.connect(url) as connection, connection.session() as session:
         producer = session.producer("neighbour")
         await producer.send(b"first")
@@ -27,7 +27,7 @@ async def run(url: str) -> list[float]:
             sending = asyncio.ensure_future(producer.send(b"message"))
             await asyncio.wait({sending, ended}, return_when=asyncio.FIRST_COMPLETED)
             # One that is not confirmed yet has waited for so long at least.
-            times.append((time.monotonic() - started) * 1000)
+            times.append((started, (time.monotonic() - started) * 1000))
             if sending.done():
                 sending.result()
                 await asyncio.sleep(_REST_S)

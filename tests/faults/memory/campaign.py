@@ -15,7 +15,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -110,40 +109,31 @@ def attacked(attack: Attack, limit: int, seconds: float, directory: Path, drain_
     server.start()
     try:
         with Raw(server.url) as watcher:
+            # It is there before everybody else: some attacks leave no room for another connection.
+            neighbour = Neighbour(server.url)
             time.sleep(1.0)
             start = resident(server)
             clients = attack.clients(server, limit)
-            with neighbour(server) as times:
-                if isinstance(server, Hanging):
-                    server.hang.touch()
-                sent = pump(clients, seconds, int(attack.factor * limit), lambda: runs(server))
-                lives = runs(server)
-                said = statistics(watcher)["memory_bytes"] if lives else 0
-                if isinstance(server, Hanging):
-                    time.sleep(1.0)
-                    server.hang.unlink()
+            if isinstance(server, Hanging):
+                server.hang.touch()
+            began_s = time.monotonic()
+            sent = pump(clients, seconds, int(attack.factor * limit), lambda: runs(server))
+            lives = runs(server)
+            said = statistics(watcher)["memory_bytes"] if lives else 0
+            if isinstance(server, Hanging):
+                time.sleep(1.0)
+                server.hang.unlink()
+            times = sorted(neighbour.end(began_s))
             time.sleep(1.0)
             peak = resident(server, "VmHWM")
             for client in clients:
                 client.opened.close()
             left, left_said = drained(server, watcher, start, drain_s) if lives else (0, 0)
-        ended = sorted(times)
         lives = lives and server.stop() == 0
     finally:
         server.close()
-    at99 = ended[min(len(ended) - 1, int(0.99 * len(ended)))]
-    return Seen(limit, start, sent, peak, said, left, left_said, at99, ended[-1], len(ended), lives, attack.hangs)
-
-
-@contextmanager
-def neighbour(server: Server) -> Iterator[list[float]]:
-    """Fills the list with what another client's confirms took, in milliseconds."""
-    times: list[float] = []
-    other = Neighbour(server.url)
-    try:
-        yield times
-    finally:
-        times += other.end()
+    at99 = times[min(len(times) - 1, int(0.99 * len(times)))]
+    return Seen(limit, start, sent, peak, said, left, left_said, at99, times[-1], len(times), lives, attack.hangs)
 
 
 def drained(server: Server, watcher: Raw, start: int, seconds: float) -> tuple[int, int]:
