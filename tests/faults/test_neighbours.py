@@ -133,6 +133,7 @@ async def test_a_consumer_that_takes_nothing_is_given_up_though_its_heart_beats(
             raw.producer("held")
             for number in range(count):
                 raw.send(Op.SEND, 1, number + 1, [[body]])
+                raw.until(Op.CONFIRM)
             raw.send(Op.SUBSCRIBE, 2, 1, "held", {})
             raw.until(Op.DELIVER)
             raw.send(Op.GIVEN, 1, 1)
