@@ -46,6 +46,8 @@ _CLASSES_TOO = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
 _QUIET_OUTPUT = "+UnlockDiagnosticVMOptions -XX:-DisplayVMOutput -XX:AOTCacheOutput"
 #: An archive begins with its kind; Java writes that last.
 _UNFINISHED = bytes(4)
+#: Archives that are kept, of other Javas and virtual environments too.
+_MOST_ARCHIVES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,8 @@ class Java:
         archive = place / f"spark-{_digest(ours)}.{kind}"
         try:
             place.mkdir(parents=True, exist_ok=True)
+            if not archive.exists():
+                _remove_oldest(place)
             with archive.open("rb") as file:
                 finished = file.read(4) not in (b"", _UNFINISHED)
         except FileNotFoundError:
@@ -147,6 +151,13 @@ def _packaged() -> Java | None:
 
 def _cache(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME") or tempfile.gettempdir(), ".cache"), "homing")
+
+
+def _remove_oldest(place: Path) -> None:
+    """Makes room for one archive. A Java that has one mapped goes on with it."""
+    archives = sorted(place.glob("spark-*"), key=lambda archive: archive.lstat().st_mtime_ns, reverse=True)
+    for archive in archives[_MOST_ARCHIVES - 1 :]:
+        archive.unlink(missing_ok=True)
 
 
 def _digest(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -108,6 +109,17 @@ def test_the_archive_of_classes_is_written_until_it_is_whole(tmp_path: Path) -> 
     assert str(archive) not in found.class_sharing(tmp_path, environ(tmp_path))  # another Spark
     # Java would complain when it ends.
     assert found.class_sharing(tmp_path / "jdk", {**environ(tmp_path), "SPARK_CONF_DIR": "/etc/spark"}) == ""
+
+
+def test_old_archives_make_room_for_a_new_one(tmp_path: Path) -> None:
+    found = Java(fake_java(tmp_path / "jdk", "17.0.1"), 17, packaged=False)
+    place = tmp_path / "home" / ".cache" / "homing"
+    place.mkdir(parents=True)
+    for age in range(6):
+        (place / f"spark-{age}.jsa").write_bytes(b"")
+        os.utime(place / f"spark-{age}.jsa", (1_000_000 - age, 1_000_000 - age))
+    found.class_sharing(tmp_path / "jdk", environ(tmp_path))
+    assert {each.name for each in place.iterdir()} == {"spark-0.jsa", "spark-1.jsa", "spark-2.jsa"}
 
 
 def test_the_packaged_java_takes_the_options_of_its_archive(tmp_path: Path) -> None:
