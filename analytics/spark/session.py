@@ -109,9 +109,6 @@ def _start(master: str | None, ui: bool, small: bool, memory: str | None) -> Spa
             raise AnalyticsError("spark-start", f"Spark did not start: {first_line}", "See the lines above; check --master.") from error
     importing.join()
     _remember_functions(session)
-    if small:  # a third of what is said to Java is that it may forget something
-        gateway: Any = session.sparkContext._gateway
-        gateway.gateway_property.enable_memory_management = False
     # What goes wrong is raised here and reported once, in a sentence, instead of once for each task that it stopped.
     session.sparkContext.setLogLevel("FATAL")
     if submitted and _is_local(session.sparkContext.master) and not session.sparkContext.getConf().contains(_PARTITIONS):
