@@ -39,6 +39,8 @@ MASKS = (
     (r"^(homing [\d.]+) \(compiled\)$", r"\1"),
     (r"\d{4}-\d\d-\d\d(?: \d\d:\d\d:\d\d\.\d{3})?(?: UTC)?", "DATE"),
     (r"\d\d:\d\d:\d\d\.\d{3}", "TIME"),
+    # Another day, before midnight.
+    (r"\bdue DATE", "due TIME"),
     (r"(held|since) (?:under )?[\d.,]+ (?:ms|s|min)(?= |$|\n|,|;)", r"\1 SPAN"),
     (r"[\d.]+ (?:ms|s|min|h)(?: \d+ \w+)? from now", "SPAN from now"),
     (r"again in [\d.]+ (?:ms|s|min|h)(?: \d+ \w+)?", "again in SPAN"),
