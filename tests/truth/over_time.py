@@ -297,7 +297,8 @@ def trend(account: Account) -> Rows:
             row |= {"early": Within(*early), "late": Within(len(dead) - early[1], len(dead) - early[0])}
             if all(len(each) == 1 for each in parts):
                 row |= _slope([next(iter(each)) for each in parts], days)
-        rows[queue,] = row
+        # What died before the counts by the minute begin is no part of a trend.
+        rows[queue,] = Maybe(row) if all(entry.coarse for entry in dead) else row
     return rows
 
 
