@@ -37,6 +37,8 @@ class Server:
             "address-settings": {"#": {"redelivery-delay": 0}},
             **(config or {}),
         }
+        # A suite starts some hundred brokers, and the usual reserve of each would fill a small disk.
+        self.config["journal"] = {"disk-reserve": "1MiB", **self.config.get("journal", {})}
         #: By how much its clock is ahead of this machine's from the next start on, where that forks (tests.fork_server).
         self.ahead_s = 0.0
         #: What is run, and what runs it; anything but the broker by itself is started from nothing.

@@ -32,7 +32,7 @@ def numbers(url: str) -> list[int]:
 @pytest.mark.parametrize("killed", [True, False])
 def test_a_start_is_refused(tmp_path: Path, killed: bool) -> None:
     with small_file_system(tmp_path / "disk", 16) as disk:
-        server = Server(disk / "broker", {"journal": {"disk-reserve": "1MiB"}}).start()
+        server = Server(disk / "broker").start()
         try:
             with Raw(server.url) as raw:
                 raw.producer("orders")
@@ -83,7 +83,7 @@ def image(tmp_path: Path) -> Path:
 def test_a_broker_under_which_it_becomes_so_stops_and_lost_nothing(image: Path, tmp_path: Path) -> None:
     place = tmp_path / "disk"
     place.mkdir()
-    config = {"data-directory": str(place / "data"), "journal": {"disk-reserve": "1MiB"}}
+    config = {"data-directory": str(place / "data")}
     server = Server(tmp_path / "broker", config)
     try:
         with _mounted(image, place) as trigger:

@@ -99,7 +99,7 @@ def config_of(rules: Rules, paged: bool = False) -> dict[str, Any]:
             "tokens.#": {"max-delivery-attempts": -1, "redelivery-delay": "0ms"},
             **{queue: {"persist-delivery-count-before-delivery": True} for queue in rules.counted_before},
         },
-        "journal": {"checkpoint-every": "1MiB", "disk-reserve": "1MiB", **({"load-limit": 20} if paged else {})},
+        "journal": {"checkpoint-every": "1MiB", **({"load-limit": 20} if paged else {})},
         **({"limits": WINDOWS} if paged else {}),
     }
 
