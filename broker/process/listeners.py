@@ -32,7 +32,7 @@ from ..protocols.handshakes import Admission, AdmissionLimits
 from ..protocols.native.fields import largest_message
 from ..protocols.native.session import Call, NativeOptions, NativeSession
 from ..protocols.native.transport import NativeTransport
-from ..protocols.transport import SocketTransport, TransportLimits
+from ..protocols.transport import SocketTransport, TransportContext, TransportLimits
 from ..protocols.turns import Turns
 from ..shares import Allowance, Shares
 from ..tls.certificate import Certificate
@@ -85,9 +85,9 @@ class Listeners:
             found |= await listen("amqp", config.amqp, self._amqp(config.amqp.product, config.amqp.version), self._certificate, charge)
         return found
 
-    def _transport_limits(self) -> TransportLimits:
+    def _transport_context(self) -> TransportContext:
         limits = self._config.limits
-        return TransportLimits(
+        transport_limits = TransportLimits(
             limits.max_frame_bytes,
             limits.max_bytes_before_login,
             limits.login_timeout_ms,
@@ -96,9 +96,10 @@ class Listeners:
             limits.max_unread_bytes,
             max(_MOST_UNSENT, 2 * limits.max_message_bytes),
         )
+        return TransportContext(transport_limits, self.transports, self._admission, self.gathering, self._turns)
 
     def _native(self, broker_id: str) -> MakeProtocol:
-        limits, transport_limits = self._config.limits, self._transport_limits()
+        limits, context = self._config.limits, self._transport_context()
         options = NativeOptions(
             broker_id,
             f"homing {__version__}",
@@ -113,10 +114,10 @@ class Listeners:
             authenticate = self._authenticator(transport, self._logins.check)
             return NativeSession(self._broker, transport, options, authenticate, self._run_call)
 
-        return lambda: NativeTransport(session, transport_limits, self.transports, self._admission, self.gathering, self._turns)
+        return lambda: NativeTransport(session, context)
 
     def _amqp(self, product: str, version: str) -> MakeProtocol:
-        limits, transport_limits = self._config.limits, self._transport_limits()
+        limits, context = self._config.limits, self._transport_context()
         options = AmqpOptions(
             product,
             version,
@@ -131,7 +132,7 @@ class Listeners:
             authenticate = self._authenticator(transport, self._check_amqp)
             return AmqpSession(self._broker, transport, options, authenticate, lambda: self._certified(transport) is not None)
 
-        return lambda: AmqpTransport(session, transport_limits, self.transports, self._admission, self.gathering, self._turns)
+        return lambda: AmqpTransport(session, context)
 
     # -- logins ------------------------------------------------------------------------------------------------------
 

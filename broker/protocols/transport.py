@@ -67,29 +67,32 @@ class Session(Protocol):
         """Whoever has logged in may have no more than these leave."""
 
 
+@dataclass(frozen=True, slots=True)
+class TransportContext:
+    """What sockets share. ``connections`` holds every open transport; ``admission`` says which may stay."""
+
+    limits: TransportLimits
+    connections: set[SocketTransport]
+    admission: Admission
+    gathering: Gathering
+    turns: Turns
+
+
 class SocketTransport(asyncio.Protocol):
-    """One socket, whatever is spoken on it. ``connections`` holds every open transport; ``admission`` says which may stay."""
+    """One socket, whatever is spoken on it."""
 
     #: The protocol can say that there are too many connections before the peer has said anything.
     refuses_at_once: ClassVar[bool] = False
     protocol: ClassVar[str]
 
-    def __init__(
-        self,
-        session: Session,
-        limits: TransportLimits,
-        connections: set[SocketTransport],
-        admission: Admission,
-        gathering: Gathering,
-        turns: Turns,
-    ) -> None:
-        self._limits = limits
-        self._connections = connections
-        self._admission = admission
-        self._gathering = gathering
-        self._turns = turns
+    def __init__(self, session: Session, context: TransportContext) -> None:
+        self._limits = context.limits
+        self._connections = context.connections
+        self._admission = context.admission
+        self._gathering = context.gathering
+        self._turns = context.turns
         #: What it makes us hold beside what the broker knows of: frames that are not whole, and what the peer has not read.
-        self.memory = gathering.owner()
+        self.memory = context.gathering.owner()
         self._held = self._unsent = 0
         #: There is no room for anything but messages, and something waits for it to read it.
         self._stinted = False
@@ -143,6 +146,17 @@ class SocketTransport(asyncio.Protocol):
             self._any_session.end(refusal.code, refusal.message, refusal.fix)
             return
         self._deadline = self._loop.call_later(self._limits.login_timeout_ms / 1000, self._too_slow)
+
+    def _refused_before_login(self, data: bytes) -> bool:
+        """Whether what came before the login is of another protocol, or too much: its session has ended then."""
+        if not self._received_before_login and self._is_foreign(data):
+            return True
+        self._received_before_login += len(data)
+        if self._received_before_login <= self._limits.max_bytes_before_login:
+            return False
+        said = "too much was sent before the login was done"
+        self._any_session.end("login-expected", said, "wait for the answer to the login before sending more")
+        return True
 
     def _is_foreign(self, data: bytes) -> bool:
         """The first that came on this socket is of another protocol: the log says so, and the peer is notified."""

@@ -18,7 +18,7 @@ from homing.broker.protocols.handshakes import Admission, AdmissionLimits
 from homing.broker.protocols.native.codec import Op, encode
 from homing.broker.protocols.native.session import NativeOptions, NativeSession
 from homing.broker.protocols.native.transport import NativeTransport
-from homing.broker.protocols.transport import SocketTransport, TransportLimits
+from homing.broker.protocols.transport import SocketTransport, TransportContext, TransportLimits
 from homing.broker.protocols.turns import Turns
 from tests.model.world import World
 
@@ -44,16 +44,17 @@ class Loop(asyncio.SelectorEventLoop):
 Sockets = set[SocketTransport]
 
 
-def _shared(world: World) -> tuple[Admission, Gathering, Turns]:
+def _context(world: World, sockets: Sockets) -> TransportContext:
     loop = asyncio.get_running_loop()
-    return Admission(AdmissionLimits()), Gathering(world.broker.memory, loop.time), Turns(loop.call_soon, loop.time)
+    gathering, turns = Gathering(world.broker.memory, loop.time), Turns(loop.call_soon, loop.time)
+    return TransportContext(LIMITS, sockets, Admission(AdmissionLimits()), gathering, turns)
 
 
 def _amqp(world: World, sockets: Sockets) -> AmqpTransport:
     def make(output: Any) -> AmqpSession:
         return AmqpSession(world.broker, output, AmqpOptions("RabbitMQ", "3.13.7"), lambda user, password, done: done(user))
 
-    return AmqpTransport(make, LIMITS, sockets, *_shared(world))
+    return AmqpTransport(make, _context(world, sockets))
 
 
 def _native(world: World, sockets: Sockets) -> NativeTransport:
@@ -61,7 +62,7 @@ def _native(world: World, sockets: Sockets) -> NativeTransport:
         options = NativeOptions("model", "test")
         return NativeSession(world.broker, output, options, lambda user, password, done: done(""), lambda *call: False)
 
-    return NativeTransport(make, LIMITS, sockets, *_shared(world))
+    return NativeTransport(make, _context(world, sockets))
 
 
 PROTOCOLS: dict[str, tuple[Callable[[World, Sockets], SocketTransport], bytes, bytes]] = {

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from ..gathering import Gathering
-from ..handshakes import Admission
-from ..transport import SocketTransport, TransportLimits
-from ..turns import Turns
+from ..transport import SocketTransport, TransportContext
 from .session import AmqpSession
 
 
@@ -17,29 +14,14 @@ class AmqpTransport(SocketTransport):
 
     protocol: ClassVar[str] = "amqp"
 
-    def __init__(
-        self,
-        make_session: Callable[[SocketTransport], AmqpSession],
-        limits: TransportLimits,
-        connections: set[SocketTransport],
-        admission: Admission,
-        gathering: Gathering,
-        turns: Turns,
-    ) -> None:
+    def __init__(self, make_session: Callable[[SocketTransport], AmqpSession], context: TransportContext) -> None:
         self._session = make_session(self)
-        super().__init__(self._session, limits, connections, admission, gathering, turns)
+        super().__init__(self._session, context)
 
     def _take_in(self, data: bytes) -> None:
-        if self._ending:
+        if self._ending or (not self._logged_in and self._refused_before_login(data)):
             return
         session = self._session
-        if not self._logged_in:
-            if not self._received_before_login and self._is_foreign(data):
-                return
-            self._received_before_login += len(data)
-            if self._received_before_login > self._limits.max_bytes_before_login:
-                session.end("login-expected", "too much was sent before the login was done", "log in first")
-                return
         session.receive(data)
         held = session.buffered
         if held or self._held:

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from ..gathering import Gathering
-from ..handshakes import Admission
-from ..transport import SocketTransport, TransportLimits
-from ..turns import Turns
-from .codec import Frame, FrameDecoder, Op, ProtocolError
+from ..transport import SocketTransport, TransportContext
+from .codec import Frame, FrameDecoder, Op
 from .session import NativeSession
 
 
@@ -19,18 +16,10 @@ class NativeTransport(SocketTransport):
     refuses_at_once: ClassVar[bool] = True
     protocol: ClassVar[str] = "native"
 
-    def __init__(
-        self,
-        make_session: Callable[[SocketTransport], NativeSession],
-        limits: TransportLimits,
-        connections: set[SocketTransport],
-        admission: Admission,
-        gathering: Gathering,
-        turns: Turns,
-    ) -> None:
+    def __init__(self, make_session: Callable[[SocketTransport], NativeSession], context: TransportContext) -> None:
         self._session = make_session(self)
-        super().__init__(self._session, limits, connections, admission, gathering, turns)
-        self._decoder = FrameDecoder(limits.max_bytes_before_login)
+        super().__init__(self._session, context)
+        self._decoder = FrameDecoder(context.limits.max_bytes_before_login)
         #: Frames whose turn has not come yet; the socket is not read meanwhile.
         self._postponed: list[Frame] = []
 
@@ -54,12 +43,8 @@ class NativeTransport(SocketTransport):
     def _take_in(self, data: bytes) -> None:
         if self._leaving or self._ending:
             return
-        if not self._logged_in:
-            if not self._received_before_login and self._is_foreign(data):
-                return
-            self._received_before_login += len(data)
-            if self._received_before_login > self._limits.max_bytes_before_login:
-                raise ProtocolError("login-expected", "too much was sent before the login was done", "wait for WELCOME before sending more")
+        if not self._logged_in and self._refused_before_login(data):
+            return
         decoder = self._decoder
         frames = decoder.feed(data)
         if decoder.buffered or self._held:
