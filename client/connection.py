@@ -176,7 +176,7 @@ class Connection(Operations):
         return await self._link.call(verb, **arguments)
 
     async def redrive(self, queue: str, *, wait: bool = False, to: str | None = None, **options: Any) -> dict[str, Any]:
-        """Starts a job that sends dead letters of a queue back, to where each died or ``to`` another queue; its map (docs/protocol.md 2.7).
+        """Starts a job that sends dead letters of a queue back to where they came from, or ``to`` another; its map (docs/protocol.md 2.7).
 
         Options: ``rate`` (a second), ``limit``, ``newest_first``, ``canary``, ``stop_above`` (per cent, None: never); any other is of the
         filter: ``fault="2-9f86d081"``, ``where="region = 'eu'"``. ``wait``: until it has ended.

@@ -51,7 +51,7 @@ class Operations:
         """Sends a durable message again with another ``body``, or the body with a ``patch`` applied (a list: JSON Patch; a map: JSON Merge
         Patch), with these ``properties`` or without others; returns the number of what takes its place, counts at 0.
 
-        It goes back to the queue that it died in first, or ``to`` another one; the original ends as edited, unless ``keep_original``.
+        It goes back to the queue that it came from first, or ``to`` another one; the original ends as edited, unless ``keep_original``.
         ``queue``: where it is, needed where that is several. ``signed``: even if it carries one of ``signature-properties``.
         Raises UsageError where the patch does not fit, CallError when the broker refuses it.
         """

@@ -37,15 +37,15 @@ class ReferenceState(IntFlag):
 #: The due time of what is on hold: it waits until it is released. The last that a calendar has (the broker's core says the same).
 ON_HOLD_MS: Final = 253_402_300_799_999
 
-#: What a message may die of, by its number in ``cause``; "": it has not died.
+#: Why a message may be dead-lettered, by its number in ``cause``; "": it was not.
 DEATHS: Final = ("", "delivery_limit", "poison", "not-retryable", "expired", "maxlen", "rejected")
 DEATH_BITS: Final = 7
-#: It was sent back once, after it had died.
+#: It was sent back once, after it had been dead-lettered.
 SENT_BACK: Final = 8
 
 
 def cause(fault_id: int, death: str, sent_back: int = 0) -> int:
-    """Why a message is in trouble, in one number: its fault group, what it died of, and ``sent_back`` (SENT_BACK or 0)."""
+    """Why a message is in trouble, in one number: its fault group, why it was dead-lettered, and ``sent_back`` (SENT_BACK or 0)."""
     return fault_id << 4 | sent_back | DEATHS.index(death)
 
 
@@ -185,7 +185,7 @@ class HopDetail(TypedDict):
     expires_at_ms: int | None
     #: Of a temporary queue that shares its dead-letter queue with others: that queue.
     shared_queue: NotRequired[str]
-    # Through a dead-letter exchange: how it had come in, how it went on, how often it died so, and when first.
+    # Through a dead-letter exchange: how it had come in, how it went on, how often it was dead-lettered so, and when first.
     exchange: NotRequired[str]
     routing_keys: NotRequired[list[str]]
     to_exchange: NotRequired[str]
@@ -457,7 +457,7 @@ class Recovered(NamedTuple):
     quarantined: list[str]
     #: In (kind, name) order.
     declarations: tuple[DeclarationRecord, ...] = ()
-    #: Each with the beginning of its text and whether messages died of it, the least recent first.
+    #: Each with the beginning of its text and whether messages were dead-lettered for it, the least recent first.
     faults: Sequence[tuple[FaultRecord, str, bool]] = ()
     #: Empty where everything was read.
     on_disk: Sequence[OnDisk] = ()

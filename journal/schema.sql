@@ -58,7 +58,7 @@ CREATE TABLE reference (
   message_blob   BLOB,                     -- the packed message; NULL: it stands in table message
   checksum       INTEGER NOT NULL,         -- crc32 of message_blob (0 without one)
   counts_checksum INTEGER,                 -- of counts, state, times and place (packing.py); NULL: none of those counts and times was ever set
-  cause          INTEGER,                  -- why it is in trouble (contract.cause): bits 0-2 what it died of, 3 sent back once, 4- fault_id; NULL: it is not
+  cause          INTEGER,                  -- why it is in trouble (contract.cause): bits 0-2 why it was dead-lettered, 3 sent back once, 4- fault_id; NULL: it is not
   redrive        INTEGER,                  -- the job that sent it back, negative once it failed as before; NULL: none
   message_key    TEXT                      -- of a dead letter, where the settings name the property
 ) STRICT;
@@ -67,7 +67,7 @@ CREATE INDEX reference_order ON reference (queue_id, rank);
 CREATE INDEX reference_due ON reference (queue_id, due_at_ms, sequence, rank) WHERE due_at_ms IS NOT NULL;
 CREATE INDEX reference_expires ON reference (queue_id, expires_at_ms, sequence) WHERE expires_at_ms IS NOT NULL;
 CREATE INDEX reference_apart ON reference (queue_id) WHERE state <> 0;
--- Dead letters by what they died of, and by key, each in the order in which they came, which is that of their times, too.
+-- Dead letters by fault and reason, and by key, each in the order in which they came, which is that of their times, too.
 CREATE INDEX reference_dead ON reference (queue_id, cause) WHERE cause & 7;
 CREATE INDEX reference_key ON reference (queue_id, message_key) WHERE message_key IS NOT NULL;
 -- Where a message went: moved and shared ones only, since an index over all costs every send (the rest have one reference, the first).

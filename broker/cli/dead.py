@@ -35,14 +35,14 @@ from .output import (
 from .watch import Watch, show
 
 app = typer.Typer(cls=OrList, help="Dead letters: which there are; and those that a filter takes: [bold]export[/], delete, move.")
-Queue = Annotated[str, queue_argument("The queue that they lie in.")]
+Queue = Annotated[str, queue_argument("The queue that they are in.")]
 #: Messages of one answer.
 _PAGE: Final = 250
 
 
 @app.command("list")
 def list_dead(watch: Watch = False, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
-    """All queues that dead letters lie in: how many, since when, of which fault most, from where, and how many were sent back before."""
+    """All queues that have dead letters: how many, since when, of which fault most, from where, and how many were sent back before."""
 
     async def ask(connection: Any) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = await connection.call("dead-letters")
@@ -59,7 +59,7 @@ def _draw(found: list[dict[str, Any]]) -> RenderableType:
     for heading in ("messages", "oldest", "newest", "sent back"):
         table.add_column(heading, justify="right")
     owned = any(each["owners"] or each["runbooks"] for each in found)
-    for heading in ("most are dead of", "they died in", *(("owner",) if owned else ())):
+    for heading in ("most are dead of", "they came from", *(("owner",) if owned else ())):
         table.add_column(heading)
     for each in found:
         ages = [f"{span_since(each[name])} ago" for name in ("oldest_ms", "newest_ms")]
@@ -94,7 +94,7 @@ def export(
     after: of.After = None,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Write dead letters to a file, with their bodies, properties and what they died of; they stay where they are.
+    """Write dead letters to a file, with their bodies, properties and why they were dead-lettered; they stay where they are.
 
     What was written before it was stopped is in FILE.partial; with --after it goes on there.
     """

@@ -1,4 +1,4 @@
-"""What a dead letter died of: its latest hop, and the last attempt that the broker has on record."""
+"""Why a dead letter is one: its latest hop, and the last attempt that the broker has on record."""
 
 from __future__ import annotations
 
@@ -44,17 +44,18 @@ class Death:
         what = REASONS.get(self.reason, self.reason)
         reported = self.error or self.said or (ENDINGS.get(self.outcome, self.outcome) if self.outcome else None)
         tries = f" after {counted(self.attempts, 'failed attempt')}" if self.attempts else ""
-        return f"died in {self.queue} at {clock(self.died_at_ms, date=True)}{tries}: {what}" + (f"; {reported}" if reported else "")
+        cause = f"{what}; {reported}" if reported else what
+        return f"dead-lettered from {self.queue} at {clock(self.died_at_ms, date=True)}{tries}: {cause}"
 
 
 def hops_in(properties: Mapping[str, Any] | None) -> Hops:
-    """Of a message that was received; empty unless it died before."""
+    """Of a message that was received; empty unless it was dead-lettered before."""
     reported = (properties or {}).get(HOPS)
     return json.loads(reported) if isinstance(reported, str) else []
 
 
 async def deaths_of(connection: homing.Connection, hops: Sequence[Hops]) -> list[Death | None]:
-    """For each message's hops its latest death, None for one that never died."""
+    """For each message's hops its latest death, None for one that was never dead-lettered."""
     latest = [each[0] for each in hops if each]
     attempts: list[dict[str, Any] | None] = []
     for start in range(0, len(latest), _AT_A_TIME):

@@ -87,7 +87,7 @@ def _lines(body: bytes) -> list[str]:
 def edit(
     wanted: of.Filter,
     message_id: Annotated[int | None, typer.Argument(help="The message's number.", show_default="what the filter takes")] = None,
-    queue: Annotated[str | None, typer.Option("--queue", help="The queue that they lie in.", show_default="where the message is")] = None,
+    queue: Annotated[str | None, typer.Option("--queue", help="The queue that they are in.", show_default="where the message is")] = None,
     after: of.After = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="Set this property: NAME=TEXT, or NAME:=JSON. Repeatable.")] = None,
     unset: Annotated[list[str] | None, typer.Option("--unset", help="Take this property away. Repeatable.")] = None,
@@ -95,7 +95,9 @@ def edit(
         Path | None, typer.Option("--patch", help="Apply this to the body, which is JSON: a JSON Patch (a list) or a JSON Merge Patch.")
     ] = None,
     body: Annotated[Path | None, typer.Option("--body", help="Put this file in the body's place.")] = None,
-    to: Annotated[str | None, typer.Option("--to", help="Another queue, or an address with one.", show_default="where each died")] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", help="Another queue, or an address with one.", show_default="where each came from")
+    ] = None,
     keep_original: Annotated[bool, typer.Option("--keep-original", help="Leave the originals where they are.")] = False,
     samples: Annotated[int, typer.Option("--samples", min=0, max=_AT_A_TIME, help="Show the difference on so many.")] = 3,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the difference.")] = False,

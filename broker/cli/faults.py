@@ -164,7 +164,7 @@ def redrive(
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Send back all that is dead of a fault, with its failures at 0: a job (homing redrives) in each queue that it lies in."""
+    """Send back all that is dead of a fault, with its failures at 0: a job (homing redrives) in each queue that has any."""
     from .client import talk
 
     arguments = {"rate": rate, "canary": canary, "stop_above": None if no_stop else stop_above}
@@ -205,7 +205,7 @@ def retry(fault: Fault, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
 
 @app.command()
 def delete(fault: Fault, yes: Yes = False, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
-    """Delete all that is dead of a fault and no consumer holds, in whichever queue it lies."""
+    """Delete all that is dead of a fault and no consumer holds, in whichever queue it is."""
     from .client import call, talk
 
     found = call(url, "fault", fault=fault)
@@ -230,7 +230,7 @@ def _acted(acted: dict[str, Any], sentence: str, as_json: bool) -> None:
 
 
 def _dead_in(found: dict[str, Any]) -> list[str]:
-    """The queues that something dead of the fault lies in."""
+    """The queues that have dead letters of the fault."""
     return sorted({queue for each in found["groups"] for queue in each["dead_in"]})
 
 

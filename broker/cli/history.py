@@ -135,7 +135,7 @@ async def _explained(connection: homing.Connection, found: dict[str, Any]) -> li
 
 
 def _sources(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """For each place it lies in as a dead letter: the queue and address it would be sent back to."""
+    """For each place it is in as a dead letter: the queue and address it would be sent back to."""
     return [
         {"lies_in": reference["queue"], "queue": reference["hops"][-1]["queue"], "address": reference["hops"][-1]["address"]}
         for reference in found["references"]

@@ -54,7 +54,7 @@ OPTIONS: Final[dict[str, Any]] = {
     "fault": _option(str, "--fault", "Failed last of this fault: its number (homing faults), or the beginning of it."),
     "error_type": _option(str, "--error-type", "Failed last with an error of this type, such as ValueError."),
     "reason": _option(str, "--reason", "Dead for this reason: delivery_limit, poison, not-retryable, expired, maxlen or rejected."),
-    "from_queue": _option(str, "--from-queue", "Died in this queue."),
+    "from_queue": _option(str, "--from-queue", "Dead-lettered from this queue."),
     "since_ms": _option(int, "--since", "Came at this time or later: 2h ago, or 2026-11-23T09:00.", parser=_time, metavar="TIME"),
     "until_ms": _option(int, "--until", "Came before this time.", parser=_time, metavar="TIME"),
     "key": _option(str, "--key", "The property that message-key-property names is this."),

@@ -38,7 +38,8 @@ def _state(place: dict[str, Any], now_ms: int) -> str:
     died = place["died"]
     if died is None:
         return since
-    return f"{since}; it died in {died['queue']} at {clock(died['at_ms'], date=True)}: {REASONS.get(died['reason'], died['reason'])}"
+    reason = REASONS.get(died["reason"], died["reason"])
+    return f"{since}; it was dead-lettered from {died['queue']} at {clock(died['at_ms'], date=True)}: {reason}"
 
 
 def _ended(outcome: dict[str, Any]) -> str:

@@ -111,7 +111,7 @@ def peek(
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Look at what waits in a queue, in order, without taking it; of a dead letter also what it died of.
+    """Look at what waits in a queue, in order, without taking it; of a dead letter also why it is one.
 
     With [bold]--json[/], one JSON object a line.
     """
@@ -157,7 +157,7 @@ def redrive(
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Send dead letters back to the queues they died in, with their failure count at 0 again. Their history stays."""
+    """Send dead letters back to the queues they came from, with their failure count at 0 again. Their history stays."""
     from .client import call
 
     value = call(url, "redrive", queue=queue, message_ids=message_id)

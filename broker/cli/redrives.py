@@ -22,7 +22,8 @@ Number = Annotated[int, typer.Argument(help="The job's number.")]
 Rate = Annotated[int, typer.Option("--rate", min=0, help="Messages a second.", show_default="as fast as it goes")]
 Canary = Annotated[int, typer.Option("--canary", min=0, help="Send so many first, and go on when they have fared well.")]
 StopAbove = Annotated[
-    int, typer.Option("--stop-above", min=0, max=100, help="Stop when more per cent fail as before or die again, of 20 or more.")
+    int,
+    typer.Option("--stop-above", min=0, max=100, help="Stop when more per cent fail as before or are dead-lettered again, of 20 or more."),
 ]
 NoStop = Annotated[bool, typer.Option("--no-stop", help="Whatever becomes of them.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done, and what would come back.")]
@@ -47,9 +48,11 @@ _HOW: Final = (("target", "to"), ("rate", "rate"), ("limit", "limit"), ("canary"
 @app.command()
 @of.filtered
 def start(
-    queue: Annotated[str, queue_argument("The queue that the dead letters lie in.")],
+    queue: Annotated[str, queue_argument("The queue that the dead letters are in.")],
     wanted: of.Filter,
-    to: Annotated[str | None, typer.Option("--to", help="Another queue, or an address with one.", show_default="where each died")] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", help="Another queue, or an address with one.", show_default="where each came from")
+    ] = None,
     rate: Rate = 0,
     limit: Annotated[int, typer.Option("--limit", min=0, help="At most so many in all.", show_default="all")] = 0,
     newest_first: Annotated[bool, typer.Option("--newest-first", help="In the other order.")] = False,
@@ -106,7 +109,7 @@ def show_plan(plan: dict[str, Any]) -> None:
     of_each = "" if plan["exact"] and plan["messages"] == sum(each["messages"] for each in plan["to"]) else "at most "
     stdout.print(f"{about}[bold]{counted(plan['messages'], 'message')}[/] of [bold]{escape(plan['queue'])}[/] would be sent")
     for each in plan["to"]:
-        to = escape(each["queue"]) if each["queue"] else "where each died"
+        to = escape(each["queue"]) if each["queue"] else "where each came from"
         stdout.print(f"  {of_each}{each['messages']:,} to {to}" + (f", dead of {each['fault']}" if each["fault"] else ""))
     for each in plan["samples"]:
         why = f", {each['reason']} {span_since(each['entered_at_ms'])} ago" if each["reason"] else ""

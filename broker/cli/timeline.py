@@ -31,7 +31,7 @@ ENDINGS: Final = {
     "rejected": "the consumer rejected it",
 }
 
-#: Why a message died, for people.
+#: Why a message was dead-lettered, for people.
 REASONS: Final = {
     "delivery_limit": "its attempts are used up",
     "poison": "the consumer called it poison",
@@ -234,7 +234,7 @@ def _here(reference: dict[str, Any], now_ms: int) -> Event:
 
 
 def verdict(history: dict[str, Any]) -> str | None:
-    """What the last attempts of the entry it died in have in common, in one sentence; None when there is nothing to say."""
+    """What the last attempts before it was dead-lettered have in common, in one sentence; None when there is nothing to say."""
     dead = [each for each in history["outcomes"] if each["outcome"] == "dead-lettered"]
     if not dead:
         return None

@@ -290,7 +290,7 @@ class Consumer:
         self.kept.bytes += self.held_bytes
 
     def offer(self, reference: MessageReference) -> None:
-        """A selector consumer is told of a pending reference; it is looked at when there is credit."""
+        """A selector consumer hears of a pending reference; it is looked at when there is credit."""
         heapq.heappush(self.candidates, (-reference.priority, reference.sequence))
         if len(self.candidates) > 128 and len(self.candidates) > 2 * self.queue.pending.count:
             references = self.queue.references
@@ -338,7 +338,7 @@ class Consumer:
         return held, missing
 
     def release(self, references: Iterable[MessageReference]) -> None:
-        """Takes settled references out of the window; they stand in IN_COMMIT until told otherwise."""
+        """Takes settled references out of the window; they stand in IN_COMMIT until something else is said."""
         unsettled, count, size = self.unsettled, 0, 0
         for reference in references:
             del unsettled[reference.tag]

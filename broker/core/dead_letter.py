@@ -81,7 +81,7 @@ def targets_named(queue: str, settings: AddressSettingsRepository) -> Iterator[T
 
 
 def origin_selector(source_address: str, queue: str, shared: bool) -> str:
-    """The selector of an auto-created dead-letter queue; ``shared``: also for those that died in temporary queues."""
+    """The selector of an auto-created dead-letter queue; ``shared``: also for those of temporary queues."""
     own = f"_AMQ_ORIG_ADDRESS = {_quoted(source_address)}"
     return f"{SHARED_QUEUE} = {_quoted(queue)} OR {own}" if shared else own
 
@@ -111,7 +111,7 @@ def hop(reference: MessageReference, reason: str, now_ms: int, shared_queue: str
 
 
 def hop_like(hop: Hop, reference: MessageReference) -> Hop:
-    """The same step of another message, which died in the same queue, of the same and at the same moment."""
+    """The same step of another message, which left the same queue, for the same reason and at the same moment."""
     detail, failed, count, expires_at_ms = hop.detail, reference.failed, reference.delivery_count, reference.expires_at_ms
     if failed != detail["attempts"] or count != detail["delivery_count"] or expires_at_ms != detail["expires_at_ms"]:
         detail = {**detail, "attempts": failed, "delivery_count": count, "expires_at_ms": expires_at_ms}

@@ -1,4 +1,4 @@
-"""How long dead letters stay, and how many of one source: what is too much, by the settings of where they died. Pure."""
+"""How long dead letters stay, and how many of one source: what is too much, by the settings of where they came from. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ QUOTA: Final = "dead-letter-quota"
 
 
 class Excess(NamedTuple):
-    """Dead letters in one queue that died in another: those that came before ``until_ms``, or the ``number`` oldest."""
+    """Dead letters in one queue that came from another: those that came before ``until_ms``, or the ``number`` oldest."""
 
     queue_id: int
     source: str

@@ -18,7 +18,7 @@ class Edit(NamedTuple):
 
 
 class Edits(NamedTuple):
-    """Of messages of one queue, by their numbers. ``target`` None: where each died first, or where it is."""
+    """Of messages of one queue, by their numbers. ``target`` None: where each was dead-lettered from first, or where it is."""
 
     by_number: Mapping[int, Edit]
     target: Queue | None

@@ -48,8 +48,8 @@ KINDS: Final = {
         10,
     ),
     FIRST_DEAD: Kind(
-        "a queue's messages die into a dead-letter queue that was empty",
-        "messages of queue {queue} die ({reason}); the first ones are in {dead_in}",
+        "a queue's messages are dead-lettered into a queue that was empty",
+        "messages of queue {queue} are dead-lettered ({reason}); the first ones are in {dead_in}",
         "homing faults {queue}",
     ),
     MANY_DEAD: Kind(

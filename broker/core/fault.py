@@ -32,7 +32,7 @@ class FaultGroup:
     message_ids: list[int] = field(default_factory=list)
     #: When each met it first and last.
     programs: dict[Program, tuple[int, int]] = field(default_factory=dict)
-    #: Messages died of it, and may lie somewhere still.
+    #: Messages were dead-lettered for it, and may be in a queue still.
     died: bool = False
     #: Nothing is reported of it.
     muted: bool = False

@@ -1,6 +1,7 @@
 """Which dead letters are meant: one filter for all verbs.
 
-What they died of, where, when, their key and numbers are found by index; properties, a selector and a part of the body by looking at each.
+Why, from where and when they were dead-lettered, their key and numbers are found by index; properties, a selector and a
+part of the body by looking at each.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Filter:
 
     @property
     def is_of_deaths(self) -> bool:
-        """Whether it chooses by what they died of, and so dead letters alone."""
+        """Whether it chooses by why they were dead-lettered, and so dead letters alone."""
         return not (self.fault is self.error_type is self.reason is self.from_queue is None)
 
     @property
@@ -54,7 +55,7 @@ class Filter:
         return bool(self.properties or self.where or self.body_contains)
 
     def takes_group(self, group: FaultGroup | None, source: Callable[[], str | None]) -> bool:
-        """``group``: what they died of, None where it is not known any more; ``source``: where, as far as the group does not know."""
+        """``group``: their fault, None where it is not known any more; ``source``: where, as far as the group does not know."""
         if group is None:
             return self.fault is self.error_type is None and self.from_queue in (None, source())
         if self.fault is not None and not group.is_called(self.fault):

@@ -37,7 +37,7 @@ HOP_BYTES: Final = 600
 
 
 class HopDetail(TypedDict):
-    """What is said of a queue entry that ended; one for all that died alike, which never changes."""
+    """What is said of a queue entry that ended; one for all that ended alike, which never changes."""
 
     reason: str
     queue: str
@@ -50,7 +50,7 @@ class HopDetail(TypedDict):
     expires_at_ms: int | None
     #: Of a temporary queue that shares its dead-letter queue with others: that queue.
     shared_queue: NotRequired[str]
-    # Through a dead-letter exchange: how it had come in, how it went on, how often it died so, and when first.
+    # Through a dead-letter exchange: how it had come in, how it went on, how often it was dead-lettered so, and when first.
     exchange: NotRequired[str]
     routing_keys: NotRequired[list[str]]
     to_exchange: NotRequired[str]
@@ -213,7 +213,7 @@ class MessageReference:
         #: Why it is in trouble, and the job that sent it back (journal.contract.ReferenceRecord); 0: it is not, none did.
         self.cause = 0
         self.redrive = 0
-        #: Parked: what it died of and could not be moved for; "" otherwise.
+        #: Parked: why it was to be dead-lettered and could not be; "" otherwise.
         self.park_reason = ""
         self.where = IN_COMMIT
         self.consumer: Consumer | None = None

@@ -374,7 +374,7 @@ class DeadLetterOffice:
         return sent
 
     def _redrive_one(self, reference: MessageReference, message_ids: set[int] | None, sent: int, check: Callable[[str, str], None]) -> bool:
-        """Whether it went, after ``sent`` others: it is asked for, and there is a home with room for it."""
+        """Whether it went, after ``sent`` others: it is asked for, and there is a queue with room for it."""
         if message_ids is not None and reference.message.message_id not in message_ids:
             return False
         return self._send(reference, self.redrive_target(reference.queue, reference.hops, sent, check))
@@ -446,7 +446,7 @@ class DeadLetterOffice:
         return True
 
     def move(self, reference: MessageReference, target: Queue) -> None:
-        """By hand, failed count at 0, whatever died and why. Raises Refused where the queue is full."""
+        """By hand, failed count at 0, whatever it is and why. Raises Refused where the queue is full."""
         if self._resources.full(target):
             raise Refused("queue-full", f"queue {target.name} is full", "make room in it, or raise its max-length")
         back = reference.hops is not None and any(hop.detail["queue"] == target.name for hop in reference.hops)
@@ -471,5 +471,5 @@ class DeadLetterOffice:
 
 
 def _dead_lettered(queue: Queue) -> None:
-    """What died together has come to where it went."""
+    """What was dead-lettered together has come to where it went."""
     queue.dead_lettering -= 1

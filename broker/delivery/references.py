@@ -158,8 +158,7 @@ class References:
         return references
 
     def move(self, queues: list[Queue], moved: list[Moved], back: Back | None = None) -> list[MessageReference]:
-        """Those of messages that died elsewhere, or, with ``back``, go back to where they did, many at a time. What they were is still to
-        leave."""
+        """Those of messages dead-lettered elsewhere, or, with ``back``, sent back, many at a time. What they were is still to leave."""
         if len(queues) > 1:
             return [new for old, hops in moved for new in self._enter_all(old, queues, hops)]
         queue, now_ms = queues[0], self._now_ms()

@@ -141,7 +141,7 @@ class BrokerState(SharedState):
             self.offer_room(shared)
 
     def arrive_when_safe(self, references: list[MessageReference]) -> None:
-        """First arrivals, which length limits count since their queue was told to expect them; in their places once they are on disk."""
+        """First arrivals, which length limits count since their queue expects them; in their places once they are on disk."""
 
         def arrive() -> None:
             for reference in references:

@@ -1,4 +1,4 @@
-"""Dead letters: which there are, where they died and of what; and those that a filter takes: shown, deleted, moved.
+"""Dead letters: which there are, from where and why; and those that a filter takes: shown, deleted, moved.
 
 What a filter has to look at, message by message, it does for a while: the answer says how many were looked at and where to go on.
 """
@@ -24,7 +24,7 @@ _SOURCES: Final = 20
 
 @shown_only(Right.BROWSE)
 async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> list[dict[str, Any]]:
-    """One for each queue that dead letters lie in, the fullest first."""
+    """One for each queue that has dead letters, the fullest first."""
     read.only(arguments)
     groups = {each.fault_id: each for each in broker.faults(who)}
     counts = await in_thread(host.fault_counts)

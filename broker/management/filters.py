@@ -35,7 +35,7 @@ def said(arguments: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {name: read.text(given, name) for name in (*_TEXTS, "where") if name in given}
     found |= {name: read.number(given, name, 0, 0, read.MOST) for name in ("since_ms", "until_ms") if name in given}
     if found.get("reason") not in (None, *REASONS):
-        raise Refused("invalid-argument", f"nothing dies of {found['reason']!r}", f"reasons: {', '.join(REASONS)}")
+        raise Refused("invalid-argument", f"nothing is dead-lettered for {found['reason']!r}", f"reasons: {', '.join(REASONS)}")
     if "message_ids" in given:
         found["message_ids"] = _ids(given["message_ids"])
     if "properties" in given:

@@ -108,7 +108,7 @@ class DeadLetterSweep:
         if over.archived:
             from homing.journal.export.archive import archive
 
-            # What was archived before the process died is so again, under another name.
+            # What was archived before the process ended is so again, under another name.
             self._number += 1
             name = f"{time.strftime('%Y-%m-%dT%H-%M-%S', time.gmtime(self._broker.now_ms() / 1000))}-{os.getpid()}-{self._number}"
             out, entries = await asyncio.to_thread(archive, self._data, self._place, name, sequences, over.why)

@@ -26,7 +26,7 @@ def can_move(record: ReferenceRecord) -> bool:
 
 
 def deliveries_at(hops: Sequence[HopRecord], target: Queue) -> int:
-    """The delivery count that one with these hops had when it died in the queue last; where it never did, when it died first."""
+    """The delivery count that one with these hops had when it was dead-lettered from the queue last; where it never was, when first."""
     return next((detail for _, detail in hops if detail["queue"] == target.name), hops[-1][1])["delivery_count"]
 
 

@@ -45,7 +45,7 @@ _WAITING, _DIED, _SUCCEEDED = int(FaultStat.WAITING), int(FaultStat.DIED), int(F
 
 
 def cause_when_back(cause: int) -> int:
-    """Of a dead letter that is sent back to where it died; 0: it was none."""
+    """Of a dead letter that is sent back to where it came from; 0: it was none."""
     return cause >> 4 << 4 | SENT_BACK if cause else 0
 
 
@@ -65,7 +65,7 @@ class FaultGroups:
         self.report: Callable[[str, FaultGroup, int], None] = lambda name, group, failures: None
 
     def restore(self, records: Iterable[tuple[FaultRecord, str, bool]]) -> None:
-        """Those on record, each with the beginning of its text and whether messages died of it, the least recent first."""
+        """Those on record, each with the beginning of its text and whether messages were dead-lettered for it, the least recent first."""
         for record, text, died in records:
             own = (record.fault_id, record.fingerprint, record.queue, record.error_class, text, record.first_ms, record.last_ms)
             met = {(client_id, host, version): (first, last) for client_id, host, version, first, last in record.programs}
@@ -85,7 +85,7 @@ class FaultGroups:
         group.charged = weight
 
     def group_of(self, cause: int) -> FaultGroup | None:
-        """Of what failed or died so; where that was folded, what it was folded into. None: it did neither."""
+        """Of what failed or was dead-lettered so; where that was folded, what it was folded into. None: it did neither."""
         return self.by_id.get(self._there(cause)) if cause else None
 
     # -- what happens to messages ------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ class FaultGroups:
         fresh = fault_id << 4
         for reference in references:
             before = reference.cause
-            # It failed so before, or is a dead letter: one that fails where it lies stays what it died of.
+            # It failed so before, or is a dead letter: one that fails where it is stays what it was dead-lettered for.
             if before == fresh or before & DEATH_BITS:
                 continue
             now = fresh | before & SENT_BACK
@@ -151,7 +151,7 @@ class FaultGroups:
             self._count(after[before], _DIED, number, now_ms)
 
     def died_before(self, queue: str, fault: FaultDescription, reason: str, message_id: int, at_ms: int) -> int:
-        """The cause of a dead letter that died before causes were kept."""
+        """The cause of a dead letter from before causes were kept."""
         group = self._groups.get((fault[0], queue)) or self._made(queue, fault, message_id, at_ms)
         group.first_ms, group.last_ms, group.died = min(group.first_ms, at_ms), max(group.last_ms, at_ms), True
         group.message_ids = [message_id, *group.message_ids][:_SAMPLES]
@@ -161,7 +161,7 @@ class FaultGroups:
         return why
 
     def ended(self, reference: MessageReference, succeeded: bool) -> None:
-        """One in trouble leaves its queue for good, acknowledged or otherwise. Dead letters are counted where they lie."""
+        """One in trouble leaves its queue for good, acknowledged or otherwise. Dead letters are counted where they are."""
         if not reference.cause & DEATH_BITS:
             now_ms = self._now_ms()
             self._count(reference.cause, _WAITING, -1, now_ms)
@@ -169,7 +169,7 @@ class FaultGroups:
                 self._count(reference.cause, _SUCCEEDED, 1, now_ms)
 
     def goes_on(self, reference: MessageReference, back: bool) -> int:
-        """The cause that its message has in another queue; ``back``: it is sent back to where it died, to be tried again."""
+        """The cause that its message has in another queue; ``back``: it is sent back to where it came from, to be tried again."""
         before, now_ms = reference.cause, self._now_ms()
         if not before:
             return 0
@@ -181,8 +181,8 @@ class FaultGroups:
         return after
 
     def cause_in(self, reference: MessageReference, queue: Queue) -> int:
-        """The cause that one which has just died has in the queue that it goes to. Where it died before it is to be tried again, as on the
-        way round of a retry over AMQP."""
+        """The cause that one just dead-lettered has in the queue that it goes to. Where that was so before it is to be tried again, as on
+        the way round of a retry over AMQP."""
         return self.goes_on(reference, back=any(hop.detail["queue"] == queue.name for hop in reference.hops or ()))
 
     def sent_back(self, dead: Mapping[int, int]) -> None:
@@ -260,7 +260,7 @@ class FaultGroups:
         self._journal.batch.faults().records[group.fault_id] = record
 
     def forget(self, before_ms: int, queues: Container[str]) -> None:
-        """Folds some that were met last before then, of queues not among these; none that messages died of, or that is muted or fixed."""
+        """Folds some that were met last before then, not of these queues; none that dead-lettered anything, or that is muted or fixed."""
         old = takewhile(lambda group: group.last_ms < before_ms, self._groups.values())
         gone = (group for group in old if group.queue not in queues and not (group.died or group.muted or group.fixed_in is not None))
         for group in list(islice(gone, _FOLDED_AT_ONCE)):

@@ -38,10 +38,10 @@ async def find_causes(broker: Engine, read: Read) -> None:
             broker.recorder.when_safe(on_disk.set)
             await on_disk.wait()
     except Exception:
-        log.exception("old-deaths-unread: what dead letters of an older version died of could not be read; the next start tries again")
+        log.exception("old-deaths-unread: why dead letters of an older version are there could not be read; the next start tries again")
         return
     broker.recorder.batch.delete_declaration(_KIND, _NAME)
-    log.info("old-deaths: what %d dead letters of an older version died of is known now", number)
+    log.info("old-deaths: why %d dead letters of an older version are there is known now", number)
 
 
 def _keep(broker: Engine, deaths: list[OldDeath]) -> None:

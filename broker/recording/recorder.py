@@ -200,7 +200,7 @@ class Recorder:
             batch.counts(reference.queue.queue_id, minute)[column] += 1
 
     def moved_in(self, queue: Queue, references: list[MessageReference]) -> None:
-        """Fresh references to as many messages, which died elsewhere, joined one queue."""
+        """Fresh references to as many messages, which were dead-lettered elsewhere, joined one queue."""
         batch, size = self._journal.batch, 0
         queue.counts[MOVED_IN] += len(references)
         records: dict[int, ReferenceRecord] = {}

@@ -16,7 +16,7 @@ PARK_REASON_SHIFT: Final = 2
 
 
 def state_bits(reference: MessageReference) -> int:
-    """The ``state`` column: parked, suspect, and what a parked one died of."""
+    """The ``state`` column: parked, suspect, and why a parked one was to be dead-lettered."""
     if not reference.suspect and reference.where is not PARKED and not reference.park_reason:
         return 0
     parked = ReferenceState.PARKED if reference.where is PARKED else 0
@@ -25,12 +25,12 @@ def state_bits(reference: MessageReference) -> int:
 
 
 def park_reason(state: int) -> str:
-    """The inverse: what a parked reference died of."""
+    """The inverse: why a parked reference was to be dead-lettered."""
     return PARK_REASONS[state >> PARK_REASON_SHIFT]
 
 
 def home_of(reference: MessageReference) -> str | None:
-    """The queue that the message died in first, unless it is there."""
+    """The queue that the message was dead-lettered from first, unless it is there."""
     if not reference.hops:
         return None
     home: str = reference.hops[-1].detail["queue"]

@@ -150,9 +150,9 @@ class Resources:
         return settings.auto_create_queues and (settings.auto_create_addresses or address in self._state.post_office.addresses)
 
     def make_dead_letter_queue(self, name: str, target: dead_letter.Target, shared: bool = False) -> Queue:
-        """The queue on a dead-letter or expiry address that takes what died at the source of ``target``.
+        """The queue on a dead-letter or expiry address that takes what is dead-lettered from the source of ``target``.
 
-        ``shared``: and what died in temporary queues, which it always does that has the name of theirs.
+        ``shared``: and what comes from temporary queues, which it always does that has the name of theirs.
         """
         dead_letter_address, source = target.address, target.source
         self.make_address(dead_letter_address, RoutingTypes.MULTICAST)
@@ -271,7 +271,7 @@ class Resources:
         return over_length(queue, 1) and not makes_room(queue)
 
     def in_force(self, queue: Queue, settings: AddressSettingsRepository) -> AddressSettings:
-        """What is in force for a queue under these settings and its policy, which it is told. Raises Refused."""
+        """What is in force for a queue under these settings and its policy, which it is given. Raises Refused."""
         queue.policy = self._policies.for_queue(queue.name)
         return settings_for(settings, queue.address, queue.options, queue.policy)
 

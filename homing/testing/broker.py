@@ -81,7 +81,7 @@ class Broker:
         await self._clock.advance(0)
 
     async def messages(self, queue: str) -> list[dict[str, Any]]:
-        """Everything that lies in a queue, as ``peek`` shows it: body, properties, state, failed, due_at_ms, hops (newest first), ….
+        """Everything that is in a queue, as ``peek`` shows it: body, properties, state, failed, due_at_ms, hops (newest first), ….
 
         Raises homing.CallError where there is no such queue.
         """
@@ -89,12 +89,13 @@ class Broker:
             return [message async for message in session.browser(queue)]
 
     async def dead_letters(self, queue: str) -> list[dict[str, Any]]:
-        """The messages that died in this queue last, wherever they lie now."""
+        """The messages that were dead-lettered from this queue last, wherever they are now."""
         return [message for message, last in await self._moved() if last["queue"] == queue]
 
     async def assert_dead_lettered(self, queue: str, *, reason: str | None = None, count: int = 1) -> list[dict[str, Any]]:
-        """So many messages died in this queue, for this reason where one is named (``delivery_limit``, ``poison``, ``not-retryable``,
-        ``expired``, ``maxlen``, ``rejected``); they are returned. Settles first. Raises AssertionError, which says what lies there instead.
+        """So many messages of this queue were dead-lettered, for this reason where one is named (``delivery_limit``, ``poison``,
+        ``not-retryable``, ``expired``, ``maxlen``, ``rejected``); they are returned. Settles first. Raises AssertionError, which says what
+        is there instead.
         """
         await self.settled()
         dead = await self.dead_letters(queue)
@@ -109,7 +110,7 @@ class Broker:
         return [(message, message["hops"][0]) for each in queues for message in await self.messages(each["name"]) if message["hops"]]
 
     async def _instead(self, queue: str, dead: list[dict[str, Any]]) -> str:
-        lines = [f"died of {each['hops'][0]['reason']}: {_brief(each)}" for each in dead]
+        lines = [f"dead-lettered: {each['hops'][0]['reason']}: {_brief(each)}" for each in dead]
         if queue in {each["name"] for each in await self._connection.listing("queues")}:
             lines += [f"{self._state(each)}: {_brief(each)}" for each in await self.messages(queue)]
         else:

@@ -365,7 +365,7 @@ def _append_references(inserts: _Inserts, records: Iterator[ReferenceRecord], le
 
 
 def _move_references(connection: sqlite3.Connection, moved: list[tuple[int, ReferenceRecord]]) -> int:
-    """Messages whose old rows go in this batch. Consecutive rows that move together, as those of messages that died together, take one
+    """Messages whose old rows go in this batch. Consecutive rows that move together, as those of messages dead-lettered together, take one
     statement.
     """
     flat: list[Any] = []

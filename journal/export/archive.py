@@ -1,7 +1,7 @@
 """Dead letters that are about to be removed, as an export of their own that has their bodies, too: docs/export-schema.md, archives.
 
 Read by their keys from one snapshot, and there whole or not at all, as an export is. What is archived and not removed, because the process
-died in between, is archived again: its rows have the same keys.
+ended in between, is archived again: its rows have the same keys.
 """
 
 from __future__ import annotations

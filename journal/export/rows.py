@@ -245,7 +245,7 @@ def _add_hops(deaths: dict[int, _Death], hops: list[HopRecord], lies_in: str) ->
                 continue
             death = deaths[sequence] = _Death(sequence, detail["queue"], detail["at_ms"])
         death.hops = death.hops or hops[index:]
-        if index == 0 and lies_in != death.queue:  # else it was sent back home, and its hops with it
+        if index == 0 and lies_in != death.queue:  # else it was sent back, and its hops with it
             death.lies_in.append(lies_in)
 
 

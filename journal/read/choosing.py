@@ -1,4 +1,4 @@
-"""Which rows of a queue a filter chooses, by indexes alone: what dead letters died of, when they came, their key, their numbers.
+"""Which rows of a queue a filter chooses, by indexes alone: why dead letters are there, when they came, their key, their numbers.
 
 Sequences are given as messages come, so that a time is a place among them; each stream of an index is in their order.
 """
@@ -35,7 +35,7 @@ BY_NUMBER: Final = (
 )
 
 
-#: Asked with a cause (contract.cause), and what tells where those of it died whose fault group is not known any more.
+#: Asked with a cause (contract.cause), and what tells from where those of it came whose fault group is not known any more.
 Takes = Callable[[int, Callable[[], str | None]], bool]
 
 
@@ -65,7 +65,7 @@ def chosen(connection: sqlite3.Connection, queue_id: int, choice: Choice, after:
     found: list[int] = []
     for rows, values in _streams(connection, queue_id, choice):
         if len(found) >= limit:
-            # What lies beyond these is of no use.
+            # What is beyond these is of no use.
             low, high = (found[limit - 1], high) if choice.newest_first else (low, found[limit - 1])
         sql = (
             f"SELECT json_group_array(sequence) FROM (SELECT r.sequence FROM {rows} AND r.sequence > ? AND r.sequence < ?"
@@ -83,7 +83,7 @@ def _exactly(choice: Choice) -> str:
 
 
 def _streams(connection: sqlite3.Connection, queue_id: int, choice: Choice) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """Rows of the indexes that the choice lies in, each in the order of sequences."""
+    """Rows of the indexes that the choice is in, each in the order of sequences."""
     causes = ""
     if choice.takes is not None:
         causes_here = _each(connection, _NEXT_CAUSE, queue_id, 0)

@@ -1,4 +1,4 @@
-"""What is counted of fault groups, and of dead letters by what they died of. From indexes and counts: no message is read."""
+"""What is counted of fault groups, and of dead letters by why they are there. From indexes and counts: no message is read."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def queue_names(connection: sqlite3.Connection) -> dict[int, str]:
 
 
 def dead(connection: sqlite3.Connection) -> list[dict[str, Any]]:
-    """One for each queue that dead letters lie in and each cause: ``queue_id``, ``fault_id`` (OTHER_FAULT, where its group was folded),
-    ``source``: the queue that they died in, ``reason``, ``sent_back``, ``messages``, ``oldest_ms`` and ``newest_ms``: when they came there.
+    """One for each queue that has dead letters and each cause: ``queue_id``, ``fault_id`` (OTHER_FAULT, where its group was folded),
+    ``source``: the queue that they came from, ``reason``, ``sent_back``, ``messages``, ``oldest_ms`` and ``newest_ms``: when they came.
     """
     some_are_gone = connection.execute("SELECT EXISTS (SELECT 1 FROM gone)").fetchone()[0]
     found = []
@@ -65,7 +65,7 @@ def dead(connection: sqlite3.Connection) -> list[dict[str, Any]]:
 
 
 def source_of(connection: sqlite3.Connection, queue_id: int, cause: int) -> str | None:
-    """Where those in a queue died that share a cause whose group is not known any more, as one of them tells; None: it does not."""
+    """From where those in a queue came that share a cause whose group is not known any more, as one of them tells; None: it does not."""
     found = connection.execute(_ONE, (queue_id, cause)).fetchone()
     if found is None or found[1] is None:
         return None

@@ -1,4 +1,4 @@
-"""Dead letters of before their causes were kept (journal version 11): what each died of, as its last attempt tells."""
+"""Dead letters of before their causes were kept (journal version 11): why each is one, as its last attempt says."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class OldDeath(NamedTuple):
     queue_id: int
     sequence: int
     message_id: int
-    #: Where it died last, of what (contract.DEATHS), and when.
+    #: From where it was dead-lettered last, why (contract.DEATHS), and when.
     died_in: str
     reason: str
     at_ms: int
@@ -42,7 +42,7 @@ class OldDeath(NamedTuple):
 def old_deaths(connection: sqlite3.Connection, after: Place, limit: int, names: Names) -> tuple[list[OldDeath], Place | None]:
     """Those among the next so many messages that were moved, without a cause, and where to go on; None at the end. Raises Damaged.
 
-    What was sent back to a queue that it died in before is dead no more.
+    What was sent back to a queue that it came from is no dead letter any more.
     """
     rows = connection.execute(_MOVED, (*after, limit)).fetchall()
     found = []

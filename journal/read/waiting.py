@@ -53,7 +53,7 @@ def next_waiting(connection: sqlite3.Connection, queue_id: int, choice: Choice, 
 
 
 def _nowhere() -> None:
-    """They have not died."""
+    """They were not dead-lettered."""
 
 
 def first_and_last(connection: sqlite3.Connection, queue_ids: Iterable[int], now_ms: int) -> dict[int, tuple[int, int]]:

@@ -5,7 +5,7 @@ one: what was confirmed since would be gone without a word. So each transaction 
 one that returned is noted in a small file beside the database before anybody is answered. A start finds the database behind that file only
 where confirmed work is missing.
 
-The file is written without a sync: when the process dies the page cache stays, and after a power cut an older number, or none, only means
+The file is written without a sync: when the process ends the page cache stays, and after a power cut an older number, or none, only means
 that less is found out. It has two slots, written in turn, so that a torn write leaves the one before. Its number never runs ahead of the
 disk: it is written after the commit's own sync.
 """

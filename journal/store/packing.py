@@ -83,8 +83,8 @@ def packer() -> Callable[[Any], bytes]:
 
 
 def pack_hops(hops: Sequence[HopRecord], sequence: int, pack: Callable[[Any], bytes]) -> bytes:
-    """The hops of the entry ``sequence``, each a map. The newest says how far behind the entry lies that ended, and no number: so it is the
-    same for many that moved together. There are none of what was moved by hand and has not died.
+    """The hops of the entry ``sequence``, each a map. The newest says how far behind the entry is that ended, and no number: so it is the
+    same for many that moved together. There are none of what was moved by hand and was not dead-lettered.
     """
     if not hops:
         return pack([])

@@ -87,7 +87,7 @@ async def open_store(path: Path, cache_bytes: int = 32 << 20) -> Store:
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     store = Store(partial(_connect, path, cache_bytes), iter_chunk_size=64)
-    # A process whose loop died must still be able to end.
+    # A process whose loop has ended must still be able to end.
     store._thread.daemon = True
     try:
         await store

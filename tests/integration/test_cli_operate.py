@@ -304,7 +304,7 @@ def test_of_dead_letters_reason_error_attempts_and_times_are_shown(shell: Homing
     expected = {"reason": "delivery_limit", "queue": "dies", "attempts": 2, "said": "still no stock", "outcome": "nack", "error": None}
     assert {key: died[key] for key in expected} == expected
     assert peeked["sent_at_ms"] < died["failed_at_ms"] <= died["died_at_ms"]
-    assert "died in dies at" in shell("peek", "DLQ.dies").stdout
+    assert "dead-lettered from dies at" in shell("peek", "DLQ.dies").stdout
     assert "after 2 failed attempts: its attempts are used up; still no stock" in shell("peek", "DLQ.dies").stdout
     (place,) = shell.json("why", str(number))["places"]
     assert (place["queue"], place["died"]["reason"], place["reasons"]) == ("DLQ.dies", "delivery_limit", [{"code": "no-consumer"}])

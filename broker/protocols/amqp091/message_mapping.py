@@ -220,7 +220,7 @@ def _from_native(message: Message) -> bytes:
 
 
 def _changed(reference: MessageReference, failed: int) -> tuple[bytes, bytes]:
-    """A message that has died before: x-death and its kin, the expiration taken off; x-delivery-count where its queue says so."""
+    """A message that was dead-lettered before: x-death and its kin, the expiration taken off; x-delivery-count where its queue says so."""
     message = reference.message
     kept = message.properties
     origin = kept.get(ORIGIN) if kept is not None else None

@@ -20,7 +20,7 @@ from .virtual_hosts import VirtualHosts
 
 
 class DeadLetterRoute(NamedTuple):
-    """Where messages that died together go on. Without queues they stay, parked, until somebody takes them, unless they are removed."""
+    """Where messages dead-lettered together go. Without queues they are parked until somebody takes them, unless they are removed."""
 
     moved: list[Moved]
     queues: list[Queue]
