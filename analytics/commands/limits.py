@@ -35,15 +35,15 @@ FIGURES: dict[str, tuple[str, Callable[[Any], float], str]] = {
     "dead_letter_rate": ("overview", _share("dead_lettered"), "dead letters among what came to an end, 0 to 1"),
     "success_rate": ("overview", _share("succeeded"), "successes among what came to an end, 0 to 1"),
     "failure_rate": ("overview", lambda t: _sum(t, "failed") / max(_sum(t, "delivered"), 1), "failed deliveries among all, 0 to 1"),
-    "dead_letters": ("overview", _count("dead_lettered"), "messages that died"),
+    "dead_letters": ("overview", _count("dead_lettered"), "messages that were dead-lettered"),
     "expired": ("overview", _count("expired"), "messages that expired"),
     "dropped": ("overview", _count("dropped"), "messages that were dropped"),
     "retries": ("retry_load", _count("retries"), "deliveries after the first"),
-    "wasted_retries": ("retry_load", _count("wasted"), "retries of messages that died"),
+    "wasted_retries": ("retry_load", _count("wasted"), "retries of messages that were dead-lettered"),
     "poison_faults": ("poison_clusters", _count("poison"), "faults that kill most of what meets them"),
     "outages": ("poison_clusters", _count("outage"), "faults that did so while their queue was down"),
     "retry_storms": ("retry_storms", lambda t: t.num_rows, "stretches of time in which most of a queue's work was retries"),
-    "growing_queues": ("dead_letter_trend", lambda t: t["verdict"].to_pylist().count("growing"), "queues in which dying grows"),
+    "growing_queues": ("dead_letter_trend", lambda t: t["verdict"].to_pylist().count("growing"), "queues in which deaths grow"),
 }
 
 

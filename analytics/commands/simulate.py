@@ -115,13 +115,13 @@ def sentence(rows: Sequence[dict[str, Any]]) -> str:
     if dead["low"] is None:
         return (
             "What would come of it cannot be known: of most of these errors nobody ever saw a second attempt; "
-            f"{number(dead['recorded'] or 0)} messages died on record"
+            f"{number(dead['recorded'] or 0)} messages were dead-lettered on record"
         )
     died, deliveries = (_between(row) for row in (dead, work))
-    text = f"{died} messages would have died instead of {number(dead['recorded'] or 0)}, "
+    text = f"{died} messages would have been dead-lettered instead of {number(dead['recorded'] or 0)}, "
     text += f"with {deliveries} deliveries instead of {number(work['recorded'] or 0)}"
     if all(row["low"] == row["high"] == row["recorded"] for row in (dead, work)):
-        text = f"{died} messages would have died, with {deliveries} deliveries, as they did"
+        text = f"{died} messages would have been dead-lettered, with {deliveries} deliveries, as they did"
     seen = work["observed_share"]
     return text if seen is None else f"{text}; {share(seen, 1)} of the outcomes behind this are on record, the rest is modelled"
 

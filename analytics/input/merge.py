@@ -3,7 +3,7 @@
 - A row that several exports hold (the same key) counts once: the latest export's.
 - A message that an older export saw waiting and the latest does not know is gone: it succeeded at once, and is a count, or its history
   has been forgotten. Only the latest export of a broker tells what is *still here*.
-- A death that only an older export knows lies nowhere any more.
+- A death that only an older export knows is nowhere any more.
 - Every export holds all counts of its broker, the older the coarser. Those of a queue's day are taken from one export: the first that was
   taken after the day was over, for it tells them finest; before that by the latest.
 """

@@ -8,7 +8,8 @@ _NOBODY = dict.fromkeys(("producer", "client_id", "host", "version"), "NULL")
 #: of the same name. Versions that are not named here are refused: what their columns mean is not known.
 VERSIONS: dict[int, dict[str, dict[str, str]]] = {
     1: {
-        # Where a message died first is not recorded. Nor what failed at first, nor for how long: the attempts do, as far as they are kept.
+        # From where a message was dead-lettered first is not recorded, nor what failed at first, nor for how long:
+        # the attempts do, as far as they are kept.
         **{table: {"home_queue": "queue"} | _NOBODY for table in ("messages", "attempts", "dead_letters")},
         "deliveries_by_minute": {"failed_first": "NULL", "failed_ms": "NULL"},
         "deliveries_by_consumer": {"client_id": "NULL", "host": "NULL", "version": "NULL", "failed": "NULL", "failed_ms": "NULL"}

@@ -25,8 +25,8 @@ def sentence(row: Mapping[str, Any]) -> str:
         return f"{where}: {_what_happened(row)}; {_what_it_needs(row)}"
     if row["kind"] == "room":
         return (
-            f"{where}: {number(row['died_otherwise'])} of {plural(row['failed'], 'message')} that met {row['error_class']} did not die "
-            "of it: they expired or their queue was over length while they waited. A longer time to live, or more room, would help."
+            f"{where}: {number(row['died_otherwise'])} of {plural(row['failed'], 'message')} that met {row['error_class']} did not end "
+            "with it: they expired or their queue was over length while they waited. A longer time to live, or more room, would help."
         )
     if row["kind"] == "fine":
         return f"{where}, {row['error_class']}: {share(row['succeeded'], row['failed'])} of what failed succeeded; nothing to change."

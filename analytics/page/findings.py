@@ -79,9 +79,9 @@ def growth(trends: Sequence[Row]) -> str:
     first = trends[0]
     rate = first["per_day"]
     if first["hours"] < 24:
-        return f"Deaths do not grow; most die in {first['queue']}: {number(first['deaths'])} in {span(3_600_000 * first['hours'])}"
+        return f"Deaths do not grow; most are in {first['queue']}: {number(first['deaths'])} in {span(3_600_000 * first['hours'])}"
     often = f"{number(rate)} a day" if rate >= 1 else f"one in {span(86_400_000 / rate)}"
-    return f"Deaths do not grow; most die in {first['queue']}, {often}"
+    return f"Deaths do not grow; most are in {first['queue']}, {often}"
 
 
 def attempts(later: Mapping[int, int]) -> str:
@@ -122,7 +122,7 @@ def why(row: Row) -> str:
 
 def deaths(count: int, by_queue: Sequence[Row], kinds: Sequence[Row]) -> str:
     if count == 0:
-        return "No message died"
+        return "No message was dead-lettered"
     queue = by_queue[0]
     where = f"all in {queue['queue']}" if queue["deaths"] == count else f"{share(queue['deaths'], count)} of them in {queue['queue']}"
     kind = next((row for row in kinds if row["queue"] == queue["queue"]), kinds[0])
@@ -146,7 +146,9 @@ def cost(points: Sequence[Load]) -> str:
     text = f"Consumers spent {span(held_ms)} on deliveries that then failed."
     if wasted == 0:
         return text
-    return f"{text} {plural(wasted, 'retry was', 'retries were')} wasted, {share(wasted, retries)} of all: their messages died in the end."
+    return (
+        f"{text} {plural(wasted, 'retry was', 'retries were')} wasted, {share(wasted, retries)} of all: their messages became dead letters."
+    )
 
 
 def failed(rows: Sequence[Row]) -> str:
@@ -162,5 +164,5 @@ def fate(row: Row) -> str:
     here = {"ready": "waits in", "scheduled": "waits for its next attempt in", "parked": "is parked in"}
     if row["state"] in here:
         return f"{here[row['state']]} {row['queue']}"
-    ended = {"succeeded": "succeeded", "redriven": f"sent back from {row['queue']}", "dead-lettered": "died and was removed"}
+    ended = {"succeeded": "succeeded", "redriven": f"sent back from {row['queue']}", "dead-lettered": "dead-lettered and removed"}
     return ended.get(row["outcome"], str(row["outcome"]))

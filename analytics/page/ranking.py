@@ -92,7 +92,7 @@ def _imbalance(tables: Tables) -> Iterator[Finding]:
             text = f"{row['queue']} does not add up: {number(abs(row['difference']))} messages are not accounted for"
             yield Finding("imbalance", row["queue"], abs(row["difference"]), 0, None, text, "homing journal check", "balance")
         if row["dropped"]:
-            text = f"{row['queue']} dropped {plural(row['dropped'], 'message')}: there was no room, or no place to die in"
+            text = f"{row['queue']} dropped {plural(row['dropped'], 'message')}: there was no room, or no dead-letter address"
             yield Finding("dropped", row["queue"], row["dropped"], 0, None, text, f"homing explain {_bare(row['queue'])}", "balance")
 
 
@@ -107,7 +107,7 @@ def _faults(tables: Tables) -> Iterator[Finding]:
         window = min(each["first_died_at"] for each in groups), max(each["last_died_at"] for each in groups)
         lies_in = _bare(groups[0]["dead_letter_queue"] or groups[0]["queue"])
         fault = groups[0]["queue"], row["error_class"]
-        of = f"{number(row['deaths'])} of {plural(row['messages'], 'message')} that met it died"
+        of = f"{number(row['deaths'])} of {plural(row['messages'], 'message')} that met it were dead-lettered"
         of += f", and it is {row['seen']}" if row["seen"] in ("new", "back") else ""
         if row["outage"]:
             text = f"{row['queues']} was down: {row['error_class']} killed what it met ({of}), and the messages are well"

@@ -211,7 +211,7 @@ def _load_chart(points: list[findings.Load], minutes: int, title: str) -> Markup
         text = (
             f"{words.clock(at, True)} UTC, {words.width(minutes)}: {words.number(point.succeeded_first)} succeeded at first, "
             f"{words.number(point.succeeded_retry)} on a retry; {words.number(point.failed_first)} failed at first, "
-            f"{words.number(point.failed_retry)} on a retry; {words.number(point.wasted)} retries had been made of messages that died then"
+            f"{words.number(point.failed_retry)} on a retry; {words.number(point.wasted)} retries had been made of dead letters then"
         )
         wasted = min(point.wasted, point.failed_retry)
         values = (point.succeeded_first, point.failed_first, point.succeeded_retry, point.failed_retry - wasted, wasted)

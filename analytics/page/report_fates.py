@@ -1,4 +1,4 @@
-"""The page's sections on success after failing and on dying: curves, tables by queue and error class, growth."""
+"""The page's sections on success after failing and on dead letters: curves, tables by queue and error class, growth."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _times(table: Any) -> Row:
     return {"title": title, "queues": queues[:TIMES], "kinds": kinds[:TIMES], "low": max(low / 1.5, 1), "high": max(high * 1.1, 2)}
 
 
-# --- dying ------------------------------------------------------------------------------------------------------------
+# --- deaths -----------------------------------------------------------------------------------------------------------
 
 
 def _growth(results: Results) -> Row:

@@ -53,10 +53,10 @@ def _period_title(rows: list[Row]) -> str:
     if changed:
         last = max(changed, key=lambda row: row["from_at"])
         did = "fewer" if last["verdict"] == "better" else "more"
-        return f"After the settings of {last['queue']} changed on {clock(last['from_at'], True)}, {did} of what failed died"
+        return f"After the settings of {last['queue']} changed on {clock(last['from_at'], True)}, {did} of what failed was dead-lettered"
     periods = sum(row["verdict"] == "same" for row in rows)
     if periods:
-        return f"{plural(periods, 'change')} of settings, none with an effect on what died"
+        return f"{plural(periods, 'change')} of settings, none with an effect on what was dead-lettered"
     return "No settings changed while anything failed" if rows else "No settings are on record for what failed"
 
 

@@ -14,7 +14,7 @@ QUEUES = 16
 #: figure -> (what the page calls it, whether less is better)
 TITLES = {
     "dead_letters": ("Dead letters", True),
-    "succeeded": ("Came home after failing", False),
+    "succeeded": ("Succeeded after failing", False),
     "time_to_success_ms": ("Time from sending to success", True),
     "deliveries": ("Deliveries", True),
     "peak_per_s": ("Most retries in one second", True),

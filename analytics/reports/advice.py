@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 #: Fewer messages than this are no ground for advice.
 ENOUGH = 20
 #: More attempts would save more where this part of the successes after failing came with the last or last but one attempt allowed; or
-#: in the later half of the time tried, and LOST of the messages died.
+#: in the later half of the time tried, and LOST of the messages were dead-lettered.
 LATE, LOST = 0.1, 0.05
 #: Part of the messages that succeed after failing; at this or below, retrying is wasted.
 HOPELESS = 0.02
@@ -31,9 +31,9 @@ def advice(fates: DataFrame, attempts: DataFrame, policies: DataFrame, settings:
     ``within_ms``: 93 % of those that succeeded had, so long after the first failure;
     ``gives_up_ms``: the median from first failure to death; ``most_attempts``: of any message under the policy; ``last_two``: succeeded
     with one of the last two attempts that anyone had; ``late_wins``: in the later half of the time to ``gives_up_ms``; ``retries``;
-    ``wasted``: retries of messages that died; the settings of DECIDING; ``kind``: what is recommended: ``longer``, ``not-retryable``,
-    ``room`` (they did not die of failing), ``fine``, ``too-few``. ``needs_ms``, where ``longer``: modelled, not observed: so long after
-    the first failure WANTED of the messages would have succeeded, if those that died went on to succeed as fast as others did in the
+    ``wasted``: retries of dead letters; the settings of DECIDING; ``kind``: what is recommended: ``longer``, ``not-retryable``,
+    ``room`` (failing was not the reason), ``fine``, ``too-few``. ``needs_ms``, where ``longer``: modelled, not observed: so long after
+    the first failure WANTED of the messages would have succeeded, if the dead letters went on to succeed as fast as others did in the
     later half of the time tried; null: that would be more than REACH times as long.
     """
     from pyspark.sql import functions as F

@@ -19,7 +19,7 @@ KINDS = 2_000
 DISTANCE = 0.4
 #: What of a plain text is compared.
 WORD = re.compile("[a-z_#]+")
-#: A cluster of which so many messages died, and this part of all, is poison.
+#: A cluster of which so many messages were dead-lettered, and this part of all, is poison.
 DEATHS, DEADLY = 5, 0.5
 #: Unless in the minutes of those deaths less than this part of what is usual succeeded of what was sent to the queue: then it was down,
 #: and the messages are well. Fewer sent messages than ENOUGH tell nothing.

@@ -1,4 +1,4 @@
-"""Dead letters by where they lie, where they died, where they came from and which fault killed them, with their ages."""
+"""Dead letters by where they are, which queue they left, where they were sent to and of which fault, with their ages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AGE_COLUMNS = ("under_hour", "under_day", "under_week", "older")
 
 def dead_letter_groups(deaths: DataFrame, faults: DataFrame, exported_at_us: int, limit: int = LIMIT) -> DataFrame:
     """The ``limit`` largest groups, most deaths first: ``broker_id``, ``dead_letter_queue`` (where they were put, null: nowhere), ``queue``
-    (where they died), ``source`` (the address they were sent to), ``reason``, ``error_class`` and ``fault``: an example of the text of the
+    (which they left), ``source`` (the address they were sent to), ``reason``, ``error_class`` and ``fault``: an example of the text of the
     fault group (texts that are near duplicates are one group; null: no text on record), ``cluster``: its number in ``poison_clusters``;
     ``deaths``, ``remaining`` (still in a dead-letter queue), and of the deaths those ``under_hour``, ``under_day``, ``under_week`` old and
     ``older``.

@@ -1,4 +1,4 @@
-"""Whether dying grows: deaths hour by hour, and each queue's trend."""
+"""Whether deaths grow: deaths hour by hour, and each queue's trend."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOTICED = 0.2
 
 
 def dead_letter_growth(deaths: DataFrame) -> DataFrame:
-    """One row for each broker, queue and hour in which anything died there: ``deaths``, and ``so_far``: those until its end."""
+    """One row for each broker, queue and hour with dead letters: ``deaths``, and ``so_far``: those until its end."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -36,7 +36,7 @@ def dead_letter_growth(deaths: DataFrame) -> DataFrame:
 
 def dead_letter_trend(deaths: DataFrame, deliveries_by_minute: DataFrame, exported_at_us: int) -> DataFrame:
     """One row for each broker and queue, most deaths first: ``deaths``; ``hours`` to the export from the first count by the minute (of any
-    queue): history forgets deaths that are older, but for those that still lie somewhere, so these do not count here; ``per_day`` over
+    queue): history forgets deaths that are older, but for those that are still somewhere, so these do not count here; ``per_day`` over
     them; ``early`` and ``late``: deaths in either half of that time; ``slope_per_day``: by how much the deaths of a day
     grow from day to day (least squares over PARTS equal parts of the time); ``verdict``: ``growing``, ``falling``, ``steady``,
     ``uneven`` (the halves differ, but for some bad hours and not a trend), ``too-few``.

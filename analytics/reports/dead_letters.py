@@ -1,4 +1,4 @@
-"""What died, where, of what, and how long ago."""
+"""What was dead-lettered, where, why, and how long ago."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ AGES = (("under 1 hour", 3_600), ("1 to 24 hours", 86_400), ("1 to 7 days", 7 * 
 def dead_letters(deaths: DataFrame, exported_at_us: int) -> DataFrame:
     """One row for each broker, queue, outcome, reason, error class and age that has any death; the first three as in ``deaths``.
 
-    ``error_class``: of the last attempt, where the message died of failing; else the reason. ``age``, numbered by ``age_rank``: from
-    death to export. ``deaths``; ``remaining``: of these, those that still lie in a dead-letter queue; ``first_died_at``, ``last_died_at``.
+    ``error_class``: of the last attempt, where failing was the reason; else the reason. ``age``, numbered by ``age_rank``: from
+    death to export. ``deaths``; ``remaining``: of these, those that are still in a dead-letter queue; ``first_died_at``, ``last_died_at``.
     """
     from pyspark.sql import functions as F
 

@@ -18,7 +18,7 @@ def deaths(dead_letters: DataFrame, messages: DataFrame, attempts: DataFrame, de
     ``broker_id``, ``message_id`` (null: counted only), ``queue``, ``address``, ``died_at``; ``outcome``: ``dead-lettered``, ``expired``,
     ``dropped`` (removed); ``reason``: ``delivery_limit``, ``poison``, ``not-retryable``, ``rejected``, ``expired``, ``maxlen``, the setting
     that removed a dead letter, or the name of the rule that dropped it; ``error_class``, ``error_text``: of the last attempt, where failing
-    was the reason; ``target_queues``, ``lies_in``: where it was put, and where a copy lies; ``deaths``: how many, 1 but for those that were
+    was the reason; ``target_queues``, ``lies_in``: where it was put, and where a copy is; ``deaths``: how many, 1 but for those that were
     only counted.
     """
     from pyspark.sql import functions as F

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..input.export import Export
 
 KEY = ("broker_id", "sequence")
-#: A message, and of one that went to several queues the copy of each: where it died it is the same, and so it is when it came back.
+#: A message, and of one that went to several queues the copy of each: dead-lettered it is the same, and so it is when it came back.
 MESSAGE = ("broker_id", "message_id", "home_queue")
 #: Stands where an attempt has lost its record.
 UNKNOWN = "not on record"
@@ -37,9 +37,9 @@ def in_order(attempts: DataFrame) -> DataFrame:
 
 
 def fates(messages: DataFrame, attempts: DataFrame) -> DataFrame:
-    """One row for each message that failed, in whichever queue. A message that was sent back after it died is still the same one.
+    """One row for each message that failed, in whichever queue. A message that was sent back after that is still the same one.
 
-    - ``broker_id``, ``queue``: its own, which is where it died first if it died; ``address``;
+    - ``broker_id``, ``queue``: its own, which is where it was dead-lettered first, if it was; ``address``;
     - ``won``: it succeeded in its own queue; ``died``: it was dead-lettered or dropped, of ``reason``, and has not succeeded since. Else
       it waits there, has expired or was purged;
     - ``tries``: deliveries in its own queue that came to an end, the successful one too; ``failed_attempts``;

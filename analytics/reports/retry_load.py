@@ -13,7 +13,7 @@ _MINUTE = ("broker_id", "queue", "minute")
 
 def retry_load(attempts: DataFrame, deliveries_by_minute: DataFrame, messages: DataFrame) -> DataFrame:
     """One row for each broker, queue and minute with a delivery that ended: how many ``succeeded_first`` try, ``succeeded_retry``,
-    ``failed_first`` try, ``failed_retry``; ``retries`` = succeeded_retry + failed_retry. ``wasted``: retries of messages that died in
+    ``failed_first`` try, ``failed_retry``; ``retries`` = succeeded_retry + failed_retry. ``wasted``: retries of dead letters in
     this minute. ``failed_ms``: time for which consumers held what then failed.
 
     All from counts, which are of every delivery, however few attempts the broker keeps of each message. Exports of schema version 1 do

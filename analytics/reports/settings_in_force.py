@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 #: The settings that decide when and how often a message is tried again; policies hold them under these names.
 DECIDING = ("max_delivery_attempts", "redelivery_delay_ms", "redelivery_delay_multiplier", "max_redelivery_delay_ms")
-#: The part that died must change by more than so many standard errors to be better or worse.
+#: The part that was dead-lettered must change by more than so many standard errors to be better or worse.
 ERRORS = 3.0
 _QUEUE = ("broker_id", "queue")
 _DECIDED = (*_QUEUE, "policy", "rule")
@@ -25,7 +25,7 @@ def settings_in_force(fates: DataFrame, attempts: DataFrame, policies: DataFrame
     record; the queue was declared with its own, or its consumers brought theirs); the settings of DECIDING, and all in
     ``settings_json``. What happened to the messages whose last failure it decided: ``failed``, ``succeeded``, ``died``, ``within_ms``
     (93 % of those that succeeded had, so long after the first failure), ``gives_up_ms`` (median from first failure to death),
-    ``retries``, ``wasted`` (retries of messages that died), ``died_share`` (of those that are over). ``verdict`` on the change of that
+    ``retries``, ``wasted`` (retries of dead letters), ``died_share`` (of those that are over). ``verdict`` on the change of that
     share against the period before: ``better``, ``worse``, ``same``; ``first`` where there was none.
     """
     from pyspark.sql import Window
@@ -93,7 +93,7 @@ def periods(attempts: DataFrame, policies: DataFrame, settings: DataFrame, queue
         attempts.where("policy IS NOT NULL")
         .groupBy(*_QUEUE, "policy", F.coalesce("rule", F.lit("")).alias("rule"))
         .agg(F.min("at").alias("first_at"), F.max("at").alias("until"))
-        # A queue's settings are those of its own address: a dead-letter queue's are not those of what lies in it.
+        # A queue's settings are those of its own address: a dead-letter queue's are not those of what is in it.
         .join(F.broadcast(queues.groupBy(*_QUEUE).agg(F.max_by("address", "created_at").alias("address"))), list(_QUEUE), "left")
     )
     of_address = in_force(decided.select("broker_id", "address").distinct(), settings)

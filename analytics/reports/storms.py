@@ -23,7 +23,7 @@ _HOUR_US = 3_600_000_000
 
 def retry_storms(load: DataFrame, exported_at_us: int, limit: int = LIMIT) -> DataFrame:
     """From ``retry_load``, the ``limit`` largest: ``broker_id``, ``queue``, ``from_at``, ``until`` (the end of its last minute),
-    ``minutes``, ``retries`` in them and ``deliveries`` in all, ``peak`` retries of a minute, ``wasted``: those of messages that died in the
+    ``minutes``, ``retries`` in them and ``deliveries`` in all, ``peak`` retries of a minute, ``wasted``: those of dead letters in the
     end.
 
     Counts that history keeps by the hour or the day are left out: what came in a minute is not known, nor what failed then.

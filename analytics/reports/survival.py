@@ -1,6 +1,6 @@
-"""How many attempts and how much time it takes after a failure until a message succeeds or dies: cumulative incidence.
+"""How many attempts and how much time it takes after a failure until a message succeeds or is dead-lettered: cumulative incidence.
 
-Succeeding and dying are competing risks: who died does not succeed later, as Kaplan and Meier would have it. The curves are Aalen and
+Success and dead-lettering are competing risks: what is dead does not succeed later, as Kaplan and Meier have it. The curves are Aalen and
 Johansen's, by statsmodels, on the distinct times that Spark has counted. A message that still waits, or that expired, was watched until
 its last failure and counts until then.
 """
@@ -26,7 +26,7 @@ def survival(fates: DataFrame) -> DataFrame:
     """One row for each broker, queue and error class (null: all together) and time at which anything ended, ``by`` ``time`` or
     ``attempts``.
 
-    ``at``: milliseconds from the first failure, or the number of the attempt. ``at_risk``: still watched, and neither home nor dead,
+    ``at``: milliseconds from the first failure, or the number of the attempt. ``at_risk``: still watched, and neither succeeded nor dead,
     before it; ``succeeded``, ``died`` and ``censored`` (waits, expired, purged) at it; ``came_home`` and ``dead``: the part of all that
     had done so by then; ``rounded``: the times of this run are, up to STEPS for each factor of ten, for there are more than DISTINCT.
     """

@@ -162,7 +162,7 @@ def _send_time(world: World) -> int:
 
 
 def _live(world: World, entry: _QueueEntry) -> None:
-    """Deliver one message until it succeeds, dies, or the time is over."""
+    """Deliver one message until it succeeds, is dead-lettered, or the time is over."""
     traffic, rng = entry.traffic, world.rng
     due_us: int | None = None
     while True:
@@ -246,7 +246,7 @@ def _succeed(world: World, entry: _QueueEntry, at_us: int) -> None:
 
 
 def _die(world: World, entry: _QueueEntry, at_us: int) -> None:
-    """Into the dead-letter queue; a few are sent back by hand an hour later, mended."""
+    """Into the dead-letter queue; a few are sent back by hand an hour later, fixed."""
     dead_queue = f"DLQ.{entry.traffic.queue}"
     kind, text = entry.last_error
     world.count(entry.traffic.queue, at_us, dead_lettered=1)

@@ -24,7 +24,7 @@ def outages(entries: DataFrame) -> DataFrame:
     before; null: none), ``from_us``, ``to_us`` (the first and last failure), ``before_us`` (the first success after; null: none),
     ``met``: how many messages failed first in it, and ``count``: failures.
 
-    ``entries``: of failed_entries. Who died in outages only is one of their victims; who failed amid successes had trouble of its own.
+    ``entries``: of failed_entries. Dead letters of outages only are their victims; what failed amid successes had trouble of its own.
     """
     from pyspark.sql import functions as F
 

@@ -159,7 +159,7 @@ def load_policies(path: str | Path) -> Policies:
     try:
         whole = YAML(typ="safe").load(text)
     except YAMLError as error:
-        raise AnalyticsError("bad-policy", f"{path} is no YAML: {str(error).splitlines()[0]}.", "Mend it.") from error
+        raise AnalyticsError("bad-policy", f"{path} is no YAML: {str(error).splitlines()[0]}.", "Correct it.") from error
     settings = whole.get("address-settings", whole) if isinstance(whole, dict) else None
     if not isinstance(settings, dict) or not settings or not all(isinstance(each, dict | None) for each in settings.values()):
         raise AnalyticsError("bad-policy", f"{path} has no address-settings.", "Write patterns and their settings: docs/settings.md.")

@@ -4,8 +4,8 @@ The first attempt of a message does not depend on the policy: it failed, at a ti
 long as the new policy has the same delays as the one in force. From there on it is played again with the new delays and the new limit, by
 every replicate in one of two ways of looking at trouble, for the record seldom tells which is true:
 
-- **time**: trouble lasts until some moment. Between a message's last failure and its success that moment lies somewhere (drawn, and how
-  early is drawn anew for each replicate); for one that died it lies later than its last attempt: how much later is taken from how fast
+- **time**: trouble lasts until some moment. Between a message's last failure and its success that moment is somewhere (drawn, and how
+  early is drawn anew for each replicate); for a dead letter it is later than its last attempt: how much later is taken from how fast
   messages of the same queue and error class succeeded late in their lives, give or take a factor.
 - **attempt**: each attempt is a new throw of the dice, with the chance that the nth attempt had in the same queue and error class.
 
@@ -162,7 +162,7 @@ def chances_of(hazards: DataFrame, outages: DataFrame, seed: int, replicates: in
     from pyspark.sql import functions as F
 
     def down(each: Column, number: Column) -> Column:
-        # It began before its first failure, by about as much as messages lie apart; it ended before the first success.
+        # It began before its first failure, by about as much as messages are apart; it ended before the first success.
         who = (*FAULT, "replicate", number)
         apart_us = (each["to_us"] - each["from_us"]) / F.greatest(each["met"], F.lit(1))
         begin = F.greatest(each["from_us"] + F.log(uniform(seed, "begin", *who)) * apart_us, each["after_us"].cast("double"))
@@ -279,7 +279,7 @@ def play(entries: DataFrame, chances: DataFrame, seed: int, replicates: int, *, 
             "last_ms": last_ms,
             "recorded_ms": F.when(won, F.array_append("failures_ms", F.col("success_ms"))).otherwise(F.col("failures_ms")),
             "begin_us": F.unix_micros("first_at"),
-            # Neither home nor dead: it waits, expired, or was taken away, and the same policy tries it no more.
+            # Neither succeeded nor dead: it waits, expired, or was taken away, and the same policy tries it no more.
             "left": ~won & ~F.col("died"),
         }
     )

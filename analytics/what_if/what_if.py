@@ -19,7 +19,7 @@ SUMS = ("deliveries", "dead_letters", "succeeded", "time_to_success_ms")
 #: figure -> what it is
 FIGURES = {
     "deliveries": "deliveries to messages that failed at least once",
-    "dead_letters": "messages that died, or were parked for want of a place to die in",
+    "dead_letters": "messages that were dead-lettered, or parked for want of a dead-letter address",
     "succeeded": "messages that succeeded after failing",
     "time_to_success_ms": "mean time from sending to success, of those that succeeded after failing",
     "peak_per_s": "most retries that ended in one second",

@@ -83,7 +83,7 @@ def test_deaths_and_failures() -> None:
         == "10 deaths, 80.0 % of them in a, there mostly of Timeout (rejected)"
     )
     assert findings.deaths(8, [{"queue": "a", "deaths": 8}], kinds[:1]) == "8 deaths, all in a, there mostly of Timeout (rejected)"
-    assert findings.deaths(0, [], []) == "No message died"
+    assert findings.deaths(0, [], []) == "No message was dead-lettered"
     assert findings.failed([]) == "No message on record has failed"
     assert findings.failed([{"failed_attempts": 1, "last_error_class": None}]) == "The message that failed most failed 1 time"
 
