@@ -144,10 +144,10 @@ class Consumer:
         "returns_at_once",
         "scanned",
         "selector",
-        "served_as",
         "session",
         "shared",
         "sink",
+        "stats_name",
         "too_large",
         "transacted",
         "unsettled",
@@ -174,7 +174,7 @@ class Consumer:
         self.name = f"{connection}/{number}"
         self.client = client.describe()
         #: Whom successes and failures are counted for: the name of a consumer comes again after a restart.
-        self.served_as = json.dumps([self.name, *client], ensure_ascii=False) if self.client else self.name
+        self.stats_name = json.dumps([self.name, *client], ensure_ascii=False) if self.client else self.name
         self.sink = sink
         self.prefetch = prefetch
         self.selector = selector

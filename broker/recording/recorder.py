@@ -310,7 +310,7 @@ class Recorder:
             message.stored -= 1
             if message.shared and not message.stored:
                 batch.delete_message(message.message_id)
-        minute, name = now_ms // _MINUTE_MS, consumer.served_as if consumer else ""
+        minute, name = now_ms // _MINUTE_MS, consumer.stats_name if consumer else ""
         if recorded:
             batch.remove(queue.queue_id, minute, recorded, untried, name, recorded_ms, now_ms)
         if first_tries:
@@ -452,7 +452,7 @@ class Recorder:
             counts[QueueStat.FAILED] += number
             counts[QueueStat.FAILED_FIRST] += first
             counts[QueueStat.FAILED_MS] += failed_ms
-            batch.serve(queue_id, now_ms // _MINUTE_MS, consumer.served_as, [0, 0, number, failed_ms, now_ms, now_ms])
+            batch.add_consumer_stats(queue_id, now_ms // _MINUTE_MS, consumer.stats_name, [0, 0, number, failed_ms, now_ms, now_ms])
             self.read_report(report, settings, outcome)
             self.faults.failed(consumer.queue.name, durable, self._last_description, consumer.client, now_ms)
 

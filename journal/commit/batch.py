@@ -15,33 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from ..contract import (
-    AddressRecord,
-    Arrival,
-    Attempts,
-    DeclarationRecord,
-    EditRecord,
-    MessageRecord,
-    Outcomes,
-    PolicyRecord,
-    QueueRecord,
-    QueueStat,
-    ReferenceCounts,
-    ReferenceRecord,
-    make,
-)
+from ..contract import Arrival, Attempts, MessageRecord, Outcomes, QueueStat, ReferenceCounts, ReferenceRecord, make
 from .fault_changes import FaultChanges
+from .last_states import LastStates
 
 QUEUE_STATS = len(QueueStat)
-#: Maps of a batch in which a later entry simply takes the place of an earlier one.
-_LAST_STATE_WINS = tuple("queues addresses declarations producers duplicates transactions policies settings_rows edits".split())
-
-#: All that is for the disk, beside what is added, deleted, and the clock.
-_CONTENT = (
-    *"changed queue_stats fault_changes attempts outcomes messages deleted_first messages_deleted attempts_deleted".split(),
-    *_LAST_STATE_WINS,
-)
-
 _NO_SOURCES: Final[Mapping[int, int]] = {}
 #: Makes the record of an arrival. The map: messages of the same batch that stand in rows of their own, by id.
 AsRecord = Callable[[Any, Mapping[int, MessageRecord]], ReferenceRecord]
@@ -55,7 +33,7 @@ def _no_arrivals(arrival: Any, messages: Mapping[int, MessageRecord]) -> Referen
     raise TypeError(f"{type(arrival).__name__} joined a batch without a way to make its record")
 
 
-class WriteBatch:
+class WriteBatch(LastStates):
     """Everything between two commits. ``wake`` is called at the first touch; ``elide``: add and delete cancel out.
 
     ``older`` are the batches before this one that wait for the disk still, oldest first; it is shared and changes.
@@ -65,44 +43,31 @@ class WriteBatch:
         "_after",
         "_as_record",
         "_older",
-        "_wake",
         "added",
-        "addresses",
         "attempts",
         "attempts_deleted",
         "changed",
         "clock_ms",
         "closed_s",
         "consumer_stats",
-        "declarations",
         "deleted",
         "deleted_first",
-        "duplicates",
-        "edits",
         "elide",
         "elided",
         "fault_changes",
-        "forgotten",
         "messages",
         "messages_deleted",
         "outcomes",
-        "policies",
-        "producers",
         "queue_stats",
-        "queues",
-        "settings_rows",
         "size",
         "sources",
-        "touched",
-        "transactions",
         "urgent",
     )
 
     def __init__(self, wake: Callable[[], None] = _nothing, elide: bool = True, older: Iterable[WriteBatch] = ()) -> None:
-        self._wake = wake
+        super().__init__(wake)
         self._older = older
         self.elide = elide
-        self.touched = False
         #: Somebody waits for the disk who is not a producer waiting for a confirm.
         self.urgent = False
         #: When it was closed; it waits since then.
@@ -130,28 +95,8 @@ class WriteBatch:
         #: (queue_id, minute, consumer) -> [succeeded, held_ms, failed, failed_ms, first_ms, last_ms]
         self.consumer_stats: dict[tuple[int, int, str], list[int]] = {}
         self.fault_changes = FaultChanges()
-        self.queues: dict[int, QueueRecord] = {}
-        #: None: to be deleted.
-        self.addresses: dict[str, AddressRecord | None] = {}
-        #: (kind, name) -> record; None: to be deleted.
-        self.declarations: dict[tuple[str, str], DeclarationRecord | None] = {}
-        self.producers: dict[str, tuple[int, int] | None] = {}
-        #: In the order of arrival.
-        self.duplicates: dict[tuple[str, str], None] = {}
-        #: Addresses that were removed, whether or not they came back since. ``duplicates`` holds none of the ids that came before.
-        self.forgotten: set[str] = set()
-        self.transactions: dict[str, int] = {}
-        self.policies: dict[str, PolicyRecord] = {}
-        self.settings_rows: dict[int, dict[str, Any]] = {}
-        self.edits: dict[int, EditRecord] = {}
         self.clock_ms = 0
         self._after: list[Callable[[], None]] = []
-
-    def touch(self) -> None:
-        """Wake the writer, once."""
-        if not self.touched:
-            self.touched = True
-            self._wake()
 
     @property
     def after(self) -> list[Callable[[], None]]:
@@ -234,12 +179,8 @@ class WriteBatch:
             elif sequence not in deleted:
                 self.changed[sequence] = counts
 
-    def delete(self, queue_id: int, priority: int, sequence: int) -> None:
-        """Remove a reference. Sequences are unique over the journal, so ``sequence`` alone is the key."""
-        self._delete(sequence)
-
     def delete_all(self, sequences: Collection[int]) -> None:
-        """The same for many at once."""
+        """Remove references. Sequences are unique over the journal, so they alone are the keys."""
         if not self.touched:
             self.touch()
         if self.elide and not self.added.keys().isdisjoint(sequences):
@@ -249,15 +190,6 @@ class WriteBatch:
             for sequence in self.changed.keys() & sequences:
                 del self.changed[sequence]
         self.deleted.update(sequences)
-
-    def _delete(self, sequence: int) -> None:
-        if not self.touched:
-            self.touch()
-        if self.elide:
-            self._elide((sequence,))
-        else:
-            self.changed.pop(sequence, None)
-            self.deleted.add(sequence)
 
     def _elide(self, sequences: Iterable[int]) -> None:
         """What was added here is as if it had never been; the rest is deleted."""
@@ -307,22 +239,22 @@ class WriteBatch:
         counts[QueueStat.DELIVERED] += number
         counts[QueueStat.SUCCEEDED] += number
         counts[QueueStat.FIRST_TRY] += first_tries
-        self.serve(queue_id, minute, consumer, [number, held_ms, 0, 0, at_ms, at_ms])
+        self.add_consumer_stats(queue_id, minute, consumer, [number, held_ms, 0, 0, at_ms, at_ms])
         self.delete_all(sequences)
         if self.closed_s and not self.added:
             self._wake()
 
-    def serve(self, queue_id: int, minute: int, consumer: str, served: list[int]) -> None:
-        """``served``: so many acknowledged, held for so many ms together, so many failed, held for so many ms, first and last time.
+    def add_consumer_stats(self, queue_id: int, minute: int, consumer: str, increments: list[int]) -> None:
+        """``increments``: so many acknowledged, held for so many ms together, so many failed, held for so many ms, first and last time.
 
         The minute counts them as well (``counts``).
         """
         row = self.consumer_stats.get((queue_id, minute, consumer))
         if row is None:
-            self.consumer_stats[queue_id, minute, consumer] = served
+            self.consumer_stats[queue_id, minute, consumer] = increments
         else:
-            row[:4] = map(sum, zip(row[:4], served[:4], strict=True))
-            row[4], row[5] = min(row[4], served[4]), max(row[5], served[5])
+            row[:4] = map(sum, zip(row[:4], increments[:4], strict=True))
+            row[4], row[5] = min(row[4], increments[4]), max(row[5], increments[5])
 
     def add_message(self, message: MessageRecord, weight: int | None = None) -> None:
         """A body that several references share (or a large one). ``weight``: what it weighs, where that is known."""
@@ -368,67 +300,6 @@ class WriteBatch:
             self.touch()
         return self.fault_changes
 
-    def queue(self, record: QueueRecord) -> None:
-        """Set a queue's row. ``deleted_at_ms`` set: deleted; the row stays while history speaks of it."""
-        self.touch()
-        self.queues[record.queue_id] = record
-
-    def address(self, record: AddressRecord) -> None:
-        self.touch()
-        self.addresses[record.name] = record
-
-    def delete_address(self, name: str) -> None:
-        """With the duplicate ids that came to it."""
-        self.touch()
-        self.addresses[name] = None
-        self._forget_duplicates({name})
-
-    def _forget_duplicates(self, addresses: set[str]) -> None:
-        self.forgotten |= addresses
-        if self.duplicates:
-            self.duplicates = {key: None for key in self.duplicates if key[0] not in addresses}
-
-    def declare(self, record: DeclarationRecord) -> None:
-        self.touch()
-        self.declarations[record.kind, record.name] = record
-
-    def delete_declaration(self, kind: str, name: str) -> None:
-        self.touch()
-        self.declarations[kind, name] = None
-
-    def producer_high_watermark(self, producer: str, mark: int, at_ms: int) -> None:
-        """The highest number stored for a producer. It may rise only together with what it stands for, in one batch."""
-        if not self.touched:
-            self.touch()
-        self.producers[producer] = (mark, at_ms)
-
-    def forget_producer(self, producer: str) -> None:
-        self.touch()
-        self.producers[producer] = None
-
-    def duplicate(self, address: str, duplicate_id: str) -> None:
-        """Remember an id given by hand. The journal numbers them and keeps the newest N of an address (an option)."""
-        if not self.touched:
-            self.touch()
-        self.duplicates[address, duplicate_id] = None
-
-    def committed(self, transaction_id: str, at_ms: int) -> None:
-        self.touch()
-        self.transactions[transaction_id] = at_ms
-
-    def policy(self, record: PolicyRecord) -> None:
-        """The key is a hash of the content; the same again only makes it younger."""
-        self.touch()
-        self.policies[record.policy] = record
-
-    def edit(self, record: EditRecord) -> None:
-        self.touch()
-        self.edits[record.message_id] = record
-
-    def settings(self, from_ms: int, settings: dict[str, Any]) -> None:
-        self.touch()
-        self.settings_rows[from_ms] = settings
-
     def clock(self, now_ms: int) -> None:
         """The broker's time; a restart never begins before the latest one seen here."""
         if not self.touched:
@@ -440,19 +311,13 @@ class WriteBatch:
         """Everything that ``later`` holds happens in this batch as well, after what is here. ``later`` is used up."""
         self._absorb_references(later)
         self._absorb_history(later)
-        if later.forgotten:
-            self._forget_duplicates(later.forgotten)
-        for name in _LAST_STATE_WINS:
-            theirs = getattr(later, name)
-            if theirs:
-                getattr(self, name).update(theirs)
+        self.absorb_states(later)
         self.clock_ms = max(self.clock_ms, later.clock_ms)
         self.elided += later.elided
         self._after += later._after
 
     def _absorb_references(self, later: WriteBatch) -> None:
-        for sequence in later.deleted_first:
-            self._delete(sequence)
+        self.delete_all(later.deleted_first)
         size = self.size + later.size
         come_back = self.deleted & later.added.keys()
         self.deleted -= come_back
@@ -462,8 +327,7 @@ class WriteBatch:
         self._as_record = later._as_record if self._as_record is _no_arrivals else self._as_record
         self.size = size
         self._change(later.changed)
-        for sequence in later.deleted:
-            self._delete(sequence)
+        self.delete_all(later.deleted)
         self.messages_deleted -= later.messages.keys()
         self.messages.update(later.messages)
         for message_id in later.messages_deleted:
@@ -479,8 +343,8 @@ class WriteBatch:
             if row is not increments:
                 row[:] = map(sum, zip(row, increments, strict=True))
         self.fault_changes.absorb(later.fault_changes)
-        for key, served in later.consumer_stats.items():
-            self.serve(*key, served)
+        for key, increments in later.consumer_stats.items():
+            self.add_consumer_stats(*key, increments)
 
     def drop_bodies_gone_in(self, later: Iterable[WriteBatch]) -> None:
         """Shared bodies that nothing here points at any more, and that a later batch deletes, need not be written."""
@@ -491,10 +355,8 @@ class WriteBatch:
             for message_id in unused - self.shared_bodies():
                 del self.messages[message_id]
 
-    def declares(self) -> bool:
-        """Whether anything is declared or set in it."""
-        return bool(self.queues or self.addresses or self.declarations or self.policies or self.settings_rows)
-
     def writes(self) -> bool:
         """Whether there is anything for the disk, as against only callbacks."""
-        return bool(self.added or self.deleted or self.clock_ms) or any(getattr(self, name) for name in _CONTENT)
+        references = self.added or self.changed or self.deleted or self.deleted_first or self.messages or self.messages_deleted
+        history = self.attempts or self.attempts_deleted or self.outcomes or self.queue_stats or self.fault_changes
+        return bool(references or history or self.clock_ms) or self.has_states()

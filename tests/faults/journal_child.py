@@ -56,7 +56,7 @@ def append(journal: Journal, step: int, body_bytes: int) -> None:
         batch.attempt(attempt(failed, failed, step))
     if step > 2:
         for sequence in sequences_of(step - 2)[:SETTLED_OF_STEP]:
-            batch.delete(1, 4, sequence)
+            batch.delete_all((sequence,))
             counts[QueueStat.SUCCEEDED] += 1
     batch.clock(step)
     batch.after.append(lambda: say(f"done {step}"))

@@ -85,7 +85,7 @@ def send(journal: Journal, sequence: int, queue_id: int = 1, **fields: Any) -> R
 
 
 def settle(journal: Journal, sequence: int, queue_id: int = 1) -> None:
-    journal.batch.delete(queue_id, 4, sequence)
+    journal.batch.delete_all((sequence,))
     journal.batch.counts(queue_id, 1)[QueueStat.SUCCEEDED] += 1
 
 

@@ -12,7 +12,7 @@ from tests.unit.journal_support import counted, hop, message, reference
 def test_add_and_delete_in_one_batch_leave_nothing() -> None:
     batch = WriteBatch()
     batch.add(reference(7))
-    batch.delete(1, 4, 7)
+    batch.delete_all((7,))
     assert (batch.added, batch.deleted, batch.elided) == ({}, set(), 1)
     assert not batch.writes()
 
@@ -25,11 +25,11 @@ def test_the_size_is_that_of_the_bodies_that_will_be_written() -> None:
     earlier.add_message(message(9))
     earlier.add(reference(10, shared=True))
     assert earlier.size == 4 * size
-    earlier.delete(1, 4, 2)
+    earlier.delete_all((2,))
     assert earlier.size == 3 * size
     later.add(reference(4))
     later.add_message(message(8))
-    later.delete(1, 4, 3)
+    later.delete_all((3,))
     assert later.size == 2 * size
     earlier.absorb(later)
     assert earlier.size == 4 * size
@@ -64,7 +64,7 @@ def test_an_arrival_becomes_a_record_when_it_is_written_changed_or_joins_another
 
 def test_a_batch_without_arrivals_absorbs_some() -> None:
     batch, later = WriteBatch(), WriteBatch()
-    batch.delete(1, 4, 9)
+    batch.delete_all((9,))
     arrivals(later, 4)
     batch.absorb(later)
     assert list(batch.records()) == [reference(4)]
@@ -73,7 +73,7 @@ def test_a_batch_without_arrivals_absorbs_some() -> None:
 def test_without_elision_both_are_kept() -> None:
     batch = WriteBatch(elide=False)
     batch.add(reference(7))
-    batch.delete(1, 4, 7)
+    batch.delete_all((7,))
     assert (set(batch.added), batch.deleted, batch.elided) == ({7}, {7}, 0)
 
 
@@ -81,7 +81,7 @@ def test_elision_can_be_switched_off_for_an_open_batch() -> None:
     batch = WriteBatch()
     batch.add(reference(7))
     batch.elide = False
-    batch.delete(1, 4, 7)
+    batch.delete_all((7,))
     assert batch.deleted == {7}
 
 
@@ -98,7 +98,7 @@ def test_change_of_what_was_added_here_lands_in_the_record_itself() -> None:
 def test_one_change_of_several_meets_what_is_added_deleted_and_on_disk() -> None:
     batch = WriteBatch()
     batch.add(reference(7))
-    batch.delete(1, 4, 8)
+    batch.delete_all((8,))
     batch.change([7, 8, 9], counted(failed=2))
     assert batch.changed == {9: counted(failed=2)}
     assert [(record.failed, record.message) for record in batch.records()] == [(2, message(7))]
@@ -109,7 +109,7 @@ def test_last_change_wins_and_delete_ends_it() -> None:
     batch.change([7], counted(failed=1))
     batch.change([7], counted(failed=2))
     assert batch.changed[7].failed == 2
-    batch.delete(1, 4, 7)
+    batch.delete_all((7,))
     assert (batch.changed, batch.deleted) == ({}, {7})
     batch.change([7], counted(failed=3))
     assert batch.changed == {}
@@ -117,10 +117,10 @@ def test_last_change_wins_and_delete_ends_it() -> None:
 
 def test_delete_then_add_replaces_the_row_on_disk() -> None:
     batch = WriteBatch()
-    batch.delete(1, 4, 7)
+    batch.delete_all((7,))
     batch.add(reference(7))
     assert (set(batch.added), batch.deleted, batch.deleted_first) == ({7}, set(), {7})
-    batch.delete(1, 4, 7)
+    batch.delete_all((7,))
     assert (batch.added, batch.deleted, batch.deleted_first) == ({}, {7}, set())
 
 

@@ -32,7 +32,7 @@ def test_it_goes_to_the_batch_whose_minute_counts_the_success() -> None:
 
 
 def serve(journal: Journal, minute: int, consumer: str, number: int, held_ms: int) -> None:
-    journal.batch.serve(1, minute, consumer, [number, held_ms, 0, 0, 0, 0])
+    journal.batch.add_consumer_stats(1, minute, consumer, [number, held_ms, 0, 0, 0, 0])
     journal.batch.counts(1, minute)[QueueStat.SUCCEEDED] += number
 
 

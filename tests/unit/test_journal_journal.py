@@ -230,7 +230,7 @@ async def test_attempts_that_are_alike_are_a_row_each_and_one_deleted_before_it_
 async def test_a_change_of_what_is_not_there_is_counted_not_hidden(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
         journal.batch.change([1], counted())
-        journal.batch.delete(1, 4, 2)
+        journal.batch.delete_all((2,))
         await journal.flush()
         assert journal.statistics.references_not_found == 2
 
@@ -240,7 +240,7 @@ async def test_a_row_replaced_within_one_batch(tmp_path: Path) -> None:
         journal.batch.queue(queue())
         send(journal, 1)
         await journal.flush()
-        journal.batch.delete(1, 4, 1)
+        journal.batch.delete_all((1,))
         journal.batch.add(reference(1, failed=9))
         await journal.flush()
         assert query(tmp_path, "SELECT failed FROM reference") == [(9,)]

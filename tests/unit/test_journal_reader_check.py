@@ -29,7 +29,7 @@ async def _a_life(journal: Journal) -> None:
     await journal.flush()
     for number in (1, 2):
         journal.batch.attempt(attempt(1, 1, number, NOW_MS + number))
-    journal.batch.delete(1, 4, 1)
+    journal.batch.delete_all((1,))
     journal.batch.counts(1, 1)[QueueStat.DEAD_LETTERED] += 1
     journal.batch.outcome(outcome(1, 1, NOW_MS + 3, outcome="dead-lettered"))
     journal.batch.add(reference(10, 2, message(1), hops=[hop(1, queue="orders")], due_at_ms=NOW_MS + 10))

@@ -209,7 +209,7 @@ async def test_free_pages_go_back_in_bounded_steps(tmp_path: Path, monkeypatch: 
             send(journal, sequence, of=message(sequence, b"x" * 12_000))
         await journal.flush()
         for sequence in range(1, 501):
-            journal.batch.delete(1, 4, sequence)
+            journal.batch.delete_all((sequence,))
         await journal.flush()
         writer_thread = journal._writer_thread
         before = query(tmp_path, "PRAGMA page_count")[0][0]

@@ -27,7 +27,7 @@ def apply(batch: WriteBatch, operation: Operation) -> None:
         case "change":
             batch.change([number], counted(failed=number))
         case "delete":
-            batch.delete(1, 4, number)
+            batch.delete_all((number,))
         case "message":
             batch.add_message(message(number))
         case "delete-message":

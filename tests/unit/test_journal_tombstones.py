@@ -150,11 +150,11 @@ async def test_what_leaves_twice_through_a_fault_of_the_caller_does_no_harm(tmp_
     async with opened(tmp_path) as (journal, _):
         await fill(journal)
         for n in LEFT:
-            journal.batch.delete(1, 4, n)
+            journal.batch.delete_all((n,))
         await journal.flush()
         await clear(journal)
         for n in LEFT:
-            journal.batch.delete(1, 4, n)
+            journal.batch.delete_all((n,))
         await journal.flush()
         await clear(journal)
         state = journal._writer_thread.writer.state

@@ -129,7 +129,7 @@ class Workload:
 
     def _remove(self, key: str, how: QueueStat) -> None:
         found = self._here.pop(key)
-        self.journal.batch.delete(found.queue_id, found.priority, found.sequence)
+        self.journal.batch.delete_all((found.sequence,))
         self._count(found.queue_id, how)
         message_id = found.message.message_id
         if message_id in self._fans:
