@@ -15,21 +15,16 @@ from pathlib import Path
 
 from .backup.backup import Backups
 from .commit.batch import WriteBatch
-from .commit.batch_writer import BatchWriter
 from .commit.scheduler import CommitScheduler
-from .commit.writer_thread import Standing, Statistics, WriterThread, is_full
+from .commit.writer_thread import Standing, Statistics, is_full
 from .contract import Recovered
 from .errors import JournalError, io_failure
-from .migrations import bring_up
-from .opening import no_room, open_error
+from .opening import Opened, open_directory
 from .options import JournalOptions
 from .read.pages import Page, Wanted, read_alone
-from .read.recovery import recover
 from .read.turns import Read, Turns
 from .store.bulk_statements import release_memory
-from .store.commits import LastCommit, LastCommitFile, commit_clean_stop, nothing_missing
-from .store.directory import DATABASE_NAME, DirectoryLock, Disk, check_header, damaged, prepare_directory
-from .store.sqlite import Store, WalMeter, open_store
+from .store.commits import commit_clean_stop
 
 __all__ = ["Journal", "JournalError", "JournalOptions"]
 
@@ -44,7 +39,7 @@ _ROW_BYTES = 400
 class Journal:
     """One directory, one writer. Make it with ``open``; end it with ``close``, also after a failure."""
 
-    def __init__(self, directory: Path, store: Store, writer_thread: WriterThread, lock: DirectoryLock, first_id: int) -> None:
+    def __init__(self, directory: Path, opened: Opened) -> None:
         self.directory = directory
         #: Gets the JournalError of the first failure; after it nobody is answered and the process is to end with its exit code.
         #: The broker may set it too, when its own state is in doubt: nothing is written or answered from then on.
@@ -64,15 +59,15 @@ class Journal:
         self.on_wal_limit: Callable[[bool], None] = lambda over: None
         self.wal_over = False
         self._upkeep_due = False
-        self._options = writer_thread.options
-        self._store = store
-        self._writer_thread = writer_thread
+        self._options = opened.writer_thread.options
+        self._store = store = opened.store
+        self._writer_thread = writer_thread = opened.writer_thread
         loop = asyncio.get_running_loop()
         writer_thread.on_disk = lambda batch: loop.call_soon_threadsafe(self._committed, batch)
-        self._lock = lock
+        self._lock = opened.lock
         self.backups = Backups(directory, directory / self._options.backup_directory, store.run, writer_thread.backup)
-        self._next_id = first_id
-        self._reserved_up_to = first_id + 2 * self._options.id_block
+        self._next_id = opened.first_id
+        self._reserved_up_to = opened.first_id + 2 * self._options.id_block
         #: What the commit under way raises it to.
         self._reserving = self._reserved_up_to
         self._wakeup = asyncio.Event()
@@ -109,61 +104,10 @@ class Journal:
 
         Raises JournalError: ``journal-locked``, ``journal-newer``, ``journal-damaged``, ``journal-io``, ``journal-full``.
         """
-        prepare_directory(directory)
-        lock = None
-        try:
-            lock = DirectoryLock(directory)
-            check_header(directory / DATABASE_NAME)
-            try:
-                return await cls._open(directory, options, now_ms, lock)
-            except (sqlite3.Error, OSError) as error:
-                if not no_room(error):
-                    raise
-                log.warning("disk-reserve-spent: the disk is full: the reserve is given up for this start")
-                Disk(directory, 0).release_reserve()
-                return await cls._open(directory, options, now_ms, lock)
-        except (sqlite3.Error, OSError) as error:
-            raise open_error(error) from error
-        except UnicodeDecodeError as error:
-            # SQLite's own words about a damaged schema quote from it.
-            raise damaged("its schema is no text") from error
-        finally:
-            if lock is not None and not lock.held_by_journal:
-                lock.release()
-
-    @classmethod
-    async def _open(cls, directory: Path, options: JournalOptions, now_ms: int, lock: DirectoryLock) -> tuple[Journal, Recovered]:
-        with nothing_missing(directory, options.on_damage == "quarantine") as last_commit:
-            return await cls._open_whole(directory, options, now_ms, lock, last_commit)
-
-    @classmethod
-    async def _open_whole(
-        cls, directory: Path, options: JournalOptions, now_ms: int, lock: DirectoryLock, last_commit: LastCommit | None
-    ) -> tuple[Journal, Recovered]:
-        store = await open_store(directory / DATABASE_NAME, options.cache_bytes)
-        try:
-            await store.run(bring_up)
-            recovered, state, first_id, kept = await store.run(
-                recover,
-                now_ms,
-                options.id_block,
-                options.duplicate_ids_per_address,
-                options.on_damage == "quarantine",
-                options.load_limit,
-                last_commit,
-            )
-            disk = Disk(directory, options.disk_reserve_bytes)
-            disk.take_reserve()
-            writer = BatchWriter(state, options.duplicate_ids_per_address)
-            writer_thread = WriterThread(writer, disk, WalMeter(directory / DATABASE_NAME), LastCommitFile(directory, kept), options)
-            standing = await store.run(writer_thread.upkeep, False)
-        except BaseException:
-            await store.close()
-            raise
-        lock.held_by_journal = True
-        journal = cls(directory, store, writer_thread, lock, first_id)
-        journal._take(standing)
-        return journal, recovered
+        opened = await open_directory(directory, options, now_ms)
+        journal = cls(directory, opened)
+        journal._take(opened.standing)
+        return journal, opened.recovered
 
     @property
     def statistics(self) -> Statistics:

@@ -103,8 +103,6 @@ class DirectoryLock:
     """An flock on homing.lock, so that two brokers never write one journal. It ends with the process, however that ends."""
 
     def __init__(self, directory: Path) -> None:
-        #: Set once a journal answers for it; until then whoever opens has to release it.
-        self.held_by_journal = False
         self._descriptor = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             _lock(self._descriptor, fcntl.LOCK_EX, directory)
