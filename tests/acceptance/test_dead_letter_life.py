@@ -53,6 +53,8 @@ def archived(server: Server) -> list[dict[str, Any]]:
 
 async def test_beyond_its_quota_the_oldest_of_a_source_are_archived_and_go(connection: Connection, server: Server, tmp_path: Path) -> None:
     few, other = name("few"), name()
+    # One that does not go by itself when it is empty.
+    await connection.call("create-queue", queue=few)
     await die(connection, other, 5)
     died = await die(connection, few, 8)
     await holds(connection, f"DLQ.{few}", messages=3)
