@@ -1,5 +1,5 @@
-"""Broker: the verbs of messages that a front end calls; those of what is declared are its base's (administration.py). docs/architecture.md
-has them all on one page.
+"""Broker: the verbs of messages that a front end calls; its bases have those of consumers (consuming.py), of what failed and of what is
+declared. docs/architecture.md has them all on one page.
 
 It decides nothing itself; it knows whom to ask, and in which order. Nothing here waits: what must be on disk first is answered through
 ``when_safe`` callbacks.
@@ -12,19 +12,18 @@ from typing import Any, Final
 
 from .auth.access import needs
 from .connection import Connection, FrontEnd
-from .core.consumer import NOBODY, Client, Consumer, SharedWindow
+from .consuming import Consuming
+from .core.consumer import NOBODY, Client, Consumer
 from .core.dead_letter import EXPIRED, POISON
-from .core.message import Message, MessageReference, Where
+from .core.message import Message, MessageReference
 from .core.producer import Producer
 from .core.queue import Queue
-from .core.redelivery import ConsumerPolicy, Failure, PolicyMap
+from .core.redelivery import Failure, PolicyMap
 from .core.rights import Right
 from .core.routing import Route
-from .core.settings.units import counted
 from .core.transaction import Send, Transaction
-from .dead_letters import DeadLetters
 from .errors import Refused
-from .places import at_address, at_new_address, at_new_queue, at_queue_of_name, consumed, published_to, same_queue, same_route
+from .places import at_address, at_new_address, published_to, same_route
 from .shares import Share
 
 _UNBOUNDED: Final = 1 << 62
@@ -35,14 +34,14 @@ FREE: Final[Mapping[str, str]] = {
     "the login was checked": "connect disconnect",
     "of a producer that was opened": "close_producer open_sender give_credit charge why_nothing_more top_up notify_blocked send hold_sends",
     "along a route that was worked out": "publish offer hold commit_channel",
-    "of a consumer that was let in": "unsubscribe release pull delivered touch acknowledge fail poison without_too_large give_back"
-    " client_saw_expire socket_resumed offer_room hold_acknowledgement check_get when_read serve",
+    "of a consumer that was let in": "acknowledge fail poison without_too_large give_back client_saw_expire socket_resumed"
+    " hold_acknowledgement",
     "of a transaction, whose parts were asked for": "commit roll_back begin_channel end_channel",
     "of time and turns": "routes_version room wait_for_room has_room wake when_safe when_stored may_answer",
 }
 
 
-class Broker(DeadLetters):
+class Broker(Consuming):
     # -- connections -------------------------------------------------------------------------------------------------
 
     def connect(
@@ -243,172 +242,6 @@ class Broker(DeadLetters):
         if queue.dead_lettering:
             return False
         return reference is None or (not reference.counted and self.recorder.ids_reserved)
-
-    # -- consuming ---------------------------------------------------------------------------------------------------
-
-    @needs((Right.CONSUME, at_queue_of_name), (Right.CREATE, at_new_queue))
-    def subscribe(self, connection: Connection, number: int, name: str, options: dict[str, Any]) -> Consumer:
-        """A consumer on the queue that ``name`` means. Options: prefetch, selector, redelivery_policy, session, transacted."""
-        return self._subscribe(connection, number, name, options)
-
-    def _subscribe(self, connection: Connection, number: int, name: str, options: dict[str, Any]) -> Consumer:
-        if number in connection.consumers or number in connection.retired:
-            raise Refused("consumer-exists", f"consumer {number} was used already", "number consumers upwards")
-        self.state.declared.check("consumers")
-        if len(connection.consumers) >= self.limits.consumers_per_connection:
-            raise Refused("too-many-consumers", "this connection has as many consumers as it may", "open another connection")
-        queue = self.resources.queue_for_consumer(name)
-        self._check_admission(connection, queue)
-        policy: ConsumerPolicy | None = options.get("redelivery_policy")
-        if policy is None and connection.policies is not None:
-            policy = connection.policies.resolve(queue.address)
-        consumer = Consumer(
-            number,
-            connection.name,
-            connection.front_end,
-            options.get("prefetch", queue.settings.consumer_prefetch),
-            self.resources.read_selector(options.get("selector")),
-            policy,
-            options.get("session", 0),
-            options.get("transacted", False),
-            connection.kept,
-            connection.returns_at_once,
-            connection.client,
-        )
-        connection.consumers[number] = consumer
-        queue.attach(consumer)
-        self.state.mark_ready(queue)
-        return consumer
-
-    def _check_admission(self, connection: Connection, queue: Queue) -> None:
-        exclusive = queue.options.get("exclusive", queue.settings.default_exclusive)
-        if exclusive and any(consumer.connection != connection.name for consumer in queue.consumers):
-            raise Refused("queue-exclusive", f"queue {queue.name} is exclusive and has a consumer", "wait until that one is gone")
-        most = queue.options.get("max_consumers", queue.settings.default_max_consumers)
-        if most >= 0 and len(queue.consumers) >= most:
-            raise Refused("too-many-consumers", f"queue {queue.name} takes {counted(most, 'consumer')}", "wait, or raise max-consumers")
-
-    @needs((Right.CONSUME, consumed))
-    def consume(
-        self,
-        connection: Connection,
-        number: int,
-        queue: Queue,
-        prefetch: int,
-        window: SharedWindow,
-        *,
-        holds_nothing: bool = False,
-        exclusive: bool = False,
-        priority: int = 0,
-    ) -> Consumer:
-        """A consumer as AMQP has them: one of several that share a window, perhaps alone, perhaps waiting until those before it are gone.
-
-        Raises Refused.
-        """
-        self.declared_queues.check_consume(queue, exclusive)
-        consumer = self._subscribe(connection, number, queue.name, {"prefetch": prefetch})
-        consumer.priority = priority
-        window.join(consumer, holds_nothing)
-        if exclusive:
-            self.declared_queues.take(queue, consumer)
-        self.declared_queues.stand_by(queue, consumer)
-        return consumer
-
-    def offer_room(self, window: SharedWindow) -> None:
-        """A shared window has room again: whoever holds least first."""
-        self.state.offer_room(window)
-
-    def unsubscribe(self, connection: Connection, consumer: Consumer, keep_delivered: bool = False) -> None:
-        """A clean end. What was given stays where the session is transacted or wants to keep it, until that ends."""
-        consumer.queue.detach(consumer, self.now_ms())
-        self.resources.idle.watch(consumer.queue)
-        connection.consumers.pop(consumer.number, None)
-        self.pulls.forget(consumer)
-        if not consumer.transacted and not keep_delivered:
-            self.settlement.closed(consumer)
-            return
-        self.settlement.give_back(consumer, consumer.split_unsettled()[1])
-        if consumer.unsettled:
-            connection.retire(consumer)
-
-    def release(self, connection: Connection, consumer: Consumer) -> None:
-        """The session ends that kept what a closed consumer was given: it goes back, nobody is blamed."""
-        connection.retired.pop(consumer.number, None)
-        self.settlement.closed(consumer)
-
-    def check_get(self, connection: Connection, queue: Queue) -> None:
-        """Raises Refused while memory is short, where the next message is on disk and the connection keeps much that it got before."""
-        pending, kept = queue.pending, connection.kept.bytes
-        if queue.paused or pending.count or not (pending.disk_count or pending.overdue) or self.state.pager.quota.allow(kept):
-            return
-        raise Refused(
-            "memory-short",
-            f"memory-limit is near, and this connection keeps {kept >> 20} MiB that it got: acknowledge some of it, then get more",
-            "acknowledge what was got, or raise broker.memory-limit",
-        )
-
-    @needs((Right.CONSUME, consumed), same=same_queue)
-    def get(self, connection: Connection, number: int, queue: Queue) -> MessageReference | None:
-        """The next message, if there is one, for a consumer of its own under ``number`` that exists only to hold it.
-
-        One that is ``counted`` already may leave only once that is on disk.
-        """
-        now_ms = self.now_ms()
-        queue.used_at_ms = now_ms
-        if queue.paused or self.stopping:
-            return None
-        while (reference := queue.take_next()) is not None:
-            if reference.expired(now_ms):
-                queue.delivering -= 1
-                reference.where = Where.IN_COMMIT
-                self.office.dead_letter(reference, EXPIRED)
-                continue
-            consumer = Consumer(
-                number,
-                connection.name,
-                connection.front_end,
-                1,
-                kept=connection.kept,
-                returns_at_once=connection.returns_at_once,
-                client=connection.client,
-            )
-            consumer.queue = queue
-            consumer.open = False
-            connection.retire(consumer)
-            consumer.assign((reference,), now_ms)
-            consumer.given(reference.tag, now_ms)
-            if queue.settings.persist_delivery_count_before_delivery:
-                reference.delivery_count += 1
-                reference.counted = True
-                self.recorder.changed((reference,))
-            return reference
-        return None
-
-    def when_read(self, queue: Queue, callback: Callable[[], None]) -> bool:
-        """Calls back when more of the queue has come from disk; False, and never, where there is nothing on disk to hand out."""
-        return not (queue.paused or self.stopping) and self.state.pager.when_read(queue, callback)
-
-    def serve(self, queue: Queue) -> None:
-        """See Dispatcher.serve."""
-        if not self.stopping:
-            self.dispatcher.serve(queue)
-
-    def pull(self, connection: Connection, consumer: Consumer, timeout_ms: int) -> None:
-        """One credit; without a message within ``timeout_ms`` (-1: without end) it is taken back and answered."""
-        self.pulls.add(connection, consumer, self.now_ms() + timeout_ms if timeout_ms >= 0 else None)
-        self.state.mark_ready(consumer.queue)
-
-    def delivered(self, consumer: Consumer, count: int) -> None:
-        """The application has so many of what it holds: its window grows (ack type 0)."""
-        consumer.delivered(count)
-        self.state.mark_ready(consumer.queue)
-
-    def touch(self, references: list[MessageReference]) -> None:
-        """``consumer-timeout`` begins anew for what was given of these."""
-        now_ms = self.now_ms()
-        for reference in references:
-            if reference.delivered_at_ms is not None:
-                reference.delivered_at_ms = now_ms
 
     # -- settling ----------------------------------------------------------------------------------------------------
 

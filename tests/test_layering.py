@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-from homing.broker import administration, broker, dead_letters
+from homing.broker import administration, broker, consuming, dead_letters
 from homing.broker.auth import access
 from homing.broker.broker import Broker
 from homing.broker.management.calls import VERBS
@@ -65,9 +65,12 @@ ALLOWED: dict[str, set[str]] = {
     "broker/engine": _ENGINE | {"broker/auth", "journal/contract"},
     "broker/administration": _ENGINE | {"broker/auth", "broker/engine", "broker/places"},
     "broker/dead_letters": _ENGINE | {"broker/administration", "broker/auth", "broker/places"},
+    "broker/consuming": {
+        *("broker/auth", "broker/connection", "broker/core", "broker/dead_letters", "broker/errors", "broker/places"),
+    },
     "broker/broker": {
         "broker/shares",
-        "broker/dead_letters",
+        "broker/consuming",
         "broker/auth",
         "broker/connection",
         "broker/core",
@@ -198,9 +201,9 @@ def test_imports_run_one_way() -> None:
 
 
 def verbs() -> set[str]:
-    """What a front end may ask of the broker: the public functions of these three classes, and the time."""
+    """What a front end may ask of the broker: the public functions of these classes, and the time."""
     found = {"now_ms"}
-    for name in ("administration", "dead_letters", "broker"):
+    for name in ("administration", "dead_letters", "consuming", "broker"):
         (owner,) = [node for node in ast.parse((ROOT / "broker" / f"{name}.py").read_text()).body if isinstance(node, ast.ClassDef)]
         found |= {node.name for node in owner.body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")}
     return found
@@ -227,7 +230,9 @@ def test_the_page_of_verbs_has_them_all() -> None:
 
 def test_every_verb_says_which_right_it_asks_for_or_why_it_asks_for_none() -> None:
     asking = {name for name in dir(Broker) if access.declared(getattr(Broker, name)) is not None}
-    free = [name for module in (administration, dead_letters, broker) for names in module.FREE.values() for name in names.split()]
+    free = [
+        name for module in (administration, dead_letters, consuming, broker) for names in module.FREE.values() for name in names.split()
+    ]
     assert sorted([*asking, *free]) == sorted(verbs() - {"now_ms"})
     for verb, handler in VERBS.items():
         found = access.declared(handler)
