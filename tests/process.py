@@ -38,7 +38,9 @@ class Server:
             **(config or {}),
         }
         # A suite starts some hundred brokers, and the usual reserve of each would fill a small disk.
-        self.config["journal"] = {"disk-reserve": "1MiB", **self.config.get("journal", {})}
+        journal = self.config.get("journal", {})
+        if journal is not None:  # an empty section stays one
+            self.config["journal"] = {"disk-reserve": "1MiB", **journal}
         #: By how much its clock is ahead of this machine's from the next start on, where that forks (tests.fork_server).
         self.ahead_s = 0.0
         #: What is run, and what runs it; anything but the broker by itself is started from nothing.
