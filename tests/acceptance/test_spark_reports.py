@@ -203,7 +203,7 @@ def test_a_second_report_replaces_the_first_also_where_nothing_ever_failed(analy
     for said in (
         "none was given up",
         "No delivery was a retry",
-        "No message died",
+        "No message was dead-lettered",
         "No message that failed",
         "No message on record has failed",
         "2 parts of the input were left out",
