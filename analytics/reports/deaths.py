@@ -21,6 +21,7 @@ def deaths(dead_letters: DataFrame, messages: DataFrame, attempts: DataFrame, de
     was the reason; ``target_queues``, ``lies_in``: where it was put, and where a copy is; ``deaths``: how many, 1 but for those that were
     only counted.
     """
+    from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     failing = ~F.col("reason").isin(*OTHERWISE)
@@ -43,21 +44,17 @@ def deaths(dead_letters: DataFrame, messages: DataFrame, attempts: DataFrame, de
         *("last.error_class", "last.error_text"),
         *("target_queues", nowhere.alias("lies_in"), F.lit(1).cast("long").alias("deaths")),
     )
+    # Each on record is in the count that begins last before it: of a minute, or of an hour or more where they are older.
+    counts = deliveries_by_minute.where("dropped > 0").select("broker_id", "queue", "minute", F.col("minute").alias("begins"), "dropped")
     minute = F.date_trunc("minute", "died_at").alias("minute")
-    on_record = removed.where("outcome = 'dropped'").groupBy("broker_id", "queue", minute).agg(F.count(F.lit(1)).alias("known"))
+    on_record = removed.where("outcome = 'dropped'").groupBy("broker_id", "queue", minute).agg((-F.count(F.lit(1))).alias("dropped"))
     counted = (
-        deliveries_by_minute.where("dropped > 0")
-        .join(on_record, ["broker_id", "queue", "minute"], "left")
-        .withColumn("deaths", F.col("dropped") - F.coalesce("known", F.lit(0)))
+        counts.unionByName(on_record, allowMissingColumns=True)
+        .withColumn("died_at", F.max("begins").over(Window.partitionBy("broker_id", "queue").orderBy("minute")))
+        .groupBy("broker_id", "queue", "died_at")
+        .agg(F.sum("dropped").alias("deaths"))
         .where("deaths > 0")
         # What never failed leaves no more than a count; it was dropped because its queue was full.
-        .select(
-            "broker_id",
-            "queue",
-            F.col("minute").alias("died_at"),
-            F.lit("dropped").alias("outcome"),
-            F.lit("maxlen").alias("reason"),
-            "deaths",
-        )
+        .select("broker_id", "queue", "died_at", F.lit("dropped").alias("outcome"), F.lit("maxlen").alias("reason"), "deaths")
     )
     return died.unionByName(removed).unionByName(counted, allowMissingColumns=True)

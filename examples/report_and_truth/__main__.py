@@ -40,21 +40,22 @@ def main() -> int:
     parser.add_argument("--messages", type=int, default=MESSAGES)
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "report-and-truth")
     given = parser.parse_args()
-    shutil.rmtree(given.out, ignore_errors=True)
+    out: Path = given.out
+    shutil.rmtree(out, ignore_errors=True)
     began = time.monotonic()
-    play = Play(workload(given.messages), given.out / "broker")
+    play = Play(workload(given.messages), out / "broker")
     try:
         asyncio.run(play.run())
-        export(play.server.data, given.out / "export")
+        export(play.server.data, out / "export")
     finally:
         play.server.close()
     print(f"{len(play.account.ids):,} messages, {len(play.account.entries):,} queue entries, {time.monotonic() - began:.0f} s")
-    report = given.out / "report"
-    analyze(given.out / "export", report)
-    figures = compared([play.account], [given.out / "export"], report)
+    report = out / "report"
+    analyze(out / "export", report)
+    figures = compared([play.account], [[out / "export"]], report)
     show(figures)
-    with (report / "truth.csv").open("w", newline="") as out:
-        rows = csv.writer(out)
+    with (report / "truth.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
         rows.writerow(("table", "row", "figure", "clients", "report", "agree"))
         rows.writerows((each.table, each.row, each.name, each.true, each.reported, each.agrees) for each in figures)
     wrong = [each for each in figures if not each.agrees]
