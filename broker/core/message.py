@@ -138,10 +138,11 @@ class Message:
         self.delay_ms = delay_ms
         #: What the selectors of queues (by id) have said of it on its way in (post_office.Address.ask).
         self.answers: dict[int, bool] | None = None
-        #: Body and properties in bytes.
-        self.size = size = len(body) + properties_size
-        #: What they take in memory, in bytes, without any reference to them.
-        self.weight = size + extra
+        #: Body and properties in bytes; and what they take in memory, without any reference to them.
+        self.size = self.weight = len(body)
+        if properties:
+            self.size += properties_size
+            self.weight += properties_size + extra
         #: References alive in any queue; the body is given back with the last.
         self.references = 0
         #: Of those, the ones in the journal.

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from itertools import islice, takewhile
+from itertools import groupby, islice, takewhile
+from operator import attrgetter
 from typing import Final
 
 from homing.journal.contract import DEATH_BITS, OTHER_FAULT, SENT_BACK, FaultRecord, FaultStat, Program, cause, fault_of
@@ -40,6 +41,7 @@ _MOST_TEXT: Final = 256
 
 #: Of a failure: its fingerprint, class, text and traceback.
 FaultDescription = tuple[str, str, str, str]
+_CAUSE: Final = attrgetter("cause")
 #: As plain numbers: places in a list are found sooner by them.
 _WAITING, _DIED, _SUCCEEDED = int(FaultStat.WAITING), int(FaultStat.DIED), int(FaultStat.SUCCEEDED)
 
@@ -111,6 +113,11 @@ class FaultGroups:
         fresh = fault_id << 4
         for reference in references:
             before = reference.cause
+            if not before:
+                # As most: the first failure.
+                reference.cause = fresh
+                counts[_WAITING] += 1
+                continue
             # It failed so before, or is a dead letter: one that fails where it is stays what it was dead-lettered for.
             if before == fresh or before & DEATH_BITS:
                 continue
@@ -118,8 +125,7 @@ class FaultGroups:
             if reference.redrive > 0 and reference.failed == 1 and self._alike(before, fault[0]):
                 self.bounced(reference)
             if now != before:
-                if before:
-                    self._count(before, _WAITING, -1, now_ms)
+                self._count(before, _WAITING, -1, now_ms)
                 counts[_WAITING] += 1
                 reference.cause = now
 
@@ -132,23 +138,32 @@ class FaultGroups:
         now_ms = self._now_ms()
         after: dict[int, int] = {}
         numbers: dict[int, int] = {}
-        for reference in references:
-            before = reference.cause
+        for before, group in groupby(references, _CAUSE):
+            alike, number = list(group), 0
             if before not in after:
-                fault_id = fault_of(before)
-                if not before:
-                    described = (fingerprint(reason, "", ""), reason, "", "")
-                    fault_id = self._met(queue, described, None, reference.message.message_id, now_ms).fault_id
-                after[before] = cause(fault_id, reason, before & SENT_BACK)
-                group = self.by_id.get(self._there(after[before]))
-                if group is not None:
-                    group.died = True
-            reference.cause = after[before]
-            numbers[before] = numbers.get(before, 0) + reference.durable
+                after[before] = self._dead_letter_cause(queue, alike[0], reason, now_ms)
+            now = after[before]
+            for reference in alike:
+                reference.cause = now
+                number += reference.durable
+            numbers[before] = numbers.get(before, 0) + number
         for before, number in numbers.items():
             if before and not before & DEATH_BITS:
                 self._count(before, _WAITING, -number, now_ms)
             self._count(after[before], _DIED, number, now_ms)
+
+    def _dead_letter_cause(self, queue: str, reference: MessageReference, reason: str, now_ms: int) -> int:
+        """The cause that it has from now on."""
+        before = reference.cause
+        fault_id = fault_of(before)
+        if not before:
+            described = (fingerprint(reason, "", ""), reason, "", "")
+            fault_id = self._met(queue, described, None, reference.message.message_id, now_ms).fault_id
+        after = cause(fault_id, reason, before & SENT_BACK)
+        group = self.by_id.get(self._there(after))
+        if group is not None:
+            group.died = True
+        return after
 
     def died_before(self, queue: str, fault: FaultDescription, reason: str, message_id: int, at_ms: int) -> int:
         """The cause of a dead letter from before causes were kept."""

@@ -280,6 +280,7 @@ class Recorder:
         queue.counts[DELIVERED] += len(references)
         queue.counts[SUCCEEDED] += len(references)
         first_tries: set[int] = set()
+        keep_all = self._keep_all
         recorded: list[int] = []
         untried = recorded_ms = 0
         alike: _QueueEntries = {}
@@ -290,7 +291,7 @@ class Recorder:
                 continue
             # A redrive puts ``failed`` back to 0; the hops tell that it has failed before, elsewhere or in an earlier entry; of an
             # edited message the cause does.
-            if reference.failed or reference.hops or reference.cause or self._keep_all:
+            if reference.failed or reference.hops or reference.cause or keep_all:
                 if reference.failed:
                     self.attempts.add(reference.failed + 1)
                 else:
@@ -328,6 +329,7 @@ class Recorder:
         target_queues = tuple([target.name for target in targets])
         batch, queue_id, now_ms = self._journal.batch, queue.queue_id, self._now_ms()
         always = self._keep_all or outcome in ("dead-lettered", "expired", "redriven", "moved", "edited") or reason == DELETED
+        died = outcome == "dead-lettered"
         alike: _QueueEntries = {}
         gone: list[int] = []
         number = 0
@@ -336,7 +338,7 @@ class Recorder:
             if not reference.durable:
                 continue
             gone.append(reference.sequence)
-            if reference.cause and outcome != "dead-lettered":
+            if not died and reference.cause:
                 self.faults.ended(reference, succeeded=False)
             if reference.redrive:
                 self.redrives.ended(reference, outcome)
@@ -347,7 +349,7 @@ class Recorder:
             if message.shared and not message.stored:
                 batch.delete_message(message.message_id)
         queue.counts[COUNT_OF_OUTCOME[outcome]] += number
-        if outcome == "dead-lettered" and reason is not None:
+        if died and reason is not None:
             self.dead_lettered[reason] = self.dead_lettered.get(reason, 0) + number
         if gone:
             batch.delete_all(gone)
