@@ -29,7 +29,6 @@ CONFIG: Final[dict[str, Any]] = {
     "amqp": {"port": 0},
     "journal": {
         "checkpoint-every": "1MiB",
-        "disk-reserve": "1MiB",
         "history-retention": "30s",
         "history-max-bytes": "4MiB",
         "marks-retention": "30s",
