@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .deaths import OTHERWISE
-from .settings_in_force import DECIDING, periods
+from .settings_in_force import DECIDING
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -23,10 +23,10 @@ WANTED = 0.99
 REACH = 50
 
 
-def advice(fates: DataFrame, attempts: DataFrame, policies: DataFrame, settings: DataFrame, queues: DataFrame) -> DataFrame:
+def advice(fates: DataFrame, periods: DataFrame) -> DataFrame:
     """One row for each broker, queue, policy and rule (of the last failure; null: none had a say) and error class (of the first).
 
-    ``pattern`` and ``current``: of the policy, as in ``settings_in_force``; ``failed`` messages; ``succeeded`` after failing, ``died``
+    ``pattern`` and ``current``: of the policy, as in ``periods``; ``failed`` messages; ``succeeded`` after failing, ``died``
     for failing, ``verdicts`` of these because the consumer said that trying again is of no use, ``died_otherwise`` (expired, over length);
     ``within_ms``: 93 % of those that succeeded had, so long after the first failure;
     ``gives_up_ms``: the median from first failure to death; ``most_attempts``: of any message under the policy; ``last_two``: succeeded
@@ -73,7 +73,7 @@ def advice(fates: DataFrame, attempts: DataFrame, policies: DataFrame, settings:
     return (
         summed.withColumn("kind", _kind())
         .withColumn("needs_ms", F.when((F.col("kind") == "longer") & (needs <= REACH * F.col("gives_up_ms")), F.round(needs).cast("long")))
-        .join(F.broadcast(periods(attempts, policies, settings, queues)), queue)
+        .join(F.broadcast(periods), queue)
         .select(
             *("broker_id", "queue", "error_class", "kind", F.nullif("rule", F.lit("")).alias("rule"), "pattern", "current"),
             *("failed", "succeeded", "died", "verdicts", "died_otherwise"),

@@ -82,7 +82,7 @@ def _period(export: Export, shared: Shared) -> DataFrame:
     times = (
         time_to_success(shared.fates()).where("queue IS NOT NULL AND error_class IS NULL").select("broker_id", "queue", "p50_ms", "p90_ms")
     )
-    decided = settings_in_force(shared.fates(), export.attempts, export.policies, export.settings, export.queues)
+    decided = settings_in_force(shared.fates(), shared.periods())
     decided = decided.where("current AND rule IS NULL")
     last = decided.groupBy("broker_id", "queue").agg(*(F.max_by(name, "until").alias(name) for name in NAMES[-3:]))
     return (

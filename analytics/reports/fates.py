@@ -89,7 +89,7 @@ class Shared:
 
     def __init__(self, export: Export) -> None:
         self._export = export
-        self._locks = {name: Lock() for name in ("fates", "entries", "load", "deaths", "faults")}
+        self._locks = {name: Lock() for name in ("fates", "entries", "load", "deaths", "faults", "periods")}
         self._kept: dict[str, DataFrame] = {}
 
     def fates(self) -> DataFrame:
@@ -118,6 +118,12 @@ class Shared:
         from .clusters import error_kinds, faults
 
         return self._once("faults", lambda: faults(error_kinds(self._export.attempts)))
+
+    def periods(self) -> DataFrame:
+        from .settings_in_force import policy_periods
+
+        export = self._export
+        return self._once("periods", lambda: policy_periods(export.attempts, export.policies, export.settings, export.queues))
 
     def release(self) -> None:
         for frame in self._kept.values():

@@ -15,10 +15,11 @@ _QUEUE = ("broker_id", "queue")
 _DECIDED = (*_QUEUE, "policy", "rule")
 
 
-def settings_in_force(fates: DataFrame, attempts: DataFrame, policies: DataFrame, settings: DataFrame, queues: DataFrame) -> DataFrame:
+def settings_in_force(fates: DataFrame, periods: DataFrame) -> DataFrame:
     """One row for each broker, queue, policy and ``rule`` (null: none) that attempts of it were decided by, in order of ``from_at``: when
     the settings were loaded that were in force at the first of them, or that first attempt where they were loaded before any other policy
     decided. What a rule decides is no change of settings: its rows stand beside the others, and are held against those of the same rule.
+    ``periods``: of policy_periods.
 
     ``until``: the last attempt; ``current``: no settings were loaded since, and no other policy has decided; ``pattern``: the most
     specific address pattern that says anything about redelivery of this queue's messages and agrees with the policy (null: none on
@@ -47,7 +48,7 @@ def settings_in_force(fates: DataFrame, attempts: DataFrame, policies: DataFrame
         )
         .withColumn("died_share", F.when(over > 0, F.col("died") / over))
     )
-    judged = periods(attempts, policies, settings, queues).join(summed, list(_DECIDED))
+    judged = periods.join(summed, list(_DECIDED))
     in_order = Window.partitionBy(*_QUEUE, "rule").orderBy("from_at", "until", "policy")
     before, n_before = F.lag("died_share").over(in_order), F.lag(over).over(in_order)
     pooled = (F.lag("died").over(in_order) + F.col("died") + 1) / (n_before + over + 2)
@@ -82,7 +83,7 @@ def settings_in_force(fates: DataFrame, attempts: DataFrame, policies: DataFrame
     )
 
 
-def periods(attempts: DataFrame, policies: DataFrame, settings: DataFrame, queues: DataFrame) -> DataFrame:
+def policy_periods(attempts: DataFrame, policies: DataFrame, settings: DataFrame, queues: DataFrame) -> DataFrame:
     """One row for each broker, queue, policy and rule (empty: none) that decided there: ``from_at``, ``until``, ``current``, ``pattern``
     as above, and what ``known`` tells of the policy.
     """
