@@ -71,17 +71,24 @@ def _grid(top: float) -> Markup:
         value = top * step / 4
         y = HEIGHT - BOTTOM - value / top * (HEIGHT - TOP - BOTTOM)
         line = Markup('<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/><text class="axis" x="{}" y="{}" text-anchor="end">{}</text>')
-        parts.append(line.format(LEFT, WIDTH - RIGHT, f"{y:.1f}", f"{y:.1f}", LEFT - 8, f"{y + 4:.1f}", number(value)))
+        parts.append(line.format(LEFT, WIDTH - RIGHT, f"{y:.1f}", f"{y:.1f}", LEFT - 8, f"{y + 4:.1f}", short(value)))
     return Markup("").join(parts)
+
+
+def short(value: float) -> str:
+    """Of five characters at most, as there is room for on a phone."""
+    if value < 10_000:
+        return number(value)
+    return f"{value / 1_000:g}k" if value < 1_000_000 else f"{value / 1_000_000:g}M"
 
 
 def nice_ceiling(value: float) -> float:
     """The smallest number ≥ value whose quarters are whole and round."""
     if value <= 4:
         return 4
-    unit = 10 ** int(math.log10(value / 4))
-    steps = (step for step in (1, 2, 3, 4, 5, 6, 8, 10) if 4 * unit * step >= value)
-    return float(4 * unit * next(steps))
+    unit = 10.0 ** int(math.log10(value / 4))
+    quarters = (unit * step for step in (1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10))
+    return next(4 * quarter for quarter in quarters if 4 * quarter >= value and quarter.is_integer())
 
 
 def log_position(value: float, low: float, high: float) -> float:

@@ -105,9 +105,16 @@ def test_the_retry_load_finds_its_peak() -> None:
     assert findings.load([], 1) == "No delivery was a retry"
 
 
-@pytest.mark.parametrize(("value", "top"), [(0, 4), (4, 4), (5, 8), (127, 160), (384, 400), (401, 800), (1_000_001, 1_200_000)])
+@pytest.mark.parametrize(
+    ("value", "top"), [(0, 4), (4, 4), (5, 8), (127, 160), (384, 400), (401, 500), (40_537, 50_000), (1_000_001, 1_200_000)]
+)
 def test_axes_end_at_round_numbers_not_far_above(value: int, top: int) -> None:
     assert charts.nice_ceiling(value) == top
+
+
+@pytest.mark.parametrize(("value", "text"), [(0, "0"), (7_500, "7,500"), (12_500, "12.5k"), (900_000, "900k"), (1_250_000, "1.25M")])
+def test_what_an_axis_is_marked_with_is_short(value: float, text: str) -> None:
+    assert charts.short(value) == text
 
 
 def test_columns_are_as_high_as_their_values() -> None:
