@@ -76,6 +76,9 @@ class Stage:
                 said += "-"
         return said
 
+    def shrinks_to(self, queue: str, most: int) -> None:
+        wait_until(f"{queue} is down to {most}", lambda: count(self.ch, queue) <= most)
+
     def rest(self, queue: str) -> str:
         found = ""
         while (message := self.ch.basic_get(queue, auto_ack=True))[0] is not None:
@@ -88,10 +91,15 @@ class Stage:
 
 def limits(s: Stage) -> Any:
     seen = []
-    for queue, arguments in (("length", {}), ("length.2", {"max_length": 2}), ("length.9", {"max_length": 9}), ("bytes", {})):
+    for queue, most, arguments in (
+        ("length", 4, {}),
+        ("length.2", 2, {"max_length": 2}),
+        ("length.9", 4, {"max_length": 9}),
+        ("bytes", 5, {}),
+    ):
         s.queue(queue, **arguments)
         s.publish(queue, "abcdefg")
-        time.sleep(0.3)
+        s.shrinks_to(queue, most)
         seen.append(s.rest(queue))
     return seen
 
@@ -115,8 +123,9 @@ def overflows(s: Stage) -> Any:
     ):
         s.queue(queue, **arguments)
         s.publish(queue, "ab")
-        time.sleep(0.2)
-        seen.append((s.publish(queue, "c"), s.rest(queue)))
+        taken = s.publish(queue, "c")
+        s.shrinks_to(queue, 2)
+        seen.append((taken, s.rest(queue)))
     return seen
 
 
@@ -173,10 +182,10 @@ def idle_queues(s: Stage) -> Any:
 
 def ranks(s: Stage) -> Any:
     seen = []
-    for queue in ("is.ranked", "is.ranked.high", "untouched"):
+    for queue, most in (("is.ranked", 1), ("is.ranked.high", 3), ("untouched", 3)):
         s.queue(queue)
         s.publish(queue, "abc")
-        time.sleep(0.2)
+        s.shrinks_to(queue, most)
         seen.append(s.rest(queue))
     return seen
 
@@ -190,7 +199,7 @@ def alternate_exchanges(s: Stage) -> Any:
     s.ch.exchange_declare("picky.own", "direct", arguments={"alternate-exchange": "own-catch"})
     for exchange in ("picky", "picky.own"):
         s.ch.basic_publish(exchange, "nobody", exchange.encode())
-    time.sleep(0.2)
+    wait_until("both are caught", lambda: all(count(s.ch, name) for name in ("caught", "own-catch")))
     return [s.rest(name) for name in ("caught", "own-catch")]
 
 

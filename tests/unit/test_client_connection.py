@@ -280,7 +280,10 @@ async def test_blocked_sockets_do_not_stop_closing() -> None:
         assert transport is not None
         transport.pause_reading()
         calls: list[asyncio.Task[Any]] = [asyncio.create_task(connection.call("noise", data=b"x" * 12_000_000))]
-        await asyncio.sleep(0.02)
+        wire = connection.wire
+        assert wire is not None
+        while not wire.unflushed(wire.written):  # noqa: ASYNC110 - nothing says when
+            await asyncio.sleep(0)
         with pytest.raises(CloseIncomplete):
             await connection.close(timeout_ms=100)
         (result,) = await asyncio.gather(*calls, return_exceptions=True)

@@ -97,7 +97,7 @@ async def test_the_report_is_with_the_kernel_before_the_message_is_with_the_appl
         filler = asyncio.create_task(connection.call("noise", data=b"x" * 12_000_000))  # more than the socket buffers hold
         await broker.idle()
         receiving = asyncio.create_task(consumer.receive(timeout_ms=20_000))
-        await asyncio.sleep(0.05)
+        await broker.idle()
         assert not receiving.done()
         peer.resume_reading()
         assert await receiving is not None

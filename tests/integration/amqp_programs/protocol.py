@@ -9,7 +9,7 @@ from typing import Any
 from pika import frame, spec
 from pika.spec import Basic, Channel, Connection, Queue
 
-from tests.amqp_wire import HEADER, QUIET_S, Ch, Gone, Wire, reported
+from tests.amqp_wire import HEADER, Ch, Gone, Wire, reported
 from tests.integration.amqp_programs.stage import Stage, program
 
 #: RabbitMQ takes three seconds to hang up on who has not logged in; and a machine may pause.
@@ -346,5 +346,4 @@ def many_channels(s: Stage) -> Any:
     for number, ch in enumerate(channels):
         ch.publish("", queue, str(number))
     channels[0].wait_count(queue, 100)
-    time.sleep(QUIET_S)
     return sorted(map(int, channels[50].bodies(queue))) == list(range(100))
