@@ -117,8 +117,9 @@ def run_server(config: Config, *, json_ready: bool = False) -> int:
     with opened(config) as writer:
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
         preload.raise_file_limit(config)
-        # Messages are freed by their counts, not by the collector: let it look at what is new only seldom, and at the program never.
+        # Messages are freed by their counts, not by the collector: let it look at what is new only seldom, at no more than 200,000 of them
+        # at once (some 50 ms), and at the program never.
         gc.freeze()
-        gc.set_threshold(50_000, 20, 50)
+        gc.set_threshold(50_000, 4, 250)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(serve(config, json_ready, writer))

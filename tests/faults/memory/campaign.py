@@ -112,11 +112,10 @@ def attacked(attack: Attack, limit: int, seconds: float, directory: Path, drain_
             # It is there before everybody else: some attacks leave no room for another connection.
             neighbour = Neighbour(server.url)
             time.sleep(1.0)
-            start = resident(server)
+            start, began_s = resident(server), time.monotonic()
             clients = attack.clients(server, limit)
             if isinstance(server, Hanging):
                 server.hang.touch()
-            began_s = time.monotonic()
             sent = pump(clients, seconds, int(attack.factor * limit), lambda: runs(server))
             lives = runs(server)
             said = statistics(watcher)["memory_bytes"] if lives else 0
