@@ -16,7 +16,8 @@ def share(part: float, whole: float) -> str:
     """A percentage that never rounds something to nothing, or nearly all to all."""
     if whole == 0:
         return "–"
-    percent = 100 * part / whole
+    # What is a product of parts is a little off the whole.
+    percent = round(100 * part / whole, 9)
     if 0 < percent < 0.1:
         return f"<{NB}0.1{NB}%"
     if 99.9 < percent < 100:
@@ -56,6 +57,11 @@ def between(first: datetime, last: datetime) -> str:
 
 def moment(at: datetime | None) -> str:
     return "–" if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def second(at: datetime | None) -> str:
+    """For tables: the year is on the page already."""
+    return "–" if at is None else f"{at.astimezone(UTC):%d %b %H:%M:%S}"
 
 
 def plural(count: float, one: str, many: str | None = None) -> str:

@@ -9,11 +9,12 @@ from typing import Any
 from ..errors import AnalyticsError
 from ..what_if.policy import Policy, parse_policies
 from ..words import NB, number, plural, share, span
+from .tables import bare
 
 
 def sentence(row: Mapping[str, Any]) -> str:
     """One row of ``advice`` as a recommendation."""
-    where = row["queue"] if row["pattern"] in (None, row["queue"]) else f"{row['queue']} (settings of {row['pattern']})"
+    where = row["queue"] if row["pattern"] in (None, bare(row["queue"])) else f"{row['queue']} (settings of {row['pattern']})"
     where += f", rule {row['rule']}" if row["rule"] else ""
     if row["kind"] == "not-retryable":
         return (

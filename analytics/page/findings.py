@@ -64,7 +64,7 @@ def survival(every: Row | None, groups: Sequence[Row]) -> str:
     hopeless = [row for row in groups if row["won"] == 0 and row["failed"] >= 5]
     if hopeless:
         worst = max(hopeless, key=lambda row: row["failed"])
-        return f"{text}; none did of the {number(worst['failed'])} that failed with {worst['error_class']} in {worst['queue']}"
+        return f"{text}; none did of the {number(worst['failed'])} that failed first with {worst['error_class']} in {worst['queue']}"
     return text
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..words import number, plural, share, span
 from .advice_words import sentence
-from .tables import Row, first_rows
+from .tables import Row, bare, first_rows
 
 #: table -> what was written of it, a pyarrow.Table
 Tables = Mapping[str, Any]
@@ -76,11 +76,6 @@ def _times(load: Any) -> dict[str, tuple[datetime, datetime]]:
     return {row["queue"]: (row["minute_min"], row["minute_max"]) for row in ends.to_pylist()}
 
 
-def _bare(queue: str) -> str:
-    """As the commands take it: without the broker that stands beside it where there are several."""
-    return queue.partition(" @ ")[0]
-
-
 def who_is(row: Row) -> str:
     """A consumer by the name that its program gave itself, else by that of its connection."""
     return f"{row['client_id']}/{row['consumer']}" if row["client_id"] else str(row["consumer"])
@@ -93,7 +88,10 @@ def _imbalance(tables: Tables) -> Iterator[Finding]:
             yield Finding("imbalance", row["queue"], abs(row["difference"]), 0, None, text, "homing journal check", "balance")
         if row["dropped"]:
             text = f"{row['queue']} dropped {plural(row['dropped'], 'message')}: there was no room, or no dead-letter address"
-            yield Finding("dropped", row["queue"], row["dropped"], 0, None, text, f"homing explain {_bare(row['queue'])}", "balance")
+            yield Finding("dropped", row["queue"], row["dropped"], 0, None, text, f"homing explain {bare(row['queue'])}", "balance")
+        if row["expired"]:
+            text = f"{plural(row['expired'], 'message')} expired in {row['queue']} before a consumer was done with them"
+            yield Finding("expired", row["queue"], row["expired"], 0, None, text, f"homing explain {bare(row['queue'])}", "balance")
 
 
 def _faults(tables: Tables) -> Iterator[Finding]:
@@ -105,7 +103,7 @@ def _faults(tables: Tables) -> Iterator[Finding]:
         if not groups or not (row["poison"] or row["outage"]):
             continue
         window = min(each["first_died_at"] for each in groups), max(each["last_died_at"] for each in groups)
-        lies_in = _bare(groups[0]["dead_letter_queue"] or groups[0]["queue"])
+        lies_in = bare(groups[0]["dead_letter_queue"] or groups[0]["queue"])
         fault = groups[0]["queue"], row["error_class"]
         of = f"{number(row['deaths'])} of {plural(row['messages'], 'message')} that met it were dead-lettered"
         of += f", and it is {row['seen']}" if row["seen"] in ("new", "back") else ""
@@ -123,7 +121,7 @@ def _new_faults(tables: Tables) -> Iterator[Finding]:
         if row["seen"] in ("new", "back") and row["messages"] >= ENOUGH and not (row["poison"] or row["outage"]):
             text = f"{row['error_class']} in {row['queues']} is {row['seen']}: {number(row['messages'])} messages met it"
             queue, window = row["queues"].partition(", ")[0], (row["first_at"], row["last_at"])
-            command = f"homing explain {_bare(queue)}"
+            command = f"homing explain {bare(queue)}"
             yield Finding(f"{row['seen']}-fault", queue, row["deaths"], row["attempts"] - row["messages"], window, text, command, "faults")
 
 
@@ -138,7 +136,7 @@ def _advice(tables: Tables, dump: str) -> Iterator[Finding]:
         period = under.get((row["queue"], row["policy"], row["rule"]))
         window = (period["from_at"], period["until"]) if period else None
         wasted = row["wasted"] if row["kind"] == "not-retryable" else 0
-        command = f"homing simulate {dump} --policy new.yaml" if row["kind"] == "longer" else f"homing explain {_bare(row['queue'])}"
+        command = f"homing simulate {dump} --policy new.yaml" if row["kind"] == "longer" else f"homing explain {bare(row['queue'])}"
         died = row["died"] if row["kind"] != "room" else row.get("died_otherwise", 0)
         yield Finding(row["kind"], row["queue"], died, wasted, window, _text(row), command, "settings", (row["queue"], row["error_class"]))
 
@@ -162,7 +160,7 @@ def _load(tables: Tables) -> Iterator[Finding]:
     for row in first_rows(tables["retry_storms"], 3):
         part = f"{share(row['retries'], row['deliveries'])} of its work in {plural(row['minutes'], 'minute')} was retries"
         text = f"A retry storm in {row['queue']}: {part}"
-        window, command = (row["from_at"], row["until"]), f"homing explain {_bare(row['queue'])}"
+        window, command = (row["from_at"], row["until"]), f"homing explain {bare(row['queue'])}"
         yield Finding("storm", row["queue"], 0, row["retries"], window, text, command, "storms")
     for row in first_rows(tables["thundering_herds"], 3):
         if row["herded"]:
@@ -170,17 +168,17 @@ def _load(tables: Tables) -> Iterator[Finding]:
                 f"{number(row['due'])} messages of {row['queue']} fell due in one second, {number(row['times'])} times the usual; "
                 "redelivery-collision-avoidance-factor spreads them"
             )
-            window, command = (row["second"], row["second"]), f"homing explain {_bare(row['queue'])}"
+            window, command = (row["second"], row["second"]), f"homing explain {bare(row['queue'])}"
             yield Finding("herd", row["queue"], 0, row["due"], window, text, command, "storms")
     for row in first_rows(tables["due_error"], LOOKED_AT):
         if row["late"]:
             text = f"Retries of {row['queue']} come {span(row['p50_ms'])} late: its consumers are busy, or there are too few"
-            yield Finding("late", row["queue"], 0, row["retries"], None, text, f"homing consumers {_bare(row['queue'])}", "punctual")
+            yield Finding("late", row["queue"], 0, row["retries"], None, text, f"homing consumers {bare(row['queue'])}", "punctual")
 
 
 def _people(tables: Tables) -> Iterator[Finding]:
     for row in first_rows(tables["consumers"], LOOKED_AT):
-        who, command = f"{who_is(row)} of {row['queue']}", f"homing consumers {_bare(row['queue'])}"
+        who, command = f"{who_is(row)} of {row['queue']}", f"homing consumers {bare(row['queue'])}"
         if row["hoards"]:
             text = f"{who} hoards: messages lay {span(row['window_p50_ms'])} in its window; a smaller prefetch frees them"
             yield Finding("hoarder", row["queue"], 0, row["failed"], None, text, command, "consumers")
@@ -194,7 +192,7 @@ def _ways(tables: Tables) -> Iterator[Finding]:
     for row in first_rows(tables["flow"], LOOKED_AT):
         if row["circling"]:
             text = f"{plural(row['circling'], 'message goes', 'messages go')} in circles from {row['source']} to {row['target']}"
-            window, command = (row["first_at"], row["last_at"]), f"homing explain {_bare(row['source'])}"
+            window, command = (row["first_at"], row["last_at"]), f"homing explain {bare(row['source'])}"
             yield Finding("circle", row["source"], row["circling"], 0, window, text, command, "flow")
 
 

@@ -17,7 +17,7 @@ from . import charts, findings
 from .ranking import Finding, headlines
 from .report_fates import fate_sections
 from .report_patterns import found_patterns
-from .tables import Results, Row, epoch_s, first_rows, labelled, summed, total
+from .tables import Results, Row, bare, epoch_s, first_rows, labelled, summed, total
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -67,7 +67,8 @@ def page_environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(number=words.number, span=words.span, moment=words.moment, clock=lambda at: words.clock(at, True))
+    environment.filters.update(number=words.number, span=words.span, moment=words.moment, second=words.second, bare=bare)
+    environment.filters.update(clock=lambda at: words.clock(at, True))
     environment.globals.update(
         between=words.between,
         share=words.share,

@@ -42,6 +42,11 @@ def _with_broker(table: Any) -> Any:
     return table
 
 
+def bare(queue: str) -> str:
+    """As the broker and its commands know it: without what ``labelled`` put beside it."""
+    return queue.partition(" @ ")[0]
+
+
 def total(table: Any, names: Iterable[str]) -> Row:
     """The sum of each column; 0 where there is no row."""
     import pyarrow.compute as pc

@@ -108,6 +108,7 @@ ADVICE: Row = {
 
 
 def test_advice_says_how_many_attempts_it_would_take() -> None:
+    assert sentence(ADVICE | {"queue": "pay @ 65305e68", "pattern": "pay"}).startswith("pay @ 65305e68: ")
     reported = sentence(ADVICE).replace(NB, " ")
     assert reported.startswith(
         "orders.eu (settings of orders.*): 93 % of what succeeds after Timeout does so within 40 s; 10 attempts at 5 s give up after 50 s; "
@@ -196,7 +197,7 @@ def findings(**changed: list[Row]) -> list[Finding]:
     advice = ADVICE | {"queue": "pay", "policy": "p", "current": True, "retries": 500, "wasted": 400}
     storm = {"queue": "pay", "from_at": at, "until": later, "minutes": 5, "retries": 300, "deliveries": 400}
     tables: dict[str, list[Row]] = {
-        "overview": [{"queue": "pay", "difference": 0, "dropped": 3}],
+        "overview": [{"queue": "pay", "difference": 0, "dropped": 3, "expired": 2}],
         "dead_letter_groups": [group],
         "poison_clusters": [fault],
         "settings_in_force": [{"queue": "pay", "policy": "p", "rule": None, "from_at": at, "until": later}],
@@ -216,13 +217,13 @@ def findings(**changed: list[Row]) -> list[Finding]:
 def test_findings_come_by_what_they_cost() -> None:
     found = findings()
     assert [(each.kind, each.messages, each.retries) for each in found] == [
-        *(("longer", 50, 0), ("poison", 30, 0), ("growth", 20, 0), ("circle", 12, 0), ("dropped", 3, 0)),
+        *(("longer", 50, 0), ("poison", 30, 0), ("growth", 20, 0), ("circle", 12, 0), ("dropped", 3, 0), ("expired", 2, 0)),
         *(("storm", 0, 300), ("late", 0, 9)),
     ]
     assert [each.command for each in found[:2]] == ["homing simulate exports --policy new.yaml", "homing peek DLQ.pay"]
     assert found[0].parts[0] == "pay gives up too early on Timeout"
     assert found[1].as_json()["last_seen"] == "2026-03-02T08:05:00+00:00"
-    wrong = findings(overview=[{"queue": "log", "difference": 1, "dropped": 0}])
+    wrong = findings(overview=[{"queue": "log", "difference": 1, "dropped": 0, "expired": 0}])
     assert (wrong[0].kind, wrong[0].queue) == ("imbalance", "log")
     at, later = datetime(2026, 3, 2, 8, tzinfo=UTC), datetime(2026, 3, 2, 8, 5, tzinfo=UTC)
     assert [each.window for each in found if each.kind == "late"] == [(at, later)]

@@ -41,9 +41,17 @@ def test_spans(ms: int, said: str) -> None:
 
 @pytest.mark.parametrize(
     ("part", "whole", "said"),
-    [(0, 5, "0 %"), (5, 5, "100 %"), (1, 3, "33.3 %"), (99_999, 100_000, "> 99.9 %"), (1, 100_000, "< 0.1 %"), (0, 0, "–")],
+    [
+        (0, 5, "0 %"),
+        (5, 5, "100 %"),
+        (1, 3, "33.3 %"),
+        (99_999, 100_000, "> 99.9 %"),
+        (1, 100_000, "< 0.1 %"),
+        (0, 0, "–"),
+        (1 + 1e-15, 1, "100 %"),
+    ],
 )
-def test_shares_never_round_something_away(part: int, whole: int, said: str) -> None:
+def test_shares_never_round_something_away(part: float, whole: int, said: str) -> None:
     assert plain(words.share(part, whole)) == said
 
 
