@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypedDict, cast
 
 from .message import IN_COMMIT, REFERENCE_BYTES, MessageReference, Where
@@ -256,11 +256,10 @@ class Consumer:
 
     # -- out ---------------------------------------------------------------------------------------------------------
 
-    def assign(self, references: Iterable[MessageReference], now_ms: int) -> None:
+    def assign(self, references: Collection[MessageReference], now_ms: int) -> None:
         """Puts references (already DELIVERING) into the window."""
-        unsettled, first, size = self.unsettled, self.next_tag, 0
-        tag = first
-        for reference in references:
+        unsettled, count, size = self.unsettled, len(references), 0
+        for tag, reference in enumerate(references, self.next_tag):
             reference.consumer = self
             reference.tag = tag
             reference.dispatched += 1
@@ -268,16 +267,15 @@ class Consumer:
             reference.delivered_at_ms = None
             unsettled[tag] = reference
             size += reference.message.size
-            tag += 1
-        self.next_tag = tag
+        self.next_tag += count
         if self.shared is not None and self.shared.limit:
             self.shared.served(self)
         self.follows = ()
         if self.returning:
-            self.back -= tag - first
-        self._holds(REFERENCE_BYTES * (tag - first) + size)
+            self.back -= count
+        self._holds(REFERENCE_BYTES * count + size)
         if not self.prefetch:
-            self.pulls -= tag - first
+            self.pulls -= count
 
     def _holds(self, more: int) -> None:
         self.held_bytes += more
@@ -337,15 +335,14 @@ class Consumer:
                 missing += (expected, last)
         return held, missing
 
-    def release(self, references: Iterable[MessageReference]) -> None:
+    def release(self, references: Collection[MessageReference]) -> None:
         """Takes settled references out of the window; they stand in IN_COMMIT until something else is said."""
-        unsettled, count, size = self.unsettled, 0, 0
+        unsettled, count, size = self.unsettled, len(references), 0
         for reference in references:
             del unsettled[reference.tag]
             reference.consumer = None
             reference.where = IN_COMMIT
             size += reference.message.size
-            count += 1
         self._holds(-REFERENCE_BYTES * count - size)
         self.extension = max(0, self.extension - count)
         if count:

@@ -229,17 +229,17 @@ class Pending:
             entries, head, drop = run, -1, run.pop
         else:
             entries, head, drop = fresh, 0, fresh.popleft
-        passed, number, left = 0, len(taken), size
+        entered, number, left = len(entries), len(taken), size
         while entries and len(taken) < limit and left > 0:
             reference = entries[head]
             if reference.sequence > end:
                 break
             drop()
-            passed += 1
             if reference.where is PENDING and not reference.suspect:
                 reference.where = to
                 left -= reference.message.size
                 taken.append(reference)
+        passed = entered - len(entries)
         self._entries -= passed
         self.count -= len(taken) - number
         self.bytes -= size - left

@@ -276,7 +276,7 @@ class Recorder:
 
     def succeeded(self, queue: Queue, references: list[MessageReference], alone: bool = True, consumer: Consumer | None = None) -> None:
         """Acknowledged references of one queue leave it for good. ``alone``: not as a part of a transaction."""
-        batch, now_ms, held_ms = self._journal.batch, self._now_ms(), 0
+        batch, now_ms, begun_ms = self._journal.batch, self._now_ms(), 0
         queue.counts[DELIVERED] += len(references)
         queue.counts[SUCCEEDED] += len(references)
         first_tries: set[int] = set()
@@ -306,7 +306,7 @@ class Recorder:
                 self._outcome(reference, "succeeded", now_ms, None, (), alike, consumer)
             else:
                 first_tries.add(reference.sequence)
-                held_ms += now_ms - (reference.delivered_at_ms or reference.dispatched_at_ms)
+                begun_ms += reference.delivered_at_ms or reference.dispatched_at_ms
             message = reference.message
             message.stored -= 1
             if message.shared and not message.stored:
@@ -315,7 +315,7 @@ class Recorder:
         if recorded:
             batch.remove(queue.queue_id, minute, recorded, untried, name, recorded_ms, now_ms)
         if first_tries:
-            batch.succeed(queue.queue_id, minute, first_tries, alone, name, held_ms, now_ms)
+            batch.succeed(queue.queue_id, minute, first_tries, alone, name, now_ms * len(first_tries) - begun_ms, now_ms)
 
     def left(
         self,

@@ -249,13 +249,13 @@ class Channel(Confirming):
 
     def deliver(self, subscription: Subscription, references: list[MessageReference]) -> None:
         session, consumer = self.session, subscription.consumer
-        first = tag = self._next_tag
+        first = self._next_tag
         parts: list[bytes] = []
         room, number, prefix, delivery = session.frame_max - FRAME_OVERHEAD, self.number, subscription.prefix, _DELIVERY.pack
         like: tuple[bytes, bytes] | None = None
         like_size, before, between = 0, b"", b""
         counting = counts_deliveries(consumer.queue)
-        for reference in references:
+        for tag, reference in enumerate(references, first):
             body, wire = reference.message.body, wire_of(reference, counting)
             size, redelivered = len(body), reference.delivery_count > reference.counted
             if wire is like and size == like_size:
@@ -268,8 +268,7 @@ class Channel(Confirming):
             else:
                 payload = b"".join((subscription.prefix, delivery(tag, redelivered), wire[0]))
                 parts += content_frames(number, payload, wire[1], body, session.frame_max)
-            tag += 1
-        self._next_tag = tag
+        self._next_tag = first + len(references)
         no_ack = subscription.no_ack
         if not no_ack:
             unacked = self._unacked

@@ -57,14 +57,14 @@ def _alike(references: list[MessageReference], start: int, most: int) -> list[by
     first = references[start]
     count, counted = first.delivery_count, first.counted
     address, priority, sent_at_ms, durable = first.message.address, first.priority, first.message.sent_at_ms, first.message.durable
-    number, tag, size = first.message.message_id, first.tag, 4 * len(address) + _NUMBERS_BYTES
+    number, tag, size = first.message.message_id - start, first.tag - start, 4 * len(address) + _NUMBERS_BYTES
     bodies: list[bytes] = []
     for at in range(start, len(references)):
         reference = references[at]
         message = reference.message
         if (
-            message.message_id != number
-            or reference.tag != tag
+            message.message_id - at != number
+            or reference.tag - at != tag
             or message.properties is not None
             or reference.hops
             or reference.expires_at_ms is not None
@@ -80,8 +80,6 @@ def _alike(references: list[MessageReference], start: int, most: int) -> list[by
         if size > most:
             break
         bodies.append(message.body)
-        number += 1
-        tag += 1
     return bodies
 
 

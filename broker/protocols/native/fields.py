@@ -122,11 +122,9 @@ def messages_alike(
     """The same of a SEND_BODIES: ``said`` holds priority, durable, ttl and delay of every message. Properties would be stored with each."""
     if len(said) > 4:
         raise malformed("bodies share priority, durable, ttl and delay, and nothing else")
-    cost = MESSAGE_OVERHEAD_BYTES * len(bodies)
-    for body in bodies:
-        if type(body) is not bytes:
-            raise malformed("bodies must be binary")
-        cost += len(body)
+    if not {*map(type, bodies)} <= {bytes}:
+        raise malformed("bodies must be binary")
+    cost = MESSAGE_OVERHEAD_BYTES * len(bodies) + sum(map(len, bodies))
     try:
         like = _message([b"", None, *said], address, producer, now_ms, 0)
     except Refused as refusal:
