@@ -1,4 +1,4 @@
-"""A real Homing server as a process, for tests: started on port 0 with its own data, stopped by its own pid."""
+"""A real Homing server as a process, for tests: started on a free port with its own data, stopped by its own pid."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from random import Random
 from typing import IO, Any
 
 from ruamel.yaml import YAML
@@ -20,20 +22,34 @@ from tests import fork_server
 ROOT = Path(__file__).parent.parent
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
+#: Below what the kernel gives to those who ask for any port, so that nobody takes it while the broker is down.
+_PORTS = range(20_000, 32_000)
+
+
+def free_port() -> int:
+    while True:
+        port = Random().choice(_PORTS)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port
 
 
 class Server:
     """``homing serve`` under ``directory``. ``config`` is laid over the defaults below, top key by top key.
 
     ``start()`` returns when the ready line came; ``stop()`` sends SIGTERM and returns the exit code; ``kill()`` is SIGKILL.
-    Starting again after either uses the same data, and the same port unless it was free to choose (then a new one; ask ``url``).
+    Starting again after either uses the same data and the same port.
     """
 
     def __init__(self, directory: Path, config: Mapping[str, Any] | None = None) -> None:
         self.directory = directory
         self.config: dict[str, Any] = {
             "data-directory": "data",
-            "native": {"port": 0},
+            "native": {"port": free_port()},
             "address-settings": {"#": {"redelivery-delay": 0}},
             **(config or {}),
         }
@@ -81,9 +97,9 @@ class Server:
             YAML(typ="safe").dump(self.config, out)
         return self.config_path
 
-    def start(self, *, same_port: bool = True) -> Server:
-        """Starts and waits for the ready line. After a first start the same port is asked for, so that clients can come back."""
-        if same_port and self._port:
+    def start(self) -> Server:
+        """Starts and waits for the ready line."""
+        if self._port:
             self.config["native"] = {**self.config["native"], "port": self._port}
         self.write_config()
         with self.log_path.open("a") as log:

@@ -17,8 +17,9 @@ from typing import Any, Final
 import homing
 from homing.client import Connection, ReconnectPolicy
 from tests.faults.kill_loop.events import Snapshot
-from tests.faults.kill_loop.processes import Broker, free_port
+from tests.faults.kill_loop.processes import Broker
 from tests.faults.kill_loop.snapshots import take_snapshot
+from tests.process import free_port
 
 ADDRESS: Final = "fan"
 #: Killed so long after a confirm of the burst came, at most: a few steps.
@@ -42,7 +43,7 @@ class Fanning:
     within: int = 0
 
     def run(self, kills: int) -> None:
-        broker = Broker(self.directory, {"journal": {"disk-reserve": 0}}, free_port(Random()))
+        broker = Broker(self.directory, {"journal": {"disk-reserve": 0}}, free_port())
         try:
             asyncio.run(self._run(broker, kills))
         finally:

@@ -24,11 +24,11 @@ from tests.faults.kill_loop.clients import Crew
 from tests.faults.kill_loop.events import FAIL, OK, UNKNOWN, Snapshot, now_ms, read_logs
 from tests.faults.kill_loop.history import History
 from tests.faults.kill_loop.moment import Moment, Taken, moment
-from tests.faults.kill_loop.processes import Broker, Clients, free_port
+from tests.faults.kill_loop.processes import Broker, Clients
 from tests.faults.kill_loop.redriving import REDRIVEN
 from tests.faults.kill_loop.snapshots import take_snapshot
 from tests.faults.kill_loop.worker import SETTINGS_DELAY_MS, WORK
-from tests.process import ROOT
+from tests.process import ROOT, free_port
 
 _PROCESSES: Final = 2
 _KILLED_WHILE_STARTING: Final = 0.12
@@ -121,7 +121,7 @@ class KillLoop:
         config = config_of(self.rules, options.paged)
         for section, values in options.config.items():
             config[section] = {**config.get(section, {}), **values}
-        self._broker = Broker(directory, config, free_port(Random()), options.module)
+        self._broker = Broker(directory, config, free_port(), options.module)
         #: From when a broker was killed until the next one was known to be ready: monotonic milliseconds.
         self._outages: list[tuple[float, float]] = []
         self._down_since_ms: float | None = now_ms()

@@ -6,11 +6,9 @@ import json
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
-from random import Random
 from typing import Any, Final
 
 from ruamel.yaml import YAML
@@ -20,20 +18,6 @@ from tests.process import ROOT
 
 _START_S: Final = 30.0
 _STOP_S: Final = 30.0
-#: Below what the kernel gives to those who ask for any port, so that nobody takes it while the broker is down.
-_PORTS: Final = range(20_000, 32_000)
-
-
-def free_port(rng: Random) -> int:
-    while True:
-        port = rng.choice(_PORTS)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        return port
 
 
 class Broker:

@@ -16,10 +16,10 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from tests.faults.kill_loop.processes import free_port
 from tests.fuzz.sessions.amqp import AmqpGuest
 from tests.fuzz.sessions.line import Over
 from tests.fuzz.sessions.native import NativeGuest
+from tests.process import free_port
 
 _JOIN_S: Final = 20.0
 
@@ -31,7 +31,7 @@ class Guests:
     seed: int
     log: Path
     clients: int = 6
-    amqp_port: int = field(default_factory=lambda: free_port(Random()))
+    amqp_port: int = field(default_factory=free_port)
     sessions: Counter[str] = field(default_factory=Counter)
     acts: Counter[str] = field(default_factory=Counter)
     sent: int = 0
