@@ -61,9 +61,10 @@ async def test_any_other_change_and_the_end_of_a_message_take_them_away(tmp_path
         assert query(tmp_path, "SELECT sequence FROM returned") == [(29,), (30,)]
         assert query(tmp_path, "SELECT sequence, failed FROM reference WHERE failed") == [*((n, 3) for n in range(5, 25)), (25, 4)]
         journal.batch.change(range(5, 25), FAILED_TWICE)  # their time has come: more than counts changes
-        journal.batch.queue(queue(deleted_at_ms=NOW_MS))
         await journal.flush()
         assert query(tmp_path, "SELECT sequence FROM returned") == [(29,), (30,)]
+        journal.batch.queue(queue(deleted_at_ms=NOW_MS))
+        await journal.flush()
     async with opened(tmp_path) as (_, recovered):
         assert recovered.references == []
     assert check(tmp_path).problems == []
