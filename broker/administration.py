@@ -142,7 +142,7 @@ class Administration(Engine):
 
     @needs((Right.CONSUME, places.moved_from), (Right.SEND, places.moved_to), audited=True)
     def move_message(self, who: Who, place: MessageReference, target: Queue) -> Steps[bool]:
-        """The same into another queue, failed count at 0. Raises Refused where that is full."""
+        """Into another queue, failed count at 0; whether it could be. Raises Refused where that is full."""
         return act_on(self.state, place, lambda reference: self.office.move(reference, target))
 
     def read_selector(self, text: str) -> Selector | None:
@@ -172,7 +172,7 @@ class Administration(Engine):
 
     @needs((Right.MANAGE, at_queue), audited=True)
     def delete_queue(self, who: Who, queue: Queue, answer: Callable[[], None] | None = None) -> int:
-        """The same at once; its consumers are notified, after ``answer``."""
+        """Removes a queue and what is in it, at once; its consumers are notified, after ``answer``."""
         return self._delete_queue(queue, answer)
 
     def _delete_queue(self, queue: Queue, answer: Callable[[], None] | None = None) -> int:

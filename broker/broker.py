@@ -234,7 +234,7 @@ class Broker(Consuming):
         self.recorder.when_safe(callback)
 
     def when_stored(self, callback: Callable[[], None]) -> None:
-        """The same for the confirm of a send. See Recorder.when_stored."""
+        """Calls back once what was sent so far is on disk and may be confirmed. See Recorder.when_stored."""
         self.recorder.when_stored(callback)
 
     def may_answer(self, queue: Queue, reference: MessageReference | None = None) -> bool:

@@ -154,7 +154,7 @@ class Consuming(DeadLetters):
             consumer.queue = queue
             consumer.open = False
             connection.retire(consumer)
-            consumer.assign((reference,), now_ms)
+            consumer.dispatch((reference,), now_ms)
             consumer.given(reference.tag, now_ms)
             if queue.settings.persist_delivery_count_before_delivery:
                 reference.delivery_count += 1

@@ -244,7 +244,7 @@ class Engine:
         self.access.check(_Starter.of(job), Right.CONSUME, queue_place(queue), verb="redrive")
 
     def may_send_back(self, job: RedriveJob, queue: str, address: str) -> None:
-        """The same of a queue that a message goes back to."""
+        """Raises Refused where whoever started it may not send any more to a queue that a message goes back to."""
         self.access.check(_Starter.of(job), Right.SEND, place_named(queue, address), verb="redrive")
 
     # -- users -------------------------------------------------------------------------------------------------------
@@ -316,7 +316,7 @@ class Engine:
         self._bring_into_force(in_force)
 
     def _policies_changed(self) -> None:
-        """The same for the queues that another policy holds for now."""
+        """Brings the settings of queues into force that another policy holds for now."""
         queues = [each for each in self.state.post_office.queues.values() if self.policies.for_queue(each.name) is not each.policy]
         self._bring_into_force({queue: self.resources.in_force(queue, self.state.settings) for queue in queues})
 

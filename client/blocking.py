@@ -1,4 +1,4 @@
-"""The same client for scripts without asyncio: every call waits for its answer.
+"""The client for scripts without asyncio: every call waits for its answer.
 
 ::
 
@@ -66,7 +66,7 @@ class _Loop:
             raise
 
     def start(self, make: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """The same without waiting."""
+        """Runs it on the loop's thread, without waiting for its end."""
         asyncio.run_coroutine_threadsafe(make(), self._loop)
 
     def do(self, action: Callable[[], T]) -> T:

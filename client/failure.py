@@ -62,7 +62,7 @@ def failure_map(
 
 
 def fitted(failure: dict[str, Any], most_bytes: int) -> dict[str, Any]:
-    """The same with its texts cut so that they take at most half of a frame of ``most_bytes``."""
+    """A failure with its texts cut so that they take at most half of a frame of ``most_bytes``."""
     texts = [name for name in _TEXTS if name in failure]
     bases = failure.get("bases", ())
     if sum([4 * len(failure[name]) for name in texts]) + sum([4 * len(each) + 4 for each in bases]) <= most_bytes // 2:

@@ -189,7 +189,7 @@ class Settlement:
         return [message for owner, message in self._lost.items() if scope in (None, owner)]
 
     async def acknowledge_confirmed(self, messages: Iterable[Message]) -> None:
-        """The same, but returns when it is on disk. Raises SettleError for what the broker no longer counted as held, and for what a
+        """Acknowledges, and returns when that is on disk. Raises SettleError for what the broker no longer counted as held, and for what a
         lost connection took along: to return would say that it is settled."""
         messages = list(messages)
         lost = self.lost_of(messages[0]._scope if messages else None)

@@ -119,7 +119,7 @@ class Wire(asyncio.Protocol):
         self.append_encoded(encode(frame))
 
     def append_encoded(self, data: bytes) -> None:
-        """The same for a frame that is bytes already."""
+        """For write_pending: queue a frame that is bytes already."""
         self._out.append(data)
         if not self._scheduled:
             self._schedule()

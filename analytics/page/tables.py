@@ -24,7 +24,7 @@ _QUEUES = ("queue", "source", "target", "dead_letter_queue")
 
 
 def labelled(tables: Mapping[str, Any], brokers: Sequence[str]) -> dict[str, Any]:
-    """The same with each queue named beside its broker, where there are several: queues of the same name are not the same."""
+    """The tables with each queue named beside its broker, where there are several: queues of one name are not one queue."""
     if len(brokers) < 2:
         return dict(tables)
     return {name: _with_broker(table) for name, table in tables.items()}

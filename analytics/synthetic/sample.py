@@ -226,7 +226,7 @@ def _attempt(world: World, entry: _QueueEntry, given_us: int, at_us: int, delay_
 
 
 def hash_of(*parts: str) -> int:
-    """The same in every process, which hash() is not."""
+    """A number of these texts that is equal in every process, which hash() is not."""
     value = 2_166_136_261
     for byte in "\0".join(parts).encode():
         value = (value ^ byte) * 16_777_619 & 0xFFFFFFFF

@@ -13,7 +13,7 @@ from typing import Any, Final
 FREE_FAILURES: Final = 3
 _FIRST_DELAY_MS: Final = 250
 MAX_DELAY_MS: Final = 5_000
-#: The same for all users of a peer together, behind which there may be many people.
+#: Failures of all users of a peer together that cost nothing: behind it there may be many people.
 FREE_FAILURES_OF_PEER: Final = 20
 _FIRST_DELAY_OF_PEER_MS: Final = 20
 MAX_DELAY_OF_PEER_MS: Final = 500

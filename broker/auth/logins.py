@@ -75,7 +75,7 @@ class Logins:
         return lambda: self._queue.remove(login)
 
     def vouch(self, user: str, peer: str, answer: Answer) -> None:
-        """The same where a certificate has shown who it is."""
+        """Answers a login whose certificate has shown who it is."""
         users = self._users()
         if not users:
             answer("")

@@ -115,7 +115,7 @@ class Config(Section):
         return (self._source_path.parent if self._source_path is not None else Path.cwd()) / name
 
     def with_data(self, directory: Path) -> Config:
-        """The same with its journal in another place than the file says."""
+        """A copy whose journal is in another place than the file says."""
         config = self.model_copy(update={"data_directory": directory.absolute()})
         config._data_given = True
         return config

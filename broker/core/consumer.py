@@ -43,7 +43,7 @@ class SharedWindow:
 
     def __init__(self) -> None:
         self.limit = 0
-        #: Whoever was served last is last.
+        #: Whoever was dispatched to last is last.
         self._consumers: dict[int, Consumer] = {}
         self._holds_nothing: set[int] = set()
 
@@ -57,7 +57,7 @@ class SharedWindow:
         self._consumers.pop(consumer.number, None)
         self._holds_nothing.discard(consumer.number)
 
-    def served(self, consumer: Consumer) -> None:
+    def had_its_turn(self, consumer: Consumer) -> None:
         if consumer.number in self._consumers:
             self._consumers[consumer.number] = self._consumers.pop(consumer.number)
 
@@ -74,7 +74,7 @@ class SharedWindow:
         return _UNLIMITED if room > 0 and consumer.number in self._holds_nothing else room
 
     def part_for(self, consumer: Consumer) -> int:
-        """The same where all that could be served now are to hold alike; one at least while there is room."""
+        """How many more it may hold where all that could get some now are to hold alike; one at least while there is room."""
         room = self.room_for(consumer)
         if not self.limit or room <= 1 or consumer.number in self._holds_nothing:
             return room
@@ -93,7 +93,7 @@ class HeldBytes:
 
 
 class Program(TypedDict, total=False):
-    """The same as it is stored (journal.contract says so too)."""
+    """A client as it is stored (as in journal.contract)."""
 
     client_id: str
     host: str
@@ -256,7 +256,7 @@ class Consumer:
 
     # -- out ---------------------------------------------------------------------------------------------------------
 
-    def assign(self, references: Collection[MessageReference], now_ms: int) -> None:
+    def dispatch(self, references: Collection[MessageReference], now_ms: int) -> None:
         """Puts references (already DELIVERING) into the window."""
         unsettled, count, size = self.unsettled, len(references), 0
         for tag, reference in enumerate(references, self.next_tag):
@@ -269,7 +269,7 @@ class Consumer:
             size += reference.message.size
         self.next_tag += count
         if self.shared is not None and self.shared.limit:
-            self.shared.served(self)
+            self.shared.had_its_turn(self)
         self.follows = ()
         if self.returning:
             self.back -= count

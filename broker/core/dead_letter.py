@@ -42,7 +42,7 @@ class Target(NamedTuple):
 
 
 def shared_target(settings: AddressSettings, source_address: str, reason: str) -> Target | None:
-    """The same for temporary queues of which many come and go: one queue for all of them. None: it is not wanted."""
+    """Where dead letters of temporary queues go, of which many come and go: one queue for all. None: it is not wanted."""
     name = settings.temporary_dead_letter_queue
     return target(settings, split(source_address)[0] + name, reason) if name else None
 
@@ -111,7 +111,7 @@ def hop(reference: MessageReference, reason: str, now_ms: int, shared_queue: str
 
 
 def hop_like(hop: Hop, reference: MessageReference) -> Hop:
-    """The same step of another message, which left the same queue, for the same reason and at the same moment."""
+    """The hop of another message, which left the queue for that reason at that moment, too."""
     detail, failed, count, expires_at_ms = hop.detail, reference.failed, reference.delivery_count, reference.expires_at_ms
     if failed != detail["attempts"] or count != detail["delivery_count"] or expires_at_ms != detail["expires_at_ms"]:
         detail = {**detail, "attempts": failed, "delivery_count": count, "expires_at_ms": expires_at_ms}

@@ -223,29 +223,16 @@ class Pending:
         if run is None and self.overdue and not runs:
             return False
         end = self._end_of_stretch(top, of_run=run is not None)
-        entries: deque[MessageReference] | list[MessageReference]
-        drop: Callable[[], MessageReference]
-        if run is not None:
-            entries, head, drop = run, -1, run.pop
+        number = len(taken)
+        if run is None:
+            passed, size = _take_up_to(end, fresh, 0, fresh.popleft, taken, to, limit, size)
         else:
-            entries, head, drop = fresh, 0, fresh.popleft
-        entered, number, left = len(entries), len(taken), size
-        while entries and len(taken) < limit and left > 0:
-            reference = entries[head]
-            if reference.sequence > end:
-                break
-            drop()
-            if reference.where is PENDING and not reference.suspect:
-                reference.where = to
-                left -= reference.message.size
-                taken.append(reference)
-        passed = entered - len(entries)
-        self._entries -= passed
-        self.count -= len(taken) - number
-        self.bytes -= size - left
-        if run is not None:
+            passed, size = _take_up_to(end, run, -1, run.pop, taken, to, limit, size)
             self._came_back[top] -= passed
             self._head_has_changed(runs)
+        self._entries -= passed
+        self.count -= len(taken) - number
+        self.bytes -= size
         return passed > 0
 
     def _find_top(self) -> bool:
@@ -334,6 +321,31 @@ class Pending:
 
 def _entry(run: list[MessageReference]) -> _Run:
     return run[-1].sequence, id(run), run
+
+
+def _take_up_to(
+    end: int,
+    entries: deque[MessageReference] | list[MessageReference],
+    head: int,
+    drop: Callable[[], MessageReference],
+    taken: list[MessageReference],
+    to: Where,
+    limit: int,
+    size: int,
+) -> tuple[int, int]:
+    """Moves the entries of one place up to sequence ``end`` into ``taken``, within ``limit`` and ``size``. ``head``: the index of the
+    next, which ``drop`` removes. Returns how many entries went, stale ones included, and the bytes of the living."""
+    entered, left = len(entries), size
+    while entries and len(taken) < limit and left > 0:
+        reference = entries[head]
+        if reference.sequence > end:
+            break
+        drop()
+        if reference.where is PENDING and not reference.suspect:
+            reference.where = to
+            left -= reference.message.size
+            taken.append(reference)
+    return entered - len(entries), size - left
 
 
 def _waits_here(reference: MessageReference) -> bool:

@@ -371,7 +371,7 @@ class Queue:
         dealt: list[MessageReference] = []
         for reference in self.pending.take(DELIVERING, FEW * len(ready) + 1, DISPATCH_BYTES):
             if not _is_over(reference, now_ms, expired):
-                ready[len(dealt) % len(ready)].assign((reference,), now_ms)
+                ready[len(dealt) % len(ready)].dispatch((reference,), now_ms)
                 dealt.append(reference)
         if not dealt:
             return []
@@ -383,12 +383,12 @@ class Queue:
         return [(consumer, mine) for number, consumer in enumerate(ready) if (mine := dealt[number :: len(ready)])]
 
     def _take(self, consumer: Consumer, limit: int, now_ms: int, expired: list[MessageReference]) -> list[MessageReference]:
-        """Up to ``limit`` references, assigned to the consumer; the ones that have expired go to ``expired`` instead."""
+        """Up to ``limit`` references, dispatched to the consumer; the ones that have expired go to ``expired`` instead."""
         if consumer.selector is None:
             taken = self._take_next(limit, now_ms, expired)
         else:
             taken = self._take_matching(consumer, consumer.selector, limit, now_ms, expired)
-        consumer.assign(taken, now_ms)
+        consumer.dispatch(taken, now_ms)
         self.delivering += len(taken)
         return taken
 
@@ -464,7 +464,7 @@ class Queue:
             if taker is not None:
                 self.withdraw(reference, Where.DELIVERING)
                 self.delivering += 1
-                taker.assign((reference,), now_ms)
+                taker.dispatch((reference,), now_ms)
                 deliveries.append((taker, [reference]))
                 for sibling in self._siblings(taker):
                     sibling.isolated_until_ms = until_ms

@@ -141,7 +141,7 @@ class Failure(NamedTuple):
     retryable: bool = True
     #: A delay that came with the failure itself; no jitter, capped by max-nack-delay.
     delay_ms: int | None = None
-    #: The same as a point in time; wins over delay_ms.
+    #: A point in time that came with it; wins over delay_ms.
     until_ms: int | None = None
     #: Dead-letter now (acknowledgement type 1).
     poison: bool = False
@@ -265,7 +265,7 @@ def delays_returns(settings: AddressSettings) -> bool:
 
 @lru_cache(1000)
 def at_once(settings: AddressSettings) -> AddressSettings:
-    """The same without any delay."""
+    """The settings without any delay."""
     return replace(
         settings,
         redelivery_delay_ms=0,

@@ -68,7 +68,7 @@ class DeadLetterOffice:
     def dead_letter_all(
         self, queue: Queue, references: Sequence[MessageReference], reason: str, in_turn: bool = True, address: str | None = None
     ) -> None:
-        """The same for several of one queue that end for one reason.
+        """Ends entries of one queue, all for one reason, as ``dead_letter`` does one.
 
         Those for several queues each that are more than this turn has room for (throttle.py) are parked until it is their turn.
         ``address``: where a rule sends them; what finds no place there goes where the queue's dead letters go.
@@ -147,7 +147,7 @@ class DeadLetterOffice:
         return number
 
     def trim_when_safe(self, queues: Iterable[Queue]) -> None:
-        """The same for queues whose new messages become pending only once they are on disk."""
+        """Keeps length limits of queues whose new messages become pending only once they are on disk."""
         for queue in queues:
             if queue.settings.overflow == "drop-head":
                 self._state.recorder.when_safe(partial(self.trim, queue))
@@ -300,7 +300,7 @@ class DeadLetterOffice:
             self._go_on_retrying()
 
     def _retry_in_turn(self) -> None:
-        """The same, for what was parked only because there was no room in this turn."""
+        """What was parked only because there was no room in this turn tries again in the next."""
         self._retry_again = True
         if self._retrying is None:
             self._retrying = self._retry_steps()
@@ -380,7 +380,7 @@ class DeadLetterOffice:
         return self._send(reference, self.redrive_target(reference.queue, reference.hops, sent, check))
 
     def send_back(self, queue: Queue, records: list[ReferenceRecord], target: Queue, job_id: int) -> int:
-        """The same of many of one queue that go to one, for a redrive job; returns how many did. What nobody needs in memory does not come
+        """Sends many of one queue back to one, for a redrive job; returns how many went. What nobody needs in memory does not come
         there."""
         if not self._goes_by_disk(queue, records, target):
             return self._send_back(queue, records, target, job_id)

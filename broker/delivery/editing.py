@@ -1,4 +1,4 @@
-"""Messages that take the place of others: the same with another body or other properties, sent back to be tried, the counts at 0.
+"""Messages that take the place of others: copies with another body or other properties, sent back to be tried, the counts at 0.
 
 The one comes and the other goes in one commit. A message itself never changes: what takes its place has a number of its own.
 """

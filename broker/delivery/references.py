@@ -211,7 +211,7 @@ class References:
             self.transient_bytes += size
 
     def restore_all(self, queue: Queue, references: list[MessageReference]) -> None:
-        """The same for durable ones of one queue to as many messages that nobody else refers to."""
+        """Counts in durable references of one queue, each to a message that nobody else refers to."""
         contents, size, weight = queue.references, 0, 0
         for reference in references:
             contents[reference.sequence] = reference
@@ -236,7 +236,7 @@ class References:
     def leave_all(
         self, queue: Queue, references: Sequence[MessageReference], outcome: str, reason: str | None = None, targets: Sequence[Queue] = ()
     ) -> None:
-        """The same for those of one queue that are withdrawn from it already."""
+        """References of one queue, withdrawn from it already, leave it other than by success."""
         self.forget(queue, references)
         self._recorder.left(queue, references, outcome, reason, targets)
 

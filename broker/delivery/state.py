@@ -112,13 +112,13 @@ class BrokerState(SharedState):
             self.mark_ready(queue)
 
     def place_when_safe(self, references: list[MessageReference]) -> None:
-        """The same, once everything recorded so far is on disk."""
+        """``place``, once everything recorded so far is on disk."""
         if references:
             self.recorder.when_safe(lambda: self.place(references))
 
     def take_back(self, consumer: Consumer, references: list[MessageReference]) -> None:
-        """The same for what a consumer gave back. The credit of what is to go out again at once is free when that stands in its place; of
-        what has a time it is free now.
+        """``place_when_safe`` for what a consumer gave back. The credit of what goes out again at once is free when that stands in its
+        place; of what has a time it is free now.
         """
         soon = sum([reference.due_at_ms is None for reference in references])
         if not soon:

@@ -18,7 +18,7 @@ from ..recording.recorder import Recorder
 
 #: References made in one turn before others wait for the next: some 5 to 10 ms.
 REFERENCES_A_TURN: Final = 2000
-#: The same of messages for many queues, each of which looks at a queue more.
+#: References made in one turn of messages for many queues, each of which looks at a queue more.
 WIDE_REFERENCES_A_TURN: Final = 600
 #: What selectors may cost (Selector.cost) that counts like making one reference.
 COST_OF_A_REFERENCE: Final = 4

@@ -47,7 +47,7 @@ class Transactions:
         self.hold(self.of(connection, session), sends, sum(message.weight for message in sends))
 
     def hold(self, transaction: Transaction[Send], sends: list[Send], size: int, settled: int = 0) -> None:
-        """The same for what a front end makes messages of when it commits, ``size`` bytes, and for so many deliveries settled then."""
+        """Keeps what a front end makes messages of when it commits, ``size`` bytes; ``settled``: deliveries that are settled then."""
         if transaction.broken is None:
             transaction.sends += sends
             self._reckon(transaction, len(sends) + settled, size + SENT_BYTES * len(sends) + SETTLED_BYTES * settled)
@@ -133,7 +133,7 @@ class Transactions:
         acknowledged: list[tuple[Consumer, list[MessageReference]]],
         producer: Producer,
     ) -> None:
-        """The same for what an AMQP channel has made of its transaction. Raises Refused where it is too much, and nothing has changed.
+        """Commits what an AMQP channel has made of its transaction. Raises Refused where it is too much, and nothing has changed.
 
         A queue that is full and refuses gets nothing, the others do; where it has producers wait, ``producer`` does.
         """

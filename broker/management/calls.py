@@ -95,7 +95,7 @@ CHANGES: Final[dict[str, Handler]] = {
     "grant": users.grant,
     "revoke": users.revoke,
 }
-#: The same of address settings, which exports tell of.
+#: Calls that change address settings, which exports record.
 SETTINGS: Final[dict[str, Handler]] = {
     "set-settings": settings.set_some,
     "unset-settings": settings.unset,

@@ -88,7 +88,7 @@ async def preview(broker: Broker, who: Who, arguments: dict[str, Any], *, host: 
 
 
 class _Account:
-    """``held``: what would hold for a queue, None where that is not asked; ``gone``: the same for the address of one that is gone."""
+    """``held``: what would hold for a queue, None where that is not asked; ``gone``: what would hold for the address of a deleted one."""
 
     def __init__(self, held: dict[str, AddressSettings | None], gone: Callable[[str], AddressSettings | None]) -> None:
         self._held = held

@@ -84,7 +84,7 @@ class Pager:
         return not pending.disk_count and pending.count + messages <= window and pending.bytes + size <= window_bytes
 
     def rooms(self, queues: list[Queue], messages: int, size: int) -> list[bool]:
-        """The same for each of several queues."""
+        """For each of several queues, whether a whole frame finds room in its window."""
         found: list[bool] = []
         known: AddressSettings | None = None
         window = window_bytes = 0
@@ -139,7 +139,7 @@ class Pager:
         return True
 
     def leave_until(self, reference: MessageReference, due_at_ms: int) -> bool:
-        """The same for one that waits for its time, and whose due time is on disk."""
+        """A reference that waits for its time, which is on disk, is forgotten if it has no place in memory; whether it was."""
         queue = reference.queue
         if not reference.durable or reference.suspect:
             return False
@@ -263,12 +263,12 @@ class Pager:
         return True
 
     def _ended(self, queue: Queue, kind: str, page: Page) -> bool:
-        """Whether the queue is still there; rows that were set aside are counted out."""
+        """A read that was counted has ended; whether the queue is still there."""
         self.reads.ended(queue, kind)
         return self.alive(queue, page)
 
     def alive(self, queue: Queue, page: Page) -> bool:
-        """The same of a page that nothing was counted for."""
+        """Whether a page's queue is still there; rows that were set aside are counted out."""
         if self._state.post_office.queues_by_id.get(queue.queue_id) is not queue:
             return False
         for priority, due_at_ms in page.set_aside:
@@ -313,7 +313,7 @@ class Pager:
         return reference
 
     def _adopt_ready(self, queue: Queue, priority: int, records: list[ReferenceRecord]) -> list[MessageReference]:
-        """The same for a page of one priority without due times; what is in memory already is left out."""
+        """A page of one priority without due times is in memory from here on; what was there already is left out."""
         references: list[MessageReference] = []
         size = 0
         for record in records:

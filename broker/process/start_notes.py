@@ -74,7 +74,7 @@ def contradictions(settings: AddressSettingsRepository) -> list[str]:
 
 
 def contradicted(config: Config) -> list[str]:
-    """The same of a file and the journal in its data directory, if there is one that may be read. Raises JournalError."""
+    """Contradictions of a file and the journal in its data directory, if there is one that may be read. Raises JournalError."""
     if not os.access(config.data_directory / DATABASE_NAME, os.R_OK):
         return []
     with JournalReader(config.data_directory) as journal:

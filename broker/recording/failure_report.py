@@ -46,7 +46,7 @@ def keep(report: dict[str, Any], settings: AddressSettings, outcome: str) -> tup
 
 
 def brief(fault: Fault) -> Fault:
-    """The same, its texts cut, without what is long: for the many that were failed by one report. The fingerprint leads to the whole."""
+    """A fault with its texts cut, without what is long: for the many that were failed by one report. The fingerprint leads to the whole."""
     kept: dict[str, Any] = {name: value for name, value in fault.items() if name != "traceback"}
     kept = {name: value[:_MAX_NAME] if isinstance(value, str) else value for name, value in kept.items()}
     if "bases" in kept:

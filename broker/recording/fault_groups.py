@@ -201,7 +201,7 @@ class FaultGroups:
         return self.goes_on(reference, back=any(hop.detail["queue"] == queue.name for hop in reference.hops or ()))
 
     def sent_back(self, dead: Mapping[int, int]) -> None:
-        """The same for dead letters that go from disk to disk: how many of each cause."""
+        """Dead letters were sent back from disk to disk: how many of each cause."""
         now_ms = self._now_ms()
         for before, number in dead.items():
             if before:

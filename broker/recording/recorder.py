@@ -80,7 +80,7 @@ class Recorder:
         self._last_settings: AddressSettings | None = None
         self._last_outcome = ""
         self._last_fault: Fault | None = None
-        #: The same for its group, also where nothing of it is stored: fingerprint, class, text, traceback.
+        #: Of its group, also where nothing of the fault is stored: fingerprint, class, text, traceback.
         self._last_description = ("", "", "", "")
         self._fault_uses = 0
         #: Of the messages that succeeded after a failure: how many attempts that took.
@@ -117,7 +117,7 @@ class Recorder:
             callback()
 
     def when_stored(self, callback: Callable[[], None]) -> None:
-        """The same, for the confirm of a send: it may wait for the acknowledgement of what was sent (journal/commit/scheduler.py)."""
+        """Calls back when a send may be confirmed: once on disk, which may wait for acknowledgements (journal/commit/scheduler.py)."""
         if self._journal.busy():
             self._journal.batch.confirms.append(callback)
         else:
@@ -237,7 +237,7 @@ class Recorder:
         expiries: list[int | None],
         shared: Sequence[MessageRecord | None] | None = None,
     ) -> None:
-        """The same for durable messages of which there is no reference in memory, numbered from ``first`` on. ``shared``: what they are
+        """Durable messages arrived of which there is no reference in memory, numbered from ``first`` on. ``shared``: what they are
         where other queues share them, and their bodies are recorded already.
         """
         batch, queue_id, now_ms = self._journal.batch, queue.queue_id, self._now_ms()

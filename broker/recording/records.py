@@ -43,7 +43,7 @@ def message_key(reference: MessageReference) -> str | None:
 
 
 def key_in(properties: Properties | None, name: str | None) -> str | None:
-    """The same of properties, where the setting says ``name``."""
+    """What property ``name`` says, cut short; None: nothing that may be a key."""
     value = properties.get(name) if name and properties else None
     if value is None:
         return None

@@ -229,7 +229,7 @@ class Resources:
         return parse_selector(text, *self._selector_limits)
 
     def check_name(self, name: Any, what: str, new_prefixes: Collection[str] = (), colons: bool = False) -> None:
-        """The same as the function of that name; a virtual host that is there may stand before it. Raises Refused."""
+        """Raises Refused for what is no name; a virtual host that is there may stand before it."""
         prefix, local = split(name) if type(name) is str else ("", name)
         check_name(local if prefix in self.prefixes or prefix in new_prefixes else name, what, colons)
 

@@ -137,7 +137,7 @@ async def _answer(child: asyncio.subprocess.Process) -> dict[str, Any]:
 
 
 def make_of_stopped(directory: Path, place: Path, name: str) -> dict[str, Any]:
-    """The same of a journal that no broker runs on, in its directory's lock."""
+    """Backs up a journal that no broker runs on, in its directory's lock."""
     if not (directory / DATABASE_NAME).is_file():
         raise JournalError("journal-missing", f"There is no journal in {directory}.", "Name the data directory of a broker with --data.")
     try:

@@ -113,7 +113,7 @@ class WriteBatch(LastStates):
 
     @property
     def confirms(self) -> list[Callable[[], None]]:
-        """The same list, for confirms of sends: those may wait a few milliseconds for the acknowledgements of what was sent."""
+        """As ``after``, for confirms of sends: those may wait a few milliseconds for the acknowledgements of what was sent."""
         if not self.touched:
             self.touch()
         return self._after
@@ -135,7 +135,7 @@ class WriteBatch(LastStates):
             self.size += record.message.weight
 
     def add_fresh(self, records: dict[int, ReferenceRecord], size: int, sources: Mapping[int, int] = _NO_SOURCES) -> None:
-        """The same for sequences that never were anywhere before, many at once. ``size``: of their messages; ``sources``: see there."""
+        """Adds records whose sequences never were anywhere before. ``size``: of their messages; ``sources``: see there."""
         if not self.touched:
             self.touch()
         self.added.update(records)
@@ -143,7 +143,7 @@ class WriteBatch(LastStates):
         self.size += size
 
     def add_arrivals(self, arrivals: Mapping[int, Arrival], size: int, as_record: AsRecord) -> None:
-        """The same for what is no record yet. ``as_record`` is always the same function, and is called on any thread."""
+        """Adds arrivals, of which there is no record yet. ``as_record`` is always the same function, and is called on any thread."""
         if not self.touched:
             self.touch()
         self.added.update(arrivals)
@@ -234,7 +234,7 @@ class WriteBatch(LastStates):
     def remove(
         self, queue_id: int, minute: int, sequences: Collection[int], first_tries: int, consumer: str, held_ms: int, at_ms: int
     ) -> None:
-        """Deliveries that ``consumer`` acknowledged, so many of them first ones: the same, in this batch and no older one."""
+        """As ``succeed``, but for this batch alone. ``first_tries``: how many of the deliveries were a message's first."""
         counts, number = self.counts(queue_id, minute), len(sequences)
         counts[QueueStat.DELIVERED] += number
         counts[QueueStat.SUCCEEDED] += number

@@ -35,7 +35,7 @@ _REFERENCE_WIDTH = 17
 #: parameter of None or bytes costs 250 ns more than any other, since sqlite3 looks for an adapter of its type; hence bytearray.
 _FRESH_ROW = "(?,?,?,?,0,0,0,0,NULL,NULL,?,NULL,?,?,NULL,NULL,NULL,NULL)"
 _FRESH_WIDTH = 7
-#: The same of those that share a body in table message: a third of what all columns as parameters cost.
+#: Likewise of those that share a body in table message: a third of what all columns as parameters cost.
 _SHARING_ROW = "(?,?,?,?,0,0,0,0,NULL,NULL,?,NULL,NULL,0,NULL,NULL,NULL,NULL)"
 _ROW = f"({'?,' * _REFERENCE_WIDTH}NULL)"
 _SHARING_WIDTH = 5

@@ -24,7 +24,7 @@ class FaultChanges:
         self.folded: dict[int, int] = {}
         #: sequence -> what key a dead letter that was added in this batch has.
         self.keys: dict[int, str] = {}
-        #: The same of the causes of some that have none.
+        #: sequence -> cause, of dead letters that have none yet.
         self.causes: dict[int, int] = {}
 
     def __bool__(self) -> bool:

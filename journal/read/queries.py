@@ -187,7 +187,7 @@ class JournalReader:
             return faults.counts(connection, now_ms)
 
     def fault_counts(self, now_ms: int) -> dict[str, Any]:
-        """``faults``: the same; ``dead``: which dead letters are where; ``queues``: names, deleted ones among them. See faults.py."""
+        """``faults``: see faults.counts; ``dead``: which dead letters are where; ``queues``: names, deleted ones among them."""
         with self._snapshot() as connection:
             return {"faults": faults.counts(connection, now_ms), "dead": faults.dead(connection), "queues": faults.queue_names(connection)}
 

@@ -153,14 +153,14 @@ def counts_checksum(
     due_at_ms: int | None,
     expires_at_ms: int | None,
 ) -> int:
-    """Of the same, and of the place where it stands."""
+    """Checksum of these numbers, and of the place where the row stands."""
     counts = checksum_of_counts(delivery_count, failed, assigned, state, due_at_ms, expires_at_ms)
     # Absolute, because SQLite and Python differ in what is left of a negative number; the rank of a priority above 9 is one.
     return abs(counts + queue_id * 1009 + rank * 7 + sequence) % _PRIME
 
 
 def placed(counts: str, queue_id: str = "queue_id", rank: str = "rank", sequence: str = "sequence") -> str:
-    """The same in SQL, for rows that change alike: ``counts`` stands for their checksum_of_counts."""
+    """``counts_checksum`` in SQL, for rows that change alike: ``counts`` stands for their checksum_of_counts."""
     return f"abs({counts} + {queue_id} * 1009 + {rank} * 7 + {sequence}) % {_PRIME}"
 
 

@@ -24,7 +24,7 @@ from . import leftovers
 from .tombstones import THERE
 
 _STEP_ROWS = 4_096
-#: The same of tables failure and outcome, whose rows are of up to a thousand entries.
+#: Rows a step of tables failure and outcome, each with up to a thousand entries.
 _HISTORY_ROWS = 256
 _PERIOD_S = 60.0
 _MINUTE_MS = 60_000

@@ -112,7 +112,7 @@ class AddressSettings:
     # Not set by anybody, but said by who set the others.
     #: A delay was named for just this address or queue: by its declaration, an AMQP policy, or a pattern other than ``#``.
     delay_meant: bool = False
-    #: The same of the dead-letter address, and of rules.
+    #: A dead-letter address, or rules, were named for just this one.
     dead_letters_meant: bool = False
     rules_meant: bool = False
     #: Of what AMQP clients return, what waits at all: RabbitMQ's ``x-delayed-retry-type``; None where nobody gave one.
@@ -287,7 +287,7 @@ class AddressSettingsRepository:
         return {getattr(DEFAULTS, field)} | {layer[field] for layer in self._layers.values() if field in layer}
 
     def laid_over(self, commanded: Mapping[str, Mapping[str, Any]]) -> AddressSettingsRepository:
-        """The same with what commands set on top: pattern -> {key: value}. Under one pattern their value of a key holds.
+        """A copy with what commands set on top: pattern -> {key: value}. Under one pattern their value of a key holds.
 
         A list of delays among them takes the place of a formula under that pattern, and the other way round. Raises SettingError.
         """

@@ -41,7 +41,7 @@ class Turn:
         self._bytes = 0
 
     def publish(self, route: Route, messages: list[Message]) -> int | None:
-        """The same as the broker's; what goes to one queue alone is handed over together."""
+        """Broker.publish, but that what goes to one queue alone is handed over together."""
         if len(route.queues) > 1:
             self.hand_over()
             return self._broker.publish(route, messages)

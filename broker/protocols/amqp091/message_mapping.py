@@ -167,7 +167,7 @@ def _kept_wire(message: Message, kept: Properties) -> tuple[bytes, bytes]:
 
 
 def _with_count(target: bytes, raw: bytes, failed: int) -> tuple[bytes, bytes]:
-    """The same for a message that came back to a queue that says so: the number of failed deliveries is added."""
+    """Target and properties of a message that came back to a queue that counts: the number of failed deliveries is added."""
     properties = read_properties(raw)
     fields = split_table(properties.headers or b"")
     fields["x-delivery-count"] = long_value(failed)

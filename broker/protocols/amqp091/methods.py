@@ -58,7 +58,7 @@ def _queue(channel: Channel, name: str) -> Queue:
 
 
 def _queue_to_remove(channel: Channel, name: str) -> Queue | None:
-    """The same; None where it is not there, which as with RabbitMQ is as good as deleted, or unbound."""
+    """The queue of that name; None where it is not there, which as with RabbitMQ is as good as deleted, or unbound."""
     try:
         return _queue(channel, name)
     except Refused as refusal:

@@ -119,7 +119,7 @@ def messages(
 def messages_alike(
     said: list[Any], bodies: list[Any], address: str, producer: str, now_ms: int
 ) -> tuple[list[Message], int, Refused | None]:
-    """The same of a SEND_BODIES: ``said`` holds priority, durable, ttl and delay of every message. Properties would be stored with each."""
+    """Messages of a SEND_BODIES: ``said`` holds priority, durable, ttl and delay of each. Properties would be stored with each."""
     if len(said) > 4:
         raise malformed("bodies share priority, durable, ttl and delay, and nothing else")
     if not {*map(type, bodies)} <= {bytes}:

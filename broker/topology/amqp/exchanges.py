@@ -236,7 +236,7 @@ class Exchanges:
         self._changed()
 
     def published(self, exchange: str, key: str, headers: Mapping[str, Any], more_keys: Sequence[str] = ()) -> Route:
-        """The same for what a client publishes. Raises Refused: an internal exchange, too."""
+        """The route of what a client publishes. Raises Refused, for an internal exchange, too."""
         found = self.route(exchange, key, headers, more_keys)
         if exchange and self.exchanges[exchange].internal:
             what = f"cannot publish to internal exchange '{exchange}' in vhost '{self._virtual_host}'"
